@@ -1,0 +1,1 @@
+"""ctxfs keeps an LLM agent inside its context window without losing a byte."""

@@ -1,0 +1,65 @@
+"""The items of a context: frozen, identified by id, rewritten as new values.
+
+Follows "Context FileSystem 上下文卸载功能" for the item types and the fields that users inspect.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ctxfs.llm.messages import Message, ToolMessage
+
+__all__ = ["ContentRange", "ContextItem", "ItemType"]
+
+
+class ItemType(StrEnum):
+    """What an item is; also the name of its directory on disk."""
+
+    SYSTEM_PROMPT = "system_prompt"
+    USER_MESSAGE = "user_message"
+    ASSISTANT_MESSAGE = "assistant_message"
+    TOOL_RESULT = "tool_result"
+    SKILL_PROMPT = "skill_prompt"
+    COMPACTION_SUMMARY = "compaction_summary"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentRange:
+    """Lines of an item's stored content, 1-based and inclusive: where a read-back came from."""
+
+    item_id: str
+    path: str
+    first_line: int
+    last_line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextItem:
+    """One message of the context.
+
+    ``id`` is unique in the session, printable ASCII and safe as a file name; a tool result's id is its call id whenever
+    that is possible. ``name`` is the item's file inside the session, used when its content is stored. ``token_count``
+    counts what the model sees now (the placeholder, once ``offloaded``), ``content_tokens`` the original.
+    ``placeholder`` is the text that will stand for the content once it leaves, ``placeholder_tokens`` its size; None
+    when no placeholder would be smaller than the content, which then never leaves. ``offloaded``: the content lives in
+    ``offload_path`` (absolute) and the message holds its placeholder. ``destroyed``: the original left the context.
+    ``source``: the result only repeats these lines of stored content. ``label`` is a skill prompt's name, else None.
+    """
+
+    id: str
+    item_type: ItemType
+    message: Message
+    name: str
+    token_count: int
+    content_tokens: int
+    placeholder: str | None = None
+    placeholder_tokens: int = 0
+    offloaded: bool = False
+    destroyed: bool = False
+    offload_path: str | None = None
+    source: ContentRange | None = None
+    label: str | None = None
+
+    @property
+    def tool_name(self) -> str | None:
+        """The tool whose result this is; None for anything else."""
+        return self.message.tool_name if isinstance(self.message, ToolMessage) else None

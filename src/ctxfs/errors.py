@@ -1,0 +1,275 @@
+"""Every error that ctxfs raises on purpose, in one tree.
+
+::
+
+    CtxfsError
+    ├── ConfigError                  a setting that cannot work (also a ValueError)
+    ├── MissingExtra                 an optional dependency is not installed (also an ImportError)
+    ├── SessionError
+    │   ├── AgentBusy                a second query while one is running
+    │   ├── SessionLocked            another process writes this session
+    │   ├── SessionNotFound          no such session under this root
+    │   ├── SessionClosed            used before open or after close
+    │   └── UnknownItem              no item of that id in this session
+    ├── StorageError
+    │   ├── WriteFailed              the bytes are not durable; nothing was replaced
+    │   ├── NameTaken                create-only: the name exists already
+    │   ├── NotStored                no file of that name
+    │   ├── CorruptContent           a checksum does not match
+    │   ├── CorruptJournal           the journal cannot be read
+    │   └── UnsafePath               a link, a foreign owner, a name that would leave the session
+    ├── TranscriptError              messages that a provider would refuse
+    ├── ToolError
+    │   ├── ToolDefinitionError      a function that cannot become a tool (also a TypeError)
+    │   ├── UnknownTool              the model called a tool that does not exist
+    │   └── InvalidToolArguments     the model's arguments do not validate
+    ├── ModelError
+    │   ├── MissingApiKey            no key in the environment
+    │   ├── AuthenticationFailed     the provider refused the key
+    │   ├── RateLimited              429, after all retries
+    │   ├── Overloaded               5xx, after all retries
+    │   ├── ConnectionFailed         network or time-out, after all retries
+    │   ├── PromptTooLong            the provider's own limit was passed
+    │   ├── InvalidRequest           any other 4xx
+    │   └── ReplyIncomplete          the reply was cut or broken off
+    ├── TurnLimitReached             the agent's limit on turns
+    ├── ContextOverflow              nothing more can be reduced
+    └── ReplayFormatError            a recording in no known format
+
+Errors carry their data as attributes and say in their message what to do next.
+"""
+
+from collections.abc import Sequence
+
+__all__ = [
+    "AgentBusy",
+    "AuthenticationFailed",
+    "ConfigError",
+    "ConnectionFailed",
+    "ContextOverflow",
+    "CorruptContent",
+    "CorruptJournal",
+    "CtxfsError",
+    "InvalidRequest",
+    "InvalidToolArguments",
+    "MissingApiKey",
+    "MissingExtra",
+    "ModelError",
+    "NameTaken",
+    "NotStored",
+    "Overloaded",
+    "PromptTooLong",
+    "RateLimited",
+    "ReplayFormatError",
+    "ReplyIncomplete",
+    "SessionClosed",
+    "SessionError",
+    "SessionLocked",
+    "SessionNotFound",
+    "StorageError",
+    "ToolDefinitionError",
+    "ToolError",
+    "TranscriptError",
+    "TurnLimitReached",
+    "UnknownItem",
+    "UnknownTool",
+    "UnsafePath",
+    "WriteFailed",
+]
+
+
+class CtxfsError(Exception):
+    """Base of every error that ctxfs raises on purpose."""
+
+
+class ConfigError(CtxfsError, ValueError):
+    """A setting that cannot work; the message names the setting and what it accepts."""
+
+
+class MissingExtra(CtxfsError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, extra: str, package: str) -> None:
+        super().__init__(f"{package} is not installed: pip install 'ctxfs[{extra}]'")
+        self.extra = extra
+        self.package = package
+
+
+class SessionError(CtxfsError):
+    """Something about a session as a whole."""
+
+
+class AgentBusy(SessionError):
+    """A second query was started while one is running on the same agent."""
+
+
+class SessionLocked(SessionError):
+    """Another writer holds the session; any number of readers may still open it."""
+
+    def __init__(self, session_id: str, holder: str | None = None) -> None:
+        by = f" by {holder}" if holder else ""
+        super().__init__(f"session {session_id} is held{by}: close the other writer, or open it for reading only")
+        self.session_id = session_id
+        self.holder = holder
+
+
+class SessionNotFound(SessionError):
+    """There is no such session under the root."""
+
+    def __init__(self, session_id: str, root: str) -> None:
+        super().__init__(f"no session {session_id!r} under {root}: `ctxfs sessions` lists what is there")
+        self.session_id = session_id
+        self.root = root
+
+
+class SessionClosed(SessionError):
+    """The session is not open."""
+
+
+class UnknownItem(SessionError, LookupError):
+    """No item of that id in this session; items of other sessions are unknown here too."""
+
+    def __init__(self, item_id: str) -> None:
+        super().__init__(f"no item {item_id!r} in this session: list the items to see their ids")
+        self.item_id = item_id
+
+
+class StorageError(CtxfsError):
+    """Something about the files of a session."""
+
+
+class WriteFailed(StorageError):
+    """The bytes are not durable, and whatever they were to replace is still in place.
+
+    The original error is the ``__cause__``.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"could not store {name}: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class NameTaken(StorageError):
+    """A file of that name exists; stored content is never overwritten."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} exists already, and stored content is never overwritten")
+        self.name = name
+
+
+class NotStored(StorageError, LookupError):
+    """No file of that name in the session."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no file {name} in this session")
+        self.name = name
+
+
+class CorruptContent(StorageError):
+    """What is on the disk is not what was written."""
+
+    def __init__(self, name: str, detail: str) -> None:
+        super().__init__(f"{name} is damaged ({detail}): restore it from a backup or an export")
+        self.name = name
+        self.detail = detail
+
+
+class CorruptJournal(StorageError):
+    """The journal cannot be read as one."""
+
+
+class UnsafePath(StorageError):
+    """A link, a special file, a foreign owner or a name that would leave the session directory."""
+
+
+class TranscriptError(CtxfsError):
+    """Messages that a provider would refuse with a 400."""
+
+    def __init__(self, violations: Sequence[str]) -> None:
+        super().__init__("; ".join(violations))
+        self.violations = tuple(violations)
+
+
+class ToolError(CtxfsError):
+    """Something about a tool or a call of one."""
+
+
+class ToolDefinitionError(ToolError, TypeError):
+    """A function that cannot become a tool."""
+
+
+class UnknownTool(ToolError, LookupError):
+    """The model called a tool that does not exist."""
+
+
+class InvalidToolArguments(ToolError, ValueError):
+    """The model's arguments do not validate against the tool's schema."""
+
+
+class ModelError(CtxfsError):
+    """Something about a model or its provider."""
+
+
+class MissingApiKey(ModelError):
+    """No API key was given, and none is in the environment."""
+
+
+class AuthenticationFailed(ModelError):
+    """The provider refused the key (401, 403)."""
+
+
+class RateLimited(ModelError):
+    """The provider said 429, also after all retries."""
+
+
+class Overloaded(ModelError):
+    """The provider said 5xx or overloaded, also after all retries."""
+
+
+class ConnectionFailed(ModelError):
+    """The network failed or the time ran out, also after all retries."""
+
+
+class PromptTooLong(ModelError):
+    """The provider's own limit was passed; ``limit_tokens`` and ``actual_tokens`` are None when it did not say."""
+
+    def __init__(self, message: str, *, limit_tokens: int | None = None, actual_tokens: int | None = None) -> None:
+        super().__init__(message)
+        self.limit_tokens = limit_tokens
+        self.actual_tokens = actual_tokens
+
+
+class InvalidRequest(ModelError):
+    """The provider refused the request (4xx); the message is the provider's."""
+
+
+class ReplyIncomplete(ModelError):
+    """The reply was cut by the token limit or broken off; ``stop_reason`` is the provider's, if it gave one."""
+
+    def __init__(self, message: str, *, stop_reason: str | None = None) -> None:
+        super().__init__(message)
+        self.stop_reason = stop_reason
+
+
+class TurnLimitReached(CtxfsError):
+    """The agent used up its turns; the transcript is valid and the next query goes on from it."""
+
+    def __init__(self, max_turns: int) -> None:
+        super().__init__(f"stopped after {max_turns} turns: query again to go on, or raise max_turns")
+        self.max_turns = max_turns
+
+
+class ContextOverflow(CtxfsError):
+    """The context is over its limit and nothing more in it can be reduced (both in tokens)."""
+
+    def __init__(self, limit: int, actual: int, items: Sequence[str] = ()) -> None:
+        stuck = f"; these items cannot be reduced: {', '.join(items)}" if items else ""
+        super().__init__(f"the context needs {actual} tokens of {limit}{stuck}")
+        self.limit = limit
+        self.actual = actual
+        self.items = tuple(items)
+
+
+class ReplayFormatError(CtxfsError, ValueError):
+    """A recording in no known format; the message names the formats that are understood."""

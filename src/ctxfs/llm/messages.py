@@ -1,0 +1,92 @@
+"""Messages as values: what the model sees, and nothing else.
+
+Content is a string, or a tuple of content blocks in the shape of the Anthropic Messages API, kept verbatim: unknown
+block types, signatures and fields pass through untouched. Blocks are plain dicts and are treated as immutable.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = [
+    "AssistantMessage",
+    "Block",
+    "Content",
+    "Message",
+    "SystemMessage",
+    "ToolCall",
+    "ToolMessage",
+    "UserMessage",
+    "text_of",
+]
+
+Block = dict[str, Any]
+Content = str | tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A model's request to run a tool. ``id`` is the provider's; empty means "not assigned yet"."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SystemMessage:
+    """The system prompt."""
+
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """What the user said, or a prompt that stands in the user's place."""
+
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantMessage:
+    """A model's reply; thinking blocks are kept byte for byte."""
+
+    content: Content
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls of this reply, in order."""
+        if isinstance(self.content, str):
+            return ()
+        return tuple(
+            ToolCall(name=b["name"], arguments=b["input"], id=b["id"])
+            for b in self.content
+            if b.get("type") == "tool_use"
+        )
+
+    @property
+    def text(self) -> str:
+        """The text of this reply, without thinking and tool calls."""
+        return text_of(self.content)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMessage:
+    """One tool result. ``content`` is what the model sees: the result, or its placeholder once ``offloaded``."""
+
+    tool_call_id: str
+    tool_name: str
+    content: Content
+    is_error: bool = False
+    offloaded: bool = False
+    offload_path: str | None = None
+
+
+Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+
+
+def text_of(content: Content) -> str:
+    """The text in ``content``: itself, or its text blocks joined; other blocks count as nothing."""
+    if isinstance(content, str):
+        return content
+    return "".join(b["text"] for b in content if b.get("type") == "text")
