@@ -1,1 +1,6 @@
-"""ctxfs.tools."""
+"""Tools: how functions become tools, and the tools that ship with ctxfs."""
+
+from ctxfs.tools.base import Tool, ToolResult
+from ctxfs.tools.decorator import tool
+
+__all__ = ["Tool", "ToolResult", "tool"]

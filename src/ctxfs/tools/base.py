@@ -1,0 +1,123 @@
+"""What a tool is to ctxfs: a name, a schema, and a coroutine from arguments to a result."""
+
+import codecs
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import anyio.to_thread
+from pydantic_core import PydanticSerializationError, to_json
+
+from ctxfs.context.items import ContentRange
+from ctxfs.errors import ToolDefinitionError, ToolError
+from ctxfs.llm.base import ToolSchema
+from ctxfs.llm.messages import Content
+
+__all__ = ["Tool", "ToolResult", "to_content"]
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_DECODE_SLICE_BYTES = 262_144
+_REQUIRED_KEY = {"text": "text", "image": "source", "document": "source", "search_result": "content"}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What the model is told. ``source``: the content only repeats these lines of stored content."""
+
+    content: Content
+    is_error: bool = False
+    source: ContentRange | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tool:
+    """A tool that a model can call.
+
+    ``name`` has 1 to 64 of ``a-z A-Z 0-9 _ -``, the providers' rule. ``input_schema`` is a JSON schema of type object.
+    ``keep_recent``: only this many newest results stay in the context (at least 1); None keeps them all. ``handler``
+    gets the model's arguments as they came; what it returns goes through ``to_content``.
+
+    Raises:
+        ToolDefinitionError: the name, the description or ``keep_recent`` cannot work.
+    """
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    handler: Callable[[Mapping[str, Any]], Awaitable[Any]]
+    keep_recent: int | None = None
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ToolDefinitionError(
+                f"{self.name!r} cannot be a tool's name: use 1 to 64 letters, digits, '_' or '-' (pass name=...)"
+            )
+        if not self.description.strip():
+            raise ToolDefinitionError(f"tool {self.name} needs a description: it is all that the model knows about it")
+        if self.keep_recent is not None and self.keep_recent < 1:
+            raise ToolDefinitionError(
+                f"tool {self.name}: keep_recent is {self.keep_recent}, must be at least 1 or None"
+            )
+
+    @property
+    def schema(self) -> ToolSchema:
+        """The tool as the model sees it."""
+        return ToolSchema(name=self.name, description=self.description, input_schema=self.input_schema)
+
+    async def run(self, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call the tool.
+
+        Raises:
+            InvalidToolArguments: the arguments do not validate; the message tells the model what to change.
+            ToolError: the tool returned something that cannot be shown to a model.
+            Exception: whatever the tool itself raises passes through.
+        """
+        value = await self.handler(arguments)
+        if isinstance(value, ToolResult):
+            return value
+        if value is None or isinstance(value, str):
+            return ToolResult(to_content(value))
+        return ToolResult(await anyio.to_thread.run_sync(to_content, value))
+
+
+def to_content(value: object) -> Content:
+    """Turn what a tool returned into content.
+
+    Text stays as it is, None is empty text, bytes are UTF-8 text (undecodable ones as lone surrogates, so nothing is
+    lost), a list of content blocks stays one, and anything else becomes JSON as pydantic writes it.
+
+    Raises:
+        ToolError: pydantic cannot write the value as JSON.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _decode(memoryview(value).cast("B"))
+    if isinstance(value, list | tuple) and _are_blocks(value):
+        return tuple(value)
+    try:
+        return to_json(value, inf_nan_mode="strings").decode()
+    except (PydanticSerializationError, ValueError) as error:
+        raise ToolError(
+            f"the tool returned a {type(value).__name__}, which cannot be written as JSON ({error}): return text, "
+            "bytes, content blocks or JSON-like data"
+        ) from error
+
+
+def _are_blocks(values: Sequence[object]) -> bool:
+    """Whether these are content blocks of the Messages API, and not just dicts that have a type."""
+    return bool(values) and all(
+        isinstance(v, dict) and isinstance(v.get("type"), str) and _REQUIRED_KEY.get(v["type"], "") in v for v in values
+    )
+
+
+def _decode(data: memoryview) -> str:
+    """UTF-8 with surrogateescape, slice by slice, so that other threads can run in between."""
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    parts = [
+        decoder.decode(data[start : start + _DECODE_SLICE_BYTES]) for start in range(0, len(data), _DECODE_SLICE_BYTES)
+    ]
+    return "".join(parts) + decoder.decode(b"", final=True)
