@@ -1,0 +1,48 @@
+# make demo    see it work, without a key
+# make test    the tests, with coverage
+# make check   everything that a change must pass
+# make bench   the benchmarks' tables
+#
+# Each starts from a clean clone: Python 3.11 or newer, pip and make are enough.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+STAMP := .venv/.installed
+DEMO_DIR ?= src
+
+.PHONY: setup test demo check lint types bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "ctxfs needs Python 3.11 or newer: install one, or name it: make PYTHON=/path/to/python3"; exit 1; }
+	@# A Python without ensurepip (Debian's, without python3-venv) gets its pip from the pip that runs outside.
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
+		{ $(PYTHON) -m venv --clear --without-pip .venv && $(PYTHON) -m pip --python $(BIN)/python install pip; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,openai,fast]' --group dev
+	@touch $@
+
+test: $(STAMP)
+	$(BIN)/python -m pytest --cov --cov-report=
+	@$(BIN)/python scripts/pure_core_coverage.py
+
+demo: $(STAMP)
+	@$(BIN)/ctxfs demo $(DEMO_DIR)
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+# The import layers, the public names, the examples and those in README and docs are tests too.
+check: lint types test
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist build

@@ -1,0 +1,91 @@
+"""What every test runs under: both event loops, no network, no blocked loop, no real home directory."""
+
+import os
+import sys
+from collections.abc import Iterator
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blockbuster import BlockBusterFunction, blockbuster_ctx
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+settings.register_profile("default", max_examples=40, deadline=None)
+settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("prove", max_examples=5_000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+
+
+@pytest.fixture(params=["asyncio", "trio"], scope="session")
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Run each ``@pytest.mark.anyio`` test on asyncio and on trio."""
+    return str(request.param)
+
+
+def _is_local(host: object) -> bool:
+    if host in (None, "", "localhost", b"localhost"):
+        return True
+    try:
+        return ip_address(host.decode() if isinstance(host, bytes) else str(host)).is_loopback
+    except ValueError:
+        return False
+
+
+def _forbid_network(event: str, args: tuple[Any, ...]) -> None:
+    """Fail the test that reaches beyond loopback; ``pytest.fail`` is no ``Exception``, so no retry can swallow it."""
+    if event in ("socket.connect", "socket.sendto", "socket.sendmsg"):
+        address = args[1]
+        local = not isinstance(address, tuple) or _is_local(address[0])  # a str is a Unix socket's path
+    elif event == "socket.getaddrinfo":
+        address, local = args[0], _is_local(args[0])
+    else:
+        return
+    if not local:
+        pytest.fail(f"a test tried to reach {address!r}: tests may only use loopback ({event})")
+
+
+# An audit hook sees what a patch of `socket` would miss, and it cannot be undone by a test.
+sys.addaudithook(_forbid_network)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def isolated_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Give the tests a home directory and no API keys, so that ``~/.agent`` and accounts are never touched."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("HOME", str(home))
+        environment.setenv("USERPROFILE", str(home))
+        for name in [n for n in os.environ if n.startswith(("ANTHROPIC_", "OPENAI_"))]:
+            environment.delenv(name)
+        yield home
+
+
+# blockbuster knows the common blocking calls; these are the ones that ctxfs's storage makes.
+MORE_BLOCKING_CALLS = ("os.open", "os.fsync", "os.ftruncate", "os.pread", "os.pwrite", "fcntl.flock")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def loop_never_blocks() -> Iterator[None]:
+    """Raise ``BlockingError`` in any test in which code of ctxfs makes a blocking call on a running asyncio loop.
+
+    It looks for files of ctxfs in the call's stack, so what tests themselves do is not its business. It knows asyncio
+    only: the same test's run on trio is not watched.
+    """
+    with blockbuster_ctx("ctxfs"):
+        more = [BlockBusterFunction(None, name, scanned_modules="ctxfs").activate() for name in MORE_BLOCKING_CALLS]
+        yield
+        for function in more:
+            function.deactivate()
+
+
+@pytest.fixture(scope="session")
+def traces() -> list[Path]:
+    """Return the recorded sessions under CTXFS_TRACES (default: ../shared/traces); skip when there are none."""
+    folder = Path(os.environ.get("CTXFS_TRACES", ROOT.parent / "shared" / "traces"))
+    found = sorted(folder.glob("*.json"))
+    if not found:
+        pytest.skip(f"NOT TESTED on real sessions: no *.json in {folder}; set CTXFS_TRACES to a folder of recordings")
+    return found
