@@ -1,0 +1,282 @@
+"""Our messages to an Anthropic Messages API body and back: pure, deterministic, the only place that knows the shape.
+
+What is sent is a body that the provider accepts: tool results of a turn stand together and first, adjacent messages of
+one role are one message, text that is empty or only white space is left out, lone surrogates become U+FFFD, and tool
+names and call ids that the provider would refuse (or that repeat) are rewritten. The messages themselves keep every
+byte. Message content is always sent as blocks, so that appending never changes what stands before.
+"""
+
+import hashlib
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, assert_never
+
+from ctxfs.errors import TranscriptError
+from ctxfs.llm.base import ModelRequest
+from ctxfs.llm.messages import AssistantMessage, Block, Content, Message, SystemMessage, ToolMessage, UserMessage
+
+__all__ = [
+    "EMPTY_ERROR",
+    "MAX_BREAKPOINTS",
+    "CacheTtl",
+    "from_body",
+    "from_dict",
+    "messages_to_dicts",
+    "replace_surrogates",
+    "to_messages_body",
+]
+
+CacheTtl = Literal["5m", "1h"]
+MAX_BREAKPOINTS = 4
+EMPTY_ERROR = "(no output)"
+"""Stands for an error result without content, which the provider refuses."""
+
+_WIRE_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_WIRE_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+_NOT_WIRE = re.compile(r"[^a-zA-Z0-9_-]")
+_UNCACHEABLE = frozenset({"thinking", "redacted_thinking"})
+
+
+def to_messages_body(
+    request: ModelRequest, *, model: str, max_tokens: int, cache: bool = True, cache_ttl: CacheTtl = "5m"
+) -> dict[str, Any]:
+    """The Messages API body for ``request``; ``max_tokens`` counts when the request does not name its own.
+
+    ``cache`` sets the prompt-cache breakpoints: the end of the system prompt (or of the tools, without one) and the
+    ends of the last user turns, at most four, never on an empty text.
+    """
+    system, messages = messages_to_dicts(request.messages)
+    body: dict[str, Any] = {
+        "model": model,
+        "max_tokens": max_tokens if request.max_tokens is None else request.max_tokens,
+    }
+    if request.tools:
+        body["tools"] = [
+            {"name": t.name, "description": t.description, "input_schema": _clean(t.input_schema)}
+            for t in request.tools
+        ]
+    if system:
+        body["system"] = system
+    body["messages"] = messages
+    if cache:
+        _set_breakpoints(body, {"type": "ephemeral"} if cache_ttl == "5m" else {"type": "ephemeral", "ttl": cache_ttl})
+    return body
+
+
+def messages_to_dicts(messages: Iterable[Message]) -> tuple[list[Block], list[dict[str, Any]]]:
+    """The system prompt's blocks and the Messages API messages, without cache breakpoints.
+
+    Two message lists with a common beginning give message lists with a common beginning: what stands before the first
+    difference serialises to the same bytes.
+    """
+    system: list[Block] = []
+    turns: list[_Turn] = []
+    ids = _CallIds()
+    for message in messages:
+        if isinstance(message, SystemMessage):
+            system.extend(_blocks(message.content))
+            continue
+        role = "assistant" if isinstance(message, AssistantMessage) else "user"
+        if not turns or turns[-1].role != role:
+            turns.append(_Turn(role))
+            if role == "assistant":
+                ids.open_turn()
+        _add(turns[-1], message, ids)
+        if not turns[-1].content:
+            turns.pop()
+    return system, [{"role": t.role, "content": t.content} for t in turns]
+
+
+def from_dict(message: Mapping[str, Any], tool_names: Mapping[str, str]) -> list[Message]:
+    """Our messages for one Messages API message; tool results come first, one message each.
+
+    ``tool_names`` gives the tool of each call id seen so far (see ``AssistantMessage.tool_calls``).
+
+    Raises:
+        TranscriptError: an unknown role, or a result whose call is not in ``tool_names``.
+
+    """
+    raw: str | Sequence[Block] = message["content"]
+    blocks = [] if isinstance(raw, str) else list(raw)
+    content: Content = raw if isinstance(raw, str) else tuple(raw)
+    match message["role"]:
+        case "assistant":
+            return [AssistantMessage(content)]
+        case "user":
+            results: list[Message] = [_tool_message(b, tool_names) for b in blocks if b["type"] == "tool_result"]
+            others = content if isinstance(content, str) else tuple(b for b in blocks if b["type"] != "tool_result")
+            return [*results, UserMessage(others)] if others else results
+        case role:
+            raise TranscriptError([f"a message of role {role!r}: only user and assistant are messages"])
+
+
+def from_body(body: Mapping[str, Any]) -> list[Message]:
+    """Our messages for a whole Messages API body, its system prompt first.
+
+    Raises:
+        TranscriptError: as for ``from_dict``.
+
+    """
+    messages: list[Message] = []
+    system: str | Sequence[Block] | None = body.get("system")
+    if system:
+        messages.append(SystemMessage(system if isinstance(system, str) else tuple(system)))
+    names: dict[str, str] = {}
+    for message in body["messages"]:
+        converted = from_dict(message, names)
+        names.update(
+            (call.id, call.name) for m in converted if isinstance(m, AssistantMessage) for call in m.tool_calls
+        )
+        messages.extend(converted)
+    return messages
+
+
+def replace_surrogates(text: str) -> str:
+    """``text`` with lone surrogates as U+FFFD and surrogate pairs joined; itself when it has none."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One message under construction; ``results`` counts the tool results at its beginning."""
+
+    role: str
+    content: list[Block] = field(default_factory=list)
+    results: int = 0
+
+
+class _CallIds:
+    """Wire ids of calls: the call's own id where the provider takes it, else a readable, unique stand-in."""
+
+    def __init__(self) -> None:
+        self._uses: dict[str, int] = {}
+        self._open: dict[str, deque[str]] = {}
+        self._last: dict[str, str] = {}
+
+    def open_turn(self) -> None:
+        """Forget the calls of earlier assistant turns: a result answers the turn right before it."""
+        self._open.clear()
+
+    def use(self, raw: str) -> str:
+        uses = self._uses[raw] = self._uses.get(raw, 0) + 1
+        wire = raw if uses == 1 else _stand_in(raw, _WIRE_ID, 64, salt=str(uses))
+        wire = wire if _WIRE_ID.fullmatch(wire) else _stand_in(raw, _WIRE_ID, 64)
+        self._open.setdefault(raw, deque()).append(wire)
+        self._last[raw] = wire
+        return wire
+
+    def answer(self, raw: str) -> str:
+        waiting = self._open.get(raw)
+        if waiting:
+            return waiting.popleft()
+        return self._last.get(raw) or (raw if _WIRE_ID.fullmatch(raw) else _stand_in(raw, _WIRE_ID, 64))
+
+
+def _stand_in(raw: str, accepted: re.Pattern[str], length: int, *, salt: str = "") -> str:
+    """``raw`` if ``accepted`` and unsalted, else what is readable of it and a hash, within ``length``."""
+    if not salt and accepted.fullmatch(raw):
+        return raw
+    digest = hashlib.sha256(f"{salt}\0{raw}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{_NOT_WIRE.sub('_', raw[: length - 13])}_{digest}"
+
+
+def _add(turn: _Turn, message: UserMessage | AssistantMessage | ToolMessage, ids: _CallIds) -> None:
+    match message:
+        case AssistantMessage():
+            turn.content.extend(_call(b, ids) if b["type"] == "tool_use" else b for b in _blocks(message.content))
+        case ToolMessage():
+            turn.content.insert(turn.results, _result(message, ids))
+            turn.results += 1
+        case UserMessage():
+            turn.content.extend(_blocks(message.content))
+        case _:
+            assert_never(message)
+
+
+def _call(block: Block, ids: _CallIds) -> Block:
+    wire_id = ids.use(block["id"])
+    name = _stand_in(block["name"], _WIRE_NAME, 128)
+    return block if (wire_id, name) == (block["id"], block["name"]) else {**block, "id": wire_id, "name": name}
+
+
+def _result(message: ToolMessage, ids: _CallIds) -> Block:
+    content: str | list[Block]
+    if isinstance(message.content, str):
+        content = replace_surrogates(message.content) if message.content.strip() else ""
+    else:
+        content = _blocks(message.content)
+    block: Block = {"type": "tool_result", "tool_use_id": ids.answer(message.tool_call_id)}
+    block["content"] = (content or EMPTY_ERROR) if message.is_error else content
+    if message.is_error:
+        block["is_error"] = True
+    return block
+
+
+def _blocks(content: Content) -> list[Block]:
+    """The blocks to send: cleaned, without invisible text and without cache breakpoints."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": replace_surrogates(content)}] if content.strip() else []
+    blocks: list[Block] = []
+    for block in content:
+        if block["type"] == "text" and not block["text"].strip():
+            continue
+        cleaned = _clean(block)
+        if "cache_control" in cleaned:
+            cleaned = {k: v for k, v in cleaned.items() if k != "cache_control"}
+        blocks.append(cleaned)
+    return blocks
+
+
+def _clean(value: Any) -> Any:
+    """``value`` with lone surrogates replaced in every string; the same object where nothing had to change."""
+    match value:
+        case str():
+            return replace_surrogates(value)
+        case Mapping():
+            items = {_clean(k): _clean(v) for k, v in value.items()}
+            same = all(k is k2 and v is v2 for (k, v), (k2, v2) in zip(value.items(), items.items(), strict=False))
+            return value if same and isinstance(value, dict) and len(items) == len(value) else items
+        case list() | tuple():
+            cleaned = [_clean(v) for v in value]
+            same = isinstance(value, list) and all(a is b for a, b in zip(value, cleaned, strict=True))
+            return value if same else cleaned
+    return value
+
+
+def _tool_message(block: Block, tool_names: Mapping[str, str]) -> ToolMessage:
+    call_id = block["tool_use_id"]
+    if call_id not in tool_names:
+        raise TranscriptError([f"tool_result for {call_id!r}, but no tool_use of that id stands before it"])
+    content: str | Sequence[Block] = block.get("content", "")
+    return ToolMessage(
+        tool_call_id=call_id,
+        tool_name=tool_names[call_id],
+        content=content if isinstance(content, str) else tuple(content),
+        is_error=bool(block.get("is_error", False)),
+    )
+
+
+def _set_breakpoints(body: dict[str, Any], control: dict[str, str]) -> None:
+    """Mark the ends of system (or tools) and of the last user turns; marked blocks are new values."""
+    head: list[Block] = body.get("system") or body.get("tools") or []
+    left = MAX_BREAKPOINTS - _mark_last(head, control)
+    for message in reversed(body["messages"]):
+        if left and message["role"] == "user":
+            left -= _mark_last(message["content"], control)
+
+
+def _mark_last(blocks: list[Block], control: dict[str, str]) -> int:
+    """Put ``control`` on the last block that can carry it; returns how many were marked (0 or 1)."""
+    for index in range(len(blocks) - 1, -1, -1):
+        if blocks[index].get("type") not in _UNCACHEABLE:
+            blocks[index] = {**blocks[index], "cache_control": control}
+            return 1
+    return 0

@@ -1,0 +1,145 @@
+"""A model that follows a script: for tests, demos and examples that need no key and no network."""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count as counter
+from typing import Any
+
+import anyio.lowlevel
+
+from ctxfs.errors import InvalidRequest
+from ctxfs.llm import invariants
+from ctxfs.llm.base import ModelEvent, ModelRequest, Reply, TextDelta, ThinkingDelta
+from ctxfs.llm.messages import AssistantMessage, Block, ToolCall
+from ctxfs.llm.serialize import to_messages_body
+from ctxfs.testing.prompt_cache import PromptCache, count_chars4
+
+__all__ = ["Cut", "Script", "ScriptedModel", "Turn"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A turn that the token limit cuts off after ``turn``: its stop reason is ``max_tokens``."""
+
+    turn: "str | Sequence[str | ToolCall] | AssistantMessage"
+
+
+Turn = str | Sequence[str | ToolCall] | AssistantMessage | Cut | BaseException | Callable[[dict[str, Any]], "Turn"]
+"""What a model does when it is asked: a final answer, tool calls (texts may stand between them), a message word for
+word (thinking, say), a reply that is cut, an error to raise, or a function of the request that returns one of these."""
+
+
+class Script:
+    """The turns that are still to come; call ids that are empty become ``call_001``, ``call_002`` and so on."""
+
+    def __init__(self, turns: Iterable[Turn]) -> None:
+        self._turns = list(turns)
+        self._played = 0
+        self._call_numbers = counter(1)
+
+    def next(self, body: dict[str, Any]) -> tuple[AssistantMessage, str]:
+        """The next message and its stop reason.
+
+        Raises:
+            InvalidRequest: the script is over.
+            BaseException: the turn is an error.
+
+        """
+        if self._played == len(self._turns):
+            raise InvalidRequest(f"the script has {self._played} turns; request {self._played + 1} came: add a turn")
+        turn = self._turns[self._played]
+        self._played += 1
+        while callable(turn) and not isinstance(turn, BaseException):
+            turn = turn(body)
+        if isinstance(turn, BaseException):
+            raise turn
+        if isinstance(turn, Cut):
+            return self._message(turn.turn), "max_tokens"
+        reply = self._message(turn)
+        return reply, "tool_use" if reply.tool_calls else "end_turn"
+
+    @property
+    def remaining(self) -> int:
+        """How many turns are still to come."""
+        return len(self._turns) - self._played
+
+    def _message(self, turn: str | Sequence[str | ToolCall] | AssistantMessage) -> AssistantMessage:
+        if isinstance(turn, AssistantMessage):
+            return turn
+        parts = [turn] if isinstance(turn, str) else turn
+        return AssistantMessage(tuple(self._block(part) for part in parts))
+
+    def _block(self, part: str | ToolCall) -> Block:
+        if isinstance(part, str):
+            return {"type": "text", "text": part}
+        call_id = part.id or f"call_{next(self._call_numbers):03d}"
+        return {"type": "tool_use", "id": call_id, "name": part.name, "input": dict(part.arguments)}
+
+
+class ScriptedModel:
+    """A chat model that plays ``turns`` and keeps every request in ``requests`` as a Messages API body.
+
+    A request that a provider would refuse raises ``TranscriptError``; one after the last turn raises
+    ``InvalidRequest``. Usage is what a provider that caches every prefix by itself would report, with ``count`` as its
+    tokenizer (four characters a token unless told otherwise). Bodies in ``requests`` carry no cache breakpoints.
+    """
+
+    def __init__(
+        self,
+        turns: Iterable[Turn],
+        *,
+        model: str = "scripted",
+        max_tokens: int = 4096,
+        count: Callable[[str], int] = count_chars4,
+    ) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.script = Script(turns)
+        self._model = model
+        self._max_tokens = max_tokens
+        self._count = count
+        self._cache = PromptCache(explicit=False, count=count)
+
+    @property
+    def model(self) -> str:
+        """The name given at construction."""
+        return self._model
+
+    def check(self) -> None:
+        """Nothing is needed: a script can always be played."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Play the next turn."""
+        await anyio.lowlevel.checkpoint()
+        body = to_messages_body(request, model=self._model, max_tokens=self._max_tokens, cache=False)
+        invariants.check(body)
+        self.requests.append(body)
+        message, stop_reason = self.script.next(body)
+        for event in _deltas(message):
+            yield event
+            await anyio.lowlevel.checkpoint()
+        usage = self._cache.account(body, output_tokens=output_tokens(message, self._count))
+        yield Reply(message=message, usage=usage, stop_reason=stop_reason, model=self._model)
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+def output_tokens(message: AssistantMessage, count: Callable[[str], int]) -> int:
+    """The tokens of a reply: its texts, and its calls as JSON."""
+    blocks = [{"text": message.content}] if isinstance(message.content, str) else message.content
+    return sum(count(str({k: v for k, v in b.items() if k != "signature"})) for b in blocks)
+
+
+def _deltas(message: AssistantMessage) -> Iterable[TextDelta | ThinkingDelta]:
+    if isinstance(message.content, str):
+        return [TextDelta(message.content)] if message.content else []
+    return [event for block in message.content if (event := _delta(block)) is not None]
+
+
+def _delta(block: Mapping[str, Any]) -> TextDelta | ThinkingDelta | None:
+    match block.get("type"):
+        case "text" if block["text"]:
+            return TextDelta(block["text"])
+        case "thinking" if block["thinking"]:
+            return ThinkingDelta(block["thinking"])
+    return None
