@@ -17,13 +17,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
 from anyio import to_thread
 
+from ctxfs.errors import CtxfsError
 from ctxfs.llm.messages import Block, Content
 from ctxfs.media import document_pages, image_size
 
@@ -40,6 +41,7 @@ __all__ = [
     "image_tokens",
     "load_counter",
     "tiktoken_counter",
+    "toktok_counter",
 ]
 
 CHUNK_CHARS = 16_384
@@ -137,7 +139,7 @@ def encodable(text: str) -> str:
 
 
 def exceeds(counter: TokenCounter, text: str, limit: int) -> bool:
-    """Whether ``text`` has more than ``limit`` tokens: told by its length alone if possible, else counted until it has."""
+    """Whether ``text`` has more than ``limit`` tokens: told by its length if possible, else counted until it has."""
     if 4 * len(text) <= limit:
         return False
     if len(text) > MAX_TOKEN_BYTES * limit:
@@ -209,22 +211,29 @@ def _document_source_tokens(counter: TokenCounter, source: Block) -> int:
             return PDF_PAGE_TOKENS
 
 
-def vocabulary() -> dict[bytes, int]:
-    """Unpack and check the shipped vocabulary: token to rank."""
-    packed = lzma.decompress(files("ctxfs").joinpath("data/o200k_base.xz").read_bytes())
+def vocabulary_file() -> bytes:
+    """Return the shipped vocabulary as it is packed."""
+    return files("ctxfs").joinpath("data/o200k_base.xz").read_bytes()
+
+
+def unpack_vocabulary(xz: bytes) -> dict[bytes, int]:
+    """Unpack and check a vocabulary: token to rank. Raises ``CtxfsError`` when it is not the one that ctxfs shipped."""
+    packed = lzma.decompress(xz)
     digest = hashlib.sha256(packed).hexdigest()
     if digest != VOCABULARY_SHA256:
-        raise RuntimeError(f"the vocabulary is damaged (SHA-256 {digest}): install ctxfs again")
+        raise CtxfsError(f"the vocabulary is damaged (SHA-256 {digest}): install ctxfs again")
     ends = accumulate(packed[:VOCABULARY_SIZE], initial=VOCABULARY_SIZE)
     return {packed[start:end]: rank for rank, (start, end) in enumerate(pairwise(ends))}
 
 
+@cache
 def tiktoken_counter() -> O200kCounter:
-    """Load a counter on tiktoken and the shipped vocabulary, whatever else is installed."""
+    """Return the counter on tiktoken and the shipped vocabulary, whatever else is installed; loaded once."""
     start = time.perf_counter()
     import tiktoken  # noqa: PLC0415 — 20 ms and a vocabulary that `import ctxfs` need not pay
 
-    encoding = tiktoken.Encoding("o200k_base", pat_str=PATTERN, mergeable_ranks=vocabulary(), special_tokens={})
+    ranks = unpack_vocabulary(vocabulary_file())
+    encoding = tiktoken.Encoding("o200k_base", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={})
 
     def count_chunk(chunk: str) -> int:
         return len(encoding.encode_ordinary(chunk))
@@ -232,8 +241,8 @@ def tiktoken_counter() -> O200kCounter:
     return O200kCounter("tiktoken", time.perf_counter() - start, count_chunk)
 
 
-def _toktok_counter() -> O200kCounter | None:
-    """Load a counter on toktok-rs; None when it is not installed."""
+def toktok_counter() -> O200kCounter | None:
+    """Load the counter on toktok-rs; None when that is not installed."""
     start = time.perf_counter()
     try:
         import toktok  # noqa: PLC0415 — optional
@@ -242,7 +251,8 @@ def _toktok_counter() -> O200kCounter | None:
     count_batch = partial(toktok.batch_count, encoding="o200k_base", threads=1)
 
     def count_chunk(chunk: str) -> int:
-        return int(count_batch([chunk])[0])
+        # The long s is an s to tiktoken's "'s" in any case, and not to toktok.
+        return tiktoken_counter().count_chunk(chunk) if "'\u017f" in chunk else int(count_batch([chunk])[0])
 
     count_chunk("")  # the vocabulary is unpacked at the first call
     return O200kCounter("toktok-rs", time.perf_counter() - start, count_chunk)
@@ -259,7 +269,7 @@ def default_counter() -> O200kCounter:
     """
     with _lock:
         if not _loaded:
-            _loaded.append(_toktok_counter() or tiktoken_counter())
+            _loaded.append(toktok_counter() or tiktoken_counter())
         return _loaded[0]
 
 
