@@ -1,0 +1,20 @@
+from ctxfs.context.items import ContentRange
+from ctxfs.context.placeholder import render, render_range
+
+PATH = "/home/user/.agent/context/session_20240115_123456_abc123/tool_result/Read/call_abc123.json"
+THREE_LINES = f"[Content offloaded]\nPath: {PATH}\nUse Read tool to view details."
+
+
+def test_the_placeholder_is_the_three_lines_of_the_spec_and_nothing_else() -> None:
+    assert render(PATH) == THREE_LINES
+
+
+def test_the_digest_follows_after_a_newline() -> None:
+    assert render(PATH, "5 lines, 12 tokens.") == f"{THREE_LINES}\n5 lines, 12 tokens."
+
+
+def test_a_read_back_points_to_the_first_file_and_says_how_to_read_the_range_again() -> None:
+    placeholder = render_range(ContentRange(item_id="call_abc123", path=PATH, first_line=201, last_line=400))
+    assert placeholder.startswith(THREE_LINES + "\n")
+    assert "201-400" in placeholder
+    assert "offset=201, limit=200" in placeholder
