@@ -1,0 +1,129 @@
+"""How much fits, and how much there is: the model's window, and an estimate that real usage keeps honest. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+from statistics import median
+from types import MappingProxyType
+from typing import TypeVar
+
+from ctxfs.errors import ConfigError
+
+__all__ = ["Budget", "Calibration", "window_of"]
+
+_T = TypeVar("_T")
+
+_WINDOWS: Mapping[str, int] = MappingProxyType(
+    {
+        "claude-": 200_000,
+        "gpt-3.5": 16_385,
+        "gpt-4": 8_192,
+        "gpt-4-turbo": 128_000,
+        "gpt-4o": 128_000,
+        "gpt-4.1": 1_047_576,
+        "gpt-5": 400_000,
+        "o1": 200_000,
+        "o3": 200_000,
+        "o4": 200_000,
+        "gemini-": 1_048_576,
+        "deepseek-": 128_000,
+    }
+)
+_DEFAULT_WINDOW = 128_000
+
+_PRIORS: Mapping[str, float] = MappingProxyType({"claude-": 1.35, "gpt-": 1.0, "o1": 1.0, "o3": 1.0, "o4": 1.0})
+_DEFAULT_PRIOR = 1.35
+_SAMPLES = 15
+_MIN_SAMPLE_TOKENS = 200
+_PLAUSIBLE = (0.5, 3.0)
+
+
+def window_of(model: str) -> int:
+    """The context window of ``model`` in tokens, by the longest known prefix of its name; 128,000 when unknown."""
+    return _longest_prefix(_WINDOWS, model, _DEFAULT_WINDOW)
+
+
+def _longest_prefix(table: Mapping[str, _T], model: str, default: _T) -> _T:
+    found = [prefix for prefix in table if model.startswith(prefix)]
+    return table[max(found, key=len)] if found else default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What the context may take, in the provider's tokens.
+
+    ``window_tokens``: the model's window. ``reply_tokens``: kept free for the reply. ``high_water``: above this share
+    of what is left the context is compacted, down to the share ``low_water``.
+
+    Raises:
+        ConfigError: no room for a prompt, or marks that are not 0 < low < high <= 1.
+
+    """
+
+    window_tokens: int
+    reply_tokens: int = 16_384
+    high_water: float = 0.85
+    low_water: float = 0.6
+
+    def __post_init__(self) -> None:
+        if self.reply_tokens < 0 or self.limit_tokens <= 0:
+            raise ConfigError(
+                f"a window of {self.window_tokens} tokens with {self.reply_tokens} kept for the reply: no room is left"
+            )
+        if not 0 < self.low_water < self.high_water <= 1:
+            raise ConfigError(f"water marks {self.low_water} and {self.high_water}: use 0 < low < high <= 1")
+
+    @property
+    def limit_tokens(self) -> int:
+        """The largest prompt that can be sent."""
+        return self.window_tokens - self.reply_tokens
+
+    @property
+    def high_tokens(self) -> int:
+        """Compaction starts above this."""
+        return int(self.limit_tokens * self.high_water)
+
+    @property
+    def low_tokens(self) -> int:
+        """Compaction stops at this."""
+        return int(self.limit_tokens * self.low_water)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Our count against what the provider billed, for one model.
+
+    ``base_real`` is the last billed prompt, ``base_counted`` our count of the same prompt; both 0 before the first
+    call. ``ratios``: billed tokens for each counted token, of what was added between calls, newest last.
+    """
+
+    model: str = ""
+    base_real: int = 0
+    base_counted: int = 0
+    ratios: tuple[float, ...] = ()
+
+    @property
+    def factor(self) -> float:
+        """Billed tokens for each counted one: the median of what was observed, or a cautious prior before that."""
+        return median(self.ratios) if self.ratios else _longest_prefix(_PRIORS, self.model, _DEFAULT_PRIOR)
+
+    def observed(self, *, model: str, counted: int, real: int) -> "Calibration":
+        """Learn from one call: a prompt of ``counted`` tokens was billed as ``real``. Another model starts anew."""
+        if model != self.model:
+            return Calibration(model=model, base_real=real, base_counted=counted)
+        grown = counted - self.base_counted
+        ratios = self.ratios
+        if grown >= _MIN_SAMPLE_TOKENS:
+            ratio = (real - self.base_real) / grown
+            # A provider that injected or dropped something says nothing about the tokenizer.
+            if _PLAUSIBLE[0] <= ratio <= _PLAUSIBLE[1]:
+                ratios = (*ratios, ratio)[-_SAMPLES:]
+        return replace(self, base_real=real, base_counted=counted, ratios=ratios)
+
+    def estimate(self, counted: int) -> int:
+        """The provider's tokens for a prompt of ``counted``: the last billed one, and only what changed estimated."""
+        return max(0, self.base_real + ceil(self.factor * (counted - self.base_counted)))
+
+    def counted(self, real: int) -> int:
+        """About how many counted tokens make ``real`` billed ones."""
+        return ceil(real / self.factor)
