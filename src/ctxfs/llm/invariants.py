@@ -1,20 +1,363 @@
-"""What a provider refuses with a 400: checked before sending, so that the reason is ours and the place is exact."""
+"""What a provider refuses with a 400: checked before sending, so that the reason is ours and the place is exact.
 
-from collections.abc import Mapping
+Adjacent messages of one role count as one message, as the provider merges them. Block types that are not known here
+pass, as they do through the messages.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from ctxfs.errors import TranscriptError
+from ctxfs.llm.serialize import MAX_BREAKPOINTS
+from ctxfs.media import image_size
 
 __all__ = ["check", "violations"]
+
+MAX_IMAGE_BYTES = 5 * 1024 * 1024
+MAX_IMAGE_PIXELS = 8000
+IMAGE_SIGNATURES = (
+    ("image/png", b"\x89PNG\r\n\x1a\n"),
+    ("image/jpeg", b"\xff\xd8"),
+    ("image/gif", b"GIF8"),
+    ("image/webp", b"RIFF"),
+)
+CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+SURROGATE = re.compile("[\ud800-\udfff]")
+ASSISTANT_ONLY = frozenset({"tool_use", "thinking", "redacted_thinking"})
+USER_ONLY = frozenset({"tool_result", "image", "document", "search_result"})
+RESULT_ONLY = frozenset({"text", "image", "document", "search_result", "tool_reference"})
+
+_Placed = tuple[str, Mapping[str, Any]]
+"""A block and its place in the body."""
 
 
 def violations(body: Mapping[str, Any]) -> list[str]:
     """Every rule of the Messages API that ``body`` breaks, each with its place and reason; empty when valid."""
-    del body
-    return []
+    found = [*_surrogates(body), *_settings(body), *_tools(body.get("tools", ()))]
+    shape = list(_shape(body.get("messages")))
+    if shape:
+        return found + shape
+    turns = _turns(body["messages"])
+    found += _roles(turns)
+    for role, blocks in turns:
+        for block in blocks:
+            found += _block(*block, role)
+    found += _system(body.get("system"))
+    found += _calls(turns)
+    found += _results(turns)
+    found += _thinking(body, turns)
+    found += _breakpoints(body)
+    return found
 
 
 def check(body: Mapping[str, Any]) -> None:
     """Raise ``TranscriptError`` with every violation in ``body``."""
     if found := violations(body):
         raise TranscriptError(found)
+
+
+def _surrogates(body: Mapping[str, Any]) -> Iterator[str]:
+    try:
+        orjson.dumps(body)
+    except TypeError:
+        if any(SURROGATE.search(text) for text in _strings(body)):
+            yield "the request body is not valid JSON: a string holds a lone surrogate"
+
+
+def _strings(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case Mapping():
+            for key, item in value.items():
+                yield str(key)
+                yield from _strings(item)
+        case list() | tuple():
+            for item in value:
+                yield from _strings(item)
+
+
+def _settings(body: Mapping[str, Any]) -> Iterator[str]:
+    if not body.get("model"):
+        yield "model: field required"
+    max_tokens = body.get("max_tokens")
+    if not isinstance(max_tokens, int) or max_tokens < 1:
+        yield "max_tokens: must be an integer greater than or equal to 1"
+        return
+    thinking = body.get("thinking") or {}
+    budget = thinking.get("budget_tokens")
+    if thinking.get("type") == "enabled" and not (isinstance(budget, int) and 1024 <= budget < max_tokens):
+        yield "thinking.budget_tokens: must be at least 1024 and less than max_tokens"
+
+
+def _tools(tools: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    seen: set[str] = set()
+    for index, tool in enumerate(tools):
+        name = tool.get("name", "")
+        if not TOOL_NAME.fullmatch(name):
+            yield f"tools.{index}.name: {name[:80]!r} should match {TOOL_NAME.pattern!r}"
+        if name in seen:
+            yield f"tools.{index}.name: tool names must be unique, and {name!r} repeats"
+        seen.add(name)
+        schema = tool.get("input_schema", {})
+        if "type" not in tool and schema.get("type") != "object":
+            yield f"tools.{index}.input_schema.type: should be 'object'"
+
+
+def _shape(messages: Any) -> Iterator[str]:
+    """What makes a body unreadable for every other rule."""
+    if not isinstance(messages, list) or not messages:
+        yield "messages: at least one message is required"
+        return
+    for index, message in enumerate(messages):
+        if message.get("role") not in ("user", "assistant"):
+            yield f"messages.{index}.role: should be 'user' or 'assistant', not {message.get('role')!r}"
+        content = message.get("content")
+        if not isinstance(content, str | list):
+            yield f"messages.{index}.content: should be a string or a list of blocks"
+        elif isinstance(content, list) and not all(isinstance(b, Mapping) and "type" in b for b in content):
+            yield f"messages.{index}.content: each block should be an object with a type"
+
+
+def _turns(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[_Placed]]]:
+    """The messages with adjacent ones of one role merged, each block with its place."""
+    turns: list[tuple[str, list[_Placed]]] = []
+    for index, message in enumerate(messages):
+        content, place = message["content"], f"messages.{index}"
+        if isinstance(content, str):
+            placed: list[_Placed] = [(f"{place}.content", {"type": "text", "text": content})]
+        else:
+            placed = [(f"{place}.content.{i}", b) for i, b in enumerate(content)]
+        if not placed:
+            placed = [(f"{place}.content", {"type": "nothing"})]
+        if turns and turns[-1][0] == message["role"]:
+            turns[-1][1].extend(placed)
+        else:
+            turns.append((message["role"], placed))
+    return turns
+
+
+def _roles(turns: Sequence[tuple[str, list[_Placed]]]) -> Iterator[str]:
+    if turns[0][0] != "user":
+        yield "messages.0.role: the first message must have the role 'user'"
+    role, blocks = turns[-1]
+    place, last = blocks[-1]
+    if (
+        role == "assistant"
+        and last["type"] == "text"
+        and str(last.get("text", "")) != str(last.get("text", "")).rstrip()
+    ):
+        yield f"{place}: final assistant content cannot end with trailing whitespace"
+
+
+def _block(place: str, block: Mapping[str, Any], role: str) -> Iterator[str]:
+    kind = block["type"]
+    if (kind in ASSISTANT_ONLY and role != "assistant") or (kind in USER_ONLY and role != "user"):
+        yield f"{place}: {kind} blocks cannot stand in {role} messages"
+    match kind:
+        case "nothing":
+            yield f"{place}: all messages must have non-empty content"
+        case "tool_use":
+            yield from _tool_use(place, block)
+        case "tool_result":
+            yield from _tool_result(place, block)
+        case "thinking":
+            if not isinstance(block.get("thinking"), str) or not block.get("signature"):
+                yield f"{place}: a thinking block needs its thinking and its signature"
+        case "redacted_thinking":
+            if not block.get("data"):
+                yield f"{place}: a redacted_thinking block needs its data"
+        case _:
+            yield from _content_block(place, block)
+
+
+def _content_block(place: str, block: Mapping[str, Any]) -> Iterator[str]:
+    match block["type"]:
+        case "text":
+            if not isinstance(block.get("text"), str) or not block["text"].strip():
+                yield f"{place}: text content blocks must contain non-whitespace text"
+        case "image":
+            yield from _image(f"{place}.image.source", block.get("source") or {})
+        case "document":
+            yield from _document(f"{place}.document.source", block.get("source") or {})
+
+
+def _tool_use(place: str, block: Mapping[str, Any]) -> Iterator[str]:
+    if not CALL_ID.fullmatch(str(block.get("id", ""))):
+        yield f"{place}.tool_use.id: should match {CALL_ID.pattern!r}"
+    if not TOOL_NAME.fullmatch(str(block.get("name", ""))):
+        yield f"{place}.tool_use.name: should match {TOOL_NAME.pattern!r}"
+    if not isinstance(block.get("input"), Mapping):
+        yield f"{place}.tool_use.input: should be an object"
+
+
+def _tool_result(place: str, block: Mapping[str, Any]) -> Iterator[str]:
+    content = block.get("content", "")
+    if block.get("is_error") and not content:
+        yield f"{place}.tool_result: content cannot be empty if is_error is true"
+    if isinstance(content, str):
+        return
+    for index, inner in enumerate(content):
+        inner_place = f"{place}.tool_result.content.{index}"
+        if inner.get("type") not in RESULT_ONLY:
+            yield f"{inner_place}: {inner.get('type')!r} blocks cannot stand in a tool_result"
+        else:
+            yield from _content_block(inner_place, inner)
+
+
+def _image(place: str, source: Mapping[str, Any]) -> Iterator[str]:
+    if source.get("type") != "base64":
+        if source.get("type") not in ("url", "file"):
+            yield f"{place}.type: should be 'base64', 'url' or 'file'"
+        return
+    media_type, data = source.get("media_type"), source.get("data")
+    if media_type not in dict(IMAGE_SIGNATURES):
+        yield f"{place}.media_type: should be one of {', '.join(dict(IMAGE_SIGNATURES))}"
+        return
+    head = _decoded(data)
+    if head is None:
+        yield f"{place}.data: invalid base64 data"
+    elif len(str(data)) > MAX_IMAGE_BYTES:
+        yield f"{place}.data: image exceeds 5 MB maximum: {len(str(data))} bytes > {MAX_IMAGE_BYTES} bytes"
+    else:
+        yield from _pixels(place, str(media_type), str(data), head)
+
+
+def _pixels(place: str, media_type: str, data: str, head: bytes) -> Iterator[str]:
+    real = next((kind for kind, signature in IMAGE_SIGNATURES if head.startswith(signature)), None)
+    size = image_size(data)
+    if real is None or size is None or 0 in size:
+        yield f"{place}.data: could not process image"
+    elif real != media_type:
+        yield f"{place}.media_type: the image was specified as {media_type}, but appears to be {real}"
+    elif max(size) > MAX_IMAGE_PIXELS:
+        yield f"{place}.data: image dimensions exceed the maximum of {MAX_IMAGE_PIXELS} pixels: {size[0]} x {size[1]}"
+
+
+def _document(place: str, source: Mapping[str, Any]) -> Iterator[str]:
+    match source.get("type"):
+        case "base64":
+            if source.get("media_type") != "application/pdf":
+                yield f"{place}.media_type: should be 'application/pdf'"
+            head = _decoded(source.get("data"))
+            if head is None:
+                yield f"{place}.data: invalid base64 data"
+            elif b"%PDF" not in head[:1024]:
+                yield f"{place}.data: the PDF specified was not valid"
+        case "text":
+            if not str(source.get("data", "")).strip():
+                yield f"{place}.data: the document must contain non-whitespace text"
+        case "url" | "file" | "content":
+            return
+        case other:
+            yield f"{place}.type: {other!r} is not a document source"
+
+
+def _decoded(data: Any) -> bytes | None:
+    """The bytes of base64 ``data``; None when it is empty or no base64."""
+    try:
+        return base64.b64decode(data, validate=True) or None
+    except (binascii.Error, TypeError, ValueError):
+        return None
+
+
+def _system(system: Any) -> Iterator[str]:
+    for index, block in enumerate([] if system is None or isinstance(system, str) else system):
+        if block.get("type") != "text" or not str(block.get("text", "")).strip():
+            yield f"system.{index}: text content blocks must contain non-whitespace text"
+
+
+def _calls(turns: Sequence[tuple[str, list[_Placed]]]) -> Iterator[str]:
+    """Each call is unique and answered in the next message."""
+    seen: set[str] = set()
+    for index, (role, blocks) in enumerate(turns):
+        if role != "assistant":
+            continue
+        following = turns[index + 1][1] if index + 1 < len(turns) else []
+        answered = {b.get("tool_use_id") for _, b in following if b["type"] == "tool_result"}
+        for place, block in blocks:
+            if block["type"] != "tool_use":
+                continue
+            call_id = str(block.get("id"))
+            if call_id in seen:
+                yield f"{place}: tool_use ids must be unique, and {call_id!r} repeats"
+            elif call_id not in answered:
+                yield f"{place}: tool_use {call_id!r} has no tool_result in the next message"
+            seen.add(call_id)
+
+
+def _results(turns: Sequence[tuple[str, list[_Placed]]]) -> Iterator[str]:
+    """Each result answers a call of the message before, once, and results stand first."""
+    for index, (role, blocks) in enumerate(turns):
+        if role != "user":
+            continue
+        before = turns[index - 1][1] if index else []
+        called = {b.get("id") for _, b in before if b["type"] == "tool_use"}
+        answered: set[Any] = set()
+        other_seen = False
+        for place, block in blocks:
+            if block["type"] != "tool_result":
+                other_seen = True
+                continue
+            call_id = block.get("tool_use_id")
+            if call_id not in called:
+                yield f"{place}: unexpected tool_use_id {call_id!r}: no tool_use of that id in the message before"
+            elif call_id in answered:
+                yield f"{place}: each tool_use must have a single result, and {call_id!r} has more"
+            elif other_seen:
+                yield f"{place}: tool_result blocks must come before all other content of the message"
+            answered.add(call_id)
+
+
+def _thinking(body: Mapping[str, Any], turns: Sequence[tuple[str, list[_Placed]]]) -> Iterator[str]:
+    for role, blocks in turns:
+        place, last = blocks[-1]
+        if role == "assistant" and last["type"] in ("thinking", "redacted_thinking"):
+            yield f"{place}: the final block in an assistant message cannot be {last['type']}"
+    if (body.get("thinking") or {}).get("type") != "enabled":
+        return
+    if turns[-1][0] == "assistant":
+        yield "messages: the conversation must end with a user message when thinking is enabled"
+    elif len(turns) > 1 and turns[-1][1][0][1]["type"] == "tool_result":
+        place, first = turns[-2][1][0]
+        if first["type"] not in ("thinking", "redacted_thinking"):
+            yield f"{place}: expected thinking or redacted_thinking, but found {first['type']}, in an open tool loop"
+
+
+def _breakpoints(body: Mapping[str, Any]) -> Iterator[str]:
+    """At most four, on what can be cached, longer lives first."""
+    marked = [(place, b) for place, b in _cacheable(body) if b.get("cache_control") is not None]
+    if len(marked) > MAX_BREAKPOINTS:
+        yield f"a maximum of {MAX_BREAKPOINTS} blocks with cache_control may be provided, found {len(marked)}"
+    short_seen = False
+    for place, block in marked:
+        control = block["cache_control"]
+        ttl = control.get("ttl", "5m")
+        if control.get("type") != "ephemeral" or ttl not in ("5m", "1h"):
+            yield f"{place}.cache_control: should be of type 'ephemeral' with a ttl of '5m' or '1h'"
+        if ttl == "1h" and short_seen:
+            yield f"{place}.cache_control: a ttl of '1h' must not come after a ttl of '5m'"
+        short_seen = short_seen or ttl == "5m"
+        if block.get("type") == "text" and not str(block.get("text", "")).strip():
+            yield f"{place}.cache_control: cannot be set for empty text blocks"
+        if block.get("type") in ("thinking", "redacted_thinking"):
+            yield f"{place}.cache_control: cannot be set for thinking blocks"
+
+
+def _cacheable(body: Mapping[str, Any]) -> Iterator[_Placed]:
+    yield from ((f"tools.{i}", t) for i, t in enumerate(body.get("tools", ())))
+    system = body.get("system")
+    if isinstance(system, list):
+        yield from ((f"system.{i}", b) for i, b in enumerate(system))
+    for _, blocks in _turns(body["messages"]):
+        for place, block in blocks:
+            yield place, block
+            inner = block.get("content")
+            if block["type"] == "tool_result" and isinstance(inner, list):
+                yield from ((f"{place}.tool_result.content.{i}", b) for i, b in enumerate(inner))

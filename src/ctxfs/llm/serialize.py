@@ -1,9 +1,10 @@
 """Our messages to an Anthropic Messages API body and back: pure, deterministic, the only place that knows the shape.
 
 What is sent is a body that the provider accepts: tool results of a turn stand together and first, adjacent messages of
-one role are one message, text that is empty or only white space is left out, lone surrogates become U+FFFD, and tool
-names and call ids that the provider would refuse (or that repeat) are rewritten. The messages themselves keep every
-byte. Message content is always sent as blocks, so that appending never changes what stands before.
+one role are one message, text that is empty or only white space is left out, and so is thinking that nothing follows (a
+reply that was cut); lone surrogates become U+FFFD; tool names and call ids that the provider would refuse, or that
+repeat, are rewritten. The messages themselves keep every byte. Message content is always sent as blocks, so that
+appending never changes what stands before.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ from typing import Any, Literal, assert_never
 from ctxfs.errors import TranscriptError
 from ctxfs.llm.base import ModelRequest
 from ctxfs.llm.messages import AssistantMessage, Block, Content, Message, SystemMessage, ToolMessage, UserMessage
+from ctxfs.tokens import encodable
 
 __all__ = [
     "EMPTY_ERROR",
@@ -24,7 +26,6 @@ __all__ = [
     "from_body",
     "from_dict",
     "messages_to_dicts",
-    "replace_surrogates",
     "to_messages_body",
 ]
 
@@ -36,7 +37,7 @@ EMPTY_ERROR = "(no output)"
 _WIRE_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _WIRE_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _NOT_WIRE = re.compile(r"[^a-zA-Z0-9_-]")
-_UNCACHEABLE = frozenset({"thinking", "redacted_thinking"})
+_THINKING = frozenset({"thinking", "redacted_thinking"})
 
 
 def to_messages_body(
@@ -79,13 +80,14 @@ def messages_to_dicts(messages: Iterable[Message]) -> tuple[list[Block], list[di
             system.extend(_blocks(message.content))
             continue
         role = "assistant" if isinstance(message, AssistantMessage) else "user"
+        if turns and turns[-1].role != role:
+            _close(turns)
         if not turns or turns[-1].role != role:
             turns.append(_Turn(role))
             if role == "assistant":
                 ids.open_turn()
         _add(turns[-1], message, ids)
-        if not turns[-1].content:
-            turns.pop()
+    _close(turns)
     return system, [{"role": t.role, "content": t.content} for t in turns]
 
 
@@ -131,17 +133,6 @@ def from_body(body: Mapping[str, Any]) -> list[Message]:
         )
         messages.extend(converted)
     return messages
-
-
-def replace_surrogates(text: str) -> str:
-    """``text`` with lone surrogates as U+FFFD and surrogate pairs joined; itself when it has none."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 @dataclass(slots=True)
@@ -201,6 +192,16 @@ def _add(turn: _Turn, message: UserMessage | AssistantMessage | ToolMessage, ids
             assert_never(message)
 
 
+def _close(turns: list[_Turn]) -> None:
+    """Take thinking off the end of the last turn, where it is refused; a turn that is then empty goes too."""
+    if turns:
+        content = turns[-1].content
+        while content and content[-1]["type"] in _THINKING:
+            content.pop()
+        if not content:
+            turns.pop()
+
+
 def _call(block: Block, ids: _CallIds) -> Block:
     wire_id = ids.use(block["id"])
     name = _stand_in(block["name"], _WIRE_NAME, 128)
@@ -210,7 +211,7 @@ def _call(block: Block, ids: _CallIds) -> Block:
 def _result(message: ToolMessage, ids: _CallIds) -> Block:
     content: str | list[Block]
     if isinstance(message.content, str):
-        content = replace_surrogates(message.content) if message.content.strip() else ""
+        content = encodable(message.content) if message.content.strip() else ""
     else:
         content = _blocks(message.content)
     block: Block = {"type": "tool_result", "tool_use_id": ids.answer(message.tool_call_id)}
@@ -223,7 +224,7 @@ def _result(message: ToolMessage, ids: _CallIds) -> Block:
 def _blocks(content: Content) -> list[Block]:
     """The blocks to send: cleaned, without invisible text and without cache breakpoints."""
     if isinstance(content, str):
-        return [{"type": "text", "text": replace_surrogates(content)}] if content.strip() else []
+        return [{"type": "text", "text": encodable(content)}] if content.strip() else []
     blocks: list[Block] = []
     for block in content:
         if block["type"] == "text" and not block["text"].strip():
@@ -239,7 +240,7 @@ def _clean(value: Any) -> Any:
     """``value`` with lone surrogates replaced in every string; the same object where nothing had to change."""
     match value:
         case str():
-            return replace_surrogates(value)
+            return encodable(value)
         case Mapping():
             items = {_clean(k): _clean(v) for k, v in value.items()}
             same = all(k is k2 and v is v2 for (k, v), (k2, v2) in zip(value.items(), items.items(), strict=False))
@@ -276,7 +277,7 @@ def _set_breakpoints(body: dict[str, Any], control: dict[str, str]) -> None:
 def _mark_last(blocks: list[Block], control: dict[str, str]) -> int:
     """Put ``control`` on the last block that can carry it; returns how many were marked (0 or 1)."""
     for index in range(len(blocks) - 1, -1, -1):
-        if blocks[index].get("type") not in _UNCACHEABLE:
+        if blocks[index].get("type") not in _THINKING:
             blocks[index] = {**blocks[index], "cache_control": control}
             return 1
     return 0

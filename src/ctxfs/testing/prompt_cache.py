@@ -8,16 +8,13 @@ from typing import Any
 
 from ctxfs import json_codec
 from ctxfs.llm.base import Usage
+from ctxfs.tokens import CharsCounter, TokenCounter, count_block
 
-__all__ = ["PromptCache", "count_chars4"]
+__all__ = ["CHARS4", "PromptCache"]
 
 LOOKBACK_BLOCKS = 20
+CHARS4 = CharsCounter()
 TTL_S = {"5m": 300.0, "1h": 3600.0}
-
-
-def count_chars4(text: str) -> int:
-    """Tokens of ``text`` at four characters a token, rounded up."""
-    return -(-len(text) // 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +39,12 @@ class PromptCache:
         self,
         *,
         explicit: bool = True,
-        count: Callable[[str], int] = count_chars4,
+        counter: TokenCounter = CHARS4,
         min_tokens: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._explicit = explicit
-        self._count = count
+        self._counter = counter
         self._min_tokens = min_tokens
         self._clock = clock
         self._entries: dict[bytes, tuple[float, float]] = {}
@@ -104,7 +101,7 @@ class PromptCache:
             encoded = json_codec.dumps({k: v for k, v in block.items() if k != "cache_control"})
             digest.update(b"%s:%d:" % (section.encode(), len(encoded)))
             digest.update(encoded)
-            tokens += self._count(_countable(block))
+            tokens += count_block(self._counter, dict(block))
             yield _Position(
                 key=digest.digest(),
                 tokens=tokens,
@@ -126,19 +123,3 @@ def _prompt_blocks(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, 
 
 def _as_blocks(content: Any) -> Any:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
-
-
-def _countable(value: Any) -> str:
-    """The text of a block that costs tokens: its strings, without types, base64 data and signatures."""
-    match value:
-        case str():
-            return value
-        case Mapping():
-            skipped = ("type", "cache_control", "signature", "id", "tool_use_id")
-            kept = (
-                v for k, v in value.items() if k not in skipped and not (k == "data" and value.get("type") == "base64")
-            )
-            return " ".join(filter(None, map(_countable, kept)))
-        case list() | tuple():
-            return " ".join(filter(None, map(_countable, value)))
-    return str(value)

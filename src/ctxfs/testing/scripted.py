@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count as counter
+from itertools import count
 from typing import Any
 
 import anyio.lowlevel
@@ -12,7 +12,8 @@ from ctxfs.llm import invariants
 from ctxfs.llm.base import ModelEvent, ModelRequest, Reply, TextDelta, ThinkingDelta
 from ctxfs.llm.messages import AssistantMessage, Block, ToolCall
 from ctxfs.llm.serialize import to_messages_body
-from ctxfs.testing.prompt_cache import PromptCache, count_chars4
+from ctxfs.testing.prompt_cache import CHARS4, PromptCache
+from ctxfs.tokens import TokenCounter, count_content
 
 __all__ = ["Cut", "Script", "ScriptedModel", "Turn"]
 
@@ -35,7 +36,7 @@ class Script:
     def __init__(self, turns: Iterable[Turn]) -> None:
         self._turns = list(turns)
         self._played = 0
-        self._call_numbers = counter(1)
+        self._call_numbers = count(1)
 
     def next(self, body: dict[str, Any]) -> tuple[AssistantMessage, str]:
         """The next message and its stop reason.
@@ -80,8 +81,9 @@ class ScriptedModel:
     """A chat model that plays ``turns`` and keeps every request in ``requests`` as a Messages API body.
 
     A request that a provider would refuse raises ``TranscriptError``; one after the last turn raises
-    ``InvalidRequest``. Usage is what a provider that caches every prefix by itself would report, with ``count`` as its
-    tokenizer (four characters a token unless told otherwise). Bodies in ``requests`` carry no cache breakpoints.
+    ``InvalidRequest``. Usage is what a provider that caches every prefix by itself would report, with tokens
+    counted by ``counter`` (four characters a token unless told otherwise). Bodies in ``requests``
+    carry no cache breakpoints.
     """
 
     def __init__(
@@ -90,14 +92,14 @@ class ScriptedModel:
         *,
         model: str = "scripted",
         max_tokens: int = 4096,
-        count: Callable[[str], int] = count_chars4,
+        counter: TokenCounter = CHARS4,
     ) -> None:
         self.requests: list[dict[str, Any]] = []
         self.script = Script(turns)
         self._model = model
         self._max_tokens = max_tokens
-        self._count = count
-        self._cache = PromptCache(explicit=False, count=count)
+        self._counter = counter
+        self._cache = PromptCache(explicit=False, counter=counter)
 
     @property
     def model(self) -> str:
@@ -117,17 +119,11 @@ class ScriptedModel:
         for event in _deltas(message):
             yield event
             await anyio.lowlevel.checkpoint()
-        usage = self._cache.account(body, output_tokens=output_tokens(message, self._count))
+        usage = self._cache.account(body, output_tokens=count_content(self._counter, message.content))
         yield Reply(message=message, usage=usage, stop_reason=stop_reason, model=self._model)
 
     async def close(self) -> None:
         """Nothing to release."""
-
-
-def output_tokens(message: AssistantMessage, count: Callable[[str], int]) -> int:
-    """The tokens of a reply: its texts, and its calls as JSON."""
-    blocks = [{"text": message.content}] if isinstance(message.content, str) else message.content
-    return sum(count(str({k: v for k, v in b.items() if k != "signature"})) for b in blocks)
 
 
 def _deltas(message: AssistantMessage) -> Iterable[TextDelta | ThinkingDelta]:
