@@ -1,0 +1,167 @@
+"""The import graph: from root to leaf only, without cycles, optional packages at one place each.
+
+Every import statement counts, also under TYPE_CHECKING and inside functions.
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parent.parent / "src"
+
+# Leaf first. A module may import modules of its own layer and of those before it. The first pattern that fits counts.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("errors", "media"),
+    ("tokens", "llm.messages", "json_codec"),
+    ("llm.*", "storage.*", "context.items", "context.digest", "context.json_shape", "context.placeholder"),
+    ("context.layout", "context.encoding", "context.events", "context.budget", "context.economics*"),
+    ("context.content*", "context.journal*", "context.records"),
+    ("context.plan", "context.offload", "context.ephemeral", "context.compaction*", "context.fs", "context.fs_*"),
+    ("context.planner", "context.apply", "context.ingest", "tools.*"),
+    ("context.context",),
+    ("agent.*",),
+    ("messages", "workspace", "materialize", "adapters.*", "testing.*"),
+    ("replay.*", "inspector.*"),
+    ("cli", "cli_*", "cli.*", "demo", "__main__"),
+)
+
+# Packages' __init__ modules only gather public names; they stand above all layers, and nothing below imports from them.
+FACADES = ("", "llm", "storage", "context", "tools", "agent", "testing", "replay", "inspector", "adapters")
+
+# Packages that `pip install ctxfs` does not bring, or that cost too much to import with it, and their one home.
+SINGLE_HOMES = {
+    "anthropic": "llm.anthropic",
+    "openai": "llm.openai",
+    "tiktoken": "tokens",
+    "toktok": "tokens",
+}
+CLI_ONLY = ("typer", "rich", "click")
+
+NOT_WITH_CTXFS = ("anthropic", "openai", "tiktoken", "toktok", "typer", "rich", "re2", "trio", "numpy")
+
+
+def module_name(path: Path) -> str:
+    """Return a module's name inside ctxfs; "" for ctxfs itself."""
+    parts = path.relative_to(SOURCE / "ctxfs").with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted((SOURCE / "ctxfs").rglob("*.py"))}
+
+
+@cache
+def imports_of(module: str) -> frozenset[str]:
+    """Return the full names of all modules that ``module`` imports anywhere in its text."""
+    return frozenset(_imports(module, ast.parse(MODULES[module].read_text())))
+
+
+def _imports(module: str, tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} imports relatively"
+            base = str(node.module)
+            for alias in node.names:
+                inner = f"{base}.{alias.name}".removeprefix("ctxfs.")
+                yield f"ctxfs.{inner}" if inner in MODULES and base.startswith("ctxfs") else base
+
+
+def inner_imports(module: str) -> set[str]:
+    """Return the modules of ctxfs that ``module`` imports, named inside ctxfs."""
+    return {n.removeprefix("ctxfs").removeprefix(".") for n in imports_of(module) if n.split(".")[0] == "ctxfs"}
+
+
+def layer_of(module: str) -> int:
+    for number, patterns in enumerate(LAYERS):
+        if any(fnmatch(module, pattern) for pattern in patterns):
+            return number
+    raise LookupError(f"{module} has no layer: give it one in LAYERS")
+
+
+INNER = [module for module in MODULES if module not in FACADES]
+
+
+@pytest.mark.parametrize("module", INNER)
+def test_imports_point_to_the_leaves(module: str) -> None:
+    above = {name for name in inner_imports(module) if name not in FACADES and layer_of(name) > layer_of(module)}
+    assert not above, f"{module} must not import {sorted(above)}"
+
+
+@pytest.mark.parametrize("module", INNER)
+def test_modules_import_where_a_name_lives(module: str) -> None:
+    facades = inner_imports(module) & set(FACADES)
+    assert not facades, f"{module} imports from {sorted(facades)}: those only gather public names"
+
+
+@pytest.mark.parametrize("facade", [name for name in FACADES if name in MODULES])
+def test_facades_only_gather_names(facade: str) -> None:
+    body = ast.parse(MODULES[facade].read_text()).body
+    docstring, *rest = body or [ast.Pass()]
+    assert isinstance(docstring, ast.Expr)
+    functions = [n for n in rest if isinstance(n, ast.FunctionDef) and n.name not in ("__getattr__", "__dir__")]
+    classes = [n for n in rest if isinstance(n, ast.ClassDef)]
+    assert not functions
+    assert not classes
+
+
+def test_llm_never_imports_context() -> None:
+    wrong = {m: n for m in INNER if m.startswith("llm.") for n in inner_imports(m) if n.startswith("context")}
+    assert not wrong
+
+
+def test_there_is_no_cycle() -> None:
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " → ".join([*path[path.index(module) :], module])
+        if module not in done:
+            for name in sorted(inner_imports(module) & set(INNER)):
+                visit(name, (*path, module))
+            done.add(module)
+
+    for module in INNER:
+        visit(module, ())
+
+
+def test_optional_and_heavy_packages_have_one_home() -> None:
+    homes: dict[str, set[str]] = {}
+    for module in MODULES:
+        for name in imports_of(module):
+            homes.setdefault(name.split(".")[0], set()).add(module)
+    for package, home in SINGLE_HOMES.items():
+        assert homes.get(package, set()) <= {home}, f"only {home} may import {package}"
+    for package in CLI_ONLY:
+        outside = {module for module in homes.get(package, set()) if layer_of(module) != len(LAYERS) - 1}
+        assert not outside, f"only the command line may import {package}"
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_ctxfs_imports_no_sdk_and_no_vocabulary() -> None:
+    loaded = python(
+        "import ctxfs, ctxfs.llm, ctxfs.tools, ctxfs.context, ctxfs.agent, sys; print(*sys.modules)"
+    ).split()
+    assert not [name for name in NOT_WITH_CTXFS if name in loaded]
+
+
+def test_every_module_can_be_the_first_one_imported() -> None:
+    names = sorted(f"ctxfs.{name}".rstrip(".") for name in MODULES if name != "__main__")
+    code = f"""
+import importlib, sys
+for name in {names!r}:
+    for loaded in [m for m in sys.modules if m.split(".")[0] == "ctxfs"]:
+        del sys.modules[loaded]
+    importlib.import_module(name)
+"""
+    python(code)
