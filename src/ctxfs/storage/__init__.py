@@ -1,1 +1,1 @@
-"""ctxfs.storage."""
+"""Where sessions live: the store protocol, local disk and memory."""

@@ -1,0 +1,194 @@
+"""Reading stored content back: whole, by lines or from its end, each block checked before a byte of it is given out."""
+
+import codecs
+from collections.abc import AsyncIterator
+
+from ctxfs.context import encoding as codec
+from ctxfs.context.encoding import BLOCK, BlockIndex, RawBytes
+from ctxfs.context.records import Stored
+from ctxfs.errors import CorruptContent, NotStored
+from ctxfs.llm.messages import Content
+from ctxfs.storage.base import Store
+
+__all__ = ["ContentReader", "RawBytes", "scan_blocks"]
+
+
+class ContentReader:
+    r"""Reads one stored content. Lines are separated by ``\\n`` only and counted from 1.
+
+    Every method raises ``CorruptContent`` when the file is not what was written, and ``NotStored`` when it is gone.
+    """
+
+    def __init__(self, store: Store, stored: Stored, *, index: BlockIndex | None = None) -> None:
+        self._store = store
+        self.stored = stored
+        self._index = index
+        self._readable: bytes | None = None
+
+    async def load(self) -> Content:
+        """Return the whole content, checked against the journal's digest."""
+        blocks = [block async for block in self.raw_blocks()]
+        try:
+            return codec.decode_content(blocks, self.stored.encoding)
+        except ValueError as error:
+            raise self._corrupt(str(error)) from error
+
+    async def raw_blocks(self) -> AsyncIterator[bytes]:
+        """Yield the content's bytes in blocks."""
+        index = await self.block_index()
+        for number in range(index.count):
+            yield await self._block(index, number)
+
+    async def text_blocks(self) -> AsyncIterator[str]:
+        """Yield the readable text in pieces of bounded size; pieces end anywhere."""
+        decoder = self._decoder()
+        async for block in self._readable_blocks():
+            yield decoder.decode(block)
+        if rest := decoder.decode(b"", final=True):
+            yield rest
+
+    async def lines(self, first: int, last: int, *, max_chars: int | None = None) -> tuple[str, ...]:
+        r"""Return the lines ``first`` to ``last``, both included, without their ``\\n``; fewer at the end.
+
+        ``max_chars`` bounds what is read and returned, newlines included (None: no bound); the last line may be cut.
+        """
+        first, last = max(first, 1), min(last, self.stored.lines)
+        if first > last:
+            return ()
+        limit = None if max_chars is None else max_chars * 4
+        data, whole = await self._line_bytes(first, last, limit)
+        text = self._decoder().decode(data, final=whole)
+        if max_chars is not None:
+            text = text[:max_chars]
+        if whole and text.endswith("\n"):
+            text = text[:-1]
+        return tuple(text.split("\n"))
+
+    async def tail(self, count: int, *, max_chars: int | None = None) -> tuple[str, ...]:
+        """Return the last ``count`` lines; ``max_chars`` as in ``lines``."""
+        if count <= 0:
+            return ()
+        return await self.lines(self.stored.lines - count + 1, self.stored.lines, max_chars=max_chars)
+
+    async def block_index(self) -> BlockIndex:
+        """Return where the blocks stand, from beside the file or, when that is missing or damaged, from the file."""
+        if self._index is None:
+            self._index = await self._find_index()
+        return self._index
+
+    # ---- blocks
+
+    async def _find_index(self) -> BlockIndex:
+        if self.stored.blocks > 1:
+            try:
+                index = BlockIndex.from_bytes(await self._store.read(codec.index_name(self.stored.name)))
+            except (NotStored, ValueError):
+                pass  # derived: rebuilt from the file below
+            else:
+                if index.root == self.stored.digest:
+                    return index
+        index = await scan_blocks(self._store, self.stored)
+        if index.root != self.stored.digest:
+            raise self._corrupt("its digest is not the journal's")
+        return index
+
+    async def _block(self, index: BlockIndex, number: int) -> bytes:
+        start, end = index.file_span(number)
+        data = await self._store.read(self.stored.name, start, end - start)
+        try:
+            raw = codec.decode_block(data, self.stored.encoding, raw=self.stored.raw)
+        except ValueError as error:
+            raise self._corrupt(f"block {number}: {error}") from error
+        if codec.digest(raw) != index.row(number)[3]:
+            raise self._corrupt(f"the checksum of block {number} does not match")
+        return raw
+
+    def _corrupt(self, detail: str) -> CorruptContent:
+        return CorruptContent(self.stored.name, detail)
+
+    # ---- lines
+
+    def _decoder(self) -> codecs.IncrementalDecoder:
+        errors = "replace" if self.stored.encoding == "bytes" else "surrogatepass"
+        return codecs.getincrementaldecoder("utf-8")(errors)
+
+    async def _readable_bytes(self) -> bytes:
+        if self._readable is None:
+            text = codec.readable_text(await self.load())
+            self._readable = text.encode("utf-8", "surrogatepass")
+        return self._readable
+
+    async def _readable_blocks(self) -> AsyncIterator[bytes]:
+        if self.stored.encoding != "blocks":
+            async for block in self.raw_blocks():
+                yield block
+            return
+        data = await self._readable_bytes()
+        for start in range(0, len(data), BLOCK):
+            yield data[start : start + BLOCK]
+
+    async def _line_bytes(self, first: int, last: int, limit: int | None) -> tuple[bytes, bool]:
+        """Return the bytes of the lines, and whether they are all there."""
+        if self.stored.encoding == "blocks":
+            data = await self._readable_bytes()
+            start = _after_newline(data, first - 1)
+            data = data[start : _after_newline(data, last)]
+            return (data, True) if limit is None or len(data) <= limit else (data[:limit], False)
+        index = await self.block_index()
+        number = index.block_of_newline(first - 1) if first > 1 else 0
+        block = await self._block(index, number)
+        block = block[_after_newline(block, first - 1 - index.newlines_before(number)) :]
+        wanted = last - first + 1
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            block = block[: _after_newline(block, wanted)]
+            wanted -= block.count(b"\n")
+            pieces.append(block)
+            size += len(block)
+            number += 1
+            if limit is not None and size > limit:
+                return b"".join(pieces)[:limit], False
+            if wanted <= 0 or number >= index.count:
+                return b"".join(pieces), True
+            block = await self._block(index, number)
+
+
+def _after_newline(data: bytes, ordinal: int) -> int:
+    """Return the position after the ``ordinal``-th newline (0: the start), or the end when there are fewer."""
+    if ordinal <= 0:
+        return 0
+    low, high = 0, len(data)
+    if data.count(b"\n") < ordinal:
+        return high
+    before = 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        count = data.count(b"\n", low, middle)
+        if before + count >= ordinal:
+            high = middle
+        else:
+            before += count
+            low = middle
+    return high
+
+
+async def scan_blocks(store: Store, stored: Stored) -> BlockIndex:
+    """Find the blocks of a content in its file alone, as they were written."""
+    rows: list[tuple[int, int, int, bytes]] = []
+    position, end = stored.content_offset, stored.content_offset + stored.content_length
+    size = newlines = 0
+    window = codec.window(stored.encoding, raw=stored.raw)
+    while position < end:
+        data = await store.read(stored.name, position, min(window, end - position))
+        try:
+            raw, used = codec.first_block(data, stored.encoding, raw=stored.raw)
+        except ValueError as error:
+            raise CorruptContent(stored.name, str(error)) from error
+        if not used:
+            raise CorruptContent(stored.name, "it ends too early")
+        rows.append((position, size, newlines, codec.digest(raw)))
+        position += used
+        size += len(raw)
+        newlines += raw.count(b"\n")
+    return BlockIndex.build(rows, file_end=end, size_bytes=size, newlines=newlines)

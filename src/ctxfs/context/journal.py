@@ -1,0 +1,215 @@
+"""The journal: one line a commit, and the state that its records add up to. Pure.
+
+A line is ``{"v":1,"seq":n,"len":…,"crc":"…","rec":{…}}``: ``len`` and ``crc`` (CRC-32, over "n:" and the record) cover
+the record's bytes, so that a line is whole or not there. A commit of several records is one line of type "batch".
+"""
+
+import re
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ctxfs import json_codec
+from ctxfs.context.items import ContextItem
+from ctxfs.context.records import (
+    CallMade,
+    Closed,
+    ItemAdded,
+    Record,
+    Removed,
+    Replaced,
+    Restored,
+    SessionStarted,
+    Stored,
+    UnknownRecord,
+    WriterOpened,
+    from_json,
+    to_json,
+    with_content,
+)
+from ctxfs.llm.messages import ToolMessage
+
+__all__ = ["Damage", "Scan", "SessionState", "encode_line", "fold", "scan"]
+
+VERSION = 1
+_HEAD = re.compile(rb'\{"v":(\d{1,9}),"seq":(\d{1,18}),"len":(\d{1,18}),"crc":"([0-9a-f]{8})","rec":')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Bytes of the journal that are no record; they stay where they are and are skipped."""
+
+    offset: int
+    length: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """What a piece of journal holds. ``end`` is the offset after its last complete line; what follows is torn."""
+
+    records: tuple[Record, ...]
+    damages: tuple[Damage, ...]
+    last_seq: int
+    end: int
+    torn_bytes: int
+
+
+def encode_line(seq: int, records: Sequence[Record]) -> bytes:
+    """Encode what one commit records as one line."""
+    data = [to_json(record) for record in records]
+    rec = json_codec.dumps(data[0] if len(data) == 1 else {"type": "batch", "records": data})
+    return b'{"v":%d,"seq":%d,"len":%d,"crc":"%08x","rec":%b}\n' % (VERSION, seq, len(rec), _crc(seq, rec), rec)
+
+
+def scan(data: bytes, *, last_seq: int = 0, offset: int = 0) -> Scan:
+    """Read every line of ``data``, which starts at ``offset`` of the journal, after the line ``last_seq``."""
+    records: list[Record] = []
+    damages: list[Damage] = []
+    end = data.rfind(b"\n") + 1
+    position = 0
+    while position < end:
+        stop = data.index(b"\n", position)
+        try:
+            seq, found = _decode_line(data[position:stop], last_seq)
+        except (ValueError, KeyError, TypeError) as error:
+            reason = str(error) or type(error).__name__
+            damages.append(Damage(offset=offset + position, length=stop + 1 - position, reason=reason))
+        else:
+            if seq > last_seq + 1:
+                gap = f"{seq - last_seq - 1} lines are missing before line {seq}"
+                damages.append(Damage(offset=offset + position, length=0, reason=gap))
+            last_seq = seq
+            records.extend(found)
+        position = stop + 1
+    return Scan(
+        records=tuple(records),
+        damages=tuple(damages),
+        last_seq=last_seq,
+        end=offset + end,
+        torn_bytes=len(data) - end,
+    )
+
+
+def _decode_line(line: bytes, last_seq: int) -> tuple[int, list[Record]]:
+    head = _HEAD.match(line)
+    if head is None or not line.endswith(b"}"):
+        raise ValueError("not a journal line")
+    seq, length, crc = int(head[2]), int(head[3]), int(head[4], 16)
+    rec = line[head.end() : -1]
+    if len(rec) != length or _crc(seq, rec) != crc:
+        raise ValueError(f"the checksum of line {seq} does not match")
+    if seq <= last_seq:
+        raise ValueError(f"line {seq} comes after line {last_seq}")
+    data = json_codec.loads(rec)
+    if int(head[1]) != VERSION:
+        return seq, [UnknownRecord(data=data)]
+    parts = data["records"] if data.get("type") == "batch" else [data]
+    return seq, [from_json(part) for part in parts]
+
+
+def _crc(seq: int, rec: bytes) -> int:
+    return zlib.crc32(rec, zlib.crc32(b"%d:" % seq))
+
+
+@dataclass(slots=True)
+class SessionState:
+    """What a session is, as far as its journal says.
+
+    ``items`` are those in the context, in order; the content of those in ``content_stored`` is in their files and empty
+    here. ``stored`` is every content that is durable, ``ids`` every id ever given out, ``paths`` where the session lay.
+    """
+
+    items: dict[str, ContextItem] = field(default_factory=dict)
+    content_stored: set[str] = field(default_factory=set)
+    stored: dict[str, Stored] = field(default_factory=dict)
+    by_name: dict[str, str] = field(default_factory=dict)
+    ids: set[str] = field(default_factory=set)
+    calls: list[CallMade] = field(default_factory=list)
+    paths: set[str] = field(default_factory=set)
+    epoch: int = 0
+    layout: str | None = None
+    closed: bool = False
+
+    def apply(self, record: Record) -> None:
+        """Take one record in. A record about an item that is not there changes nothing: its line may be damaged."""
+        match record:
+            case SessionStarted():
+                self.layout = record.layout
+            case WriterOpened():
+                self.epoch = record.epoch
+                self.paths.add(record.path)
+                self.closed = False
+            case ItemAdded():
+                self._add(record)
+            case Stored():
+                self.stored[record.item_id] = record
+                self.by_name[record.name] = record.item_id
+                self.ids.add(record.item_id)
+            case Replaced():
+                self._replace(record)
+            case Restored():
+                self._restore(record)
+            case Removed():
+                for item_id in record.item_ids:
+                    self.items.pop(item_id, None)
+                    self.content_stored.discard(item_id)
+            case CallMade():
+                self.calls.append(record)
+            case Closed():
+                self.closed = True
+            case UnknownRecord():
+                pass
+
+    def _add(self, record: ItemAdded) -> None:
+        item = record.item
+        self.ids.add(item.id)
+        if record.content_stored:
+            self.content_stored.add(item.id)
+        if record.before is None or record.before not in self.items:
+            self.items[item.id] = item
+            return
+        entries = list(self.items.items())
+        position = next(index for index, (item_id, _) in enumerate(entries) if item_id == record.before)
+        self.items = dict([*entries[:position], (item.id, item), *entries[position:]])
+
+    def _replace(self, record: Replaced) -> None:
+        item = self.items.get(record.item_id)
+        if item is None:
+            return
+        message = with_content(item.message, record.content)
+        if isinstance(message, ToolMessage):
+            message = replace(message, offloaded=True, offload_path=record.path)
+        self.content_stored.discard(item.id)
+        self.items[item.id] = replace(
+            item,
+            message=message,
+            token_count=record.token_count,
+            offloaded=True,
+            destroyed=record.destroyed,
+            offload_path=record.path,
+        )
+
+    def _restore(self, record: Restored) -> None:
+        item = self.items.get(record.item_id)
+        if item is None or item.id not in self.stored:
+            return
+        message = with_content(item.message, "")
+        if isinstance(message, ToolMessage):
+            message = replace(message, offloaded=False, offload_path=None)
+        self.content_stored.add(item.id)
+        self.items[item.id] = replace(
+            item,
+            message=message,
+            token_count=item.content_tokens,
+            offloaded=False,
+            destroyed=False,
+            offload_path=None,
+        )
+
+
+def fold(state: SessionState, records: Iterable[Record]) -> SessionState:
+    """Take ``records`` into ``state``, in order, and return it."""
+    for record in records:
+        state.apply(record)
+    return state

@@ -1,0 +1,141 @@
+"""How things are named: session ids, item ids and the files of a session. Pure.
+
+Ids come from models, servers and users. A readable safe id keeps its name; any other becomes a readable prefix, "~" and
+a hash, which no safe id can be. Follows "Context FileSystem 上下文卸载功能" for the shapes of paths and session ids.
+"""
+
+import base64
+import hashlib
+import random
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ctxfs.context.items import ItemType
+from ctxfs.errors import ConfigError
+
+__all__ = [
+    "ENVELOPE",
+    "TEXT",
+    "Layout",
+    "Names",
+    "check_session_id",
+    "new_session_id",
+    "safe_name",
+]
+
+MAX_NAME = 120
+PREFIX_LENGTH = 80
+HASH_BYTES = 15
+RANDOM_LENGTH = 6
+RANDOM_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
+SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
+UNSAFE_CHARACTER = re.compile(r"[^A-Za-z0-9_.-]")
+RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))})
+
+
+def safe_name(raw: str) -> str:
+    """Return a file name for ``raw``: ASCII, at most 120 characters, safe on every file system.
+
+    Distinct ids give distinct names; whether they differ by more than case is the business of ``Names``.
+    """
+    if _is_safe(raw):
+        return raw
+    prefix = UNSAFE_CHARACTER.sub("_", raw[:PREFIX_LENGTH]).lstrip(".-") or "_"
+    if _is_reserved(prefix):
+        prefix = f"_{prefix}"
+    digest = hashlib.sha256(raw.encode("utf-8", "surrogatepass")).digest()[:HASH_BYTES]
+    return f"{prefix}~{base64.b32encode(digest).decode().lower()}"
+
+
+def _is_safe(raw: str) -> bool:
+    return SAFE.fullmatch(raw) is not None and not raw.endswith(".") and not _is_reserved(raw)
+
+
+def _is_reserved(name: str) -> bool:
+    return name.split(".", 1)[0].lower() in RESERVED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where content goes inside a session and in which form.
+
+    ``raw``: the file is the content as it is, and its metadata stands in the index; otherwise it is a JSON envelope.
+    """
+
+    name: str
+    extension: str
+    raw: bool
+
+    def file_name(self, item_type: ItemType, item_id: str, tool_name: str | None) -> str:
+        """Return the name of an item's file; ``item_id`` is safe already."""
+        directory = item_type.value if tool_name is None else f"{item_type.value}/{safe_name(tool_name)}"
+        return f"{directory}/{item_id}{self.extension}"
+
+
+ENVELOPE = Layout(name="envelope", extension=".json", raw=False)
+TEXT = Layout(name="text", extension=".txt", raw=True)
+
+
+class Names:
+    """The names that a session has given out: no two are equal, also where case does not count."""
+
+    def __init__(self, taken: Iterable[str] = (), *, layout: Layout = ENVELOPE) -> None:
+        self._layout = layout
+        self._taken = {item_id.casefold() for item_id in taken}
+        self._repeats: dict[str, int] = {}
+        self._messages = 0
+
+    def reserve(self, item_id: str) -> None:
+        """Never give out this id."""
+        self._taken.add(item_id.casefold())
+
+    def claim(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
+        """Return a new item id and the name of its file.
+
+        Without a ``raw_id`` (None or empty) a message gets the next of msg_001, msg_002, ... A repeated id becomes
+        ``id~2``, ``id~3``, ...
+        """
+        if raw_id or item_type is ItemType.TOOL_RESULT:
+            item_id = self._claim_id(safe_name(raw_id or ""))
+        else:
+            item_id = self._next_message()
+        self.reserve(item_id)
+        return item_id, self._layout.file_name(item_type, item_id, tool_name)
+
+    def _next_message(self) -> str:
+        while True:
+            self._messages += 1
+            item_id = f"msg_{self._messages:03}"
+            if item_id not in self._taken:
+                return item_id
+
+    def _claim_id(self, name: str) -> str:
+        key = name.casefold()
+        if key not in self._taken:
+            return name
+        number = self._repeats.get(key, 1)
+        while True:
+            number += 1
+            suffix = f"~{number}"
+            item_id = name[: MAX_NAME - len(suffix)] + suffix
+            if item_id.casefold() not in self._taken:
+                self._repeats[key] = number
+                return item_id
+
+
+def new_session_id(now: datetime, rng: random.Random) -> str:
+    """Return ``session_YYYYMMDD_HHMMSS_xxxxxx``, in UTC. ``now`` must know its time zone."""
+    stamp = now.astimezone(UTC).strftime("%Y%m%d_%H%M%S")
+    return f"session_{stamp}_{''.join(rng.choices(RANDOM_ALPHABET, k=RANDOM_LENGTH))}"
+
+
+def check_session_id(session_id: str) -> str:
+    """Return ``session_id`` if it can name a directory on every system. Raises ``ConfigError``."""
+    if not _is_safe(session_id):
+        raise ConfigError(
+            f"session id {session_id!r}: use letters, digits, '_', '.' and '-', at most {MAX_NAME}, "
+            "not starting with '.' or '-', and not a name that Windows reserves"
+        )
+    return session_id

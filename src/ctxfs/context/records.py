@@ -1,0 +1,279 @@
+"""The records of a session's journal, as values, and their JSON form.
+
+Fields are only ever added, with a default; a record of an unknown type is kept as it is. Paths inside the session are
+recorded as names relative to it, so that a session can be moved.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from ctxfs.context.items import ContentRange, ContextItem, ItemType
+from ctxfs.llm.base import Usage
+from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
+
+__all__ = [
+    "CallMade",
+    "Closed",
+    "ItemAdded",
+    "Record",
+    "Removed",
+    "Replaced",
+    "Restored",
+    "SessionStarted",
+    "Stored",
+    "UnknownRecord",
+    "WriterOpened",
+    "from_json",
+    "to_json",
+    "with_content",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStarted:
+    """The first record. ``started_at`` is in seconds since the epoch; ``rebuilt``: the journal before was lost."""
+
+    session_id: str
+    started_at: float
+    layout: str = "envelope"
+    rebuilt: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterOpened:
+    """A writer opened the session. ``epoch`` counts writers; ``path`` is where the session lay then."""
+
+    epoch: int
+    path: str
+    opened_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemAdded:
+    """An item joined the context, before the item ``before`` (None: at the end).
+
+    ``content_stored``: the item's content is in its file, and empty here.
+    """
+
+    item: ContextItem
+    content_stored: bool = False
+    before: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """An item's content is durable in the file ``name``.
+
+    ``encoding`` says how the content became bytes; ``size_bytes`` counts those bytes, ``chars`` and ``lines`` the
+    readable text. ``digest`` is the SHA-256 over the SHA-256 of each of its ``blocks``. The content's encoded form
+    stands at ``content_offset`` of the file, ``content_length`` bytes long. ``offloaded_at`` is in whole seconds since
+    the epoch.
+    """
+
+    item_id: str
+    item_type: ItemType
+    name: str
+    encoding: str
+    size_bytes: int
+    chars: int
+    lines: int
+    digest: str
+    blocks: int
+    content_offset: int
+    content_length: int
+    raw: bool
+    offloaded_at: int
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def tool_name(self) -> str | None:
+        """The tool whose result this is; None for anything else."""
+        return self.metadata.get("tool_name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """An item's content in the context is now ``content`` (its placeholder)."""
+
+    item_id: str
+    content: str
+    token_count: int
+    path: str | None
+    destroyed: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """An item's stored content is back in the context."""
+
+    item_id: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """Items left the context; what was stored of them stays."""
+
+    item_ids: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallMade:
+    """The model was called on the context as it stood here. ``number`` counts from 1."""
+
+    number: int
+    usage: Usage
+    model: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """The writer closed the session in order."""
+
+    closed_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownRecord:
+    """A record of a later version; it stays in the journal untouched."""
+
+    data: Mapping[str, Any]
+
+
+Record = (
+    SessionStarted
+    | WriterOpened
+    | ItemAdded
+    | Stored
+    | Replaced
+    | Restored
+    | Removed
+    | CallMade
+    | Closed
+    | UnknownRecord
+)
+
+_TYPES: dict[str, type] = {
+    "session_started": SessionStarted,
+    "writer_opened": WriterOpened,
+    "item_added": ItemAdded,
+    "stored": Stored,
+    "replaced": Replaced,
+    "restored": Restored,
+    "removed": Removed,
+    "call_made": CallMade,
+    "closed": Closed,
+}
+_NAMES = {kind: name for name, kind in _TYPES.items()}
+_ROLES: dict[type, str] = {SystemMessage: "system", UserMessage: "user", AssistantMessage: "assistant"}
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    """Return the record as JSON data, its type first."""
+    if isinstance(record, UnknownRecord):
+        return dict(record.data)
+    data: dict[str, Any] = {"type": _NAMES[type(record)]}
+    for entry in fields(record):
+        data[entry.name] = getattr(record, entry.name)
+    if isinstance(record, ItemAdded):
+        data["item"] = _item_to_json(record.item)
+    elif isinstance(record, CallMade):
+        data["usage"] = asdict(record.usage)
+    return data
+
+
+def from_json(data: Mapping[str, Any]) -> Record:
+    """Return the record. Raises KeyError, TypeError or ValueError when a known type lacks what it needs."""
+    kind = _TYPES.get(data.get("type", ""))
+    if kind is None:
+        return UnknownRecord(data=data)
+    values = {entry.name: data[entry.name] for entry in fields(kind) if entry.name in data}
+    convert = _CONVERTERS.get(kind)
+    if convert is not None:
+        convert(values)
+    record: Record = kind(**values)
+    return record
+
+
+def _convert_item_added(values: dict[str, Any]) -> None:
+    values["item"] = _item_from_json(values["item"])
+
+
+def _convert_stored(values: dict[str, Any]) -> None:
+    values["item_type"] = ItemType(values["item_type"])
+
+
+def _convert_removed(values: dict[str, Any]) -> None:
+    values["item_ids"] = tuple(values["item_ids"])
+
+
+def _convert_call(values: dict[str, Any]) -> None:
+    known = {entry.name for entry in fields(Usage)}
+    values["usage"] = Usage(**{key: value for key, value in values["usage"].items() if key in known})
+
+
+_CONVERTERS: dict[type, Callable[[dict[str, Any]], None]] = {
+    ItemAdded: _convert_item_added,
+    Stored: _convert_stored,
+    Removed: _convert_removed,
+    CallMade: _convert_call,
+}
+
+
+def with_content(message: Message, content: Content) -> Message:
+    """Return the message with other content, and everything else as it is."""
+    match message:
+        case ToolMessage():
+            return ToolMessage(
+                tool_call_id=message.tool_call_id,
+                tool_name=message.tool_name,
+                content=content,
+                is_error=message.is_error,
+                offloaded=message.offloaded,
+                offload_path=message.offload_path,
+            )
+        case _:
+            return type(message)(content)
+
+
+def _item_to_json(item: ContextItem) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for entry in fields(item):
+        value = getattr(item, entry.name)
+        if entry.name == "message":
+            data["message"] = _message_to_json(value)
+        elif value != entry.default:
+            data[entry.name] = asdict(value) if isinstance(value, ContentRange) else value
+    return data
+
+
+def _item_from_json(data: Mapping[str, Any]) -> ContextItem:
+    values = {entry.name: data[entry.name] for entry in fields(ContextItem) if entry.name in data}
+    values["item_type"] = ItemType(values["item_type"])
+    values["message"] = _message_from_json(values["message"])
+    if values.get("source") is not None:
+        values["source"] = ContentRange(**values["source"])
+    return ContextItem(**values)
+
+
+def _message_to_json(message: Message) -> dict[str, Any]:
+    if isinstance(message, ToolMessage):
+        return {"role": "tool", **{entry.name: getattr(message, entry.name) for entry in fields(message)}}
+    return {"role": _ROLES[type(message)], "content": message.content}
+
+
+def _message_from_json(data: Mapping[str, Any]) -> Message:
+    content = data["content"]
+    content = content if isinstance(content, str) else tuple(content)
+    if data["role"] == "tool":
+        values = {entry.name: data[entry.name] for entry in fields(ToolMessage) if entry.name in data}
+        return ToolMessage(**{**values, "content": content})
+    kinds: dict[str, type[SystemMessage | UserMessage | AssistantMessage]] = {
+        "system": SystemMessage,
+        "user": UserMessage,
+        "assistant": AssistantMessage,
+    }
+    return kinds[data["role"]](content)

@@ -1,0 +1,98 @@
+"""What a session's storage is to ctxfs: small files that are written once, and one log.
+
+A store holds one session. It knows names and bytes, and nothing of paths, items or JSON, so that a session can live on
+a disk, in memory or in an object store.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ctxfs.errors import UnsafePath
+
+__all__ = ["NewFile", "Store", "check_name", "is_hidden"]
+
+MAX_PART_BYTES = 255
+HIDDEN_PREFIX = "."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFile:
+    """A file to be written once. ``name`` is a relative POSIX path.
+
+    ``chunks`` is consumed in a worker thread, perhaps more than once. ``derived`` files can be rebuilt from others:
+    they need not be durable, and replace one of the same name.
+    """
+
+    name: str
+    chunks: Iterable[bytes]
+    derived: bool = False
+
+
+class Store(Protocol):
+    """The storage of one session.
+
+    All methods raise ``SessionClosed`` before ``open`` and after ``close``. Names that are not plain relative paths
+    raise ``UnsafePath``. Every method but ``open`` and ``close`` may be called concurrently.
+    """
+
+    async def open(self, *, create: bool, write: bool) -> None:
+        """Open the session; ``write`` makes this the one writer.
+
+        Raises ``SessionLocked`` (another writer), ``SessionNotFound`` (not there, and not ``create``), ``UnsafePath``,
+        ``ConfigError`` (a root that cannot hold sessions) and ``WriteFailed``.
+        """
+
+    async def close(self) -> None:
+        """Release the session; idempotent."""
+
+    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+        """Make ``files`` durable, then append what ``log`` returns to the log and make that durable, then return.
+
+        ``log`` is called once, in the worker thread, after all chunks were consumed. Once begun, the commit ends one
+        way or the other, whatever is cancelled meanwhile; a cancellation is delivered after it. Raises ``NameTaken``
+        (files are never overwritten), ``WriteFailed`` and ``SessionLocked`` (another writer took over); then no file
+        of this call is visible under its name and the log is as before, unless the machine itself fails first.
+        """
+
+    async def replace(self, name: str, data: bytes | Iterable[bytes]) -> None:
+        """Write or replace a file atomically: readers see the old bytes or the new ones. Raises ``WriteFailed``."""
+
+    async def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Read up to ``length`` bytes (None: all) from ``offset``; short at the end. Raises ``NotStored``."""
+
+    async def size(self, name: str) -> int:
+        """Return the file's size in bytes. Raises ``NotStored``."""
+
+    async def names(self, prefix: str = "") -> list[str]:
+        """List the names that start with ``prefix``, sorted; the log is not among them."""
+
+    async def delete(self, names: Sequence[str]) -> None:
+        """Delete files durably; names that are not there count as deleted. Raises ``WriteFailed``."""
+
+    async def read_log(self, offset: int = 0) -> bytes:
+        """Read the log from ``offset`` (bytes) on; empty when there is none. It may grow at any time."""
+
+    async def truncate_log(self, length: int) -> None:
+        """Cut the log to ``length`` bytes, durably. Raises ``WriteFailed``."""
+
+
+def check_name(name: str) -> tuple[str, ...]:
+    """Split a file's name into its parts. Raises ``UnsafePath`` for anything but a plain relative POSIX path."""
+    parts = tuple(name.split("/"))
+    for part in parts:
+        if part in {"", ".", ".."} or "\0" in part or "\\" in part or not _fits(part):
+            raise UnsafePath(f"{name!r} is not a plain relative name")
+    return parts
+
+
+def is_hidden(name: str) -> bool:
+    """Tell whether the name is the store's own (temporary files, locks) and no content."""
+    return any(part.startswith(HIDDEN_PREFIX) for part in name.split("/"))
+
+
+def _fits(part: str) -> bool:
+    try:
+        return len(part.encode()) <= MAX_PART_BYTES
+    except UnicodeEncodeError:
+        return False

@@ -1,0 +1,245 @@
+"""Sessions on the local disk: ``<root>/{session_id}``, one directory each."""
+
+import errno
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from ctxfs.errors import ConfigError, SessionClosed, SessionNotFound, UnsafePath, WriteFailed
+from ctxfs.storage.base import NewFile, check_name, is_hidden
+from ctxfs.storage.port import FileSystem, OsFileSystem
+from ctxfs.storage.session_dir import LOG_NAME, SessionDir
+from ctxfs.storage.threads import run_to_completion
+
+__all__ = ["Durability", "LocalStore", "default_root", "list_sessions", "remove_session"]
+
+Durability = Literal["full", "process"]
+OTHERS_MAY_WRITE = 0o022
+OTHERS = 0o077
+
+
+class LocalStore:
+    """A ``Store`` in a directory of the local file system.
+
+    ``durability``: "full" syncs every write before it is acknowledged; "process" leaves that to the system, so that a
+    crash of the process loses nothing, but a power failure may.
+    """
+
+    def __init__(
+        self, root: Path, session_id: str, *, fs: FileSystem | None = None, durability: Durability = "full"
+    ) -> None:
+        if len(check_name(session_id)) != 1:
+            raise UnsafePath(f"{session_id!r} is not a session id")
+        self._root = root
+        self._session_id = session_id
+        self._fs: FileSystem = fs if fs is not None else OsFileSystem()
+        self._sync = durability == "full"
+        self._dir: SessionDir | None = None
+
+    async def open(self, *, create: bool, write: bool) -> None:
+        """See ``Store.open``."""
+        self._dir = await run_to_completion(lambda: self.open_now(create=create, write=write))
+
+    async def close(self) -> None:
+        """See ``Store.close``."""
+        if self._dir is not None:
+            opened, self._dir = self._dir, None
+            await run_to_completion(opened.close)
+
+    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+        """See ``Store.commit``."""
+        opened = self._opened()
+        await run_to_completion(lambda: opened.commit(files, log))
+
+    async def replace(self, name: str, data: bytes | Iterable[bytes]) -> None:
+        """See ``Store.replace``."""
+        opened = self._opened()
+        await run_to_completion(lambda: opened.replace(name, data))
+
+    async def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        """See ``Store.read``."""
+        opened = self._opened()
+        return await run_to_completion(lambda: opened.read(name, offset, length))
+
+    async def size(self, name: str) -> int:
+        """See ``Store.size``."""
+        opened = self._opened()
+        return await run_to_completion(lambda: opened.size(name))
+
+    async def names(self, prefix: str = "") -> list[str]:
+        """See ``Store.names``."""
+        opened = self._opened()
+        return await run_to_completion(lambda: opened.names(prefix))
+
+    async def delete(self, names: Sequence[str]) -> None:
+        """See ``Store.delete``."""
+        opened = self._opened()
+        await run_to_completion(lambda: opened.delete(names))
+
+    async def read_log(self, offset: int = 0) -> bytes:
+        """See ``Store.read_log``."""
+        opened = self._opened()
+        return await run_to_completion(lambda: opened.read_log(offset))
+
+    async def truncate_log(self, length: int) -> None:
+        """See ``Store.truncate_log``."""
+        opened = self._opened()
+        await run_to_completion(lambda: opened.truncate_log(length))
+
+    def _opened(self) -> SessionDir:
+        if self._dir is None:
+            raise SessionClosed(f"session {self._session_id} is not open")
+        return self._dir
+
+    # ---- opening, in the worker thread
+
+    def open_now(self, *, create: bool, write: bool) -> SessionDir:
+        """Open in the calling thread; see ``Store.open``."""
+        root_fd = self._open_root(create=create)
+        try:
+            dir_fd = self._open_session(root_fd, create=create)
+        finally:
+            self._fs.close(root_fd)
+        try:
+            self._check_dir(dir_fd, write=write)
+        except BaseException:
+            self._fs.close(dir_fd)
+            raise
+        opened = SessionDir(self._fs, self._session_id, dir_fd, sync=self._sync)
+        if write:
+            try:
+                opened.take_lock()
+            except OSError as error:
+                opened.close()
+                raise WriteFailed(self._session_id, error.strerror or str(error)) from error
+            except BaseException:
+                opened.close()
+                raise
+        return opened
+
+    def _open_root(self, *, create: bool) -> int:
+        if create:
+            try:
+                self._make_root(self._root)
+            except NotADirectoryError:
+                pass  # said below
+            except OSError as error:
+                raise WriteFailed(str(self._root), error.strerror or str(error)) from error
+        try:
+            return self._fs.open_root(self._root)
+        except FileNotFoundError:
+            raise SessionNotFound(self._session_id, str(self._root)) from None
+        except NotADirectoryError as error:
+            raise ConfigError(f"{self._root} cannot hold sessions: it is not a directory") from error
+        except OSError as error:
+            raise ConfigError(f"{self._root} cannot hold sessions: {error.strerror or error}") from error
+
+    def _make_root(self, path: Path) -> None:
+        """Make the root and what is missing above it, each synced into its parent."""
+        try:
+            self._fs.make_root(path)
+        except FileExistsError:
+            return
+        except FileNotFoundError:
+            if path == path.parent:
+                raise
+            self._make_root(path.parent)
+            self._fs.make_root(path)
+        parent = self._fs.open_root(path.parent)
+        try:
+            self._sync_handle(parent)
+        finally:
+            self._fs.close(parent)
+
+    def _open_session(self, root_fd: int, *, create: bool) -> int:
+        try:
+            if create:
+                with suppress(FileExistsError):
+                    self._fs.make_dir(root_fd, self._session_id)
+                self._sync_handle(root_fd)  # its maker may have died before
+            return self._fs.open_dir(root_fd, self._session_id)
+        except FileNotFoundError:
+            raise SessionNotFound(self._session_id, str(self._root)) from None
+        except OSError as error:
+            if isinstance(error, NotADirectoryError) or error.errno == errno.ELOOP:
+                raise UnsafePath(f"{self._root / self._session_id} is not a directory of its own") from error
+            raise WriteFailed(str(self._root / self._session_id), error.strerror or str(error)) from error
+
+    def _check_dir(self, dir_fd: int, *, write: bool) -> None:
+        status = self._fs.stat_handle(dir_fd)
+        where = self._root / self._session_id
+        if status.owner != self._fs.user():
+            raise UnsafePath(f"{where} belongs to another user")
+        if status.mode & OTHERS_MAY_WRITE:
+            raise UnsafePath(f"others may write to {where}: check what is in it, then `chmod 700` it")
+        if write and status.mode & OTHERS:
+            self._fs.set_dir_mode(dir_fd)
+
+    def _sync_handle(self, fd: int) -> None:
+        if self._sync:
+            self._fs.sync(fd)
+
+
+def default_root() -> Path:
+    """Return the directory that holds sessions by default: ``~/.agent/context``."""
+    return Path.home() / ".agent" / "context"
+
+
+async def list_sessions(root: Path, *, fs: FileSystem | None = None) -> list[str]:
+    """List the ids of the sessions under ``root``, sorted; empty when there is no such directory.
+
+    A session is a directory with a journal or an index in it. Raises ``ConfigError`` when ``root`` cannot be read.
+    """
+    port: FileSystem = fs if fs is not None else OsFileSystem()
+    return await run_to_completion(lambda: _list_sessions(root, port))
+
+
+def _list_sessions(root: Path, fs: FileSystem) -> list[str]:
+    try:
+        root_fd = fs.open_root(root)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ConfigError(f"{root} cannot hold sessions: {error.strerror or error}") from error
+    try:
+        return sorted(name for name in fs.list_dir(root_fd) if _is_session(fs, root_fd, name))
+    finally:
+        fs.close(root_fd)
+
+
+def _is_session(fs: FileSystem, root_fd: int, name: str) -> bool:
+    if is_hidden(name):
+        return False
+    try:
+        dir_fd = fs.open_dir(root_fd, name)
+    except OSError:
+        return False  # a file, a link, or somebody else's directory
+    try:
+        return not {LOG_NAME, "index.json"}.isdisjoint(fs.list_dir(dir_fd))
+    finally:
+        fs.close(dir_fd)
+
+
+async def remove_session(root: Path, session_id: str, *, fs: FileSystem | None = None) -> None:
+    """Remove a session and all that it stored, for good.
+
+    Raises ``SessionLocked`` while a writer holds it, ``SessionNotFound`` and ``WriteFailed``.
+    """
+    port: FileSystem = fs if fs is not None else OsFileSystem()
+    await run_to_completion(lambda: _remove_session(root, session_id, port))
+
+
+def _remove_session(root: Path, session_id: str, fs: FileSystem) -> None:
+    store = LocalStore(root, session_id, fs=fs)
+    opened = store.open_now(create=False, write=True)
+    root_fd = fs.open_root(root)
+    try:
+        opened.remove_everything()
+        fs.remove_dir(root_fd, session_id)
+        fs.sync(root_fd)
+    except OSError as error:
+        raise WriteFailed(session_id, error.strerror or str(error)) from error
+    finally:
+        fs.close(root_fd)
+        opened.close()

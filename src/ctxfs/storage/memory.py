@@ -1,0 +1,129 @@
+"""A session in memory, for tests and for agents that leave nothing behind."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ctxfs.errors import CtxfsError, NameTaken, NotStored, SessionClosed, SessionLocked, SessionNotFound, WriteFailed
+from ctxfs.storage.base import NewFile, check_name
+from ctxfs.storage.threads import run_to_completion
+
+__all__ = ["MemoryStore"]
+
+
+@dataclass(slots=True)
+class _Disk:
+    files: dict[str, bytes] = field(default_factory=dict)
+    log: bytearray = field(default_factory=bytearray)
+    exists: bool = False
+    writer: "MemoryStore | None" = None
+
+
+class MemoryStore:
+    """A ``Store`` in memory. It survives ``close`` as long as the object, or a ``peer`` of it, lives."""
+
+    def __init__(self, session_id: str = "memory") -> None:
+        self.session_id = session_id
+        self._disk = _Disk()
+        self._opened = False
+
+    def peer(self) -> "MemoryStore":
+        """Return another store of the same session, as another process would open it."""
+        other = MemoryStore(self.session_id)
+        other._disk = self._disk
+        return other
+
+    async def open(self, *, create: bool, write: bool) -> None:
+        """See ``Store.open``."""
+        if not self._disk.exists and not create:
+            raise SessionNotFound(self.session_id, "memory")
+        if write:
+            if self._disk.writer is not None:
+                raise SessionLocked(self.session_id)
+            self._disk.writer = self
+        self._disk.exists = True
+        self._opened = True
+
+    async def close(self) -> None:
+        """See ``Store.close``."""
+        self._opened = False
+        if self._disk.writer is self:
+            self._disk.writer = None
+
+    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+        """See ``Store.commit``."""
+        self._check_writer()
+        await run_to_completion(lambda: self._commit(files, log))
+
+    def _commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+        written: dict[str, bytes] = {}
+        for file in files:
+            check_name(file.name)
+            if not file.derived and (file.name in self._disk.files or file.name in written):
+                raise NameTaken(file.name)
+            written[file.name] = _joined(file.name, file.chunks)
+        line = log()
+        self._disk.files.update(written)
+        self._disk.log += line
+
+    async def replace(self, name: str, data: bytes | Iterable[bytes]) -> None:
+        """See ``Store.replace``."""
+        self._check_writer()
+        check_name(name)
+        self._disk.files[name] = data if isinstance(data, bytes) else _joined(name, data)
+
+    async def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        """See ``Store.read``."""
+        data = self._file(name)
+        return data[offset:] if length is None else data[offset : offset + length]
+
+    async def size(self, name: str) -> int:
+        """See ``Store.size``."""
+        return len(self._file(name))
+
+    async def names(self, prefix: str = "") -> list[str]:
+        """See ``Store.names``."""
+        self._check_open()
+        return sorted(name for name in self._disk.files if name.startswith(prefix))
+
+    async def delete(self, names: Sequence[str]) -> None:
+        """See ``Store.delete``."""
+        self._check_writer()
+        for name in names:
+            check_name(name)
+            self._disk.files.pop(name, None)
+
+    async def read_log(self, offset: int = 0) -> bytes:
+        """See ``Store.read_log``."""
+        self._check_open()
+        return bytes(self._disk.log[offset:])
+
+    async def truncate_log(self, length: int) -> None:
+        """See ``Store.truncate_log``."""
+        self._check_writer()
+        del self._disk.log[length:]
+
+    def _file(self, name: str) -> bytes:
+        self._check_open()
+        check_name(name)
+        try:
+            return self._disk.files[name]
+        except KeyError:
+            raise NotStored(name) from None
+
+    def _check_open(self) -> None:
+        if not self._opened:
+            raise SessionClosed(f"session {self.session_id} is not open")
+
+    def _check_writer(self) -> None:
+        self._check_open()
+        if self._disk.writer is not self:
+            raise SessionClosed(f"session {self.session_id} is open for reading only")
+
+
+def _joined(name: str, chunks: Iterable[bytes]) -> bytes:
+    try:
+        return b"".join(chunks)
+    except CtxfsError:
+        raise
+    except (OSError, TypeError, ValueError) as error:
+        raise WriteFailed(name, str(error)) from error

@@ -1,0 +1,241 @@
+"""The file system as the local store sees it: about twenty synchronous calls, each one system call.
+
+Everything is relative to an open directory, and no call follows a link in its last component. The store is written
+against this port, so that a simulator, a fault injector or another system can stand in; what differs between systems
+stays in this module.
+"""
+
+import os
+import stat
+import sys
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import Protocol
+
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["FileKind", "FileStat", "FileSystem", "OsFileSystem"]
+
+DIR_MODE = 0o700
+FILE_MODE = 0o600
+
+
+class FileKind(Enum):
+    """What a name stands for."""
+
+    FILE = auto()
+    DIRECTORY = auto()
+    LINK = auto()
+    OTHER = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileStat:
+    """What the store needs to know of a file. ``identity`` differs between any two that exist at the same time."""
+
+    kind: FileKind
+    mode: int
+    owner: int
+    size: int
+    identity: tuple[int, int]
+
+
+class FileSystem(Protocol):
+    """System calls. Handles are integers; every method raises OSError and nothing else."""
+
+    def process(self) -> int:
+        """Return a number that differs in a forked child."""
+
+    def user(self) -> int:
+        """Return the owner that new files get."""
+
+    def open_root(self, path: Path) -> int:
+        """Open a directory by its absolute path; links in it are the user's and are followed."""
+
+    def make_root(self, path: Path) -> None:
+        """Make one directory by its absolute path, mode 0700."""
+
+    def open_dir(self, dir_fd: int, name: str) -> int:
+        """Open a directory; not through a link."""
+
+    def make_dir(self, dir_fd: int, name: str) -> None:
+        """Make a directory, mode 0700 under any umask."""
+
+    def create(self, dir_fd: int, name: str) -> int:
+        """Create a file for writing, mode 0600 under any umask. FileExistsError if the name is taken, by a link too."""
+
+    def open_read(self, dir_fd: int, name: str) -> int:
+        """Open a file for reading; not through a link, and never blocking on a pipe."""
+
+    def open_append(self, dir_fd: int, name: str) -> int:
+        """Open an existing file for reading and appending; not through a link."""
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        """Write at the handle's end; may write less than asked for. Returns the number of bytes written."""
+
+    def read(self, fd: int, length: int, offset: int) -> bytes:
+        """Read up to ``length`` bytes at ``offset``."""
+
+    def truncate(self, fd: int, length: int) -> None:
+        """Cut the file to ``length`` bytes."""
+
+    def sync(self, fd: int) -> None:
+        """Bring a file's bytes, or a directory's names, to the medium."""
+
+    def close(self, fd: int) -> None:
+        """Close a handle."""
+
+    def link(self, dir_fd: int, source: str, target: str) -> None:
+        """Give a file a second name in its directory. FileExistsError if ``target`` is taken."""
+
+    def rename(self, dir_fd: int, source: str, target: str) -> None:
+        """Rename within a directory, replacing ``target``."""
+
+    def unlink(self, dir_fd: int, name: str) -> None:
+        """Remove a name."""
+
+    def remove_dir(self, dir_fd: int, name: str) -> None:
+        """Remove an empty directory."""
+
+    def list_dir(self, dir_fd: int) -> list[str]:
+        """List a directory, in no order."""
+
+    def stat(self, dir_fd: int, name: str) -> FileStat:
+        """Look at a name; not through a link."""
+
+    def stat_handle(self, fd: int) -> FileStat:
+        """Look at what is open."""
+
+    def set_dir_mode(self, fd: int) -> None:
+        """Set an open directory's mode to 0700."""
+
+    def lock(self, fd: int) -> None:
+        """Take the exclusive lock. BlockingIOError if another handle holds it."""
+
+    def unlock(self, fd: int) -> None:
+        """Release the lock, also for copies of the handle in forked children."""
+
+
+class OsFileSystem:
+    """The real file system: Linux and macOS.
+
+    On macOS ``sync`` is F_FULLFSYNC, because fsync leaves the bytes in the drive's cache.
+    """
+
+    def process(self) -> int:
+        """Return the process id."""
+        return os.getpid()
+
+    def user(self) -> int:
+        """Return the effective user id."""
+        return os.geteuid()
+
+    def open_root(self, path: Path) -> int:
+        """Open by path."""
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def make_root(self, path: Path) -> None:
+        """Make by path."""
+        os.mkdir(path, DIR_MODE)  # noqa: PTH102 - one system call
+
+    def open_dir(self, dir_fd: int, name: str) -> int:
+        """Open with O_NOFOLLOW."""
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=dir_fd)
+
+    def make_dir(self, dir_fd: int, name: str) -> None:
+        """Make, and set the mode where the umask took too much."""
+        os.mkdir(name, DIR_MODE, dir_fd=dir_fd)
+        if stat.S_IMODE(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode) != DIR_MODE:
+            os.chmod(name, DIR_MODE, dir_fd=dir_fd)
+
+    def create(self, dir_fd: int, name: str) -> int:
+        """Create with O_EXCL, and set the mode where the umask took too much."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW
+        fd = os.open(name, flags, FILE_MODE, dir_fd=dir_fd)
+        if stat.S_IMODE(os.fstat(fd).st_mode) != FILE_MODE:
+            os.fchmod(fd, FILE_MODE)
+        return fd
+
+    def open_read(self, dir_fd: int, name: str) -> int:
+        """Open with O_NOFOLLOW and O_NONBLOCK."""
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=dir_fd)
+
+    def open_append(self, dir_fd: int, name: str) -> int:
+        """Open with O_APPEND and O_NOFOLLOW."""
+        return os.open(name, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=dir_fd)
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        """Write once."""
+        return os.write(fd, data)
+
+    def read(self, fd: int, length: int, offset: int) -> bytes:
+        """Read once."""
+        return os.pread(fd, length, offset)
+
+    def truncate(self, fd: int, length: int) -> None:
+        """Cut."""
+        os.ftruncate(fd, length)
+
+    def sync(self, fd: int) -> None:
+        """Sync to the medium."""
+        if sys.platform == "darwin":
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        else:
+            os.fsync(fd)
+
+    def close(self, fd: int) -> None:
+        """Close."""
+        os.close(fd)
+
+    def link(self, dir_fd: int, source: str, target: str) -> None:
+        """Link."""
+        os.link(source, target, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
+
+    def rename(self, dir_fd: int, source: str, target: str) -> None:
+        """Rename."""
+        os.rename(source, target, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+
+    def unlink(self, dir_fd: int, name: str) -> None:
+        """Unlink."""
+        os.unlink(name, dir_fd=dir_fd)
+
+    def remove_dir(self, dir_fd: int, name: str) -> None:
+        """Remove."""
+        os.rmdir(name, dir_fd=dir_fd)
+
+    def list_dir(self, dir_fd: int) -> list[str]:
+        """List."""
+        return os.listdir(dir_fd)
+
+    def stat(self, dir_fd: int, name: str) -> FileStat:
+        """Look, not following links."""
+        return _file_stat(os.stat(name, dir_fd=dir_fd, follow_symlinks=False))
+
+    def stat_handle(self, fd: int) -> FileStat:
+        """Look at an open file."""
+        return _file_stat(os.fstat(fd))
+
+    def set_dir_mode(self, fd: int) -> None:
+        """Set the mode."""
+        os.fchmod(fd, DIR_MODE)
+
+    def lock(self, fd: int) -> None:
+        """Take flock's lock: lockf's is lost when any other descriptor of the file is closed."""
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def unlock(self, fd: int) -> None:
+        """Release flock's lock."""
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+def _file_stat(result: os.stat_result) -> FileStat:
+    kind = {stat.S_IFREG: FileKind.FILE, stat.S_IFDIR: FileKind.DIRECTORY, stat.S_IFLNK: FileKind.LINK}
+    return FileStat(
+        kind=kind.get(stat.S_IFMT(result.st_mode), FileKind.OTHER),
+        mode=stat.S_IMODE(result.st_mode),
+        owner=result.st_uid,
+        size=result.st_size,
+        identity=(result.st_dev, result.st_ino),
+    )
