@@ -1,17 +1,18 @@
 """What every test runs under: both event loops, no network, no blocked loop, no real home directory."""
 
 import os
-import sys
 from collections.abc import Iterator
-from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
 
 import pytest
 from blockbuster import BlockBusterFunction, blockbuster_ctx
 from hypothesis import settings
 
+import loopback_only
+
 ROOT = Path(__file__).resolve().parent.parent
+
+loopback_only.install()
 
 settings.register_profile("default", max_examples=40, deadline=None)
 settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)
@@ -23,32 +24,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     """Run each ``@pytest.mark.anyio`` test on asyncio and on trio."""
     return str(request.param)
-
-
-def _is_local(host: object) -> bool:
-    if host in (None, "", "localhost", b"localhost"):
-        return True
-    try:
-        return ip_address(host.decode() if isinstance(host, bytes) else str(host)).is_loopback
-    except ValueError:
-        return False
-
-
-def _forbid_network(event: str, args: tuple[Any, ...]) -> None:
-    """Fail the test that reaches beyond loopback; ``pytest.fail`` is no ``Exception``, so no retry can swallow it."""
-    if event in ("socket.connect", "socket.sendto", "socket.sendmsg"):
-        address = args[1]
-        local = not isinstance(address, tuple) or _is_local(address[0])  # a str is a Unix socket's path
-    elif event == "socket.getaddrinfo":
-        address, local = args[0], _is_local(args[0])
-    else:
-        return
-    if not local:
-        pytest.fail(f"a test tried to reach {address!r}: tests may only use loopback ({event})")
-
-
-# An audit hook sees what a patch of `socket` would miss, and it cannot be undone by a test.
-sys.addaudithook(_forbid_network)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from loopback_only import BeyondLoopbackError
+
 # In a process of its own, where no socket can even be made.
 COUNT_WITHOUT_SOCKETS = """
 import sys
@@ -37,14 +39,14 @@ def test_counting_needs_no_network(absent: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("address", ["192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1"])
 def test_connections_beyond_loopback_fail_the_test(address: str) -> None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family) as client, pytest.raises(pytest.fail.Exception, match="only use loopback"):
+    with socket.socket(family) as client, pytest.raises(BeyondLoopbackError, match="only use loopback"):
         client.connect((address, 9))
-    with socket.socket(family, socket.SOCK_DGRAM) as client, pytest.raises(pytest.fail.Exception):
+    with socket.socket(family, socket.SOCK_DGRAM) as client, pytest.raises(BeyondLoopbackError):
         client.sendto(b"", (address, 9))
 
 
 def test_names_beyond_this_machine_are_not_resolved() -> None:
-    with pytest.raises(pytest.fail.Exception):
+    with pytest.raises(BeyondLoopbackError):
         socket.getaddrinfo("example.invalid", 443)
 
 

@@ -1,0 +1,20 @@
+"""Every program in examples/ runs to its end, without a key and without a network."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = sorted((ROOT / "examples").rglob("*.py"))
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.relative_to(ROOT).as_posix())
+def test_an_example_runs(program: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", str(ROOT / "tests" / "loopback_only.py"), str(program)]
+    done = subprocess.run(
+        command, cwd=tmp_path, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip(), "an example shows what it does"
