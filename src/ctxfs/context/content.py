@@ -1,7 +1,7 @@
 """Reading stored content back: whole, by lines or from its end, each block checked before a byte of it is given out."""
 
 import codecs
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from ctxfs.context import encoding as codec
 from ctxfs.context.encoding import BLOCK, BlockIndex, RawBytes
@@ -43,6 +43,19 @@ class ContentReader:
         """Yield the readable text in pieces of bounded size; pieces end anywhere."""
         decoder = self._decoder()
         async for block in self._readable_blocks():
+            yield decoder.decode(block)
+        if rest := decoder.decode(b"", final=True):
+            yield rest
+
+    async def text_from(self, first: int) -> AsyncGenerator[str, None]:
+        """Yield the readable text from line ``first`` on, in pieces of bounded size; nothing after the last line.
+
+        What stands before the line is not read.
+        """
+        if first > max(self.stored.lines, 1):
+            return
+        decoder = self._decoder()
+        async for block in self._readable_blocks_from(max(first, 1) - 1):
             yield decoder.decode(block)
         if rest := decoder.decode(b"", final=True):
             yield rest
@@ -126,6 +139,21 @@ class ContentReader:
         data = await self._readable_bytes()
         for start in range(0, len(data), BLOCK):
             yield data[start : start + BLOCK]
+
+    async def _readable_blocks_from(self, newlines: int) -> AsyncIterator[bytes]:
+        """Yield the blocks after the ``newlines``-th newline (0: all of them)."""
+        if self.stored.encoding == "blocks":
+            data = await self._readable_bytes()
+            for start in range(_after_newline(data, newlines), len(data), BLOCK):
+                yield data[start : start + BLOCK]
+            return
+        index = await self.block_index()
+        number = index.block_of_newline(newlines) if newlines else 0
+        skip = newlines - index.newlines_before(number) if newlines else 0
+        for following in range(number, index.count):
+            block = await self._block(index, following)
+            yield block[_after_newline(block, skip) :] if skip else block
+            skip = 0
 
     async def _line_bytes(self, first: int, last: int, limit: int | None) -> tuple[bytes, bool]:
         """Return the bytes of the lines, and whether they are all there."""

@@ -2,5 +2,6 @@
 
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.decorator import tool
+from ctxfs.tools.read import read_tool
 
-__all__ = ["Tool", "ToolResult", "tool"]
+__all__ = ["Tool", "ToolResult", "read_tool", "tool"]

@@ -1,0 +1,173 @@
+"""Files outside the session that a model may read: only under the roots that the user allows. Synchronous.
+
+A path is resolved first, must then lie under a resolved root, and is opened from that root part by part without
+following links, so that nothing can be swapped in between.
+"""
+
+import base64
+import codecs
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ctxfs.errors import ToolError
+from ctxfs.llm.messages import Block
+from ctxfs.storage.port import FileKind, FileSystem, OsFileSystem
+from ctxfs.tools.paging import Line, LineCutter
+
+__all__ = ["FilePage", "Roots"]
+
+MAX_IMAGE_BYTES = 5 * 1024 * 1024
+_BLOCK_BYTES = 262_144
+_SNIFFED_BYTES = 8_192
+_LISTED_NAMES = 20
+_SIGNATURES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePage:
+    """Lines of a file, or an image. ``total_lines`` is None when the end was not reached."""
+
+    lines: Sequence[Line] = ()
+    total_lines: int | None = None
+    image: Block | None = None
+
+
+class Roots:
+    """The directories under which files may be read.
+
+    Args:
+        roots: directories; none means that no file may be read.
+        sessions: the directory that holds sessions; what a session stores is no file of anybody else's.
+        fs: the system calls.
+    """
+
+    def __init__(self, roots: Sequence[Path], *, sessions: Path, fs: FileSystem | None = None) -> None:
+        self._roots = tuple(roots)
+        self._sessions = sessions
+        self._fs: FileSystem = fs or OsFileSystem()
+
+    def read(self, path: str, *, first: int, limit: int, max_chars: int, char_offset: int | None) -> FilePage:
+        """Lines from ``first`` on, or the whole image.
+
+        Raises:
+            ToolError: not under a root, no such file, no regular file, or no text; the message tells the model.
+        """
+        with self._open(path) as fd:
+            head = self._fs.read(fd, _SNIFFED_BYTES, 0)
+            if media_type := _image_type(head):
+                return FilePage(image=self._image(fd, path, media_type))
+            if b"\0" in head:
+                raise ToolError(f"{path} is a binary file: there are no lines of text to show")
+            return self._page(fd, LineCutter(first, limit=limit, max_chars=max_chars, char_offset=char_offset), first)
+
+    @contextmanager
+    def _open(self, path: str) -> Iterator[int]:
+        root, parts = self._locate(path)
+        fds: list[int] = []
+        try:
+            fds.append(self._fs.open_root(root))
+            for part in parts[:-1]:
+                fds.append(self._fs.open_dir(fds[-1], part))
+            kind = self._fs.stat(fds[-1], parts[-1]).kind if parts else FileKind.DIRECTORY
+            if kind is FileKind.DIRECTORY:
+                raise ToolError(self._directory_message(path, root.joinpath(*parts)))
+            if kind is not FileKind.FILE:
+                raise ToolError(f"{path} is no regular file, so it cannot be read")
+            fds.append(self._fs.open_read(fds[-1], parts[-1]))
+            if self._fs.stat_handle(fds[-1]).kind is not FileKind.FILE:
+                raise ToolError(f"{path} is no regular file, so it cannot be read")
+            yield fds[-1]
+        except FileNotFoundError as error:
+            raise self._unknown(path) from error
+        except OSError as error:
+            raise ToolError(f"{path} cannot be read: {error.strerror}") from error
+        finally:
+            for fd in reversed(fds):
+                self._fs.close(fd)
+
+    def _locate(self, path: str) -> tuple[Path, tuple[str, ...]]:
+        """The resolved root that holds the file, and the way from there without any link."""
+        if "\0" in path or not path:
+            raise self._unknown(path)
+        try:
+            roots = [root.resolve(strict=True) for root in self._roots]
+            asked = Path(path).expanduser()
+            candidates = [asked] if asked.is_absolute() else [root / asked for root in roots]
+            for candidate in candidates:
+                resolved = candidate.resolve(strict=True)
+                inside = [root for root in roots if resolved.is_relative_to(root)]
+                if inside and not self._is_a_sessions(resolved):
+                    return inside[0], resolved.relative_to(inside[0]).parts
+        except (OSError, RuntimeError, ValueError) as error:
+            raise self._unknown(path) from error
+        raise self._unknown(path)
+
+    def _is_a_sessions(self, resolved: Path) -> bool:
+        """Whether the file lies in the directory of some session, this one or another."""
+        sessions = self._sessions.resolve()
+        if not resolved.is_relative_to(sessions) or resolved == sessions:
+            return False
+        return (sessions / resolved.relative_to(sessions).parts[0] / "journal.jsonl").exists()
+
+    def _unknown(self, path: str) -> ToolError:
+        allowed = f"files under {', '.join(map(str, self._roots))}" if self._roots else "no other files"
+        return ToolError(f"no file {path!r}: you may read what this session stored, and {allowed}")
+
+    def _directory_message(self, path: str, directory: Path) -> str:
+        names = sorted(entry.name + "/" * entry.is_dir() for entry in os.scandir(directory))
+        listed = ", ".join(names[:_LISTED_NAMES]) + (", …" if len(names) > _LISTED_NAMES else "")
+        return f"{path} is a directory, read one of its {len(names)} files: {listed or '(it is empty)'}"
+
+    def _image(self, fd: int, path: str, media_type: str) -> Block:
+        size = self._fs.stat_handle(fd).size
+        if size > MAX_IMAGE_BYTES:
+            raise ToolError(f"{path} is an image of {size:,} bytes; at most {MAX_IMAGE_BYTES:,} can be shown")
+        data = base64.b64encode(b"".join(self._blocks(fd))).decode()
+        return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+
+    def _blocks(self, fd: int, offset: int = 0) -> Iterator[bytes]:
+        while block := self._fs.read(fd, _BLOCK_BYTES, offset):
+            yield block
+            offset += len(block)
+
+    def _page(self, fd: int, cutter: LineCutter, first: int) -> FilePage:
+        """Count line ends up to line ``first``, then cut lines; what follows the page is not read."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        to_skip, ends, size, last = first - 1, 0, 0, b""
+        for block in self._blocks(fd):
+            size += len(block)
+            last = block
+            if ends < to_skip:
+                found, block = _after_lines(block, to_skip - ends)  # noqa: PLW2901 - its rest is what counts
+                ends += found
+            if ends >= to_skip and cutter.feed(decoder.decode(block)):
+                return FilePage(lines=cutter.finish())
+        before = to_skip if ends >= to_skip else ends + (size > 0 and not last.endswith(b"\n"))
+        cutter.feed(decoder.decode(b"", final=True))
+        lines = cutter.finish()
+        return FilePage(lines=lines, total_lines=before + len(lines))
+
+
+def _after_lines(block: bytes, count: int) -> tuple[int, bytes]:
+    """How many of ``count`` line ends are in the block, and what follows the last of them."""
+    found = block.count(b"\n")
+    if found < count:
+        return found, b""
+    position = 0
+    for _ in range(count):
+        position = block.find(b"\n", position) + 1
+    return count, block[position:]
+
+
+def _image_type(head: bytes) -> str | None:
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "image/webp"
+    return next((media_type for signature, media_type in _SIGNATURES if head.startswith(signature)), None)

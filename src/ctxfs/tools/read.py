@@ -1,0 +1,88 @@
+"""The Read tool: what left the context, and files that the user allows, in numbered pages."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from anyio import to_thread
+from pydantic import Field
+
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.errors import SessionError, StorageError, ToolError
+from ctxfs.tokens import TokenCounter
+from ctxfs.tools.base import Tool, ToolResult
+from ctxfs.tools.decorator import tool
+from ctxfs.tools.files import Roots
+from ctxfs.tools.stored import CHARS_PER_TOKEN, find_stored, page_result, read_page, rendered
+
+__all__ = ["DEFAULT_LIMIT_LINES", "DEFAULT_MAX_TOKENS", "read_tool"]
+
+DEFAULT_MAX_TOKENS = 8_000
+DEFAULT_LIMIT_LINES = 2_000
+
+_DESCRIPTION = (
+    "Read a file, in numbered lines. For content that was offloaded, give the path in its placeholder: the lines are "
+    "those of the original content, as in the placeholder's digest. A page that is not the whole says how to go on."
+)
+
+
+def read_tool(
+    fs: ContextFileSystem,
+    *,
+    roots: Sequence[Path] = (),
+    max_tokens: int = DEFAULT_MAX_TOKENS,
+    counter: TokenCounter | None = None,
+) -> Tool:
+    """Make the tool "Read" for one session.
+
+    It reads what this session stored, whatever the file's format, and other files only under ``roots``; what another
+    session stored is unknown to it. Follows "Context FileSystem 上下文卸载功能".
+
+    Args:
+        fs: the session.
+        roots: directories with files that the model may read; links that lead out of them are refused.
+        max_tokens: upper bound on a page (at least 200).
+        counter: counts tokens; None takes the default counter.
+    """
+    max_tokens = max(200, max_tokens)
+
+    async def of_file(path: str, offset: int, limit: int, char_offset: int | None) -> ToolResult:
+        allowed = Roots(roots, sessions=fs.session_path.parent)
+        found = await to_thread.run_sync(
+            lambda: allowed.read(
+                path, first=offset, limit=limit, max_chars=max_tokens * CHARS_PER_TOKEN, char_offset=char_offset
+            ),
+            abandon_on_cancel=True,
+        )
+        if found.image is not None:
+            return ToolResult((found.image,))
+        if not found.lines:
+            return page_result(None, offset, found.total_lines)
+        return page_result(await rendered(list(found.lines), found.total_lines, max_tokens, counter), offset, None)
+
+    @tool(_DESCRIPTION, name="Read")
+    async def read(
+        file_path: Annotated[str, Field(description="The file's path, as it stands in the placeholder")],
+        offset: Annotated[int, Field(ge=1, description="The first line to read, counted from 1")] = 1,
+        limit: Annotated[int, Field(ge=1, description="How many lines to read at most")] = DEFAULT_LIMIT_LINES,
+        char_offset: Annotated[
+            int | None, Field(ge=0, description="Read line `offset` only, from this character (from 0) on")
+        ] = None,
+    ) -> ToolResult:
+        try:
+            item_id = find_stored(fs, file_path)
+            if item_id is None:
+                return await of_file(file_path, offset, limit, char_offset)
+            return await read_page(
+                fs,
+                item_id,
+                first=offset,
+                limit=limit,
+                char_offset=char_offset,
+                max_tokens=max_tokens,
+                counter=counter,
+            )
+        except (ToolError, StorageError, SessionError) as error:
+            return ToolResult(str(error), is_error=True)
+
+    return read

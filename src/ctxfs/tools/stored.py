@@ -1,0 +1,84 @@
+"""What this session stored, as its tools see it: found by the session's index alone, shown in bounded pages."""
+
+from contextlib import aclosing
+
+from anyio import to_thread
+
+from ctxfs.context.content import ContentReader
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.items import ContentRange
+from ctxfs.errors import ToolError
+from ctxfs.tokens import TokenCounter, default_counter
+from ctxfs.tools.base import ToolResult
+from ctxfs.tools.paging import Line, LineCutter, Page, render_page
+
+__all__ = ["find_stored", "page_result", "read_page", "rendered", "stored_lines"]
+
+CHARS_PER_TOKEN = 8
+"""So many characters a token are fetched for a page: more than text has, so that tokens bound the page."""
+
+
+def find_stored(fs: ContextFileSystem, ref: str) -> str | None:
+    """The item that ``ref``, a path or an item id, means in this session; None for what is another's or nothing."""
+    item_id = fs.item_of_path(ref)
+    if item_id is not None:
+        return item_id
+    return ref if ref in fs.stored() else None
+
+
+async def stored_lines(
+    reader: ContentReader, first: int, *, limit: int, max_chars: int, char_offset: int | None = None
+) -> list[Line]:
+    """Lines of stored content from ``first`` on; what stands before and after them is not read."""
+    cutter = LineCutter(first, limit=limit, max_chars=max_chars, char_offset=char_offset)
+    async with aclosing(reader.text_from(first)) as pieces:
+        async for piece in pieces:
+            if cutter.feed(piece):
+                break
+    return cutter.finish()
+
+
+async def read_page(
+    fs: ContextFileSystem,
+    item_id: str,
+    *,
+    first: int,
+    limit: int,
+    char_offset: int | None,
+    max_tokens: int,
+    counter: TokenCounter | None,
+) -> ToolResult:
+    """A page of an item's stored content, with the lines that it shows as its source."""
+    reader = fs.reader(item_id)
+    max_chars = max_tokens * CHARS_PER_TOKEN
+    lines = await stored_lines(reader, first, limit=limit, max_chars=max_chars, char_offset=char_offset)
+    total = reader.stored.lines
+    if not lines:
+        return page_result(None, first, total)
+    page = await rendered(lines, total, max_tokens, counter)
+    source = ContentRange(
+        item_id=item_id, path=fs.path_of(reader.stored.name), first_line=page.first_line, last_line=page.last_line
+    )
+    return page_result(page, first, total, source)
+
+
+async def rendered(lines: list[Line], total_lines: int | None, max_tokens: int, counter: TokenCounter | None) -> Page:
+    """The page, made in a worker thread: counting tokens takes a while."""
+    return await to_thread.run_sync(
+        lambda: render_page(lines, total_lines=total_lines, max_tokens=max_tokens, counter=counter or default_counter())
+    )
+
+
+def page_result(
+    page: Page | None, first: int, total_lines: int | None, source: ContentRange | None = None
+) -> ToolResult:
+    """The page as a result; no page means that line ``first`` does not exist.
+
+    Raises:
+        ToolError: ``first`` is past the end.
+    """
+    if page is not None:
+        return ToolResult(page.text, source=source)
+    if not total_lines:
+        return ToolResult("[it is empty]")
+    raise ToolError(f"offset={first} is past the end: there are {total_lines:,} lines")
