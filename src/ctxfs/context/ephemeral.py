@@ -67,7 +67,8 @@ class EphemeralLedger:
             if h.offload is not None and h.position < self.seen
         ]
         due.sort(key=lambda h: h.position)
-        return Plan(offloads=tuple(h.offload for h in due if h.offload is not None))
+        offloads = tuple(h.offload for h in due if h.offload is not None)
+        return Plan(offloads=offloads, first_changed=offloads[0].item_id if offloads else None)
 
     def _with(self, tool: str, held: tuple[_Held, ...]) -> "EphemeralLedger":
         return replace(self, held=MappingProxyType({**self.held, tool: held}))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Offload", "Plan"]
+__all__ = ["Archive", "Offload", "Plan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,27 +18,50 @@ class Offload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    """Move whole items into one file, and leave one placeholder for all of them. Sizes in tokens.
+
+    ``item_id``, ``name`` and ``path`` are those of the new item that holds the placeholder; it stands where the last
+    of ``item_ids`` stood.
+    """
+
+    item_id: str
+    name: str
+    path: str
+    item_ids: tuple[str, ...]
+    placeholder: str
+    tokens_before: int
+    tokens_after: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to leave, oldest first; empty (false) when nothing is due."""
+    """What is to leave, oldest first; empty (false) when nothing is due.
+
+    ``first_changed``: the oldest item that changes, None if none; what stands before it serialises to the same bytes
+    as before, so a prompt cache is broken from there on.
+    """
 
     offloads: tuple[Offload, ...] = ()
+    archive: Archive | None = None
+    first_changed: str | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.offloads)
-
-    @property
-    def first_changed(self) -> str | None:
-        """The oldest item that changes, None if none: what stands before it serialises to the same bytes as before."""
-        return self.offloads[0].item_id if self.offloads else None
+        return bool(self.offloads) or self.archive is not None
 
     @property
     def tokens_freed(self) -> int:
         """How much smaller the context gets, in tokens."""
-        return sum(o.tokens_before - o.tokens_after for o in self.offloads)
+        freed = sum(o.tokens_before - o.tokens_after for o in self.offloads)
+        return freed + (self.archive.tokens_before - self.archive.tokens_after if self.archive else 0)
 
     def explain(self) -> str:
         """Say for every item why it leaves and what that frees, one line each."""
-        if not self.offloads:
+        if not self:
             return "nothing leaves"
         lines = [f"{o.item_id}: {o.tokens_before:,} -> {o.tokens_after:,} tokens, {o.reason}" for o in self.offloads]
+        if self.archive is not None:
+            a = self.archive
+            lines.append(f"{len(a.item_ids)} items: {a.tokens_before:,} -> {a.tokens_after:,} tokens, {a.reason}")
         return "\n".join([*lines, f"in all {self.tokens_freed:,} tokens leave, from {self.first_changed} on"])

@@ -1,6 +1,6 @@
 """What a chat model is to ctxfs: a request value in, a stream of events out."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -94,8 +94,9 @@ ModelEvent = TextDelta | ThinkingDelta | Retrying | Reply
 class ChatModel(Protocol):
     """A model that streams one reply to one request.
 
-    ``stream`` raises the ``ModelError`` family only, mapped in one place per provider. It is not guaranteed that any
-    delta comes before the reply.
+    ``stream`` is an async generator: whoever stops early closes it (``contextlib.aclosing``). It raises the
+    ``ModelError`` family only, mapped in one place per provider. It is not guaranteed that any delta comes before the
+    reply.
     """
 
     @property
@@ -105,7 +106,7 @@ class ChatModel(Protocol):
     def check(self) -> None:
         """Raise ``MissingApiKey`` (or ``ConfigError``) when a call could not even be tried."""
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Send ``request``; yield deltas, then exactly one ``Reply``."""
 
     async def close(self) -> None:

@@ -1,6 +1,6 @@
 """A model that follows a script: for tests, demos and examples that need no key and no network."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -33,27 +33,28 @@ word (thinking, say), a reply that is cut, an error to raise, or a function of t
 class Script:
     """The turns that are still to come; call ids that are empty become ``call_001``, ``call_002`` and so on."""
 
-    def __init__(self, turns: Iterable[Turn]) -> None:
+    def __init__(self, turns: Iterable[Any]) -> None:
         self._turns = list(turns)
         self._played = 0
         self._call_numbers = count(1)
 
-    def next(self, body: dict[str, Any]) -> tuple[AssistantMessage, str]:
-        """The next message and its stop reason.
+    def take(self, body: dict[str, Any]) -> Any:
+        """The next turn, a function of the request resolved to what it returns for ``body``.
 
         Raises:
             InvalidRequest: the script is over.
-            BaseException: the turn is an error.
 
         """
         if self._played == len(self._turns):
             raise InvalidRequest(f"the script has {self._played} turns; request {self._played + 1} came: add a turn")
         turn = self._turns[self._played]
         self._played += 1
-        while callable(turn) and not isinstance(turn, BaseException):
+        while callable(turn):
             turn = turn(body)
-        if isinstance(turn, BaseException):
-            raise turn
+        return turn
+
+    def message(self, turn: str | Sequence[str | ToolCall] | AssistantMessage | Cut) -> tuple[AssistantMessage, str]:
+        """The message that ``turn`` stands for, and its stop reason."""
         if isinstance(turn, Cut):
             return self._message(turn.turn), "max_tokens"
         reply = self._message(turn)
@@ -109,13 +110,16 @@ class ScriptedModel:
     def check(self) -> None:
         """Nothing is needed: a script can always be played."""
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Play the next turn."""
         await anyio.lowlevel.checkpoint()
         body = to_messages_body(request, model=self._model, max_tokens=self._max_tokens, cache=False)
         invariants.check(body)
         self.requests.append(body)
-        message, stop_reason = self.script.next(body)
+        turn = self.script.take(body)
+        if isinstance(turn, BaseException):
+            raise turn
+        message, stop_reason = self.script.message(turn)
         for event in _deltas(message):
             yield event
             await anyio.lowlevel.checkpoint()

@@ -1,0 +1,267 @@
+"""The agent loop: call the model, run the tools it asks for, let what is due leave the context, again.
+
+Follows "Context FileSystem 上下文卸载功能".
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from inspect import isawaitable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import anyio
+
+from ctxfs.agent.config import AgentConfig
+from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
+from ctxfs.context.context import Context
+from ctxfs.context.events import ContextEvent
+from ctxfs.context.items import ContextItem
+from ctxfs.errors import AgentBusy, InvalidToolArguments, ReplyIncomplete, TurnLimitReached
+from ctxfs.llm.base import ChatModel, ModelRequest, Reply
+from ctxfs.llm.messages import ToolCall, ToolMessage, UserMessage
+from ctxfs.tools.base import Tool, ToolResult
+from ctxfs.tools.read import read_tool
+
+__all__ = ["Agent"]
+
+_INTERRUPTED = "This call was interrupted before it had a result. Call the tool again if you still need it."
+_CUT = "Your reply was cut by its token limit, so this call was not run. Make smaller calls, one at a time."
+
+
+class Agent:
+    """A model, its tools, and one session of context.
+
+    The session opens with the first query (or ``async with``). Everything is durable as it happens: an agent that is
+    never closed loses nothing. One query runs at a time.
+
+    Raises:
+        ConfigError: the configuration cannot work.
+        MissingApiKey: the model has no key; told before any work.
+
+    """
+
+    def __init__(self, llm: ChatModel, config: AgentConfig | None = None) -> None:
+        config = config or AgentConfig()
+        llm.check()
+        self._llm = llm
+        self._config = config
+        self._events: list[ContextEvent] = []
+        self._busy = False
+        self._context = Context(
+            config.session_id,
+            root_path=config.offload_root_path,
+            keep_recent=config.keep_recent(),
+            offload_enabled=config.offload_enabled,
+            digest_tokens=config.digest_tokens,
+            on_event=self._events.append,
+        )
+        tools = [read_tool(self._context.fs, roots=[Path(r) for r in config.read_roots]), *config.tools]
+        # A tool of the user's named Read takes the place of ours.
+        self._tools: dict[str, Tool] = {tool.name: tool for tool in tools}
+
+    @property
+    def context(self) -> Context:
+        """The session's context; ``agent.context.items`` is what it holds."""
+        return self._context
+
+    @property
+    def config(self) -> AgentConfig:
+        """The settings the agent was made with."""
+        return self._config
+
+    @property
+    def session_id(self) -> str:
+        """The session's id; give it to ``AgentConfig(session_id=…)`` to go on later."""
+        return self._context.session_id
+
+    async def open(self) -> None:
+        """Open or resume the session; calls that a crash left unanswered get an error result that says so.
+
+        Raises:
+            SessionLocked: another writer has the session.
+            StorageError: the session's directory cannot be used.
+
+        """
+        if self._context.fs.is_open:
+            return
+        await self._context.open()
+        await self._context.answer_open_calls(_INTERRUPTED)
+        if self._config.system_prompt is not None:
+            await self._context.set_system_prompt(self._config.system_prompt)
+
+    async def close(self) -> None:
+        """Release the session and the model's connections; idempotent."""
+        with anyio.CancelScope(shield=True):
+            await self._context.close()
+            await self._llm.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def add_skill_prompt(self, name: str, text: str) -> ContextItem:
+        """Add a skill's prompt to the context, as an item of its own type."""
+        await self.open()
+        return await self._context.add_skill_prompt(name, text)
+
+    async def query(self, text: str) -> str:
+        """Run until the model answers without calling tools; returns the answer.
+
+        Raises:
+            AgentBusy: another query is running.
+            TurnLimitReached: ``max_turns`` model calls did not come to an answer.
+            ReplyIncomplete: the answer was cut by its token limit.
+            ModelError: the model could not be called.
+
+        """
+        answer = ""
+        async with aclosing(self.stream(text)) as events:
+            async for event in events:
+                if isinstance(event, Done):
+                    answer = event.text
+        return answer
+
+    async def stream(self, text: str) -> AsyncGenerator[AgentEvent, None]:
+        """Run like ``query``, telling what happens as it happens; the last event is ``Done``.
+
+        Close the generator (``contextlib.aclosing``) if you stop early. Raises what ``query`` raises.
+        """
+        if self._busy:
+            raise AgentBusy("a query is running on this agent: wait for it, or use a second agent")
+        self._busy = True
+        try:
+            await self.open()
+            await self._context.add(UserMessage(text))
+            async with aclosing(self._run()) as events:
+                async for event in events:
+                    yield event
+        finally:
+            with anyio.CancelScope(shield=True):
+                if self._context.open_calls:
+                    await self._context.answer_open_calls(_INTERRUPTED)
+            self._busy = False
+
+    async def _run(self) -> AsyncGenerator[AgentEvent, None]:
+        turns = 0
+        while self._config.max_turns is None or turns < self._config.max_turns:
+            turns += 1
+            messages = await self._context.messages()
+            for told in self._drain():
+                yield told
+            reply: Reply | None = None
+            request = ModelRequest(messages=messages, tools=tuple(t.schema for t in self._tools.values()))
+            async with aclosing(self._llm.stream(request)) as deltas:
+                async for delta in deltas:
+                    if isinstance(delta, Reply):
+                        reply = delta
+                    else:
+                        yield delta
+            if reply is None:
+                raise ReplyIncomplete("the model's stream ended without a reply: query again")
+            async with aclosing(self._take(reply)) as events:
+                async for event in events:
+                    yield event
+            if _is_final(reply):
+                yield Done(text=reply.message.text, stop_reason=reply.stop_reason, turns=turns)
+                return
+        raise TurnLimitReached(turns)
+
+    async def _take(self, reply: Reply) -> AsyncGenerator[AgentEvent, None]:
+        """Record a reply and do what it asks for."""
+        await self._context.add(reply.message, usage=reply.usage, model=reply.model)
+        for told in self._drain():
+            yield told
+        yield UsageReported(usage=reply.usage, model=reply.model, context_tokens=self._context.token_count)
+        calls = reply.message.tool_calls
+        if reply.stop_reason == "max_tokens":
+            await self._cut(calls)
+        elif calls:
+            for call in calls:
+                yield ToolStarted(call)
+            for call, result in zip(calls, await self._run_tools(calls), strict=True):
+                yield ToolEnded(call, result)
+
+    async def _cut(self, calls: Sequence[ToolCall]) -> None:
+        if not calls:
+            raise ReplyIncomplete(
+                "the reply was cut by its token limit: query again to go on, or raise the model's max_tokens",
+                stop_reason="max_tokens",
+            )
+        await self._context.answer_open_calls(_CUT)
+
+    async def _run_tools(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """Run the calls of one reply side by side and record the results in call order.
+
+        When it is cancelled, or a callback fails, what has finished is kept and the rest is answered as interrupted.
+        """
+        results: list[ToolResult | None] = [None] * len(calls)
+        failures: list[Exception] = []
+
+        async def run(index: int, call: ToolCall) -> None:
+            try:
+                results[index] = await self._run_tool(call)
+            except Exception as error:  # noqa: BLE001  (raised below, one instead of a group)
+                failures.append(error)
+                group.cancel_scope.cancel()
+
+        try:
+            async with anyio.create_task_group() as group:
+                for index, call in enumerate(calls):
+                    group.start_soon(run, index, call)
+        finally:
+            finished = [r or ToolResult(_INTERRUPTED, is_error=True) for r in results]
+            with anyio.CancelScope(shield=True):
+                await self._context.add(
+                    *(
+                        ToolMessage(call.id, call.name, result.content, is_error=result.is_error)
+                        for call, result in zip(calls, finished, strict=True)
+                    ),
+                    sources={c.id: r.source for c, r in zip(calls, finished, strict=True) if r.source is not None},
+                )
+        if failures:
+            raise failures[0]
+        return finished
+
+    async def _run_tool(self, call: ToolCall) -> ToolResult:
+        """Run one call; a tool that fails, a denied and an impossible call give the model an error result."""
+        result = await self._outcome(call)
+        if self._config.redact is None:
+            return result
+        content = self._config.redact(call, result.content)
+        content = await content if isawaitable(content) else content
+        return ToolResult(content, is_error=result.is_error, source=result.source)
+
+    async def _outcome(self, call: ToolCall) -> ToolResult:
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return _error(f"There is no tool {call.name!r}. You can call: {', '.join(sorted(self._tools))}.")
+        if self._config.approve is not None:
+            verdict = self._config.approve(call)
+            verdict = await verdict if isawaitable(verdict) else verdict
+            if verdict is not True:
+                return _error(f"The call was denied: {verdict}" if verdict else "The call was denied by the user.")
+        try:
+            return await tool.run(call.arguments)
+        except InvalidToolArguments as error:
+            return _error(str(error))
+        except Exception as error:  # noqa: BLE001  (the model is told, and decides what to do)
+            return _error(f"{type(error).__name__}: {error}")
+
+    def _drain(self) -> list[ContextEvent]:
+        told, self._events[:] = self._events[:], []
+        return told
+
+
+def _is_final(reply: Reply) -> bool:
+    """A reply ends the query unless it calls tools or the provider only paused it."""
+    return not reply.message.tool_calls and reply.stop_reason != "pause_turn"
+
+
+def _error(text: str) -> ToolResult:
+    return ToolResult(text, is_error=True)

@@ -1,0 +1,90 @@
+"""What an agent can be told, with its defaults.
+
+Follows "Context FileSystem 上下文卸载功能", Agent configuration.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ctxfs.context.offload import DEFAULT_THRESHOLD_TOKENS, OffloadPolicy
+from ctxfs.errors import ConfigError
+from ctxfs.llm.messages import Content, ToolCall
+from ctxfs.tools.base import Tool
+
+__all__ = ["AgentConfig", "Approve", "Redact"]
+
+Approve = Callable[[ToolCall], "bool | str | Awaitable[bool | str]"]
+"""True lets the call run; False denies it; a text denies it and tells the model why. May be a coroutine function."""
+
+Redact = Callable[[ToolCall, Content], "Content | Awaitable[Content]"]
+"""Gets a tool's result (or its error text) and returns what everything else may see. May be a coroutine function."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """The settings of an agent.
+
+    tools: what the model can call, next to ``Read``; made with ``@tool``.
+    system_prompt: None means none (a resumed session then keeps its own).
+    offload_enabled: False keeps everything in the context; the session is recorded all the same.
+    offload_token_threshold: compaction gives an item of more tokens than this a file of its own.
+    offload_root_path: the directory that holds sessions; None means ``~/.agent/context``. The session's own directory
+        is ``<root>/{session_id}``.
+    offload_policy: the per-type table; None means the default table with ``offload_token_threshold``.
+    ephemeral_keep_recent: overrides the n of every tool that has one; None leaves each tool its own.
+    digest_tokens: the longest digest in a placeholder, in tokens; 0 means none.
+    session_id: an existing session goes on where it stood; None starts a new one.
+    max_turns: model calls in one query; None means no limit.
+    read_roots: directories whose files the ``Read`` tool may show, next to what the session stored.
+    approve: asked before every tool call; None approves all.
+    redact: sees every tool result before anything else does; None changes nothing.
+
+    Raises:
+        ConfigError: a value that cannot work, or two tools of one name.
+    """
+
+    tools: Sequence[Tool] = ()
+    system_prompt: str | None = None
+    offload_enabled: bool = True
+    offload_token_threshold: int = DEFAULT_THRESHOLD_TOKENS
+    offload_root_path: str | Path | None = None
+    offload_policy: OffloadPolicy | None = None
+    ephemeral_keep_recent: int | None = None
+    digest_tokens: int = 200
+    session_id: str | None = None
+    max_turns: int | None = 100
+    read_roots: Sequence[str | Path] = field(default=())
+    approve: Approve | None = None
+    redact: Redact | None = None
+
+    def __post_init__(self) -> None:
+        for name, lowest in (
+            ("offload_token_threshold", 0),
+            ("digest_tokens", 0),
+            ("ephemeral_keep_recent", 1),
+            ("max_turns", 1),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < lowest:
+                raise ConfigError(f"{name} is {value}: use {lowest} or more")
+        names: set[str] = set()
+        for tool in self.tools:
+            if not isinstance(tool, Tool):
+                raise ConfigError(f"{tool!r} is not a tool: decorate the function with @tool('what it does')")
+            if tool.name in names:
+                raise ConfigError(f"two tools are named {tool.name!r}: rename one (@tool(..., name=...))")
+            names.add(tool.name)
+
+    @property
+    def policy(self) -> OffloadPolicy:
+        """The per-type table in force."""
+        return self.offload_policy or OffloadPolicy(token_threshold=self.offload_token_threshold)
+
+    def keep_recent(self) -> dict[str, int]:
+        """How many results each tool keeps; tools that keep all are not in it."""
+        return {
+            tool.name: self.ephemeral_keep_recent or tool.keep_recent
+            for tool in self.tools
+            if tool.keep_recent is not None
+        }

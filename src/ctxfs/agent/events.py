@@ -1,0 +1,46 @@
+"""What a running agent tells, in order: the model's deltas, its tool calls, what left the context, and the end."""
+
+from dataclasses import dataclass
+
+from ctxfs.context.events import ContextEvent
+from ctxfs.llm.base import Retrying, TextDelta, ThinkingDelta, Usage
+from ctxfs.llm.messages import ToolCall
+from ctxfs.tools.base import ToolResult
+
+__all__ = ["AgentEvent", "Done", "ToolEnded", "ToolStarted", "UsageReported"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted:
+    """The model called a tool; the calls of one reply run side by side."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEnded:
+    """A call has its result, as the model will see it; told in call order, once all calls of the reply have ended."""
+
+    call: ToolCall
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageReported:
+    """What the provider billed for one model call, and what the context holds now by our own count (tokens)."""
+
+    usage: Usage
+    model: str
+    context_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The final answer, always the last event. ``stop_reason`` is the Messages API's."""
+
+    text: str
+    stop_reason: str
+    turns: int
+
+
+AgentEvent = TextDelta | ThinkingDelta | Retrying | ToolStarted | ToolEnded | ContextEvent | UsageReported | Done

@@ -1,0 +1,184 @@
+"""Selective compaction: when the budget is passed, type by type, until the context is small enough. Pure.
+
+Follows "Context FileSystem 上下文卸载功能", compaction. Types are compacted in order; what is worth a file of its own
+gets one (``OffloadPolicy``), whole old exchanges go together into one archive. A call and its result leave together.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.offload import OffloadPolicy
+from ctxfs.context.placeholder import render
+from ctxfs.context.plan import Archive, Offload, Plan
+from ctxfs.errors import ConfigError
+from ctxfs.tokens import TokenCounter
+
+__all__ = ["ArchiveSlot", "Rule", "SelectiveCompaction", "Strategy", "seen_items"]
+
+
+class Strategy(StrEnum):
+    """What compaction does with a type."""
+
+    KEEP = "keep"
+    TRUNCATE = "truncate"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A strategy for one type. ``keep_recent``: how many newest TRUNCATE leaves alone; 0 means none."""
+
+    strategy: Strategy
+    keep_recent: int = 0
+
+    def __post_init__(self) -> None:
+        if self.keep_recent < 0:
+            raise ConfigError(f"keep_recent is {self.keep_recent}: use 0 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSlot:
+    """The id and the file that an archive would get."""
+
+    item_id: str
+    name: str
+    path: str
+
+
+_DEFAULT_RULES: Mapping[ItemType, Rule] = MappingProxyType(
+    {
+        ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=5),
+        ItemType.SKILL_PROMPT: Rule(strategy=Strategy.TRUNCATE, keep_recent=1),
+        ItemType.USER_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=5),
+        ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=5),
+        ItemType.COMPACTION_SUMMARY: Rule(strategy=Strategy.KEEP),
+        ItemType.SYSTEM_PROMPT: Rule(strategy=Strategy.KEEP),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectiveCompaction:
+    """How the context is made smaller without a model.
+
+    ``rules``: a strategy a type, in the order in which types are compacted; types that are left out are kept.
+    TRUNCATE leaves the newest ``keep_recent`` of a type alone and offloads older ones that are worth a file each;
+    DROP moves all of them out. For ASSISTANT_MESSAGE both move whole exchanges (a reply and the results of its calls)
+    into an archive; a tool result never leaves without its call. What the model has not seen yet stays.
+    """
+
+    rules: Mapping[ItemType, Rule] = field(default_factory=lambda: _DEFAULT_RULES)
+    policy: OffloadPolicy = field(default_factory=OffloadPolicy)
+
+    def plan(
+        self,
+        items: Sequence[ContextItem],
+        *,
+        free_tokens: int,
+        paths: Mapping[str, str],
+        slot: ArchiveSlot,
+        counter: TokenCounter,
+    ) -> Plan:
+        """Free at least ``free_tokens`` (by the counter), type by type; less when there is no more to free.
+
+        ``paths`` gives the file of every item that may be offloaded (absolute).
+        """
+        offloads: dict[str, Offload] = {}
+        moved: set[str] = set()
+        freed = 0
+        seen = seen_items(items)
+        for kind, rule in self.rules.items():
+            if freed >= free_tokens:
+                break
+            if rule.strategy is Strategy.KEEP:
+                continue
+            if kind is ItemType.ASSISTANT_MESSAGE:
+                moved |= _old_exchanges(seen, rule)
+            elif rule.strategy is Strategy.DROP and kind is not ItemType.TOOL_RESULT:
+                moved |= {i.id for i in seen if i.item_type is kind}
+            else:
+                for item in self._worth_a_file(seen, kind, rule):
+                    offloads[item.id] = _offload(item, paths[item.id], f"compaction of {kind}s")
+            freed = _freed(items, offloads, moved)
+        return _plan(items, offloads, moved, slot=slot, counter=counter)
+
+    def _worth_a_file(self, seen: Sequence[ContextItem], kind: ItemType, rule: Rule) -> Iterator[ContextItem]:
+        keep = rule.keep_recent if rule.strategy is Strategy.TRUNCATE else 0
+        of_kind = [i for i in seen if i.item_type is kind]
+        for item in of_kind[: len(of_kind) - keep]:
+            if item.placeholder is not None and self.policy.should_offload(item):
+                yield item
+
+
+def seen_items(items: Sequence[ContextItem]) -> Sequence[ContextItem]:
+    """The items that the model has replied to; the rest it has not seen yet."""
+    for index in range(len(items) - 1, -1, -1):
+        if items[index].item_type is ItemType.ASSISTANT_MESSAGE:
+            return items[:index]
+    return ()
+
+
+def _old_exchanges(seen: Sequence[ContextItem], rule: Rule) -> set[str]:
+    """The ids of whole exchanges before the last ``keep_recent``; DROP keeps none but the unseen last one."""
+    exchanges: list[list[str]] = []
+    for item in seen:
+        if item.item_type is ItemType.ASSISTANT_MESSAGE:
+            exchanges.append([item.id])
+        elif item.item_type is ItemType.TOOL_RESULT and exchanges:
+            exchanges[-1].append(item.id)
+    keep = rule.keep_recent if rule.strategy is Strategy.TRUNCATE else 0
+    return {item_id for exchange in exchanges[: max(0, len(exchanges) - keep)] for item_id in exchange}
+
+
+def _freed(items: Sequence[ContextItem], offloads: Mapping[str, Offload], moved: set[str]) -> int:
+    gone = sum(i.token_count for i in items if i.id in moved)
+    return gone + sum(o.tokens_before - o.tokens_after for o in offloads.values() if o.item_id not in moved)
+
+
+def _offload(item: ContextItem, path: str, reason: str) -> Offload:
+    assert item.placeholder is not None
+    return Offload(
+        item_id=item.id,
+        path=path,
+        placeholder=item.placeholder,
+        tokens_before=item.token_count,
+        tokens_after=item.placeholder_tokens,
+        reason=reason,
+    )
+
+
+def _plan(
+    items: Sequence[ContextItem],
+    offloads: Mapping[str, Offload],
+    moved: set[str],
+    *,
+    slot: ArchiveSlot,
+    counter: TokenCounter,
+) -> Plan:
+    going = [i for i in items if i.id in moved]
+    archive = archive_of(going, slot=slot, counter=counter) if going else None
+    kept = tuple(o for i in items if (o := offloads.get(i.id)) is not None and not (archive and i.id in moved))
+    changed = {o.item_id for o in kept} | (moved if archive else set())
+    return Plan(offloads=kept, archive=archive, first_changed=next((i.id for i in items if i.id in changed), None))
+
+
+def archive_of(items: Sequence[ContextItem], *, slot: ArchiveSlot, counter: TokenCounter) -> Archive | None:
+    """The archive for ``items``; None when its placeholder would not be smaller than they are."""
+    text = render(slot.path, f"{len(items)} earlier messages were moved there, in order.")
+    before = sum(i.token_count for i in items)
+    after = counter.count(text)
+    if after >= before:
+        return None
+    return Archive(
+        item_id=slot.item_id,
+        name=slot.name,
+        path=slot.path,
+        item_ids=tuple(i.id for i in items),
+        placeholder=text,
+        tokens_before=before,
+        tokens_after=after,
+        reason="whole exchanges, stored together",
+    )

@@ -1,0 +1,376 @@
+"""The context of one session: messages come in, what is due leaves for files, and the messages to send go out.
+
+It never needs to know who calls the model: ``Agent`` uses it, and so can any loop of your own.
+"""
+
+import copy
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
+
+import anyio
+import anyio.to_thread
+
+from ctxfs.context.apply import apply
+from ctxfs.context.ephemeral import EphemeralLedger
+from ctxfs.context.events import ContextEvent, RecordFailed
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.ingest import Incoming, ingest
+from ctxfs.context.items import ContentRange, ContextItem, ItemType
+from ctxfs.context.plan import Plan
+from ctxfs.errors import ConfigError, SessionClosed, StorageError, TranscriptError
+from ctxfs.llm.base import ModelRequest, Usage
+from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
+from ctxfs.llm.serialize import from_dict, to_messages_body
+from ctxfs.tokens import TokenCounter, load_counter
+
+__all__ = ["Context"]
+
+_log = logging.getLogger("ctxfs")
+
+_INLINE_CHARS = 4096
+"""Counting less than this costs less than the hop to a worker thread."""
+
+
+class Context:
+    """The messages of one session, kept inside the window without losing a byte.
+
+    ``session_id``: None makes a new session, an existing one goes on where it stood. ``root_path`` is the directory
+    that holds sessions; None means ``~/.agent/context``. ``keep_recent``: how many results stay, a tool; tools that
+    are not named keep all. ``offload_enabled=False``: nothing leaves the context, the session is recorded all the
+    same. ``digest_tokens`` bounds the digest in a placeholder; 0 means none. ``on_event`` is called, synchronously,
+    with what leaves the context and with what could not be written. ``counter``: None means the exact o200k counter.
+
+    Use it as an async context manager, or call ``open`` and ``close``. Everything that was added is durable when the
+    call returns, so a context that is never closed loses nothing.
+
+    Raises:
+        ConfigError: a ``keep_recent`` below 1 or a negative ``digest_tokens``.
+
+    """
+
+    def __init__(
+        self,
+        session_id: str | None = None,
+        *,
+        root_path: str | Path | None = None,
+        keep_recent: Mapping[str, int] | None = None,
+        offload_enabled: bool = True,
+        digest_tokens: int = 200,
+        on_event: Callable[[ContextEvent], None] | None = None,
+        counter: TokenCounter | None = None,
+        fs: ContextFileSystem | None = None,
+    ) -> None:
+        keep_recent = dict(keep_recent or {})
+        for tool, keep in keep_recent.items():
+            if keep < 1:
+                raise ConfigError(f"keep_recent of {tool} is {keep}: use 1 or more, or leave the tool out to keep all")
+        if digest_tokens < 0:
+            raise ConfigError(f"digest_tokens is {digest_tokens}: use 0 for no digest, or more")
+        self.fs = fs or ContextFileSystem(session_id, root_path=root_path)
+        self._offload_enabled = offload_enabled
+        self._digest_tokens = digest_tokens
+        self._on_event = on_event
+        self._counter = counter
+        self._lock = anyio.Lock()
+        self._items: dict[str, ContextItem] = {}
+        self._position = 0
+        self._tokens = 0
+        self._ledger = EphemeralLedger(keep_recent=MappingProxyType(keep_recent))
+        self._open_calls: list[ToolCall] = []
+        self._tool_names: dict[str, str] = {}
+        self._unrecorded: list[ContextItem] = []
+        self._unrecorded_ids: set[str] = set()
+
+    # The session -----------------------------------------------------------------------------------------------------
+
+    @property
+    def session_id(self) -> str:
+        """The session's id, ``session_{YYYYMMDD_HHMMSS}_{6 random}`` in UTC unless you chose another."""
+        return self.fs.session_id
+
+    async def open(self) -> None:
+        """Open the session and take up what it holds; does nothing when it is open.
+
+        Raises:
+            SessionLocked: another writer has it.
+            StorageError: the directory cannot be used.
+
+        """
+        async with self._lock:
+            if self.fs.is_open:
+                return
+            if self._counter is None:
+                self._counter = await load_counter()
+            await self.fs.open()
+            for item in await self.fs.items():
+                self._enter(item)
+
+    async def close(self) -> None:
+        """Write the index and release the session; idempotent."""
+        with anyio.CancelScope(shield=True):
+            async with self._lock:
+                if self.fs.is_open:
+                    await self._record()
+                    await self.fs.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # What it holds ---------------------------------------------------------------------------------------------------
+
+    @property
+    def items(self) -> tuple[ContextItem, ...]:
+        """Everything in the context now, oldest first."""
+        return tuple(self._items.values())
+
+    @property
+    def token_count(self) -> int:
+        """Tokens of all items as they stand now, by the counter; the provider's own overhead is not in it."""
+        return self._tokens
+
+    @property
+    def open_calls(self) -> tuple[ToolCall, ...]:
+        """Tool calls of the last reply that have no result yet, in order."""
+        return tuple(self._open_calls)
+
+    @property
+    def unrecorded(self) -> tuple[str, ...]:
+        """Ids of items that live in memory only, because writing them failed; tried again with every change."""
+        return tuple(item.id for item in self._unrecorded)
+
+    # Coming in -------------------------------------------------------------------------------------------------------
+
+    async def add(
+        self,
+        *messages: Message | Mapping[str, Any],
+        sources: Mapping[str, ContentRange] | None = None,
+        usage: Usage | None = None,
+        model: str = "",
+    ) -> tuple[ContextItem, ...]:
+        """Take in messages: ours, or the Messages API's plain dicts; durable on return.
+
+        ``sources``: for results of retrieval tools, by call id, the stored lines that they repeat. ``usage`` and
+        ``model``: what the provider billed for the call that gave an assistant message.
+
+        Raises:
+            TranscriptError: the order is one that a provider would refuse; nothing was added.
+            SessionClosed: the context is not open.
+
+        """
+        sources = sources or {}
+        async with self._lock:
+            self._check_open()
+            incoming = [
+                Incoming(message=m, source=sources.get(m.tool_call_id) if isinstance(m, ToolMessage) else None)
+                for m in self._parse(messages)
+            ]
+            items = await self._take(incoming)
+            if usage is not None:
+                await self._record_call(usage, model)
+            return items
+
+    async def add_skill_prompt(self, name: str, text: str) -> ContextItem:
+        """Add a skill's prompt; it stands in the user's place and is an item of its own type.
+
+        Raises:
+            TranscriptError: tool calls of the last reply are still open.
+
+        """
+        async with self._lock:
+            self._check_open()
+            (item,) = await self._take([Incoming(message=UserMessage(text), label=name)])
+            return item
+
+    async def set_system_prompt(self, content: Content) -> None:
+        """Make ``content`` the session's only system prompt; does nothing if it is that already."""
+        async with self._lock:
+            self._check_open()
+            old = [i for i in self._items.values() if i.item_type is ItemType.SYSTEM_PROMPT]
+            if [i.message.content for i in old] == [content]:
+                return
+            await self._take([Incoming(message=SystemMessage(content))])
+            if old:
+                await self.fs.remove([i.id for i in old], reason="a new system prompt")
+            for item in old:
+                self._tokens -= self._items.pop(item.id).token_count
+
+    async def answer_open_calls(self, text: str) -> tuple[ContextItem, ...]:
+        """Answer every open tool call with an error result that says ``text``, so that the transcript is valid."""
+        async with self._lock:
+            self._check_open()
+            return await self._take(
+                [Incoming(message=ToolMessage(call.id, call.name, text, is_error=True)) for call in self._open_calls]
+            )
+
+    # Going out -------------------------------------------------------------------------------------------------------
+
+    def plan(self) -> Plan:
+        """What would leave now, and why; changes nothing."""
+        return self._ledger.plan() if self._offload_enabled else Plan()
+
+    async def evict(self) -> Plan:
+        """Let what is due leave the context, stored first; returns the plan that was carried out."""
+        async with self._lock:
+            self._check_open()
+            await self._record()
+            plan = self.plan()
+            if self._unrecorded:
+                plan = Plan(offloads=tuple(o for o in plan.offloads if o.item_id not in self._unrecorded_ids))
+            if plan:
+                with anyio.CancelScope(shield=True):
+                    applied = await apply(plan, self._items, self.fs)
+                    for item in applied.items:
+                        self._tokens += item.token_count - self._items[item.id].token_count
+                        self._items[item.id] = item
+                    self._ledger = self._ledger.left({item.id for item in applied.items})
+                for event in applied.events:
+                    self._tell(event)
+            return plan
+
+    async def messages(self) -> tuple[Message, ...]:
+        """Evict what is due, then give the messages to send.
+
+        Raises:
+            TranscriptError: tool calls are open; add their results first.
+
+        """
+        if self._open_calls:
+            raise TranscriptError(
+                [f"tool call {c.id!r} has no result: add it, or answer_open_calls()" for c in self.open_calls]
+            )
+        await self.evict()
+        return tuple(item.message for item in self._items.values())
+
+    async def request(self, *, cache: bool = True) -> dict[str, Any]:
+        """Evict what is due, then give ``system`` and ``messages`` for the Messages API, as plain dicts.
+
+        ``cache`` sets prompt-cache breakpoints. ``system`` is left out when there is none.
+
+        Raises:
+            TranscriptError: as for ``messages``.
+
+        """
+        body = to_messages_body(ModelRequest(messages=await self.messages()), model="", max_tokens=0, cache=cache)
+        return {key: body[key] for key in ("system", "messages") if key in body}
+
+    # Inside ----------------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if not self.fs.is_open:
+            raise SessionClosed(f"session {self.fs.session_id} is not open: `async with` it, or call open()")
+
+    def _parse(self, messages: Sequence[Message | Mapping[str, Any]]) -> list[Message]:
+        parsed: list[Message] = []
+        names = self._tool_names
+        for message in messages:
+            if not isinstance(message, Mapping):
+                parsed.append(message)
+                continue
+            try:
+                # Copied, so that what the caller does to its own dicts later does not reach us.
+                converted_all = from_dict(copy.deepcopy(message), names)
+            except (KeyError, TypeError) as error:
+                raise TranscriptError([f"not a message of the Messages API ({error!r}): {message!r:.200}"]) from error
+            for converted in converted_all:
+                if isinstance(converted, AssistantMessage):
+                    names = {**names, **{c.id: c.name for c in converted.tool_calls}}
+                parsed.append(converted)
+        return parsed
+
+    async def _take(self, incoming: Sequence[Incoming]) -> tuple[ContextItem, ...]:
+        """Validate, count, enter and record: all or nothing up to the moment when the messages are in the context."""
+        self._check_order([i.message for i in incoming])
+        items = [await self._ingest(i) for i in incoming]
+        for item in items:
+            self._enter(item)
+        self._unrecorded.extend(items)
+        self._unrecorded_ids.update(item.id for item in items)
+        await self._record()
+        return tuple(items)
+
+    def _check_order(self, messages: Sequence[Message]) -> None:
+        waiting = [call.id for call in self._open_calls]
+        for message in messages:
+            if isinstance(message, ToolMessage):
+                if message.tool_call_id not in waiting:
+                    raise TranscriptError([f"a result for {message.tool_call_id!r}, which is no open tool call"])
+                waiting.remove(message.tool_call_id)
+            elif isinstance(message, UserMessage | AssistantMessage) and waiting:
+                raise TranscriptError(
+                    [f"tool call {c!r} has no result: add it first, or answer_open_calls()" for c in waiting]
+                )
+            if isinstance(message, AssistantMessage):
+                waiting = [call.id for call in message.tool_calls]
+
+    async def _ingest(self, incoming: Incoming) -> ContextItem:
+        message = incoming.message
+        raw_id = message.tool_call_id if isinstance(message, ToolMessage) else ""
+        tool = message.tool_name if isinstance(message, ToolMessage) else None
+        item_id, name = self.fs.claim(incoming.item_type, raw_id, tool)
+        assert self._counter is not None  # open() loads it
+
+        def work() -> ContextItem:
+            return ingest(
+                incoming,
+                item_id=item_id,
+                name=name,
+                path=self.fs.path_of(name),
+                counter=counter,
+                digest_tokens=self._digest_tokens,
+            )
+
+        counter = self._counter
+        small = isinstance(message.content, str) and len(message.content) <= _INLINE_CHARS
+        return work() if small else await anyio.to_thread.run_sync(work)
+
+    def _enter(self, item: ContextItem) -> None:
+        """Put an item at the end of the context and keep the ledger up."""
+        message = item.message
+        if isinstance(message, AssistantMessage):
+            self._open_calls = list(message.tool_calls)
+            self._tool_names.update((call.id, call.name) for call in message.tool_calls)
+            self._ledger = self._ledger.seen_up_to(self._position)
+        elif isinstance(message, ToolMessage):
+            answered = next(i for i, call in enumerate(self._open_calls) if call.id == message.tool_call_id)
+            del self._open_calls[answered]
+            path = item.source.path if item.source else self.fs.path_of(item.name)
+            self._ledger = self._ledger.added(item, self._position, path)
+        self._items[item.id] = item
+        self._position += 1
+        self._tokens += item.token_count
+
+    async def _record(self) -> None:
+        """Make what is in memory only durable; a failure is told and tried again with the next change."""
+        if not self._unrecorded:
+            return
+        with anyio.CancelScope(shield=True):
+            try:
+                await self.fs.add(self._unrecorded)
+            except StorageError as error:
+                self._tell(RecordFailed(item_ids=self.unrecorded, error=error))
+            else:
+                self._unrecorded.clear()
+                self._unrecorded_ids.clear()
+
+    async def _record_call(self, usage: Usage, model: str) -> None:
+        with anyio.CancelScope(shield=True):
+            try:
+                await self.fs.record_call(usage, model)
+            except StorageError as error:
+                self._tell(RecordFailed(item_ids=(), error=error))
+
+    def _tell(self, event: ContextEvent) -> None:
+        error = getattr(event, "error", None)
+        if error is not None:
+            _log.warning("session %s: %s", self.session_id, error)
+        if self._on_event is not None:
+            self._on_event(event)

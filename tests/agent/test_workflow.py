@@ -1,0 +1,343 @@
+"""The complete workflow of "Context FileSystem 上下文卸载功能", and what an agent must survive."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from ctxfs import Agent, AgentConfig, tool
+from ctxfs.agent import Done, Evicted, Offloaded, TextDelta, ToolEnded, ToolStarted, UsageReported
+from ctxfs.errors import AgentBusy, ConfigError, ReplyIncomplete, TurnLimitReached
+from ctxfs.llm import ToolCall
+from ctxfs.llm.invariants import check
+from ctxfs.testing import Cut, ScriptedModel
+from ctxfs.testing.scripted import Turn
+
+pytestmark = pytest.mark.anyio
+
+LINES = 300
+
+
+def big(name: str) -> str:
+    return "\n".join(f"{name} line {n}: the quick brown fox jumps over the lazy dog" for n in range(1, LINES + 1))
+
+
+@tool("Read a file", ephemeral=2)
+async def read_file(path: str) -> str:
+    return big(path)
+
+
+def reads(*paths: str) -> list[ToolCall]:
+    return [ToolCall("read_file", {"path": path}) for path in paths]
+
+
+def agent_with(root: Path, turns: Sequence[Turn], **settings: object) -> Agent:
+    settings = {"tools": [read_file], "offload_root_path": root, **settings}
+    return Agent(ScriptedModel(turns), AgentConfig(**settings))  # type: ignore[arg-type]
+
+
+async def test_the_specs_example(tmp_path: Path) -> None:
+    turns = [step for n in range(1, 5) for step in (reads(f"file{n}.txt"), f"read {n}")]
+    async with agent_with(tmp_path, turns, offload_token_threshold=1000) as agent:
+        for n in range(1, 5):
+            assert await agent.query(f"Read file{n}.txt") == f"read {n}"
+            left = [i.tool_name for i in agent.context.items if i.offloaded]
+            assert len(left) == max(0, n - 2)
+        offloaded = [item for item in agent.context.items if item.offloaded]
+        for number, item in enumerate(offloaded, start=1):
+            assert item.destroyed
+            assert item.item_type == "tool_result"
+            assert item.token_count < item.content_tokens
+            assert item.offload_path is not None
+            path = Path(item.offload_path)
+            assert path.is_absolute()
+            assert path == tmp_path / agent.session_id / "tool_result" / "read_file" / f"{item.id}.json"
+            envelope = json.loads(await anyio.Path(path).read_text())
+            assert list(envelope) == ["schema_version", "item_id", "item_type", "offloaded_at", "metadata", "content"]
+            assert envelope["schema_version"] == "1.0"
+            assert envelope["metadata"]["tool_name"] == "read_file"
+            assert envelope["content"] == big(f"file{number}.txt")
+            assert item.message.content.startswith(  # type: ignore[union-attr]
+                f"[Content offloaded]\nPath: {path}\nUse Read tool to view details."
+            )
+        index = json.loads((tmp_path / agent.session_id / "index.json").read_text())
+        assert index
+
+
+async def test_four_parallel_results_are_all_seen_once(tmp_path: Path) -> None:
+    model = ScriptedModel([reads("a", "b", "c", "d"), reads("e"), "done"])
+    async with Agent(
+        model, AgentConfig(tools=[read_file], offload_root_path=tmp_path, ephemeral_keep_recent=1)
+    ) as agent:
+        await agent.query("go")
+    seen, later = (json.dumps(request["messages"]) for request in model.requests[1:])
+    assert seen.count("line 300:") == 4
+    assert "[Content offloaded]" not in seen
+    assert later.count("[Content offloaded]") == 4
+    assert later.count("line 250:") == 1
+
+
+async def test_events_in_order(tmp_path: Path) -> None:
+    async with agent_with(tmp_path, [reads("a", "b"), reads("c"), "done"], ephemeral_keep_recent=1) as agent:
+        events = [event async for event in agent.stream("go")]
+    kinds = [type(event) for event in events if not isinstance(event, TextDelta)]
+    assert kinds == [
+        UsageReported, ToolStarted, ToolStarted, ToolEnded, ToolEnded,
+        UsageReported, ToolStarted, ToolEnded,
+        Offloaded, Evicted, Offloaded, Evicted, UsageReported, Done,
+    ]  # fmt: skip
+    done = events[-1]
+    assert isinstance(done, Done)
+    assert (done.text, done.stop_reason, done.turns) == ("done", "end_turn", 3)
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "done"
+
+
+async def test_small_results_leave_too_but_never_for_a_larger_placeholder(tmp_path: Path) -> None:
+    @tool("Say yes", ephemeral=1)
+    def yes(n: int) -> str:
+        return f"yes {n}" if n % 2 else "a middling answer " * 40
+
+    turns: list[Turn] = [[ToolCall("yes", {"n": n})] for n in range(4)]
+    async with agent_with(tmp_path, [*turns, "done"], tools=[yes]) as agent:
+        await agent.query("go")
+        results = [item for item in agent.context.items if item.tool_name == "yes"]
+    assert [item.destroyed for item in results] == [True, False, True, False]
+
+
+async def test_offload_switched_off_keeps_everything(tmp_path: Path) -> None:
+    turns = [reads("a"), reads("b"), reads("c"), "done"]
+    async with agent_with(tmp_path, turns, offload_enabled=False) as agent:
+        await agent.query("go")
+        assert not any(item.destroyed for item in agent.context.items)
+
+
+async def test_a_tool_that_raises_an_unknown_tool_and_bad_arguments_are_told_to_the_model(tmp_path: Path) -> None:
+    @tool("Fail")
+    def fail() -> str:
+        raise OSError("the disk is on fire")
+
+    calls = [ToolCall("fail", {}), ToolCall("nosuch", {}), ToolCall("read_file", {"file": 1})]
+    model = ScriptedModel([calls, "done"])
+    async with Agent(model, AgentConfig(tools=[fail, read_file], offload_root_path=tmp_path)) as agent:
+        await agent.query("go")
+    results = model.requests[1]["messages"][-1]["content"]
+    assert [result["is_error"] for result in results] == [True, True, True]
+    texts = [json.dumps(result["content"]) for result in results]
+    assert "OSError: the disk is on fire" in texts[0]
+    assert "nosuch" in texts[1]
+    assert "read_file" in texts[1]
+    assert "path" in texts[2]
+
+
+async def test_results_stand_in_call_order_however_long_they_take(tmp_path: Path) -> None:
+    finished: list[str] = []
+    gates = {name: anyio.Event() for name in "ab"}
+    gates["b"].set()
+
+    @tool("Wait")
+    async def wait(name: str) -> str:
+        await gates[name].wait()
+        finished.append(name)
+        gates["a"].set()
+        return name
+
+    calls = [ToolCall("wait", {"name": "a"}), ToolCall("wait", {"name": "b"})]
+    model = ScriptedModel([calls, "done"])
+    async with Agent(model, AgentConfig(tools=[wait], offload_root_path=tmp_path)) as agent:
+        await agent.query("go")
+    assert finished == ["b", "a"]
+    assert [b["content"] for b in model.requests[1]["messages"][-1]["content"]] == ["a", "b"]
+
+
+async def test_a_second_query_at_the_same_time_is_refused(tmp_path: Path) -> None:
+    started, go_on = anyio.Event(), anyio.Event()
+
+    @tool("Wait")
+    async def wait() -> str:
+        started.set()
+        await go_on.wait()
+        return "ok"
+
+    agent = agent_with(tmp_path, [[ToolCall("wait", {})], "done"], tools=[wait])
+    async with agent, anyio.create_task_group() as group:
+        group.start_soon(agent.query, "first")
+        await started.wait()
+        with pytest.raises(AgentBusy):
+            await agent.query("second")
+        go_on.set()
+
+
+async def test_cancelled_tools_leave_a_valid_transcript_and_keep_what_had_finished(tmp_path: Path) -> None:
+    started = anyio.Event()
+
+    @tool("Never")
+    async def never() -> str:
+        started.set()
+        await anyio.sleep_forever()
+        return ""
+
+    model = ScriptedModel([[ToolCall("read_file", {"path": "a"}), ToolCall("never", {})], "done"])
+    async with Agent(model, AgentConfig(tools=[read_file, never], offload_root_path=tmp_path)) as agent:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(agent.query, "go")
+                await started.wait()
+                await anyio.wait_all_tasks_blocked()
+                scope.cancel()
+        assert agent.context.open_calls == ()
+        done, interrupted = [i.message for i in agent.context.items if i.item_type == "tool_result"]
+        assert done.content == big("a")
+        assert interrupted.is_error  # type: ignore[union-attr]
+        assert "interrupted" in interrupted.content
+        assert await agent.query("go on") == "done"
+    for request in model.requests:
+        check(request)
+
+
+async def test_the_turn_limit_is_an_error_and_the_next_query_goes_on(tmp_path: Path) -> None:
+    async with agent_with(tmp_path, [reads("a"), reads("b"), "done"], max_turns=2) as agent:
+        with pytest.raises(TurnLimitReached):
+            await agent.query("go")
+        assert await agent.query("go on") == "done"
+
+
+async def test_approval(tmp_path: Path) -> None:
+    async def approve(call: ToolCall) -> bool | str:
+        return True if call.arguments["path"] == "good" else "not that file"
+
+    model = ScriptedModel([reads("good", "bad"), "done"])
+    async with Agent(model, AgentConfig(tools=[read_file], offload_root_path=tmp_path, approve=approve)) as agent:
+        await agent.query("go")
+    good, bad = model.requests[1]["messages"][-1]["content"]
+    assert "is_error" not in good
+    assert "not that file" in json.dumps(bad)
+
+
+async def test_redaction_comes_before_everything_else(tmp_path: Path) -> None:
+    secret = "sk-verysecret"
+
+    @tool("Leak", ephemeral=1)
+    def leak(fail: bool) -> str:
+        if fail:
+            raise ValueError(secret)
+        return f"{secret} " * 5000
+
+    def redact(call: ToolCall, content: object) -> str:
+        return str(content).replace(secret, "[redacted]")
+
+    calls = [[ToolCall("leak", {"fail": fail})] for fail in (False, True, False)]
+    model = ScriptedModel([*calls, "done"])
+    async with Agent(model, AgentConfig(tools=[leak], offload_root_path=tmp_path, redact=redact)) as agent:
+        events = [event async for event in agent.stream("go")]
+    assert secret not in json.dumps(model.requests)
+    assert not any(secret in repr(event) for event in events)
+    for path in (tmp_path / agent.session_id).rglob("*"):
+        assert path.is_dir() or secret not in path.read_text()
+
+
+async def test_a_failing_callback_stops_the_query_and_leaves_a_valid_transcript(tmp_path: Path) -> None:
+    def approve(call: ToolCall) -> bool:
+        raise RuntimeError("no answer")
+
+    async with agent_with(tmp_path, [reads("a", "b"), "done"], approve=approve) as agent:
+        with pytest.raises(RuntimeError, match="no answer"):
+            await agent.query("go")
+        assert agent.context.open_calls == ()
+        assert await agent.query("again") == "done"
+
+
+async def test_a_cut_answer_is_an_error_that_keeps_what_came(tmp_path: Path) -> None:
+    async with Agent(ScriptedModel([Cut("half an ans"), "whole"]), AgentConfig(offload_root_path=tmp_path)) as agent:
+        with pytest.raises(ReplyIncomplete, match="max_tokens"):
+            await agent.query("go")
+        assert agent.context.items[-1].message.content  # what came is kept
+        assert await agent.query("go on") == "whole"
+
+
+async def test_a_cut_reply_with_tool_calls_is_answered_with_an_error(tmp_path: Path) -> None:
+    model = ScriptedModel([Cut(reads("a")), "done"])
+    async with Agent(model, AgentConfig(tools=[read_file], offload_root_path=tmp_path)) as agent:
+        assert await agent.query("go") == "done"
+    (result,) = model.requests[1]["messages"][-1]["content"]
+    assert result["is_error"]
+    assert "cut" in json.dumps(result["content"])
+
+
+async def test_skill_prompts_are_items_of_their_own_type(tmp_path: Path) -> None:
+    model = ScriptedModel(["done"])
+    async with Agent(model, AgentConfig(offload_root_path=tmp_path, system_prompt="Be brief.")) as agent:
+        item = await agent.add_skill_prompt("review", "How to review code …")
+        await agent.query("go")
+        kinds = [i.item_type for i in agent.context.items]
+    assert (item.item_type, item.label) == ("skill_prompt", "review")
+    assert kinds == ["system_prompt", "skill_prompt", "user_message", "assistant_message"]
+    assert "How to review code" in json.dumps(model.requests[0]["messages"])
+    assert "Be brief." in json.dumps(model.requests[0]["system"])
+
+
+async def test_resume_goes_on_where_the_session_stood(tmp_path: Path) -> None:
+    async with agent_with(tmp_path, [reads("a"), reads("b"), reads("c"), "first"], system_prompt="S") as agent:
+        await agent.query("go")
+        before = agent.context.items
+    model = ScriptedModel([reads("d"), "second"])
+    config = AgentConfig(tools=[read_file], offload_root_path=tmp_path, session_id=agent.session_id, system_prompt="S")
+    async with Agent(model, config) as resumed:
+        assert resumed.context.items == before
+        assert await resumed.query("go on") == "second"
+        left = [item for item in resumed.context.items if item.offloaded]
+    assert len(left) == 2
+    check(model.requests[0])
+
+
+async def test_an_agent_that_is_never_closed_loses_nothing_and_an_open_call_is_answered(tmp_path: Path) -> None:
+    """As after a kill: the first agent's lock is dropped with its process, so here the session is copied."""
+    agent = agent_with(tmp_path / "a", [reads("a", "b"), "unused"])
+    await agent.open()
+    await agent.context.add(
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "read_file", "input": {}}]},
+    )
+    before = agent.context.items
+    copy = tmp_path / "b" / agent.session_id
+    copy.mkdir(parents=True, mode=0o700)
+    for source in (tmp_path / "a" / agent.session_id).rglob("*"):
+        target = copy / source.relative_to(tmp_path / "a" / agent.session_id)
+        if source.is_dir():
+            target.mkdir(mode=0o700)
+        else:
+            target.write_bytes(source.read_bytes())
+            target.chmod(0o600)
+    model = ScriptedModel(["done"])
+    resumed = Agent(model, AgentConfig(offload_root_path=tmp_path / "b", session_id=agent.session_id))
+    await resumed.open()
+    assert [i.message for i in resumed.context.items[:-1]] == [i.message for i in before]
+    assert resumed.context.items[-1].message.is_error  # type: ignore[union-attr]
+    assert await resumed.query("go on") == "done"
+    check(model.requests[0])
+    await resumed.close()
+    await agent.close()
+
+
+async def test_a_new_system_prompt_replaces_the_old_one(tmp_path: Path) -> None:
+    async with agent_with(tmp_path, ["one"], system_prompt="old") as agent:
+        await agent.query("go")
+    model = ScriptedModel(["two"])
+    config = AgentConfig(offload_root_path=tmp_path, session_id=agent.session_id, system_prompt="new")
+    async with Agent(model, config) as resumed:
+        await resumed.query("again")
+    assert "old" not in json.dumps(model.requests[0]["system"])
+    assert "new" in json.dumps(model.requests[0]["system"])
+
+
+async def test_plain_functions_and_repeated_tools_are_refused(tmp_path: Path) -> None:
+    def plain() -> None: ...
+
+    with pytest.raises(ConfigError, match="@tool"):
+        AgentConfig(tools=[plain])  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match="two tools"):
+        AgentConfig(tools=[read_file, read_file])
+    for wrong in ({"digest_tokens": -1}, {"ephemeral_keep_recent": 0}, {"max_turns": 0}):
+        with pytest.raises(ConfigError):
+            AgentConfig(**wrong)  # type: ignore[arg-type]
