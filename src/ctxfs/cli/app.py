@@ -1,0 +1,54 @@
+"""The command line's entry: the commands, and what an error becomes."""
+
+import sys
+
+import typer
+
+from ctxfs.cli import chat, demo, grep, items, sessions
+from ctxfs.errors import CorruptContent, CorruptJournal, CtxfsError
+
+__all__ = ["app", "run"]
+
+CHECK_FAILED = 1
+WRONG_USE = 2
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="ctxfs",
+    help="Keep an LLM agent inside its context window without losing a byte, and look at what it keeps.",
+    epilog="Exit codes: 0; 1 a check failed, or nothing matched; 2 wrong use.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _command in (
+    demo.demo,
+    chat.chat,
+    sessions.sessions,
+    items.ls,
+    items.cat,
+    items.tail,
+    grep.grep,
+    sessions.verify,
+    sessions.rm,
+):
+    app.command()(_command)
+
+
+def run() -> int:
+    """Run the command line and return its exit code; an error is one line on stderr, never a traceback."""
+    try:
+        app()
+    except CtxfsError as error:
+        sys.stderr.write(f"ctxfs: {error}\n")
+        return CHECK_FAILED if isinstance(error, CorruptContent | CorruptJournal) else WRONG_USE
+    except OSError as error:
+        sys.stderr.write(f"ctxfs: {error}\n")
+        return WRONG_USE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 0
+    return 0

@@ -1,0 +1,282 @@
+"""``ctxfs demo``: an agent explores a directory, without a key, and a table shows what its context holds."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ctxfs.agent.agent import Agent
+from ctxfs.agent.config import AgentConfig
+from ctxfs.agent.events import AgentEvent, Done, ToolStarted, UsageReported
+from ctxfs.cli.explore import exploration_tools
+from ctxfs.cli.explorer import Explorer
+from ctxfs.cli.options import AsJson, Root
+from ctxfs.cli.output import console, for_terminal, print_json, table
+from ctxfs.context.events import Evicted, OffloadFailed, RecordFailed
+from ctxfs.context.fs import VerifyReport
+from ctxfs.errors import ConfigError
+from ctxfs.llm.messages import ToolCall
+from ctxfs.testing.scripted import ScriptedModel
+
+__all__ = ["Row", "demo"]
+
+_MAX_TURNS = 24
+_TIME_S = 20.0
+_TASK = "Find your way around this directory: what is in it, and where would a newcomer start?"
+_SYSTEM_PROMPT = (
+    "You explore a directory with list_dir, read_file and search. Results that are no longer new leave your context "
+    "for files; Read shows them again."
+)
+_BAR_COLUMNS = 20
+_BAR_FROM_COLUMNS = 110
+_SHOWN_ARGUMENT_CHARS = 28
+_FRAME_LINES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One turn. Tokens are what the context holds after the reply; ``without`` is the same transcript, nothing evicted.
+
+    A read-back is not in ``without``: there, nothing would have to be read back.
+    """
+
+    turn: int
+    tokens: int
+    without: int
+    evicted: tuple[Evicted, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(slots=True)
+class _Run:
+    """What the demo has seen so far."""
+
+    rows: list[Row] = field(default_factory=list)
+    pending: list[Evicted] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    answer: str = ""
+
+
+def demo(
+    directory: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="The directory to explore; it is only read.")
+    ] = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Watch an agent explore DIR, with real tools and without a key: what leaves its context, and where it goes.
+
+    The model is a script, everything else is real: the tools, the files, the session on disk and the figures. What the
+    tools show of DIR is stored in the session, which only you can read; `ctxfs rm` removes it.
+    """
+    if not directory.is_dir():
+        raise ConfigError(f"{directory} is not a directory")
+    out = Console(stderr=True, quiet=True) if as_json else console()
+    directory = directory.resolve()
+    try:
+        anyio.run(partial(_demo, directory, root, out, as_json=as_json))
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; what the session holds is safe: `ctxfs sessions` shows it\n")
+        raise
+
+
+async def _demo(directory: Path, root: Path | None, out: Console, *, as_json: bool) -> None:
+    started = time.monotonic()
+    explorer = Explorer(max_turns=_MAX_TURNS, in_time=lambda: time.monotonic() - started < _TIME_S)
+    config = AgentConfig(
+        tools=exploration_tools(directory),
+        system_prompt=_SYSTEM_PROMPT,
+        offload_root_path=root,
+        max_turns=_MAX_TURNS,
+    )
+    agent = Agent(ScriptedModel([explorer.turn] * _MAX_TURNS), config)
+    run = _Run()
+    async with agent:
+        where = agent.context.fs.session_path
+        out.print(f"An agent explores {for_terminal(str(directory))}; its session is {where}", soft_wrap=True)
+        out.print()
+        with Live(console=out, transient=True, auto_refresh=False) as live:
+            await _watch(agent, run, lambda: live.update(_frame(run.rows, out), refresh=True))
+        report = await agent.context.fs.verify()
+        stored_bytes = sum(s.size_bytes for s in agent.context.fs.stored().values())
+    seconds = time.monotonic() - started
+    if as_json:
+        print_json(_as_dict(agent, run, report, seconds))
+        return
+    out.print(_table(run.rows, wide=out.width))
+    out.print(_closing(agent, run, report, stored_bytes=stored_bytes, seconds=seconds, root=root), soft_wrap=True)
+
+
+async def _watch(agent: Agent, run: _Run, show: Callable[[], None]) -> None:
+    async with aclosing(agent.stream(_TASK)) as events:
+        async for event in events:
+            if _take(run, event, agent):
+                show()
+
+
+def _take(run: _Run, event: AgentEvent, agent: Agent) -> bool:
+    """Take an event into the run; true when there is something new to show."""
+    match event:
+        case Evicted():
+            run.pending.append(event)
+            return False
+        case OffloadFailed() | RecordFailed():
+            run.failures.append(str(event.error))
+            return False
+        case UsageReported():
+            without = sum(i.content_tokens for i in agent.context.items if i.source is None)
+            row = Row(turn=len(run.rows) + 1, tokens=event.context_tokens, without=without, evicted=tuple(run.pending))
+            run.rows.append(row)
+            run.pending.clear()
+        case ToolStarted():
+            run.rows[-1] = replace(run.rows[-1], calls=(*run.rows[-1].calls, event.call))
+        case Done():
+            run.answer = event.text
+        case _:
+            return False
+    return True
+
+
+# What is shown --------------------------------------------------------------------------------------------------------
+
+
+def _frame(rows: Sequence[Row], out: Console) -> Table:
+    """The last rows, as many as surely fit the screen."""
+    lines = 0
+    shown: list[Row] = []
+    for row in reversed(rows):
+        lines += max(1, len(row.calls), len(row.evicted))
+        if lines > max(1, out.height - _FRAME_LINES) and shown:
+            break
+        shown.insert(0, row)
+    return _table(shown, wide=out.width, scale=max((row.without for row in rows), default=1))
+
+
+def _table(rows: Sequence[Row], *, wide: int, scale: int | None = None) -> Table:
+    scale = scale or max((row.without for row in rows), default=1)
+    made = table("turn", "the model asks for", "with", "without", right=("turn", "with", "without"))
+    if wide >= _BAR_FROM_COLUMNS:
+        made.add_column("tokens in the context", no_wrap=True)
+    made.add_column("left the context for")
+    for row in rows:
+        cells: list[Any] = [str(row.turn), _calls(row), f"{row.tokens:,}", f"{row.without:,}"]
+        if wide >= _BAR_FROM_COLUMNS:
+            cells.append(_bar(row, scale))
+        made.add_row(*cells, _left(row))
+    return made
+
+
+def _calls(row: Row) -> Text:
+    lines = [_call(call) for call in row.calls]
+    return Text("\n").join(lines) if lines else Text("nothing: it answers", style="italic")
+
+
+def _call(call: ToolCall) -> Text:
+    argument = for_terminal(str(next(iter(call.arguments.values()), "")).replace("\n", " "))
+    if call.name == "Read":
+        argument = Path(argument).name
+    if len(argument) > _SHOWN_ARGUMENT_CHARS:
+        argument = "…" + argument[1 - _SHOWN_ARGUMENT_CHARS :]
+    return Text.assemble((call.name, "cyan" if call.name != "Read" else "bold magenta"), " ", argument)
+
+
+def _bar(row: Row, scale: int) -> Text:
+    held = round(_BAR_COLUMNS * row.tokens / scale)
+    more = max(0, round(_BAR_COLUMNS * row.without / scale) - held)
+    return Text.assemble(("█" * held, "green"), ("░" * more, "dim"))
+
+
+def _left(row: Row) -> Text:
+    lines = [Text(f"{event.tokens_before:,} → {event.tokens_after:,}  {_file(event)}") for event in row.evicted]
+    return Text("\n").join(lines)
+
+
+def _file(event: Evicted) -> str:
+    path = Path(event.path)
+    return f"{path.parent.name}/{path.name}"
+
+
+def _closing(
+    agent: Agent, run: _Run, report: VerifyReport, *, stored_bytes: int, seconds: float, root: Path | None
+) -> Group:
+    last, peak = run.rows[-1], max(row.tokens for row in run.rows)
+    sent, sent_without = sum(row.tokens for row in run.rows), sum(row.without for row in run.rows)
+    left = [event for row in run.rows for event in row.evicted]
+    freed = sum(event.tokens_before - event.tokens_after for event in left)
+    option = "" if root is None else f" --root {root}"
+    example = left[0].item_id if left else "ITEM"
+    lines = [
+        Text(f"\n“{run.answer}”", style="italic"),
+        Text(),
+        Text.assemble(
+            "The context ends with ",
+            (f"{last.tokens:,} tokens", "bold green"),
+            f" (at most {peak:,}); without ctxfs it would hold ",
+            (f"{last.without:,}", "bold"),
+            f". Over {len(run.rows)} calls, {sent:,} tokens instead of {sent_without:,}",
+            f" ({_percent(sent, sent_without)}).",
+        ),
+        Text(f"{len(left)} results left it and freed {freed:,} tokens; all of them can be read back."),
+        Text(f"{report.checked} contents ({stored_bytes:,} bytes) read back and checked: {_verdict(report)}."),
+        Text(f"{seconds:.1f} s"),
+        *(Text(f"not stored: {for_terminal(failure)}", style="red") for failure in run.failures),
+        Text("Tokens are not money: moving what is old breaks a prompt cache (docs/economics.md).", style="dim"),
+        Text(),
+        Text(f"session   {agent.context.fs.session_path}"),
+        Text(f"next      ctxfs ls last{option}"),
+        Text(f"          ctxfs cat last {example} --lines 1:20{option}"),
+        Text(f"          ctxfs grep last 'TODO|FIXME'{option}"),
+        Text(f"          ctxfs rm last{option}"),
+    ]
+    return Group(*lines)
+
+
+def _percent(part: int, whole: int) -> str:
+    change = round(100 * (part - whole) / whole) if whole else 0
+    return f"{change:+d} %" if change else "the same"
+
+
+def _verdict(report: VerifyReport) -> str:
+    return "all as written" if report.ok else f"{len(report.problems)} problems, see `ctxfs verify`"
+
+
+def _as_dict(agent: Agent, run: _Run, report: VerifyReport, seconds: float) -> dict[str, Any]:
+    return {
+        "session_id": agent.session_id,
+        "path": str(agent.context.fs.session_path),
+        "answer": run.answer,
+        "seconds": round(seconds, 2),
+        "ok": report.ok,
+        "checked": report.checked,
+        "failures": run.failures,
+        "turns": [
+            {
+                "turn": row.turn,
+                "tokens": row.tokens,
+                "tokens_without": row.without,
+                "calls": [{"name": call.name, "arguments": dict(call.arguments)} for call in row.calls],
+                "left": [
+                    {
+                        "item_id": event.item_id,
+                        "path": event.path,
+                        "tokens_before": event.tokens_before,
+                        "tokens_after": event.tokens_after,
+                        "reason": event.reason,
+                    }
+                    for event in row.evicted
+                ],
+            }
+            for row in run.rows
+        ],
+    }

@@ -1,0 +1,81 @@
+"""``ctxfs grep``: search everything that a session holds, in its context and out of it."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import typer
+
+from ctxfs.cli.options import AsJson, Root, SessionArgument
+from ctxfs.cli.output import print_json, write
+from ctxfs.cli.search import compile_pattern, matching_lines
+from ctxfs.cli.session import Entry, content_blocks, entries, find_entry, open_session
+from ctxfs.context.fs import ContextFileSystem
+
+__all__ = ["grep"]
+
+_GREP_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    item_id: str
+    line: int
+    text: bytes
+
+
+def grep(  # noqa: PLR0917 - typer calls it by name
+    session: SessionArgument,
+    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="An RE2 regular expression.")],
+    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Let case not count.")] = False,
+    item: Annotated[str | None, typer.Option("--item", metavar="ITEM", help="Search this item only.")] = None,
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search the contents of a session's items, line by line; exit code 1 when nothing matches."""
+    compiled = compile_pattern(pattern, ignore_case=ignore_case)
+    if not anyio.run(partial(_grep, root, session, compiled, item, as_json=as_json)):
+        raise typer.Exit(1)
+
+
+async def _grep(root: Path | None, session: str, pattern: Any, item: str | None, *, as_json: bool) -> bool:
+    found: list[dict[str, Any]] = []
+    matched = False
+    async with open_session(root, session) as fs:
+        for entry in await entries(fs) if item is None else [await find_entry(fs, item)]:
+            if item is None and entry.stored is None and entry.place == "file":
+                continue  # it only repeated lines of another item, which is searched
+            async for match in _matches(fs, entry, pattern):
+                matched = True
+                if as_json:
+                    text = match.text.decode("utf-8", "replace")
+                    found.append({"item_id": match.item_id, "line": match.line, "text": text})
+                else:
+                    write(b"%s:%d:%s\n" % (match.item_id.encode(), match.line, match.text))
+    if as_json:
+        print_json(found)
+    return matched
+
+
+async def _matches(fs: ContextFileSystem, entry: Entry, pattern: Any) -> AsyncIterator[_Found]:
+    before = 0
+    async for lines in _whole_lines(content_blocks(fs, entry)):
+        for number, text in matching_lines(pattern, lines):
+            yield _Found(item_id=entry.item_id, line=before + number, text=text)
+        before += lines.count(b"\n")
+
+
+async def _whole_lines(blocks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Join pieces until there is enough to search, cut at a line's end."""
+    held = bytearray()
+    async for block in blocks:
+        held += block
+        end = held.rfind(b"\n") + 1
+        if len(held) >= _GREP_BYTES and end:
+            yield bytes(held[:end])
+            del held[:end]
+    if held:
+        yield bytes(held)

@@ -1,0 +1,70 @@
+"""How the command line prints: tables on a terminal, exact bytes into a pipe, JSON when asked."""
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich.box import ROUNDED, SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ctxfs import json_codec
+
+__all__ = ["console", "for_terminal", "lossless_bytes", "print_json", "table", "tokens", "write"]
+
+_PIPE_COLUMNS = 1_000
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def console() -> Console:
+    """A console for stdout: as wide as the terminal; into a pipe, as wide as its lines need."""
+    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return Console(width=_PIPE_COLUMNS if piped else None, markup=False, highlight=False, emoji=False)
+
+
+def table(*columns: str, right: Sequence[str] = (), boxed: bool = False) -> Table:
+    """An empty table with these columns; those in ``right`` hold numbers."""
+    made = Table(box=ROUNDED if boxed else SIMPLE_HEAD, pad_edge=boxed, header_style="bold", show_edge=boxed)
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", no_wrap=column in right)
+    return made
+
+
+def tokens(number: int | None) -> str:
+    """A count for people; None is nothing."""
+    return "" if number is None else f"{number:,}"
+
+
+def for_terminal(text: str) -> str:
+    """``text`` without characters that a terminal would obey: stored content is not to be trusted."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def label(text: str, style: str = "") -> Text:
+    """One line of untrusted text for a table."""
+    return Text(for_terminal(text.replace("\n", " ")), style=style)
+
+
+def lossless_bytes(text: str) -> bytes:
+    """The bytes that a tool once gave: UTF-8, with undecodable bytes as they were."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
+def write(data: bytes) -> None:
+    """Write content to stdout: exact into a pipe or a file, harmless on a terminal."""
+    if sys.stdout.isatty():
+        data = for_terminal(data.decode("utf-8", "replace")).encode(sys.stdout.encoding, "backslashreplace")
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+
+
+def print_json(value: Any) -> None:
+    """Write one JSON document and a newline."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(json_codec.dumps(value) + b"\n")

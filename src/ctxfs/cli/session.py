@@ -1,0 +1,195 @@
+"""Finding a session and an item by what a user types, and reading them; the session's writer is never disturbed."""
+
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import anyio
+
+from ctxfs.cli.output import lossless_bytes
+from ctxfs.context.encoding import readable_text
+from ctxfs.context.fs import ContextFileSystem, default_root, list_sessions
+from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.records import Stored
+from ctxfs.errors import ConfigError, SessionNotFound, UnknownItem
+
+__all__ = [
+    "Entry",
+    "changed_at",
+    "content_blocks",
+    "content_lines",
+    "entries",
+    "find_entry",
+    "find_session",
+    "newest_first",
+    "open_session",
+    "sessions_directory",
+]
+
+_NAMED_CANDIDATES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An item of a session, in its context or not.
+
+    ``place``: "context" (its content is there), "file" (it left for its file) or "removed" (its file is all that is
+    left). ``tokens`` is what it takes in the context now, ``content_tokens`` what its content took; None: not known.
+    """
+
+    item_id: str
+    item_type: ItemType
+    tool_name: str | None
+    place: Literal["context", "file", "removed"]
+    tokens: int
+    content_tokens: int | None
+    item: ContextItem | None
+    stored: Stored | None
+
+
+def sessions_directory(root: Path | None) -> Path:
+    """The directory that holds sessions, absolute; None is the default one."""
+    return default_root() if root is None else Path(os.path.abspath(root.expanduser()))  # noqa: PTH100 - as the store does
+
+
+async def newest_first(root: Path) -> list[str]:
+    """The ids of the sessions under ``root``, the one that changed last first."""
+    changed = {session_id: await changed_at(root, session_id) for session_id in await list_sessions(root)}
+    return sorted(changed, key=lambda session_id: (changed[session_id], session_id), reverse=True)
+
+
+async def changed_at(root: Path, session_id: str) -> float:
+    """When the session changed last, in seconds since the epoch."""
+    session = anyio.Path(root / session_id)
+    journal = session / "journal.jsonl"
+    return (await (journal if await journal.exists() else session).stat()).st_mtime
+
+
+async def find_session(root: Path | None, given: str) -> str:
+    """The id of the session that ``given`` names: an id, the only beginning of one, or "last" for the newest.
+
+    Raises:
+        SessionNotFound: none does.
+        ConfigError: more than one does.
+
+    """
+    directory = sessions_directory(root)
+    known = await newest_first(directory)
+    if given in known:
+        return given
+    matching = known[:1] if given == "last" else [session_id for session_id in known if session_id.startswith(given)]
+    return _only(given, matching, SessionNotFound(given, str(directory)), "sessions")
+
+
+@asynccontextmanager
+async def open_session(root: Path | None, given: str) -> AsyncIterator[ContextFileSystem]:
+    """Open the session that ``given`` names for reading."""
+    fs = ContextFileSystem(await find_session(root, given), root_path=sessions_directory(root), read_only=True)
+    await fs.open()
+    try:
+        yield fs
+    finally:
+        await fs.close()
+
+
+async def entries(fs: ContextFileSystem) -> list[Entry]:
+    """Everything that the session holds: its context in order, then what is stored only."""
+    stored = fs.stored()
+    found = {item.id: _entry(item, stored.get(item.id)) for item in await fs.items()}
+    return [*found.values(), *(_removed(s) for item_id, s in stored.items() if item_id not in found)]
+
+
+def _entry(item: ContextItem, stored: Stored | None) -> Entry:
+    return Entry(
+        item_id=item.id,
+        item_type=item.item_type,
+        tool_name=item.tool_name,
+        place="file" if item.offloaded else "context",
+        tokens=item.token_count,
+        content_tokens=item.content_tokens,
+        item=item,
+        stored=stored,
+    )
+
+
+def _removed(stored: Stored) -> Entry:
+    return Entry(
+        item_id=stored.item_id,
+        item_type=stored.item_type,
+        tool_name=stored.tool_name,
+        place="removed",
+        tokens=0,
+        content_tokens=None,
+        item=None,
+        stored=stored,
+    )
+
+
+async def find_entry(fs: ContextFileSystem, given: str) -> Entry:
+    """The item of that id, or of the only id that begins so.
+
+    Raises:
+        UnknownItem: there is none.
+        ConfigError: there is more than one.
+
+    """
+    known = {entry.item_id: entry for entry in await entries(fs)}
+    if given in known:
+        return known[given]
+    matching = [item_id for item_id in known if item_id.startswith(given)]
+    return known[_only(given, matching, UnknownItem(given), "items")]
+
+
+def _only(given: str, matching: Sequence[str], missing: Exception, what: str) -> str:
+    if not matching or not given:
+        raise missing
+    if len(matching) > 1:
+        named = ", ".join(matching[:_NAMED_CANDIDATES]) + (", …" if len(matching) > _NAMED_CANDIDATES else "")
+        raise ConfigError(f"{given!r} is the beginning of {len(matching)} {what}: {named}")
+    return matching[0]
+
+
+async def content_blocks(fs: ContextFileSystem, entry: Entry) -> AsyncIterator[bytes]:
+    """The content as bytes, in pieces; a list of content blocks as its readable text.
+
+    Raises:
+        ConfigError: the item only repeated lines of another one, and was not stored a second time.
+
+    """
+    stored = entry.stored
+    if stored is None:
+        yield lossless_bytes(readable_text(_inline(entry).message.content))
+    elif stored.encoding in {"text", "bytes"}:
+        async for block in fs.reader(entry.item_id).raw_blocks():
+            yield block
+    else:
+        yield lossless_bytes(readable_text(await fs.load(entry.item_id)))
+
+
+async def content_lines(fs: ContextFileSystem, entry: Entry, first: int, last: int | None) -> list[bytes]:
+    """The lines ``first`` to ``last`` (None: the end; below 1, ``first`` counts from the end: 0 is the last line)."""
+    if entry.stored is None:
+        lines = readable_text(_inline(entry).message.content).split("\n")
+        lines = lines[:-1] if lines[-1] == "" else lines
+        first = max(1, first if first > 0 else len(lines) + first)
+        return [lossless_bytes(line) for line in lines[first - 1 : last]]
+    total = entry.stored.lines
+    first = max(1, first if first > 0 else total + first)
+    return [
+        lossless_bytes(line) for line in await fs.reader(entry.item_id).lines(first, total if last is None else last)
+    ]
+
+
+def _inline(entry: Entry) -> ContextItem:
+    item = entry.item
+    assert item is not None  # what is not stored is in the context
+    if item.offloaded and item.source is not None:
+        source = item.source
+        raise ConfigError(
+            f"{item.id} only repeated lines {source.first_line} to {source.last_line} of {source.item_id}: "
+            f"see that item's --lines {source.first_line}:{source.last_line}"
+        )
+    return item
