@@ -2,6 +2,7 @@
 
 import codecs
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 from ctxfs.context import encoding as codec
 from ctxfs.context.encoding import BLOCK, BlockIndex, RawBytes
@@ -55,8 +56,9 @@ class ContentReader:
         if first > max(self.stored.lines, 1):
             return
         decoder = self._decoder()
-        async for block in self._readable_blocks_from(max(first, 1) - 1):
-            yield decoder.decode(block)
+        async with aclosing(self._readable_blocks_from(max(first, 1) - 1)) as blocks:
+            async for block in blocks:
+                yield decoder.decode(block)
         if rest := decoder.decode(b"", final=True):
             yield rest
 
@@ -140,7 +142,7 @@ class ContentReader:
         for start in range(0, len(data), BLOCK):
             yield data[start : start + BLOCK]
 
-    async def _readable_blocks_from(self, newlines: int) -> AsyncIterator[bytes]:
+    async def _readable_blocks_from(self, newlines: int) -> AsyncGenerator[bytes, None]:
         """Yield the blocks after the ``newlines``-th newline (0: all of them)."""
         if self.stored.encoding == "blocks":
             data = await self._readable_bytes()

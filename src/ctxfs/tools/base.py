@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio.to_thread
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
+from ctxfs import json_codec
 from ctxfs.context.items import ContentRange
 from ctxfs.errors import ToolDefinitionError, ToolError
 from ctxfs.llm.base import ToolSchema
@@ -100,7 +101,15 @@ def to_content(value: object) -> Content:
         return tuple(value)
     try:
         return to_json(value, inf_nan_mode="strings").decode()
-    except (PydanticSerializationError, ValueError) as error:
+    except (PydanticSerializationError, ValueError):
+        return _to_json_with_surrogates(value)
+
+
+def _to_json_with_surrogates(value: object) -> str:
+    """JSON of a value that holds text which is no valid Unicode, such as undecodable file names; exact all the same."""
+    try:
+        return json_codec.dumps(to_jsonable_python(value)).decode()
+    except (PydanticSerializationError, ValueError, TypeError) as error:
         raise ToolError(
             f"the tool returned a {type(value).__name__}, which cannot be written as JSON ({error}): return text, "
             "bytes, content blocks or JSON-like data"

@@ -1,6 +1,5 @@
 """``@tool``: a typed function becomes a tool, and stays callable as the function it is."""
 
-import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -190,7 +189,8 @@ def _handler(
         args, kwargs = _bind(_validated(model, arguments, tool_name), parameters)
         if is_async:
             return await function(*args, **kwargs)
-        value = await anyio.to_thread.run_sync(functools.partial(function, *args, **kwargs), abandon_on_cancel=True)
+        # in a tuple, since trio refuses a function that returns a coroutine
+        (value,) = await anyio.to_thread.run_sync(lambda: (function(*args, **kwargs),), abandon_on_cancel=True)
         return await value if inspect.isawaitable(value) else value
 
     return handle
