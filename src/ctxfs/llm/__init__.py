@@ -1,1 +1,69 @@
-"""ctxfs.llm."""
+"""Messages, what a chat model is, and the models: ``ChatAnthropic`` and ``ChatOpenAI``.
+
+The two are loaded when they are first asked for, their SDKs when they are first called.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ctxfs.llm.base import (
+    ChatModel,
+    ModelEvent,
+    ModelRequest,
+    Reply,
+    Retrying,
+    TextDelta,
+    ThinkingDelta,
+    ToolSchema,
+    Usage,
+)
+from ctxfs.llm.messages import (
+    AssistantMessage,
+    Block,
+    Content,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+
+if TYPE_CHECKING:
+    from ctxfs.llm.anthropic import ChatAnthropic
+    from ctxfs.llm.openai import ChatOpenAI
+    from ctxfs.llm.retry import RetryPolicy
+
+__all__ = [
+    "AssistantMessage",
+    "Block",
+    "ChatAnthropic",
+    "ChatModel",
+    "ChatOpenAI",
+    "Content",
+    "Message",
+    "ModelEvent",
+    "ModelRequest",
+    "Reply",
+    "RetryPolicy",
+    "Retrying",
+    "SystemMessage",
+    "TextDelta",
+    "ThinkingDelta",
+    "ToolCall",
+    "ToolMessage",
+    "ToolSchema",
+    "Usage",
+    "UserMessage",
+]
+
+_LAZY = {
+    "ChatAnthropic": "ctxfs.llm.anthropic",
+    "ChatOpenAI": "ctxfs.llm.openai",
+    "RetryPolicy": "ctxfs.llm.retry",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

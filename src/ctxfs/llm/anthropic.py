@@ -1,0 +1,193 @@
+"""Anthropic's models through the ``anthropic`` SDK, the only module that knows it."""
+
+import json
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+from anyio import to_thread
+
+from ctxfs import json_codec
+from ctxfs.errors import MissingApiKey
+from ctxfs.llm.accumulate import ReplyBuilder
+from ctxfs.llm.base import ModelEvent, ModelRequest, Retrying
+from ctxfs.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
+from ctxfs.llm.serialize import CacheTtl, to_messages_body
+from ctxfs.llm.sse import event_data
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+
+__all__ = ["DEFAULT_MODEL", "ChatAnthropic"]
+
+DEFAULT_MODEL = "claude-sonnet-5-5"
+KEY_VARIABLE = "ANTHROPIC_API_KEY"
+
+
+class ChatAnthropic:
+    """A model of Anthropic's, streaming, with prompt-cache breakpoints and retries; works on asyncio and trio.
+
+    ``api_key`` None: from ``ANTHROPIC_API_KEY``, when it is first needed. ``base_url`` None: from
+    ``ANTHROPIC_BASE_URL``, else Anthropic's own. ``max_tokens`` bounds a reply unless the request says otherwise.
+    ``thinking`` and every other field of ``options`` (``temperature``, ``tool_choice`` …) go into the body as they are.
+    ``cache`` False sets no breakpoints; ``cache_ttl`` "1h" costs more to write. ``max_retries`` 0 never retries;
+    ``retry`` is a whole policy in its place. ``timeout_s`` bounds the silence on the connection. ``sleep`` waits
+    between attempts.
+
+    A reply that the token limit cut has the stop reason "max_tokens". A tool call whose arguments are no JSON object
+    has the single argument ``INVALID_JSON``.
+    """
+
+    def __init__(
+        self,
+        model: str = DEFAULT_MODEL,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        max_tokens: int = 16_384,
+        thinking: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        cache: bool = True,
+        cache_ttl: CacheTtl = "5m",
+        max_retries: int = 4,
+        retry: RetryPolicy | None = None,
+        timeout_s: float = 600.0,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        self._model = model
+        self._api_key = api_key
+        self._base_url = base_url
+        self._max_tokens = max_tokens
+        self._extra = {**({"thinking": dict(thinking)} if thinking else {}), **(options or {})}
+        self._cache = cache
+        self._cache_ttl: CacheTtl = cache_ttl
+        self._retry = retry or RetryPolicy(max_retries=max_retries)
+        self._timeout_s = timeout_s
+        self._sleep = sleep
+        self._client: AsyncAnthropic | None = None
+        self._connecting = anyio.Lock()
+
+    @property
+    def model(self) -> str:
+        """The model's name as Anthropic knows it."""
+        return self._model
+
+    def check(self) -> None:
+        """Raise ``MissingApiKey`` when there is no key."""
+        self._key()
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        """The Messages API body that ``stream`` sends for ``request``, without ``stream`` itself."""
+        body = to_messages_body(
+            request, model=self._model, max_tokens=self._max_tokens, cache=self._cache, cache_ttl=self._cache_ttl
+        )
+        return {**body, **self._extra}
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Send ``request``; yield deltas (and ``Retrying``, after which they start over), then one ``Reply``.
+
+        Raises:
+            ModelError: the call failed, after all retries where retrying could help.
+
+        """
+        client = await self._connect()
+        body = self.body(request)
+        async with aclosing(retrying(lambda: _attempt(client, body), self._retry, self._sleep)) as events:
+            async for event in events:
+                yield event
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """The tokens of ``request`` as the provider counts them.
+
+        Raises:
+            ModelError: as for ``stream``.
+
+        """
+        client = await self._connect()
+        accepted = ("model", "messages", "system", "tools", "thinking", "tool_choice")
+        body = {k: v for k, v in self.body(request).items() if k in accepted}
+        async with aclosing(retrying(lambda: _count_attempt(client, body), self._retry, self._sleep)) as counts:
+            async for count in counts:
+                if not isinstance(count, Retrying):
+                    return count
+        raise AssertionError
+
+    async def close(self) -> None:
+        """Release connections; the next call opens new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    def _key(self) -> str:
+        key = self._api_key or os.environ.get(KEY_VARIABLE)
+        if not key:
+            raise MissingApiKey(f"no API key for Anthropic: set {KEY_VARIABLE}, or pass api_key=… to ChatAnthropic")
+        return key
+
+    async def _connect(self) -> "AsyncAnthropic":
+        key = self._key()
+        async with self._connecting:
+            # In a thread: importing the SDK and reading certificates would stall the event loop.
+            if self._client is None:
+                self._client = await to_thread.run_sync(_new_client, key, self._base_url, self._timeout_s)
+            return self._client
+
+
+def _new_client(api_key: str, base_url: str | None, timeout_s: float) -> "AsyncAnthropic":
+    from anthropic import AsyncAnthropic  # noqa: PLC0415 — the SDK takes longer to import than all of ctxfs
+
+    return AsyncAnthropic(api_key=api_key, base_url=base_url, timeout=timeout_s, max_retries=0)
+
+
+async def _attempt(client: "AsyncAnthropic", body: dict[str, Any]) -> AsyncGenerator[ModelEvent, None]:
+    """One call, its SDK errors mapped to ``AttemptFailed``."""
+    import httpx2  # noqa: PLC0415 — comes with the SDK
+    from anthropic import APIError  # noqa: PLC0415 — loaded with the client
+
+    builder = ReplyBuilder()
+    failure: AttemptFailed | None = None
+    try:
+        # The events as they came: the SDK's models would drop or reorder what they do not know. They are read to their
+        # end also after an error, since trio complains of generators that are left half-way.
+        async with (
+            cast("Any", client.messages.with_streaming_response).create(**body, stream=True) as response,
+            aclosing(event_data(response.iter_bytes())) as events,
+        ):
+            async for data in events:
+                event = json_codec.loads(data)
+                if event["type"] == "error":
+                    failure = classify(event["error"]["message"], kind=event["error"]["type"])
+                elif delta := builder.feed(event):
+                    yield delta
+    except APIError as error:
+        raise _failure(error) from error
+    except (httpx2.TransportError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise broken(f"the reply broke off: {error}") from error
+    if failure is not None:
+        raise failure
+    if not builder.finished:
+        raise broken("the reply broke off before its end")
+    yield builder.reply()
+
+
+async def _count_attempt(client: "AsyncAnthropic", body: dict[str, Any]) -> AsyncGenerator[int, None]:
+    from anthropic import APIError  # noqa: PLC0415 — loaded with the client
+
+    try:
+        counted = await cast("Any", client.messages).count_tokens(**body)
+    except APIError as error:
+        raise _failure(error) from error
+    yield counted.input_tokens
+
+
+def _failure(error: Exception) -> AttemptFailed:
+    """What an error of the SDK means, from the answer that it carries, if any."""
+    from anthropic import APIStatusError  # noqa: PLC0415 — loaded with the client
+
+    if not isinstance(error, APIStatusError):
+        return broken(str(error))
+    return classify(
+        error.api_message or str(error), status=error.status_code, kind=error.type, headers=error.response.headers
+    )

@@ -1,0 +1,164 @@
+"""Models behind the Chat Completions API through the ``openai`` SDK, the only module that knows it."""
+
+import json
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+from anyio import to_thread
+
+from ctxfs import json_codec
+from ctxfs.errors import MissingApiKey, MissingExtra
+from ctxfs.llm.base import ModelEvent, ModelRequest
+from ctxfs.llm.chat_completions import ChatReplyBuilder, to_chat_body
+from ctxfs.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
+from ctxfs.llm.serialize import to_messages_body
+from ctxfs.llm.sse import event_data
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+__all__ = ["ChatOpenAI"]
+
+KEY_VARIABLE = "OPENAI_API_KEY"
+URL_VARIABLE = "OPENAI_BASE_URL"
+END = "[DONE]"
+
+
+class ChatOpenAI:
+    """A model behind the Chat Completions API, streaming, with retries; needs the extra ``openai``.
+
+    ``base_url`` None: from ``OPENAI_BASE_URL``, else OpenAI's own. With a base URL (a local server) the key is
+    optional, and ``max_tokens`` is sent under that name, as compatible servers expect it. ``api_key`` None: from
+    ``OPENAI_API_KEY``. Fields of ``options`` go into the body as they are; the other settings are those of
+    ``ChatAnthropic``. Thinking is streamed where a server sends it, and is not kept.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        max_tokens: int = 16_384,
+        options: Mapping[str, Any] | None = None,
+        max_retries: int = 4,
+        retry: RetryPolicy | None = None,
+        timeout_s: float = 600.0,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        self._model = model
+        self._api_key = api_key
+        self._base_url = base_url
+        self._max_tokens = max_tokens
+        self._options = dict(options or {})
+        self._retry = retry or RetryPolicy(max_retries=max_retries)
+        self._timeout_s = timeout_s
+        self._sleep = sleep
+        self._client: AsyncOpenAI | None = None
+        self._connecting = anyio.Lock()
+
+    @property
+    def model(self) -> str:
+        """The model's name as the server knows it."""
+        return self._model
+
+    def check(self) -> None:
+        """Raise ``MissingExtra`` without the SDK, ``MissingApiKey`` without a key where one is needed."""
+        if find_spec("openai") is None:
+            raise MissingExtra("openai", "openai")
+        self._key()
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        """The Chat Completions body that ``stream`` sends for ``request``, without the streaming options."""
+        body = to_messages_body(request, model=self._model, max_tokens=self._max_tokens, cache=False)
+        field = "max_tokens" if self._url() else "max_completion_tokens"
+        return {**to_chat_body(body, max_tokens_field=field), **self._options}
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Send ``request``; yield deltas (and ``Retrying``, after which they start over), then one ``Reply``.
+
+        Raises:
+            MissingExtra: the SDK is not installed.
+            ModelError: the call failed, after all retries where retrying could help.
+
+        """
+        self.check()
+        client = await self._connect()
+        body = self.body(request)
+        async with aclosing(retrying(lambda: _attempt(client, body), self._retry, self._sleep)) as events:
+            async for event in events:
+                yield event
+
+    async def close(self) -> None:
+        """Release connections; the next call opens new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    def _url(self) -> str | None:
+        return self._base_url or os.environ.get(URL_VARIABLE)
+
+    def _key(self) -> str:
+        key = self._api_key or os.environ.get(KEY_VARIABLE)
+        if not key and not self._url():
+            raise MissingApiKey(
+                f"no API key for OpenAI: set {KEY_VARIABLE}, or pass api_key=… (or base_url=… for a local server)"
+            )
+        return key or "not-needed"
+
+    async def _connect(self) -> "AsyncOpenAI":
+        async with self._connecting:
+            # In a thread: importing the SDK and reading certificates would stall the event loop.
+            if self._client is None:
+                self._client = await to_thread.run_sync(_new_client, self._key(), self._url(), self._timeout_s)
+            return self._client
+
+
+def _new_client(api_key: str, base_url: str | None, timeout_s: float) -> "AsyncOpenAI":
+    from openai import AsyncOpenAI  # noqa: PLC0415 — an optional extra
+
+    return AsyncOpenAI(api_key=api_key, base_url=base_url, timeout=timeout_s, max_retries=0)
+
+
+async def _attempt(client: "AsyncOpenAI", body: dict[str, Any]) -> AsyncGenerator[ModelEvent, None]:
+    """One call, its SDK errors mapped to ``AttemptFailed``."""
+    import httpx2  # noqa: PLC0415 — comes with the SDK
+    from openai import APIError  # noqa: PLC0415 — an optional extra
+
+    builder = ChatReplyBuilder()
+    failure: AttemptFailed | None = None
+    streaming = {"stream": True, "stream_options": {"include_usage": True}}
+    try:
+        # The events as they came, read to their end: see ``ChatAnthropic``.
+        async with (
+            cast("Any", client.chat.completions.with_streaming_response).create(**body, **streaming) as response,
+            aclosing(event_data(response.iter_bytes())) as events,
+        ):
+            async for data in events:
+                chunk = {} if data == END else json_codec.loads(data)
+                if error_body := chunk.get("error"):
+                    failure = classify(str(error_body.get("message", error_body)), kind=error_body.get("type"))
+                for delta in builder.feed(chunk):
+                    yield delta
+    except APIError as error:
+        raise _failure(error) from error
+    except (httpx2.TransportError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise broken(f"the reply broke off: {error}") from error
+    if failure is not None:
+        raise failure
+    if not builder.finished:
+        raise broken("the reply broke off before its end")
+    yield builder.reply()
+
+
+def _failure(error: Exception) -> AttemptFailed:
+    """What an error of the SDK means, from the answer that it carries, if any."""
+    from openai import APIStatusError  # noqa: PLC0415 — an optional extra
+
+    if not isinstance(error, APIStatusError):
+        return broken(str(error))
+    return classify(str(error), status=error.status_code, headers=error.response.headers)

@@ -1,0 +1,155 @@
+"""Which failures of a provider are tried again, after how long, and as which error they end: for every provider."""
+
+import random
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from itertools import count
+from typing import TypeVar
+
+from ctxfs.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    InvalidRequest,
+    ModelError,
+    Overloaded,
+    PromptTooLong,
+    RateLimited,
+)
+from ctxfs.llm.base import Retrying
+
+__all__ = ["AttemptFailed", "RetryPolicy", "broken", "classify", "retrying"]
+
+T = TypeVar("T")
+
+STATUS_OF_KIND = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""The status that an error of the Messages API has when it comes in the middle of a stream, under a 200."""
+
+TOO_LONG = re.compile(
+    r"prompt is too long|exceed context limit|maximum context length|context_length_exceeded|available context size"
+)
+TOO_LONG_NUMBERS = (
+    re.compile(r"(?P<actual>\d+) tokens? > (?P<limit>\d+)"),
+    re.compile(r"exceed context limit: (?P<input>\d+) \+ (?P<output>\d+) > (?P<limit>\d+)"),
+    re.compile(r"maximum context length is (?P<limit>\d+) tokens.*?(?P<actual>\d+) tokens", re.DOTALL),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How often and when a failed call is made again.
+
+    ``max_retries``: 0 never retries. The delay doubles from ``base_delay_s`` up to ``max_delay_s``; the provider's
+    Retry-After counts instead where it is longer, up to ``max_retry_after_s``. ``jitter`` takes a random part of at
+    most this fraction off; 0 makes every delay the same again.
+    """
+
+    max_retries: int = 4
+    base_delay_s: float = 0.5
+    max_delay_s: float = 30.0
+    max_retry_after_s: float = 60.0
+    jitter: float = 0.25
+    rng: Callable[[], float] = random.random
+
+    def delay_s(self, attempt: int, retry_after_s: float | None) -> float:
+        """The seconds to wait after the failed ``attempt`` (1-based)."""
+        delay = min(self.base_delay_s * 2.0 ** min(attempt - 1, 30), self.max_delay_s)
+        if self.jitter:
+            delay *= 1 - self.jitter * self.rng()
+        return max(delay, min(retry_after_s or 0.0, self.max_retry_after_s))
+
+
+class AttemptFailed(Exception):
+    """One attempt failed: as which error it ends, whether another may help, and the provider's Retry-After."""
+
+    def __init__(self, error: ModelError, *, retryable: bool, retry_after_s: float | None = None) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.retryable = retryable
+        self.retry_after_s = retry_after_s
+
+
+def classify(
+    message: str, *, status: int | None = None, kind: str | None = None, headers: Mapping[str, str] | None = None
+) -> AttemptFailed:
+    """The failure that a provider's answer is; an error in mid-stream is known by its ``kind``, not by its status."""
+    if kind in STATUS_OF_KIND:
+        status = STATUS_OF_KIND[kind]
+    retry_after_s = _retry_after_s(headers or {})
+    match status:
+        case 401 | 403:
+            error: ModelError = AuthenticationFailed(f"{message} (check the API key)")
+        case 400 | 413 | 422 if status == 413 or TOO_LONG.search(message):
+            error = _too_long(message)
+        case 408 | 504:
+            error = ConnectionFailed(message)
+        case 429:
+            error = RateLimited(message)
+        case None | 409:
+            error = Overloaded(message)
+        case _ if status >= 500:
+            error = Overloaded(message)
+        case _:
+            error = InvalidRequest(message)
+    retryable = isinstance(error, ConnectionFailed | RateLimited | Overloaded)
+    return AttemptFailed(error, retryable=retryable, retry_after_s=retry_after_s)
+
+
+def broken(reason: str) -> AttemptFailed:
+    """The failure of a connection that was not made, timed out or broke off."""
+    return AttemptFailed(ConnectionFailed(reason), retryable=True)
+
+
+async def retrying(
+    attempt: Callable[[], AsyncGenerator[T, None]], policy: RetryPolicy, sleep: Callable[[float], Awaitable[None]]
+) -> AsyncGenerator[T | Retrying, None]:
+    """What ``attempt()`` yields; when it raises ``AttemptFailed``, a ``Retrying`` event, a wait and another attempt.
+
+    Raises:
+        ModelError: the failure cannot be retried, or the retries are used up.
+
+    """
+    for number in count(1):
+        try:
+            async with aclosing(attempt()) as events:
+                async for event in events:
+                    yield event
+        except AttemptFailed as failure:
+            if not failure.retryable or number > policy.max_retries:
+                raise failure.error from failure.__cause__
+            delay_s = policy.delay_s(number, failure.retry_after_s)
+            reason = str(failure)
+        else:
+            return
+        yield Retrying(attempt=number, delay_s=delay_s, reason=reason)
+        await sleep(delay_s)
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Retry-After in seconds, the only form that providers of models send; None when it is not there or a date."""
+    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = headers.get(name, "")
+        if re.fullmatch(r"\d+(\.\d+)?", value):
+            return float(value) * scale
+    return None
+
+
+def _too_long(message: str) -> PromptTooLong:
+    for pattern in TOO_LONG_NUMBERS:
+        if found := pattern.search(message):
+            numbers = {k: int(v) for k, v in found.groupdict().items()}
+            actual = numbers.get("actual") or numbers["input"] + numbers["output"]
+            return PromptTooLong(message, limit_tokens=numbers["limit"], actual_tokens=actual)
+    return PromptTooLong(message)
