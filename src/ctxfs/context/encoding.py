@@ -228,8 +228,7 @@ class ContentFile:
         encoding = encoding_of(self._content)
         metadata = {**self._extra, "encoding": encoding}
         header, trailer = (b"", b"") if self._raw else self._frame(encoding, metadata)
-        if header:
-            yield header
+        held = header  # joined with what follows: one write for a small file
         offset, size, newlines, last = len(header), 0, 0, b""
         rows: list[tuple[int, int, int, bytes]] = []
         for raw, encoded in encode_blocks(self._content, encoding, raw=self._raw):
@@ -238,9 +237,12 @@ class ContentFile:
             size += len(raw)
             newlines += raw.count(b"\n")
             last = raw
-            yield encoded
-        if trailer:
-            yield trailer
+            if len(rows) > 1:
+                yield held
+                held = encoded
+            else:
+                held += encoded
+        yield held + trailer
         self._index = BlockIndex.build(rows, file_end=offset, size_bytes=size, newlines=newlines)
         chars, lines = self._text_size(size, newlines, last)
         self._stored = Stored(

@@ -108,7 +108,8 @@ class ContextFileSystem:
             session_id = new_session_id(datetime.fromtimestamp(clock(), UTC), random.SystemRandom())
         self._session_id = check_session_id(session_id)
         root = default_root() if root_path is None else Path(root_path).expanduser()
-        self._root = Path(os.path.abspath(root))  # noqa: PTH100 - links in the root are the user's
+        # Not resolved: links in the root are the user's.
+        self._root = Path(os.path.normpath(root if root.is_absolute() else Path.cwd() / root))
         self._store: Store = LocalStore(self._root, session_id) if store is None else store
         self._layout = layout
         self._clock = clock
@@ -157,6 +158,10 @@ class ContextFileSystem:
     def calls(self) -> tuple[CallMade, ...]:
         """The model calls that were recorded, in order."""
         return tuple(self._state.calls)
+
+    def archive_of(self, item_id: str) -> str | None:
+        """Return the item whose content holds this item's, when it left in an archive; None otherwise."""
+        return self._state.archived.get(item_id)
 
     def stored(self) -> Mapping[str, Stored]:
         """Return what is durable, by item id; a view that grows."""
@@ -279,15 +284,16 @@ class ContextFileSystem:
         """Record that items stand in the context in a new form, their placeholders; contents are stored already."""
         await self._commit([], lambda: [self._replaced(item, reason) for item in items])
 
-    async def evict(self, pairs: Sequence[tuple[ContextItem, ContextItem]], *, reason: str) -> None:
-        """Store the contents of the old items and record the new ones in their place, in one commit.
+    async def evict(self, steps: Sequence[tuple[ContextItem, ContextItem, str]]) -> None:
+        """Store the contents of old items and record the new ones in their place, in one commit.
 
-        An item that only repeats lines of stored content (``source``) is not stored a second time.
+        A step is the old item, the new one and the reason. An item that only repeats lines of stored content
+        (``source``) is not stored a second time.
         """
-        files = [self._file_for(old) for old, _ in pairs if old.source is None and self._must_store(old)]
+        files = [self._file_for(old) for old, _, _ in steps if old.source is None and self._must_store(old)]
 
         def records() -> list[Record]:
-            replaced: list[Record] = [self._replaced(new, reason) for _, new in pairs]
+            replaced: list[Record] = [self._replaced(new, reason) for _, new, reason in steps]
             return [*(file.stored for file in files), *replaced]
 
         await self._commit(_new_files(files), records)
@@ -296,15 +302,31 @@ class ContextFileSystem:
         """Record that items left the context; what was stored of them stays."""
         await self._commit([], lambda: [Removed(item_ids=tuple(item_ids), reason=reason)])
 
+    async def archive(
+        self, item: ContextItem, content: str, item_ids: Sequence[str], *, before: str | None, reason: str
+    ) -> None:
+        """Store ``content`` as the content of ``item``, which joins the context in the place of ``item_ids``.
+
+        ``before`` is the item that follows it, None at the end. One commit: all of it happens, or nothing.
+        """
+        file = self._file_for(replace(item, message=with_content(item.message, content)))
+
+        def records() -> list[Record]:
+            added = self._added(item, content_stored=False, before=before)
+            return [file.stored, added, Removed(item_ids=tuple(item_ids), reason=reason, archive=item.id)]
+
+        await self._commit(_new_files([file]), records)
+
     async def restore(self, item_id: str, *, reason: str = "") -> None:
         """Record that an item's stored content is back in the context. Raises ``UnknownItem``."""
         self._stored_of(item_id)
         await self._commit([], lambda: [Restored(item_id=item_id, reason=reason)])
 
-    async def record_call(self, usage: Usage, model: str) -> None:
-        """Record that the model was called on the context as it stands."""
+    async def record_call(self, usage: Usage, model: str, *, counted_tokens: int = 0) -> None:
+        """Record that the model was called on the context as it stands; ``counted_tokens`` is our own count."""
         number = len(self._state.calls) + 1
-        await self._commit([], lambda: [CallMade(number=number, usage=usage, model=model)])
+        call = CallMade(number=number, usage=usage, model=model, counted_tokens=counted_tokens)
+        await self._commit([], lambda: [call])
 
     async def offload(self, item: ContextItem) -> str:
         """Make an item's content durable and return the absolute path of its file."""

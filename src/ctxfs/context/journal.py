@@ -117,7 +117,7 @@ class SessionState:
     """What a session is, as far as its journal says.
 
     ``items`` are those in the context, in order; the content of those in ``content_stored`` is in their files and empty
-    here. ``stored`` is every content that is durable, ``ids`` every id ever given out, ``paths`` where the session lay.
+    here. ``stored`` is every content that is durable, ``archived`` the archive of what left in one, ``ids`` every id ever given out, ``paths`` where the session lay.
     """
 
     items: dict[str, ContextItem] = field(default_factory=dict)
@@ -125,6 +125,7 @@ class SessionState:
     stored: dict[str, Stored] = field(default_factory=dict)
     by_name: dict[str, str] = field(default_factory=dict)
     ids: set[str] = field(default_factory=set)
+    archived: dict[str, str] = field(default_factory=dict)
     calls: list[CallMade] = field(default_factory=list)
     paths: set[str] = field(default_factory=set)
     epoch: int = 0
@@ -154,6 +155,8 @@ class SessionState:
                 for item_id in record.item_ids:
                     self.items.pop(item_id, None)
                     self.content_stored.discard(item_id)
+                    if record.archive is not None:
+                        self.archived[item_id] = record.archive
             case CallMade():
                 self.calls.append(record)
             case Closed():

@@ -114,19 +114,24 @@ class Restored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """Items left the context; what was stored of them stays."""
+    """Items left the context; what was stored of them stays. ``archive``: the item whose content holds theirs."""
 
     item_ids: tuple[str, ...]
     reason: str
+    archive: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallMade:
-    """The model was called on the context as it stood here. ``number`` counts from 1."""
+    """The model was called on the context as it stood here. ``number`` counts from 1.
+
+    ``counted_tokens``: the prompt by our own count; 0 when it was not counted.
+    """
 
     number: int
     usage: Usage
     model: str
+    counted_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from ctxfs.errors import ConfigError, SessionClosed, SessionNotFound, UnsafePath, WriteFailed
 from ctxfs.storage.base import NewFile, check_name, is_hidden
+from ctxfs.storage.failures import reason_of
 from ctxfs.storage.port import FileSystem, OsFileSystem
 from ctxfs.storage.session_dir import LOG_NAME, SessionDir
 from ctxfs.storage.threads import run_to_completion
@@ -112,7 +113,7 @@ class LocalStore:
                 opened.take_lock()
             except OSError as error:
                 opened.close()
-                raise WriteFailed(self._session_id, error.strerror or str(error)) from error
+                raise WriteFailed(self._session_id, reason_of(error)) from error
             except BaseException:
                 opened.close()
                 raise
@@ -125,7 +126,7 @@ class LocalStore:
             except NotADirectoryError:
                 pass  # said below
             except OSError as error:
-                raise WriteFailed(str(self._root), error.strerror or str(error)) from error
+                raise WriteFailed(str(self._root), reason_of(error)) from error
         try:
             return self._fs.open_root(self._root)
         except FileNotFoundError:
@@ -133,7 +134,7 @@ class LocalStore:
         except NotADirectoryError as error:
             raise ConfigError(f"{self._root} cannot hold sessions: it is not a directory") from error
         except OSError as error:
-            raise ConfigError(f"{self._root} cannot hold sessions: {error.strerror or error}") from error
+            raise ConfigError(f"{self._root} cannot hold sessions: {reason_of(error)}") from error
 
     def _make_root(self, path: Path) -> None:
         """Make the root and what is missing above it, each synced into its parent."""
@@ -164,7 +165,7 @@ class LocalStore:
         except OSError as error:
             if isinstance(error, NotADirectoryError) or error.errno == errno.ELOOP:
                 raise UnsafePath(f"{self._root / self._session_id} is not a directory of its own") from error
-            raise WriteFailed(str(self._root / self._session_id), error.strerror or str(error)) from error
+            raise WriteFailed(str(self._root / self._session_id), reason_of(error)) from error
 
     def _check_dir(self, dir_fd: int, *, write: bool) -> None:
         status = self._fs.stat_handle(dir_fd)
@@ -201,9 +202,9 @@ def _list_sessions(root: Path, fs: FileSystem) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise ConfigError(f"{root} cannot hold sessions: {error.strerror or error}") from error
+        raise ConfigError(f"{root} cannot hold sessions: {reason_of(error)}") from error
     try:
-        return sorted(name for name in fs.list_dir(root_fd) if _is_session(fs, root_fd, name))
+        return sorted(name for name, _ in fs.list_dir(root_fd) if _is_session(fs, root_fd, name))
     finally:
         fs.close(root_fd)
 
@@ -216,7 +217,7 @@ def _is_session(fs: FileSystem, root_fd: int, name: str) -> bool:
     except OSError:
         return False  # a file, a link, or somebody else's directory
     try:
-        return not {LOG_NAME, "index.json"}.isdisjoint(fs.list_dir(dir_fd))
+        return not {LOG_NAME, "index.json"}.isdisjoint(name for name, _ in fs.list_dir(dir_fd))
     finally:
         fs.close(dir_fd)
 
@@ -239,7 +240,7 @@ def _remove_session(root: Path, session_id: str, fs: FileSystem) -> None:
         fs.remove_dir(root_fd, session_id)
         fs.sync(root_fd)
     except OSError as error:
-        raise WriteFailed(session_id, error.strerror or str(error)) from error
+        raise WriteFailed(session_id, reason_of(error)) from error
     finally:
         fs.close(root_fd)
         opened.close()

@@ -5,9 +5,11 @@ against this port, so that a simulator, a fault injector or another system can s
 stays in this module.
 """
 
+import errno
 import os
 import stat
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Protocol
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["FileKind", "FileStat", "FileSystem", "OsFileSystem"]
+__all__ = ["FileKind", "FileStat", "FileSystem", "OsFileSystem", "write_all"]
 
 DIR_MODE = 0o700
 FILE_MODE = 0o600
@@ -99,8 +101,8 @@ class FileSystem(Protocol):
     def remove_dir(self, dir_fd: int, name: str) -> None:
         """Remove an empty directory."""
 
-    def list_dir(self, dir_fd: int) -> list[str]:
-        """List a directory, in no order."""
+    def list_dir(self, dir_fd: int) -> list[tuple[str, FileKind]]:
+        """List a directory, in no order: names, and what they stand for."""
 
     def stat(self, dir_fd: int, name: str) -> FileStat:
         """Look at a name; not through a link."""
@@ -205,9 +207,10 @@ class OsFileSystem:
         """Remove."""
         os.rmdir(name, dir_fd=dir_fd)
 
-    def list_dir(self, dir_fd: int) -> list[str]:
+    def list_dir(self, dir_fd: int) -> list[tuple[str, FileKind]]:
         """List."""
-        return os.listdir(dir_fd)
+        with os.scandir(dir_fd) as entries:
+            return [(entry.name, _entry_kind(entry)) for entry in entries]
 
     def stat(self, dir_fd: int, name: str) -> FileStat:
         """Look, not following links."""
@@ -228,6 +231,25 @@ class OsFileSystem:
     def unlock(self, fd: int) -> None:
         """Release flock's lock."""
         fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+def write_all(fs: FileSystem, fd: int, chunks: Iterable[bytes]) -> None:
+    """Write every byte, however little the system takes at a time. Raises OSError."""
+    for chunk in chunks:
+        rest = memoryview(chunk)
+        while rest:
+            written = fs.write(fd, rest)
+            if written <= 0:
+                raise OSError(errno.EIO, "the system took no bytes")
+            rest = rest[written:]
+
+
+def _entry_kind(entry: os.DirEntry[str]) -> FileKind:
+    if entry.is_symlink():
+        return FileKind.LINK
+    if entry.is_dir(follow_symlinks=False):
+        return FileKind.DIRECTORY
+    return FileKind.FILE if entry.is_file(follow_symlinks=False) else FileKind.OTHER
 
 
 def _file_stat(result: os.stat_result) -> FileStat:

@@ -1,0 +1,99 @@
+"""The open directories of a session that is being written."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ctxfs.errors import UnsafePath
+from ctxfs.storage.failures import reading
+from ctxfs.storage.port import FileStat, FileSystem
+
+__all__ = ["Directories", "Parts", "check_owner"]
+
+MAX_OPEN = 64
+
+Parts = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    fd: int
+    identity: tuple[int, int]
+
+
+class Directories:
+    """Handles of directories below ``root_fd``, made when first used and kept for the next use."""
+
+    def __init__(self, fs: FileSystem, root_fd: int, *, sync: bool) -> None:
+        self._fs = fs
+        self._root_fd = root_fd
+        self._sync_enabled = sync
+        self._entries: dict[Parts, _Entry] = {}
+
+    def get(self, parts: Parts) -> int:
+        """Return a directory's handle, valid until the next call.
+
+        Raises ``UnsafePath`` when a link, a file or somebody else's directory stands there, or when the directory was
+        moved away meanwhile.
+        """
+        if len(self._entries) + len(parts) > MAX_OPEN:
+            self.close()
+        fd = self._root_fd
+        for depth in range(1, len(parts) + 1):
+            fd = self._child(fd, parts[:depth])
+        return fd
+
+    def _child(self, parent: int, parts: Parts) -> int:
+        entry = self._entries.get(parts)
+        if entry is None:
+            entry = self._entries[parts] = self._open(parent, parts)
+        elif not self._is_there(parent, parts[-1], entry):
+            self.close()
+            raise UnsafePath(f"{'/'.join(parts)} was moved away while the session was open")
+        return entry.fd
+
+    def _is_there(self, parent: int, name: str, entry: _Entry) -> bool:
+        try:
+            return self._fs.stat(parent, name).identity == entry.identity
+        except FileNotFoundError:
+            return False
+
+    def _open(self, parent: int, parts: Parts) -> _Entry:
+        name, where = parts[-1], "/".join(parts)
+        with suppress(FileExistsError):
+            self._fs.make_dir(parent, name)
+        with reading(where):
+            fd = self._fs.open_dir(parent, name)
+        try:
+            status = self._fs.stat_handle(fd)
+            check_owner(self._fs, where, status)
+            if self._sync_enabled:  # also when it was there already: its maker may have died before this
+                self._fs.sync(parent)
+        except BaseException:
+            self._fs.close(fd)
+            raise
+        return _Entry(fd, status.identity)
+
+    def sync(self, parts: Parts) -> None:
+        """Bring a directory's names to the medium. After a failure its handle is not used again."""
+        if not self._sync_enabled:
+            return
+        fd = self.get(parts)
+        try:
+            self._fs.sync(fd)
+        except BaseException:
+            if parts:
+                self._fs.close(self._entries.pop(parts).fd)
+            raise
+
+    def close(self) -> None:
+        """Close all handles; they are opened again when they are used."""
+        while self._entries:
+            _, entry = self._entries.popitem()
+            with suppress(OSError):  # nothing was written through it
+                self._fs.close(entry.fd)
+
+
+def check_owner(fs: FileSystem, name: str, status: FileStat) -> None:
+    """Raise ``UnsafePath`` when what is there is not ours."""
+    if status.owner != fs.user():
+        raise UnsafePath(f"{name} belongs to another user")

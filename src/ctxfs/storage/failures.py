@@ -1,0 +1,40 @@
+"""How the system's errors become ours: the one place where OSError is read."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ctxfs.errors import NotStored, StorageError, UnsafePath, WriteFailed
+
+__all__ = ["reading", "reason_of", "writing"]
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what the system says happened."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turn the OSError of reading ``name`` into ``NotStored``, ``UnsafePath`` or ``StorageError``."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotStored(name) from error
+    except (NotADirectoryError, IsADirectoryError) as error:
+        raise UnsafePath(f"{name} leads through something that is not a plain directory") from error
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UnsafePath(f"{name} leads through a link") from error
+        raise StorageError(f"could not read {name}: {reason_of(error)}") from error
+
+
+@contextmanager
+def writing(name: str) -> Iterator[None]:
+    """Turn whatever keeps ``name`` from being written, by the system or by its content, into ``WriteFailed``."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except (OSError, TypeError, ValueError, RecursionError) as error:
+        raise WriteFailed(name, reason_of(error)) from error

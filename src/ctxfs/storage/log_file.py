@@ -1,0 +1,107 @@
+"""The log of a session that is being written: appended, synced, and never left longer than what was acknowledged."""
+
+from contextlib import suppress
+
+from ctxfs.errors import SessionLocked, StorageError, WriteFailed
+from ctxfs.storage.directories import check_owner
+from ctxfs.storage.failures import reading
+from ctxfs.storage.port import FileKind, FileStat, FileSystem, write_all
+
+__all__ = ["LOG_NAME", "LogFile"]
+
+LOG_NAME = "journal.jsonl"
+
+
+class LogFile:
+    """The log, open for appending. ``length`` is what was acknowledged, in bytes."""
+
+    def __init__(self, fs: FileSystem, dir_fd: int, session_id: str, *, sync: bool) -> None:
+        self._fs = fs
+        self._dir_fd = dir_fd
+        self._session_id = session_id
+        self._sync_enabled = sync
+        with suppress(FileExistsError):
+            fs.close(fs.create(dir_fd, LOG_NAME))
+        self._fd: int | None = self._open()
+        try:
+            status = fs.stat_handle(self._fd)
+            check_owner(fs, LOG_NAME, status)
+            self._sync(self._fd)  # what a dead writer left counts from here on
+            self._sync(dir_fd)
+        except BaseException:
+            self.close()
+            raise
+        self._identity = status.identity
+        self.length = status.size
+
+    def _open(self) -> int:
+        with reading(LOG_NAME):
+            fd = self._fs.open_append(self._dir_fd, LOG_NAME)
+        if self._fs.stat_handle(fd).kind is not FileKind.FILE:
+            self._fs.close(fd)
+            raise WriteFailed(LOG_NAME, "it is not a regular file")
+        return fd
+
+    @property
+    def usable(self) -> bool:
+        """Whether the log is known to end where it was acknowledged."""
+        return self._fd is not None
+
+    def append(self, data: bytes) -> None:
+        """Append and sync. A failure leaves the log as it was, now or, when that fails too, before its next use.
+
+        Raises OSError, and ``SessionLocked`` when somebody else has written to the log.
+        """
+        fd = self.repair()
+        if self._fs.stat_handle(fd).size != self.length:
+            raise SessionLocked(self._session_id, "a writer that took the session over")
+        try:
+            write_all(self._fs, fd, [data])
+            self._sync(fd)
+        except BaseException:
+            self.close()  # the kernel may have dropped its bytes: this handle is never asked again
+            with suppress(OSError, StorageError):
+                self.repair()
+            raise
+        self.length += len(data)
+
+    def repair(self) -> int:
+        """Return a handle that can be trusted: after a failure a new one, the log cut to what was acknowledged."""
+        if self._fd is None:
+            fd = self._open()
+            try:
+                self._check(self._fs.stat_handle(fd))
+                self._fs.truncate(fd, self.length)
+                self._sync(fd)
+            except BaseException:
+                with suppress(OSError):
+                    self._fs.close(fd)
+                raise
+            self._fd = fd
+        return self._fd
+
+    def _check(self, status: FileStat) -> None:
+        if status.identity != self._identity or status.size < self.length:
+            raise WriteFailed(LOG_NAME, "the journal is not the one that was opened: open the session again")
+
+    def truncate(self, length: int) -> None:
+        """Cut to ``length`` bytes and sync. Raises OSError; then the log is cut before its next use."""
+        fd = self.repair()
+        self.length = min(self.length, length)
+        try:
+            self._fs.truncate(fd, self.length)
+            self._sync(fd)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the handle; what was acknowledged is synced already."""
+        if self._fd is not None:
+            fd, self._fd = self._fd, None
+            with suppress(OSError):
+                self._fs.close(fd)
+
+    def _sync(self, fd: int) -> None:
+        if self._sync_enabled:
+            self._fs.sync(fd)
