@@ -1,5 +1,6 @@
 """``ctxfs demo``: an agent explores a directory, without a key, and a table shows what its context holds."""
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -39,8 +40,11 @@ _SYSTEM_PROMPT = (
     "for files; Read shows them again."
 )
 _BAR_COLUMNS = 20
-_BAR_FROM_COLUMNS = 110
-_SHOWN_ARGUMENT_CHARS = 28
+_WIDE_COLUMNS = 100
+_BAR_FROM_COLUMNS = 120
+_FILE_FROM_COLUMNS = 140
+_ARGUMENT_CHARS = 28
+_NARROW_ARGUMENT_CHARS = 14
 _FRAME_LINES = 8
 
 
@@ -165,29 +169,34 @@ def _frame(rows: Sequence[Row], out: Console) -> Table:
 
 def _table(rows: Sequence[Row], *, wide: int, scale: int | None = None) -> Table:
     scale = scale or max((row.without for row in rows), default=1)
-    made = table("turn", "the model asks for", "with", "without", right=("turn", "with", "without"))
+    made = table()
+    made.add_column("turn", justify="right", min_width=4)
+    made.add_column("the model asks for", no_wrap=True)
+    made.add_column("with", justify="right", min_width=7)
+    made.add_column("without", justify="right", min_width=7)
     if wide >= _BAR_FROM_COLUMNS:
-        made.add_column("tokens in the context", no_wrap=True)
-    made.add_column("left the context for")
+        made.add_column(Text.assemble(("█", "green"), " with  ", ("░", "dim"), " without"), no_wrap=True)
+    made.add_column("left before this turn", no_wrap=True)
     for row in rows:
-        cells: list[Any] = [str(row.turn), _calls(row), f"{row.tokens:,}", f"{row.without:,}"]
+        cells: list[Any] = [str(row.turn), _calls(row, wide=wide), f"{row.tokens:,}", f"{row.without:,}"]
         if wide >= _BAR_FROM_COLUMNS:
             cells.append(_bar(row, scale))
-        made.add_row(*cells, _left(row))
+        made.add_row(*cells, _left(row, wide=wide))
     return made
 
 
-def _calls(row: Row) -> Text:
-    lines = [_call(call) for call in row.calls]
+def _calls(row: Row, *, wide: int) -> Text:
+    chars = _ARGUMENT_CHARS if wide >= _WIDE_COLUMNS else _NARROW_ARGUMENT_CHARS
+    lines = [_call(call, chars) for call in row.calls]
     return Text("\n").join(lines) if lines else Text("nothing: it answers", style="italic")
 
 
-def _call(call: ToolCall) -> Text:
+def _call(call: ToolCall, chars: int) -> Text:
     argument = for_terminal(str(next(iter(call.arguments.values()), "")).replace("\n", " "))
     if call.name == "Read":
         argument = Path(argument).name
-    if len(argument) > _SHOWN_ARGUMENT_CHARS:
-        argument = "…" + argument[1 - _SHOWN_ARGUMENT_CHARS :]
+    if len(argument) > chars:
+        argument = "…" + argument[1 - chars :]
     return Text.assemble((call.name, "cyan" if call.name != "Read" else "bold magenta"), " ", argument)
 
 
@@ -197,8 +206,12 @@ def _bar(row: Row, scale: int) -> Text:
     return Text.assemble(("█" * held, "green"), ("░" * more, "dim"))
 
 
-def _left(row: Row) -> Text:
-    lines = [Text(f"{event.tokens_before:,} → {event.tokens_after:,}  {_file(event)}") for event in row.evicted]
+def _left(row: Row, *, wide: int) -> Text:
+    """What left before this turn: tokens before and after, and its file, or only its id where there is no room."""
+    lines = [
+        Text(f"{e.tokens_before:>6,} → {e.tokens_after:>3,} {e.item_id if wide < _FILE_FROM_COLUMNS else _file(e)}")
+        for e in row.evicted
+    ]
     return Text("\n").join(lines)
 
 
@@ -214,41 +227,40 @@ def _closing(
     sent, sent_without = sum(row.tokens for row in run.rows), sum(row.without for row in run.rows)
     left = [event for row in run.rows for event in row.evicted]
     freed = sum(event.tokens_before - event.tokens_after for event in left)
-    option = "" if root is None else f" --root {root}"
-    example = left[0].item_id if left else "ITEM"
+    option = "" if root is None else f" --root {shlex.quote(str(root))}"
     lines = [
-        Text(f"\n“{run.answer}”", style="italic"),
-        Text(),
+        Text(f"\n“{run.answer}”\n", style="italic"),
         Text.assemble(
             "The context ends with ",
             (f"{last.tokens:,} tokens", "bold green"),
             f" (at most {peak:,}); without ctxfs it would hold ",
             (f"{last.without:,}", "bold"),
-            f". Over {len(run.rows)} calls, {sent:,} tokens instead of {sent_without:,}",
+            f". Over {len(run.rows)} calls: {sent:,} tokens, without {sent_without:,}",
             f" ({_percent(sent, sent_without)}).",
         ),
-        Text(f"{len(left)} results left it and freed {freed:,} tokens; all of them can be read back."),
-        Text(f"{report.checked} contents ({stored_bytes:,} bytes) read back and checked: {_verdict(report)}."),
-        Text(f"{seconds:.1f} s"),
-        *(Text(f"not stored: {for_terminal(failure)}", style="red") for failure in run.failures),
-        Text("Tokens are not money: moving what is old breaks a prompt cache (docs/economics.md).", style="dim"),
-        Text(),
-        Text(f"session   {agent.context.fs.session_path}"),
+        Text(f"Results that left: {len(left)}, freeing {freed:,} tokens. {_stored(report, stored_bytes)}."),
+        *(Text(f"Not stored: {for_terminal(failure)}", style="red") for failure in run.failures),
+        Text(
+            f"It took {seconds:.1f} s. Tokens are not money: see docs/economics.md for the prompt cache.", style="dim"
+        ),
+        Text(f"\nsession   {agent.context.fs.session_path}"),
         Text(f"next      ctxfs ls last{option}"),
-        Text(f"          ctxfs cat last {example} --lines 1:20{option}"),
+        *([Text(f"          ctxfs cat last {left[0].item_id} --lines 1:20{option}")] if left else []),
         Text(f"          ctxfs grep last 'TODO|FIXME'{option}"),
         Text(f"          ctxfs rm last{option}"),
     ]
     return Group(*lines)
 
 
+def _stored(report: VerifyReport, stored_bytes: int) -> str:
+    if not report.ok:
+        return f"{len(report.problems)} problems with what is stored, see `ctxfs verify last`"
+    return f"All that is stored ({report.checked} contents, {stored_bytes:,} bytes) was read back and is as written"
+
+
 def _percent(part: int, whole: int) -> str:
     change = round(100 * (part - whole) / whole) if whole else 0
     return f"{change:+d} %" if change else "the same"
-
-
-def _verdict(report: VerifyReport) -> str:
-    return "all as written" if report.ok else f"{len(report.problems)} problems, see `ctxfs verify`"
 
 
 def _as_dict(agent: Agent, run: _Run, report: VerifyReport, seconds: float) -> dict[str, Any]:

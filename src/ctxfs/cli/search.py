@@ -28,6 +28,7 @@ def compile_pattern(pattern: str, *, ignore_case: bool = False) -> Any:
     except re2.error as error:
         reason = error.args[0] if error.args else error
         reason = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        reason = reason.replace("(?m)", "", 1)
         raise ConfigError(f"not a pattern ({reason}): {pattern[:_SHOWN_PATTERN_CHARS]!r}") from error
 
 
