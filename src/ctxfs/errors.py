@@ -39,7 +39,7 @@
 Errors carry their data as attributes and say in their message what to do next.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 __all__ = [
     "AgentBusy",
@@ -186,9 +186,9 @@ class UnsafePath(StorageError):
 class TranscriptError(CtxfsError):
     """Messages that a provider would refuse with a 400."""
 
-    def __init__(self, violations: Sequence[str]) -> None:
-        super().__init__("; ".join(violations))
+    def __init__(self, violations: Iterable[str]) -> None:
         self.violations = tuple(violations)
+        super().__init__("; ".join(self.violations))
 
 
 class ToolError(CtxfsError):

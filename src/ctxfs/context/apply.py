@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 from ctxfs.context.events import ContextEvent, Evicted, Offloaded, OffloadFailed
 from ctxfs.context.fs import ContextFileSystem
@@ -54,12 +53,7 @@ def evicted(item: ContextItem, offload: Offload) -> ContextItem:
 
 
 async def _store(steps: Sequence[tuple[Offload, ContextItem, ContextItem]], fs: ContextFileSystem) -> None:
-    for reason, group in groupby(sorted(steps, key=_reason), key=_reason):
-        await fs.evict([(old, new) for _, old, new in group], reason=reason)
-
-
-def _reason(step: tuple[Offload, ContextItem, ContextItem]) -> str:
-    return step[0].reason
+    await fs.evict([(old, new, offload.reason) for offload, old, new in steps])
 
 
 def _events(offload: Offload, old: ContextItem, new: ContextItem) -> tuple[ContextEvent, ...]:

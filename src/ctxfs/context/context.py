@@ -3,27 +3,26 @@
 It never needs to know who calls the model: ``Agent`` uses it, and so can any loop of your own.
 """
 
-import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 import anyio
 import anyio.to_thread
 
 from ctxfs.context.apply import apply
-from ctxfs.context.ephemeral import EphemeralLedger
 from ctxfs.context.events import ContextEvent, RecordFailed
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.ingest import Incoming, ingest
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.plan import Plan
-from ctxfs.errors import ConfigError, SessionClosed, StorageError, TranscriptError
+from ctxfs.context.transcript import Transcript
+from ctxfs.errors import ConfigError, SessionClosed, StorageError
 from ctxfs.llm.base import ModelRequest, Usage
-from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
-from ctxfs.llm.serialize import from_dict, to_messages_body
+from ctxfs.llm.messages import Content, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
+from ctxfs.llm.serialize import to_messages_body
 from ctxfs.tokens import TokenCounter, load_counter
 
 __all__ = ["Context"]
@@ -75,12 +74,7 @@ class Context:
         self._on_event = on_event
         self._counter = counter
         self._lock = anyio.Lock()
-        self._items: dict[str, ContextItem] = {}
-        self._position = 0
-        self._tokens = 0
-        self._ledger = EphemeralLedger(keep_recent=MappingProxyType(keep_recent))
-        self._open_calls: list[ToolCall] = []
-        self._tool_names: dict[str, str] = {}
+        self._transcript = Transcript(keep_recent, self.fs.path_of)
         self._unrecorded: list[ContextItem] = []
         self._unrecorded_ids: set[str] = set()
 
@@ -106,7 +100,7 @@ class Context:
                 self._counter = await load_counter()
             await self.fs.open()
             for item in await self.fs.items():
-                self._enter(item)
+                self._transcript.enter(item)
 
     async def close(self) -> None:
         """Write the index and release the session; idempotent."""
@@ -130,17 +124,17 @@ class Context:
     @property
     def items(self) -> tuple[ContextItem, ...]:
         """Everything in the context now, oldest first."""
-        return tuple(self._items.values())
+        return tuple(self._transcript.items.values())
 
     @property
     def token_count(self) -> int:
         """Tokens of all items as they stand now, by the counter; the provider's own overhead is not in it."""
-        return self._tokens
+        return self._transcript.tokens
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
         """Tool calls of the last reply that have no result yet, in order."""
-        return tuple(self._open_calls)
+        return tuple(self._transcript.open_calls)
 
     @property
     def unrecorded(self) -> tuple[str, ...]:
@@ -171,7 +165,7 @@ class Context:
             self._check_open()
             incoming = [
                 Incoming(message=m, source=sources.get(m.tool_call_id) if isinstance(m, ToolMessage) else None)
-                for m in self._parse(messages)
+                for m in self._transcript.parse(messages)
             ]
             items = await self._take(incoming)
             if usage is not None:
@@ -194,28 +188,27 @@ class Context:
         """Make ``content`` the session's only system prompt; does nothing if it is that already."""
         async with self._lock:
             self._check_open()
-            old = [i for i in self._items.values() if i.item_type is ItemType.SYSTEM_PROMPT]
+            old = [i for i in self.items if i.item_type is ItemType.SYSTEM_PROMPT]
             if [i.message.content for i in old] == [content]:
                 return
             await self._take([Incoming(message=SystemMessage(content))])
             if old:
                 await self.fs.remove([i.id for i in old], reason="a new system prompt")
-            for item in old:
-                self._tokens -= self._items.pop(item.id).token_count
+            self._transcript.remove([i.id for i in old])
 
     async def answer_open_calls(self, text: str) -> tuple[ContextItem, ...]:
         """Answer every open tool call with an error result that says ``text``, so that the transcript is valid."""
         async with self._lock:
             self._check_open()
             return await self._take(
-                [Incoming(message=ToolMessage(call.id, call.name, text, is_error=True)) for call in self._open_calls]
+                [Incoming(message=ToolMessage(call.id, call.name, text, is_error=True)) for call in self.open_calls]
             )
 
     # Going out -------------------------------------------------------------------------------------------------------
 
     def plan(self) -> Plan:
         """What would leave now, and why; changes nothing."""
-        return self._ledger.plan() if self._offload_enabled else Plan()
+        return self._transcript.ledger.plan() if self._offload_enabled else Plan()
 
     async def evict(self) -> Plan:
         """Let what is due leave the context, stored first; returns the plan that was carried out."""
@@ -227,11 +220,8 @@ class Context:
                 plan = Plan(offloads=tuple(o for o in plan.offloads if o.item_id not in self._unrecorded_ids))
             if plan:
                 with anyio.CancelScope(shield=True):
-                    applied = await apply(plan, self._items, self.fs)
-                    for item in applied.items:
-                        self._tokens += item.token_count - self._items[item.id].token_count
-                        self._items[item.id] = item
-                    self._ledger = self._ledger.left({item.id for item in applied.items})
+                    applied = await apply(plan, self._transcript.items, self.fs)
+                    self._transcript.rewrite(applied.items)
                 for event in applied.events:
                     self._tell(event)
             return plan
@@ -243,12 +233,9 @@ class Context:
             TranscriptError: tool calls are open; add their results first.
 
         """
-        if self._open_calls:
-            raise TranscriptError(
-                [f"tool call {c.id!r} has no result: add it, or answer_open_calls()" for c in self.open_calls]
-            )
+        self._transcript.check_answered()
         await self.evict()
-        return tuple(item.message for item in self._items.values())
+        return tuple(item.message for item in self.items)
 
     async def request(self, *, cache: bool = True) -> dict[str, Any]:
         """Evict what is due, then give ``system`` and ``messages`` for the Messages API, as plain dicts.
@@ -268,48 +255,16 @@ class Context:
         if not self.fs.is_open:
             raise SessionClosed(f"session {self.fs.session_id} is not open: `async with` it, or call open()")
 
-    def _parse(self, messages: Sequence[Message | Mapping[str, Any]]) -> list[Message]:
-        parsed: list[Message] = []
-        names = self._tool_names
-        for message in messages:
-            if not isinstance(message, Mapping):
-                parsed.append(message)
-                continue
-            try:
-                # Copied, so that what the caller does to its own dicts later does not reach us.
-                converted_all = from_dict(copy.deepcopy(message), names)
-            except (KeyError, TypeError) as error:
-                raise TranscriptError([f"not a message of the Messages API ({error!r}): {message!r:.200}"]) from error
-            for converted in converted_all:
-                if isinstance(converted, AssistantMessage):
-                    names = {**names, **{c.id: c.name for c in converted.tool_calls}}
-                parsed.append(converted)
-        return parsed
-
     async def _take(self, incoming: Sequence[Incoming]) -> tuple[ContextItem, ...]:
         """Validate, count, enter and record: all or nothing up to the moment when the messages are in the context."""
-        self._check_order([i.message for i in incoming])
+        self._transcript.check_order([i.message for i in incoming])
         items = [await self._ingest(i) for i in incoming]
         for item in items:
-            self._enter(item)
+            self._transcript.enter(item)
         self._unrecorded.extend(items)
         self._unrecorded_ids.update(item.id for item in items)
         await self._record()
         return tuple(items)
-
-    def _check_order(self, messages: Sequence[Message]) -> None:
-        waiting = [call.id for call in self._open_calls]
-        for message in messages:
-            if isinstance(message, ToolMessage):
-                if message.tool_call_id not in waiting:
-                    raise TranscriptError([f"a result for {message.tool_call_id!r}, which is no open tool call"])
-                waiting.remove(message.tool_call_id)
-            elif isinstance(message, UserMessage | AssistantMessage) and waiting:
-                raise TranscriptError(
-                    [f"tool call {c!r} has no result: add it first, or answer_open_calls()" for c in waiting]
-                )
-            if isinstance(message, AssistantMessage):
-                waiting = [call.id for call in message.tool_calls]
 
     async def _ingest(self, incoming: Incoming) -> ContextItem:
         message = incoming.message
@@ -331,22 +286,6 @@ class Context:
         counter = self._counter
         small = isinstance(message.content, str) and len(message.content) <= _INLINE_CHARS
         return work() if small else await anyio.to_thread.run_sync(work)
-
-    def _enter(self, item: ContextItem) -> None:
-        """Put an item at the end of the context and keep the ledger up."""
-        message = item.message
-        if isinstance(message, AssistantMessage):
-            self._open_calls = list(message.tool_calls)
-            self._tool_names.update((call.id, call.name) for call in message.tool_calls)
-            self._ledger = self._ledger.seen_up_to(self._position)
-        elif isinstance(message, ToolMessage):
-            answered = next(i for i, call in enumerate(self._open_calls) if call.id == message.tool_call_id)
-            del self._open_calls[answered]
-            path = item.source.path if item.source else self.fs.path_of(item.name)
-            self._ledger = self._ledger.added(item, self._position, path)
-        self._items[item.id] = item
-        self._position += 1
-        self._tokens += item.token_count
 
     async def _record(self) -> None:
         """Make what is in memory only durable; a failure is told and tried again with the next change."""

@@ -117,7 +117,8 @@ class SessionState:
     """What a session is, as far as its journal says.
 
     ``items`` are those in the context, in order; the content of those in ``content_stored`` is in their files and empty
-    here. ``stored`` is every content that is durable, ``archived`` the archive of what left in one, ``ids`` every id ever given out, ``paths`` where the session lay.
+    here. ``stored`` is every content that is durable, ``archived`` the archive of each item that left in one, ``ids``
+    every id ever given out, ``paths`` where the session lay.
     """
 
     items: dict[str, ContextItem] = field(default_factory=dict)
@@ -152,11 +153,7 @@ class SessionState:
             case Restored():
                 self._restore(record)
             case Removed():
-                for item_id in record.item_ids:
-                    self.items.pop(item_id, None)
-                    self.content_stored.discard(item_id)
-                    if record.archive is not None:
-                        self.archived[item_id] = record.archive
+                self._remove(record)
             case CallMade():
                 self.calls.append(record)
             case Closed():
@@ -175,6 +172,13 @@ class SessionState:
         entries = list(self.items.items())
         position = next(index for index, (item_id, _) in enumerate(entries) if item_id == record.before)
         self.items = dict([*entries[:position], (item.id, item), *entries[position:]])
+
+    def _remove(self, record: Removed) -> None:
+        for item_id in record.item_ids:
+            self.items.pop(item_id, None)
+            self.content_stored.discard(item_id)
+            if record.archive is not None:
+                self.archived[item_id] = record.archive
 
     def _replace(self, record: Replaced) -> None:
         item = self.items.get(record.item_id)

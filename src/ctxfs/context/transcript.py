@@ -1,0 +1,121 @@
+"""The messages of a session in memory: their order, what is open, what is due. No I/O; ``Context`` is its shell."""
+
+import copy
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from ctxfs.context.ephemeral import EphemeralLedger
+from ctxfs.context.items import ContextItem
+from ctxfs.errors import TranscriptError
+from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage
+from ctxfs.llm.serialize import from_dict
+
+__all__ = ["Transcript"]
+
+
+class Transcript:
+    """Items in order, rewritten by id, and what planning needs to know of them, kept up as they come and go.
+
+    ``keep_recent``: how many results stay, a tool. ``path_of`` gives the absolute path of an item's file.
+    """
+
+    def __init__(self, keep_recent: Mapping[str, int], path_of: Callable[[str], str]) -> None:
+        self._items: dict[str, ContextItem] = {}
+        self._path_of = path_of
+        self._position = 0
+        self._tool_names: dict[str, str] = {}
+        self.tokens = 0
+        self.open_calls: list[ToolCall] = []
+        self.ledger = EphemeralLedger(keep_recent=MappingProxyType(dict(keep_recent)))
+
+    @property
+    def items(self) -> Mapping[str, ContextItem]:
+        """The items by id, oldest first; a view that follows."""
+        return MappingProxyType(self._items)
+
+    def path_of(self, item: ContextItem) -> str:
+        """The file that an item's placeholder names, absolute: its own, or the one that it was read back from."""
+        return item.source.path if item.source else self._path_of(item.name)
+
+    def parse(self, messages: Iterable[Message | Mapping[str, Any]]) -> list[Message]:
+        """Our messages for a mix of ours and the Messages API's plain dicts, which are copied.
+
+        Raises:
+            TranscriptError: something that is no message, or a result of an unknown call.
+
+        """
+        parsed: list[Message] = []
+        names = self._tool_names
+        for message in messages:
+            if not isinstance(message, Mapping):
+                parsed.append(message)
+                continue
+            try:
+                # Copied, so that what the caller does to its own dicts later does not reach us.
+                converted = from_dict(copy.deepcopy(message), names)
+            except (KeyError, TypeError) as error:
+                raise TranscriptError([f"not a message of the Messages API ({error!r}): {message!r:.200}"]) from error
+            for one in converted:
+                if isinstance(one, AssistantMessage):
+                    names = {**names, **{call.id: call.name for call in one.tool_calls}}
+            parsed.extend(converted)
+        return parsed
+
+    def check_order(self, messages: Sequence[Message]) -> None:
+        """Raise ``TranscriptError`` if ``messages`` cannot follow what is here."""
+        waiting = [call.id for call in self.open_calls]
+        for message in messages:
+            if isinstance(message, ToolMessage):
+                if message.tool_call_id not in waiting:
+                    raise TranscriptError([f"a result for {message.tool_call_id!r}, which is no open tool call"])
+                waiting.remove(message.tool_call_id)
+            elif waiting and not isinstance(message, SystemMessage):
+                raise TranscriptError(no_result(call) for call in waiting)
+            if isinstance(message, AssistantMessage):
+                waiting = [call.id for call in message.tool_calls]
+
+    def check_answered(self) -> None:
+        """Raise ``TranscriptError`` if a tool call has no result yet."""
+        if self.open_calls:
+            raise TranscriptError(no_result(call.id) for call in self.open_calls)
+
+    def enter(self, item: ContextItem) -> None:
+        """Put an item at the end."""
+        message = item.message
+        if isinstance(message, AssistantMessage):
+            self.open_calls = list(message.tool_calls)
+            self._tool_names.update((call.id, call.name) for call in message.tool_calls)
+            self.ledger = self.ledger.seen_up_to(self._position)
+        elif isinstance(message, ToolMessage):
+            answered = next(n for n, call in enumerate(self.open_calls) if call.id == message.tool_call_id)
+            del self.open_calls[answered]
+            self.ledger = self.ledger.added(item, self._position, self.path_of(item))
+        self._items[item.id] = item
+        self._position += 1
+        self.tokens += item.token_count
+
+    def rewrite(self, items: Sequence[ContextItem]) -> None:
+        """Put items in their new form in the place of the old ones."""
+        for item in items:
+            self.tokens += item.token_count - self._items[item.id].token_count
+            self._items[item.id] = item
+        self.ledger = self.ledger.left({item.id for item in items if item.destroyed})
+
+    def remove(self, item_ids: Collection[str]) -> None:
+        """Take items out."""
+        self.ledger = self.ledger.left(item_ids)
+        for item_id in item_ids:
+            self.tokens -= self._items.pop(item_id).token_count
+
+    def insert(self, item: ContextItem, *, before: str | None) -> None:
+        """Put an item before another one; None means at the end. Costs a copy of the order."""
+        entries = list(self._items.items())
+        at = len(entries) if before is None else next(n for n, (item_id, _) in enumerate(entries) if item_id == before)
+        self._items = dict([*entries[:at], (item.id, item), *entries[at:]])
+        self.tokens += item.token_count
+
+
+def no_result(call_id: str) -> str:
+    """What is wrong with a transcript in which the call has no result, and what to do."""
+    return f"tool call {call_id!r} has no result: add it first, or answer_open_calls()"
