@@ -18,7 +18,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "ctxfs needs Python 3.11 or newer: install one, or name it: make PYTHON=/path/to/python3"; exit 1; }
 	@# A Python without ensurepip (Debian's, without python3-venv) gets its pip from the pip that runs outside.
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv || \
 		{ $(PYTHON) -m venv --clear --without-pip .venv && $(PYTHON) -m pip --python $(BIN)/python install pip; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,openai,fast]' --group dev

@@ -18,15 +18,21 @@ PURE_CORE = (
     "llm/serialize.py",
     "context/items.py",
     "context/digest.py",
+    "context/json_shape.py",
     "context/placeholder.py",
     "context/layout.py",
-    "context/content.py",
+    "context/encoding.py",
+    "context/records.py",
     "context/journal.py",
     "context/plan.py",
     "context/offload.py",
     "context/ephemeral.py",
     "context/planner.py",
+    "context/budget.py",
+    "context/compaction.py",
     "context/economics.py",
+    "context/events.py",
+    "context/ingest.py",
 )
 
 

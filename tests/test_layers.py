@@ -52,7 +52,7 @@ SINGLE_HOMES = {
 }
 CLI_ONLY = ("typer", "rich", "click")
 
-NOT_WITH_CTXFS = ("anthropic", "openai", "tiktoken", "toktok", "typer", "rich", "re2", "trio", "numpy")
+NOT_WITH_CTXFS = ("anthropic", "openai", "tiktoken", "toktok", "typer", "rich", "trio", "numpy")
 
 
 def module_name(path: Path) -> str:

@@ -286,6 +286,8 @@ PDFS = [
     ("plain", b"%PDF-1.4 <</Type/Pages /Count 3>>" + PAGE * 3, 3),
     ("object stream", b"<</Type /ObjStm /N 2>>\nstream\r\n" + zlib.compress(PAGE * 2) + b"\nendstream", 2),
     ("encrypted", b"<</Type /ObjStm /N 2>>stream\n" + bytes(120_000), 3),
+    ("no stream", b"<</Type /ObjStm>>" + bytes(1_000) + b"stream\n" + zlib.compress(PAGE), 1),
+    ("bombs", (b"<</Type /ObjStm>>stream\n" + zlib.compress(PAGE + bytes(1 << 20))) * 99, 32),
     ("empty", b"", 1),
 ]
 
@@ -294,6 +296,12 @@ PDFS = [
 def test_a_pdf_costs_by_the_page(kind: str, data: bytes, pages: int) -> None:
     source = {"type": "base64", "media_type": "application/pdf", "data": base64.b64encode(data).decode()}
     assert count_content(CharsCounter(), ({"type": "document", "source": source},)) == pages * PDF_PAGE_TOKENS
+
+
+def test_base64_may_have_line_breaks() -> None:
+    data = base64.encodebytes(PAGE * 2 + bytes(4_000_000)).decode()
+    source = {"type": "base64", "media_type": "application/pdf", "data": data}
+    assert count_content(CharsCounter(), ({"type": "document", "source": source},)) == 2 * PDF_PAGE_TOKENS
 
 
 def test_text_documents_cost_their_text() -> None:

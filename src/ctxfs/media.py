@@ -1,16 +1,19 @@
 """The size of an image and the pages of a PDF, read from base64 data; nothing is decoded beyond its headers."""
 
 import base64
-import binascii
 import re
 import zlib
+from collections.abc import Iterator
 
 __all__ = ["document_pages", "image_size"]
 
 HEADER_BYTES = 256 * 1024
 """How much of an image is searched: a JPEG's size may stand behind large metadata."""
 BYTES_PER_UNSEEN_PAGE = 50_000
-MAX_OBJECT_STREAM_BYTES = 1 << 20
+MAX_DICTIONARY_BYTES = 500
+MAX_STREAM_BYTES = 1 << 20
+MAX_UNPACKED_BYTES = 32 << 20
+SLICE_CHARS = 4 << 20
 
 # Start-of-frame markers; C4, C8 and CC in the same range are something else.
 JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -57,7 +60,8 @@ def _jpeg_size(head: bytes) -> tuple[int, int] | None:
 
 
 PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
-OBJECT_STREAM = re.compile(rb"/Type\s*/ObjStm\b[^>]{0,500}>>\s*stream\r?\n")
+OBJECT_STREAM = re.compile(rb"/Type\s*/ObjStm(?![A-Za-z])")
+STREAM_START = re.compile(rb"stream\r?\n")
 
 
 def document_pages(data: str) -> int:
@@ -67,19 +71,31 @@ def document_pages(data: str) -> int:
     is assumed for every 50 KB.
     """
     raw = _decode(data)
-    pages = len(PAGE.findall(raw))
-    for stream in OBJECT_STREAM.finditer(raw):
-        try:
-            unpacked = zlib.decompressobj().decompress(raw[stream.end() :], MAX_OBJECT_STREAM_BYTES)
-        except zlib.error:  # another filter, or encrypted: those pages stay unseen
-            continue
-        pages += len(PAGE.findall(unpacked))
+    pages = len(PAGE.findall(raw)) + sum(len(PAGE.findall(stream)) for stream in _object_streams(raw))
     return pages or -(-len(raw) // BYTES_PER_UNSEEN_PAGE) or 1
+
+
+def _object_streams(raw: bytes) -> Iterator[bytes]:
+    """Yield the object streams, unpacked, up to ``MAX_UNPACKED_BYTES`` in all: a small file can unpack to anything."""
+    left = MAX_UNPACKED_BYTES
+    for found in OBJECT_STREAM.finditer(raw):
+        start = STREAM_START.search(raw, found.end(), found.end() + MAX_DICTIONARY_BYTES)
+        if start is None or left <= 0:
+            continue
+        packed = memoryview(raw)[start.end() : start.end() + MAX_STREAM_BYTES]
+        try:
+            unpacked = zlib.decompressobj().decompress(packed, MAX_STREAM_BYTES)
+        except zlib.error:  # another filter, or encrypted: its pages stay unseen
+            continue
+        left -= len(unpacked)
+        yield unpacked
 
 
 def _decode(data: str) -> bytes:
     """Decode base64; b"" for what is none, which then has no known size."""
-    try:
-        return base64.b64decode(data)
-    except (binascii.Error, ValueError):
-        return b""
+    for step in (SLICE_CHARS, len(data) + 1):  # other threads can run between slices; line breaks need the whole
+        try:
+            return b"".join(base64.b64decode(data[start : start + step]) for start in range(0, len(data), step))
+        except ValueError:
+            continue
+    return b""
