@@ -119,7 +119,8 @@ async def _demo(directory: Path, root: Path | None, out: Console, *, as_json: bo
         print_json(_as_dict(agent, run, report, seconds))
         return
     out.print(_table(run.rows, wide=out.width))
-    out.print(_closing(agent, run, report, stored_bytes=stored_bytes, seconds=seconds, root=root), soft_wrap=True)
+    out.print(_figures(run, report, stored_bytes=stored_bytes, seconds=seconds))
+    out.print(_next_steps(agent, run, root), soft_wrap=True)
 
 
 async def _watch(agent: Agent, run: _Run, show: Callable[[], None]) -> None:
@@ -220,14 +221,11 @@ def _file(event: Evicted) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-def _closing(
-    agent: Agent, run: _Run, report: VerifyReport, *, stored_bytes: int, seconds: float, root: Path | None
-) -> Group:
+def _figures(run: _Run, report: VerifyReport, *, stored_bytes: int, seconds: float) -> Group:
     last, peak = run.rows[-1], max(row.tokens for row in run.rows)
     sent, sent_without = sum(row.tokens for row in run.rows), sum(row.without for row in run.rows)
     left = [event for row in run.rows for event in row.evicted]
     freed = sum(event.tokens_before - event.tokens_after for event in left)
-    option = "" if root is None else f" --root {shlex.quote(str(root))}"
     lines = [
         Text(f"\n“{run.answer}”\n", style="italic"),
         Text.assemble(
@@ -243,13 +241,21 @@ def _closing(
         Text(
             f"It took {seconds:.1f} s. Tokens are not money: see docs/economics.md for the prompt cache.", style="dim"
         ),
-        Text(f"\nsession   {agent.context.fs.session_path}"),
-        Text(f"next      ctxfs ls last{option}"),
-        *([Text(f"          ctxfs cat last {left[0].item_id} --lines 1:20{option}")] if left else []),
-        Text(f"          ctxfs grep last 'TODO|FIXME'{option}"),
-        Text(f"          ctxfs rm last{option}"),
     ]
     return Group(*lines)
+
+
+def _next_steps(agent: Agent, run: _Run, root: Path | None) -> Group:
+    option = "" if root is None else f" --root {shlex.quote(str(root))}"
+    left = [event.item_id for row in run.rows for event in row.evicted]
+    commands = [
+        "ls last",
+        *(f"cat last {item_id} --lines 1:20" for item_id in left[:1]),
+        "grep last 'TODO|FIXME'",
+        "rm last",
+    ]
+    lines = [f"ctxfs {command}{option}" for command in commands]
+    return Group(Text(f"\nsession   {agent.context.fs.session_path}"), Text("next      " + "\n          ".join(lines)))
 
 
 def _stored(report: VerifyReport, stored_bytes: int) -> str:
