@@ -53,14 +53,30 @@ class ContentReader:
 
         What stands before the line is not read.
         """
-        if first > max(self.stored.lines, 1):
-            return
         decoder = self._decoder()
-        async with aclosing(self._readable_blocks_from(max(first, 1) - 1)) as blocks:
+        async with aclosing(self.bytes_from(first)) as blocks:
             async for block in blocks:
                 yield decoder.decode(block)
         if rest := decoder.decode(b"", final=True):
             yield rest
+
+    async def bytes_from(self, first: int) -> AsyncGenerator[bytes, None]:
+        """Yield the readable text's UTF-8 bytes (lone surrogates passed through) from line ``first`` on, in blocks."""
+        newlines = max(first, 1) - 1
+        if newlines and newlines >= self.stored.lines:
+            return
+        if self.stored.encoding == "blocks":
+            data = await self._readable_bytes()
+            for start in range(_after_newline(data, newlines), len(data), BLOCK):
+                yield data[start : start + BLOCK]
+            return
+        index = await self.block_index()
+        number = index.block_of_newline(newlines) if newlines else 0
+        skip = newlines - index.newlines_before(number) if newlines else 0
+        for following in range(number, index.count):
+            block = await self._block(index, following)
+            yield block[_after_newline(block, skip) :] if skip else block
+            skip = 0
 
     async def lines(self, first: int, last: int, *, max_chars: int | None = None) -> tuple[str, ...]:
         r"""Return the lines ``first`` to ``last``, both included, without their ``\\n``; fewer at the end.
@@ -141,21 +157,6 @@ class ContentReader:
         data = await self._readable_bytes()
         for start in range(0, len(data), BLOCK):
             yield data[start : start + BLOCK]
-
-    async def _readable_blocks_from(self, newlines: int) -> AsyncGenerator[bytes, None]:
-        """Yield the blocks after the ``newlines``-th newline (0: all of them)."""
-        if self.stored.encoding == "blocks":
-            data = await self._readable_bytes()
-            for start in range(_after_newline(data, newlines), len(data), BLOCK):
-                yield data[start : start + BLOCK]
-            return
-        index = await self.block_index()
-        number = index.block_of_newline(newlines) if newlines else 0
-        skip = newlines - index.newlines_before(number) if newlines else 0
-        for following in range(number, index.count):
-            block = await self._block(index, following)
-            yield block[_after_newline(block, skip) :] if skip else block
-            skip = 0
 
     async def _line_bytes(self, first: int, last: int, limit: int | None) -> tuple[bytes, bool]:
         """Return the bytes of the lines, and whether they are all there."""

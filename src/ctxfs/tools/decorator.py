@@ -24,6 +24,12 @@ _SHOWN_INPUT_CHARS = 80
 _SHOWN_ERRORS = 8
 
 
+class _Arguments(BaseModel):
+    """Base of all arguments. Here since a process's first model reads the disk (for plugins of pydantic)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FunctionTool(Tool, Generic[P, R]):
     """A tool made from a function; calling it calls the function."""
@@ -118,11 +124,12 @@ def _arguments_model(
         for i, parameter in enumerate(signature.parameters.values())
     }
     try:
-        model = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **cast("dict[str, Any]", fields))
+        model = create_model("Arguments", __base__=_Arguments, **cast("dict[str, Any]", fields))
         schema = model.model_json_schema()
     except (PydanticUserError, TypeError) as error:
         raise ToolDefinitionError(f"the parameters of tool {tool_name} have no JSON schema: {error}") from error
     schema = _without_titles(schema)
+    schema.pop("description", None)  # the base's docstring
     schema.setdefault("properties", {})
     return model, schema
 

@@ -1,0 +1,223 @@
+"""Addressing a part of a JSON text by path, without parsing the rest. Synchronous, linear, in many short steps.
+
+The syntax: ``$``, then any of ``.key``, ``["any key"]``, ``[3]``, ``[-1]``, ``[10:20]``, ``[*]`` and ``.*``.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from ctxfs import json_codec
+from ctxfs.errors import InvalidToolArguments
+
+__all__ = ["PathStep", "parse_path", "select_lines"]
+
+MAX_PATH_CHARS = 1_000
+MAX_STEPS = 64
+MAX_RESULTS = 100_000
+_SPACE = re.compile(r"[ \t\r\n]*+")
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_SCALAR = re.compile(r"[^ \t\r\n,\]}\[{:\"]++")
+_STRING_OR_BRACKET = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+_STEP = re.compile(
+    r"\.(?P<key>[\w-]+|\*)|\[[ ]*(?:(?P<quoted>\"(?:[^\"\\]|\\.)*+\"|'[^'\\]*')|(?P<all>\*)"
+    r"|(?P<index>-?\d{1,12})|(?P<start>-?\d{0,12})[ ]*:[ ]*(?P<stop>-?\d{0,12}))[ ]*\]"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathStep:
+    """One step into a value: by ``key``, or the elements ``start`` to ``stop``. ``single``: one element, not a list."""
+
+    key: str | None = None
+    start: int | None = None
+    stop: int | None = None
+    single: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    start: int
+    end: int
+
+
+def parse_path(path: str) -> tuple[PathStep, ...]:
+    """The steps of ``path``.
+
+    Raises:
+        InvalidToolArguments: no valid path; the message says where it breaks off.
+    """
+    if len(path) > MAX_PATH_CHARS:
+        raise InvalidToolArguments(f"the path has {len(path):,} characters; at most {MAX_PATH_CHARS:,}")
+    if not path.startswith("$"):
+        raise InvalidToolArguments(f"{path!r} is no path: it starts with $, such as $.rows[10:20].name")
+    steps: list[PathStep] = []
+    position = 1
+    while position < len(path):
+        match = _STEP.match(path, position)
+        if match is None or len(steps) >= MAX_STEPS:
+            raise InvalidToolArguments(
+                f"{path!r} is no path from character {position} on ({path[position : position + 12]!r}): use .key, "
+                '["any key"], [3], [10:20] or [*]'
+            )
+        steps.append(_step(match))
+        position = match.end()
+    return tuple(steps)
+
+
+def _step(match: re.Match[str]) -> PathStep:
+    if match["all"] or match["key"] == "*":
+        return PathStep()
+    if match["key"] is not None:
+        return PathStep(key=match["key"])
+    if quoted := match["quoted"]:
+        return PathStep(key=quoted[1:-1] if quoted[0] == "'" else str(json_codec.loads(quoted)))
+    if match["index"] is not None:
+        index = int(match["index"])
+        return PathStep(start=index, stop=index + 1 if index != -1 else None, single=True)
+    start, stop = match["start"], match["stop"]
+    return PathStep(start=int(start) if start else None, stop=int(stop) if stop else None)
+
+
+def select_lines(text: str, path: str) -> Iterator[str]:
+    r"""What ``path`` means in the JSON ``text``, as lines (each with its "\n").
+
+    A string gives its own lines, an array or several values one element a line, an object one key a line.
+
+    Raises:
+        InvalidToolArguments: no valid path, nothing there (the message says what is), or no JSON.
+    """
+    steps = parse_path(path)
+    spans = [_value(text, 0)]
+    many = False
+    for number, step in enumerate(steps):
+        many = many or not (step.single or step.key is not None)
+        spans = [child for span in spans for child in _children_of(text, span, step, strict=not many, number=number)]
+        if len(spans) > MAX_RESULTS:
+            raise InvalidToolArguments(f"{path!r} means over {MAX_RESULTS:,} values: narrow it, such as [0:100]")
+    if many:
+        return (f"{_one_line(text, span)}\n" for span in spans)
+    return _lines_of(text, spans[0])
+
+
+def _lines_of(text: str, span: _Span) -> Iterator[str]:
+    first = text[span.start]
+    if first == '"':
+        yield str(_loads(text, span))
+    elif first == "[":
+        for _, child in _children(text, span):
+            yield f"{_one_line(text, child)}\n"
+    elif first == "{":
+        for key, child in _children(text, span):
+            yield f"{json_codec.dumps(key).decode()}: {_one_line(text, child)}\n"
+    else:
+        yield text[span.start : span.end]
+
+
+def _one_line(text: str, span: _Span) -> str:
+    return re.sub(r"\r?\n[ \t\r]*+", " ", text[span.start : span.end])
+
+
+def _children_of(text: str, span: _Span, step: PathStep, *, strict: bool, number: int) -> Sequence[_Span]:
+    """The children that the step means; when not ``strict``, a value that has none is passed over."""
+    is_object = text[span.start] == "{"
+    is_array = text[span.start] == "["
+    if step.key is not None and is_object:
+        # the last of equal keys counts, as in every JSON parser
+        found = [child for key, child in _children(text, span) if key == step.key][-1:]
+    elif step.key is None and (is_array or (is_object and not step.single)):
+        children = (child for _, child in _children(text, span))
+        found = list(_sliced(children, step.start, step.stop))
+    else:
+        found = []
+    if strict and not found and (step.key is not None or step.single):
+        raise InvalidToolArguments(f"there is no {_name(step)} at step {number + 1}: {_describe(text, span)}")
+    return found
+
+
+def _sliced(children: Iterator[_Span], start: int | None, stop: int | None) -> Sequence[_Span]:
+    if (start or 0) >= 0 and (stop is None or stop >= 0):
+        return list(islice(children, start or 0, stop))
+    return list(children)[start:stop]
+
+
+def _name(step: PathStep) -> str:
+    return f"key {step.key!r}" if step.key is not None else f"element {step.start}"
+
+
+def _describe(text: str, span: _Span) -> str:
+    """What stands there instead, for whoever asked for something else."""
+    if text[span.start] == "{":
+        keys = [str(key) for key, _ in islice(_children(text, span), 21)]
+        listed = ", ".join(key[:48] for key in keys[:20]) + (", …" if len(keys) > 20 else "")
+        return f"the keys are {listed}" if keys else "the object is empty"
+    if text[span.start] == "[":
+        return f"it is an array of {sum(1 for _ in _children(text, span)):,}"
+    return "it is neither an object nor an array"
+
+
+def _children(text: str, span: _Span) -> Iterator[tuple[str | int, _Span]]:
+    """The keys or indices of a container, each with its value's place."""
+    is_object = text[span.start] == "{"
+    position = _skip_space(text, span.start + 1)
+    index = 0
+    while position < span.end - 1:
+        key: str | int = index
+        if is_object:
+            found = _STRING.match(text, position)
+            if found is None:
+                raise _no_json(position)
+            key = str(_loads(text, _Span(position, found.end())))
+            position = _skip_space(text, found.end())
+            if text[position : position + 1] != ":":
+                raise _no_json(position)
+            position += 1
+        child = _value(text, position)
+        yield key, child
+        index += 1
+        position = _skip_space(text, child.end)
+        if text[position] not in ",]}":
+            raise _no_json(position)
+        position = _skip_space(text, position + 1)
+
+
+def _value(text: str, position: int) -> _Span:
+    """The place of the value that starts at ``position``, perhaps after white space."""
+    start = _skip_space(text, position)
+    first = text[start : start + 1]
+    if first in ("[", "{"):
+        return _Span(start, _container_end(text, start))
+    match = (_STRING if first == '"' else _SCALAR).match(text, start)
+    if match is None:
+        raise _no_json(start)
+    return _Span(start, match.end())
+
+
+def _container_end(text: str, start: int) -> int:
+    depth = 0
+    for match in _STRING_OR_BRACKET.finditer(text, start):
+        mark = text[match.start()]
+        if mark in "[{":
+            depth += 1
+        elif mark in "]}":
+            depth -= 1
+            if not depth:
+                return match.end()
+    raise _no_json(len(text))
+
+
+def _skip_space(text: str, position: int) -> int:
+    match = _SPACE.match(text, position)
+    return match.end() if match is not None else position
+
+
+def _loads(text: str, span: _Span) -> object:
+    try:
+        return json_codec.loads(text[span.start : span.end])
+    except ValueError as error:
+        raise _no_json(span.start) from error
+
+
+def _no_json(position: int) -> InvalidToolArguments:
+    return InvalidToolArguments(f"the content is no JSON at character {position:,}: read it by lines instead")

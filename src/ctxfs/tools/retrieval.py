@@ -1,0 +1,345 @@
+"""Reading back what left the context: a page, the end, a search, and the list of what there is.
+
+One implementation for every layout. What the tools may open is decided by the session's index alone. Follows
+"Tool Output Materialization" for what there is; the names have no dots, since providers allow none.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Annotated
+
+from anyio import to_thread
+from pydantic import Field
+
+from ctxfs.context.content import ContentReader
+from ctxfs.context.encoding import readable_text
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.items import ContentRange
+from ctxfs.context.records import Stored
+from ctxfs.errors import SessionError, StorageError, ToolError, UnknownItem
+from ctxfs.tokens import TokenCounter, default_counter
+from ctxfs.tools.base import Tool, ToolResult
+from ctxfs.tools.decorator import tool
+from ctxfs.tools.grep import LineChunks, LinePattern, LineSearch
+from ctxfs.tools.json_path import parse_path, select_lines
+from ctxfs.tools.paging import MAX_LINE_CHARS, Line, LineCutter, render_page, row
+from ctxfs.tools.stored import CHARS_PER_TOKEN, find_stored, page_result, read_page, rendered, stored_lines
+
+__all__ = ["DEFAULT_MAX_TOKENS", "retrieval_tools"]
+
+DEFAULT_MAX_TOKENS = 4_000
+MAX_LIMIT_LINES = 2_000
+MAX_TAIL_LINES = 1_000
+MAX_MATCHES = 1_000
+MAX_CONTEXT_LINES = 20
+MAX_JSON_CHARS = 64 * 1024 * 1024
+_FOOTER_TOKENS = 64
+
+Ref = Annotated[str, Field(description="An id from context_list, or the path in a placeholder")]
+Offset = Annotated[int, Field(ge=1, description="The first line, counted from 1")]
+
+
+def retrieval_tools(
+    fs: ContextFileSystem, *, max_tokens: int = DEFAULT_MAX_TOKENS, counter: TokenCounter | None = None
+) -> tuple[Tool, ...]:
+    """Make ``context_read``, ``context_tail``, ``context_grep`` and ``context_list`` for one session.
+
+    Args:
+        fs: the session; what others stored is unknown to these tools.
+        max_tokens: upper bound on each result (at least 200).
+        counter: counts tokens; None takes the default counter.
+    """
+    bound = max(200, max_tokens)
+    return (
+        _read_tool(fs, bound, counter),
+        _tail_tool(fs, bound, counter),
+        _grep_tool(fs, bound, counter),
+        _list_tool(fs, bound, counter),
+    )
+
+
+def _read_tool(fs: ContextFileSystem, max_tokens: int, counter: TokenCounter | None) -> Tool:
+    @tool(
+        "Read back offloaded content in numbered lines, or a part of a JSON value by its path. A page that is not the "
+        "whole says how to go on.",
+        name="context_read",
+    )
+    async def context_read(
+        ref: Ref,
+        offset: Offset = 1,
+        limit: Annotated[int, Field(ge=1, le=MAX_LIMIT_LINES, description="How many lines at most")] = MAX_LIMIT_LINES,
+        *,
+        char_offset: Annotated[
+            int | None, Field(ge=0, description="Read line `offset` only, from this character (from 0) on")
+        ] = None,
+        path: Annotated[
+            str | None, Field(description="A part of a JSON value, such as $.rows[10:20].name; its lines are shown")
+        ] = None,
+    ) -> ToolResult:
+        try:
+            item_id = _known(fs, ref)
+            if path is not None:
+                cutter = LineCutter(
+                    offset, limit=limit, max_chars=max_tokens * CHARS_PER_TOKEN, char_offset=char_offset
+                )
+                return await _read_path(fs, item_id, path, offset, cutter, max_tokens, counter)
+            return await read_page(
+                fs,
+                item_id,
+                first=offset,
+                limit=limit,
+                char_offset=char_offset,
+                max_tokens=max_tokens,
+                counter=counter,
+            )
+        except (ToolError, StorageError, SessionError) as error:
+            return ToolResult(str(error), is_error=True)
+
+    return context_read
+
+
+def _tail_tool(fs: ContextFileSystem, max_tokens: int, counter: TokenCounter | None) -> Tool:
+    @tool("Read the last lines of offloaded content, numbered.", name="context_tail")
+    async def context_tail(
+        ref: Ref,
+        lines: Annotated[int, Field(ge=1, le=MAX_TAIL_LINES, description="How many lines at most")] = 40,
+    ) -> ToolResult:
+        try:
+            item_id = _known(fs, ref)
+            return await _tail(fs, item_id, lines, max_tokens, counter)
+        except (ToolError, StorageError, SessionError) as error:
+            return ToolResult(str(error), is_error=True)
+
+    return context_tail
+
+
+def _grep_tool(fs: ContextFileSystem, max_tokens: int, counter: TokenCounter | None) -> Tool:
+    @tool(
+        "Search the lines of offloaded content for a regular expression (RE2). The numbers of the lines found can be "
+        "used as `offset` to read around them.",
+        name="context_grep",
+    )
+    async def context_grep(
+        ref: Ref,
+        pattern: Annotated[str, Field(description="A regular expression in RE2's syntax")],
+        offset: Offset = 1,
+        *,
+        context_lines: Annotated[
+            int, Field(ge=0, le=MAX_CONTEXT_LINES, description="Lines to show before and after each match")
+        ] = 0,
+        max_matches: Annotated[int, Field(ge=1, le=MAX_MATCHES, description="Stop after so many lines")] = 50,
+        ignore_case: bool = False,
+    ) -> ToolResult:
+        try:
+            reader = fs.reader(_known(fs, ref))
+            search = LineSearch(LinePattern(pattern, ignore_case=ignore_case), offset, max_matches)
+            matches = await _search(reader, offset, search)
+            return await _grep_result(fs, reader, matches, max_matches, context_lines, max_tokens, counter)
+        except (ToolError, StorageError, SessionError) as error:
+            return ToolResult(str(error), is_error=True)
+
+    return context_grep
+
+
+def _list_tool(fs: ContextFileSystem, max_tokens: int, counter: TokenCounter | None) -> Tool:
+    @tool("List what was offloaded in this session: id, what it is, size; oldest first.", name="context_list")
+    async def context_list(
+        offset: Annotated[int, Field(ge=1, description="The first entry, from 1")] = 1,
+    ) -> ToolResult:
+        entries = list(fs.stored().values())
+        cutter = LineCutter(offset, limit=MAX_LIMIT_LINES, max_chars=max_tokens * CHARS_PER_TOKEN)
+        for entry in entries[offset - 1 :]:
+            if cutter.feed(_entry(entry) + "\n"):
+                break
+        lines = cutter.finish()
+        try:
+            page = await rendered(lines, len(entries), max_tokens, counter) if lines else None
+            return page_result(page, offset, len(entries))
+        except ToolError as error:
+            return ToolResult(str(error), is_error=True)
+
+    return context_list
+
+
+def _known(fs: ContextFileSystem, ref: str) -> str:
+    """The item that ``ref`` means. Raises UnknownItem, for another session's too."""
+    item_id = find_stored(fs, ref)
+    if item_id is None:
+        raise UnknownItem(ref)
+    return item_id
+
+
+def _entry(entry: Stored) -> str:
+    tool_name = entry.metadata.get("tool_name")
+    what = f"{entry.item_type} of {tool_name}" if tool_name else str(entry.item_type)
+    return f"{entry.item_id}: {what}, {entry.lines:,} lines, {entry.chars:,} characters"
+
+
+def _source(fs: ContextFileSystem, stored: Stored, first: int, last: int) -> ContentRange:
+    return ContentRange(item_id=stored.item_id, path=fs.path_of(stored.name), first_line=first, last_line=last)
+
+
+async def _read_path(
+    fs: ContextFileSystem,
+    item_id: str,
+    path: str,
+    offset: int,
+    cutter: LineCutter,
+    max_tokens: int,
+    counter: TokenCounter | None,
+) -> ToolResult:
+    """A page of the lines that ``path`` means; they are not the content's own lines, so all of these are the source."""
+    parse_path(path)
+    reader = fs.reader(item_id)
+    if reader.stored.chars > MAX_JSON_CHARS:
+        raise ToolError(f"{reader.stored.chars:,} characters are too many to be addressed by path: read it by lines")
+    content = await reader.load()
+
+    def page() -> ToolResult:
+        total = _cut_selected(select_lines(readable_text(content), path), offset, cutter)
+        lines = cutter.finish()
+        if not lines:
+            return page_result(None, offset, total)
+        made = render_page(lines, total_lines=total, max_tokens=max_tokens, counter=counter or default_counter())
+        return page_result(made, offset, total, _source(fs, reader.stored, 1, reader.stored.lines))
+
+    return await to_thread.run_sync(page, abandon_on_cancel=True)
+
+
+def _cut_selected(pieces: Iterator[str], offset: int, cutter: LineCutter) -> int:
+    """Feed the lines from ``offset`` on; the number of all lines."""
+    skip, total, open_end, full = offset - 1, 0, False, False
+    for piece in pieces:
+        newlines = piece.count("\n")
+        if not full and total + newlines >= skip:
+            rest = piece.split("\n", skip - total)[-1] if skip > total else piece
+            full = cutter.feed(rest) if rest else False
+        total += newlines
+        open_end = not piece.endswith("\n") and bool(piece)
+    return total + open_end
+
+
+async def _tail(
+    fs: ContextFileSystem, item_id: str, count: int, max_tokens: int, counter: TokenCounter | None
+) -> ToolResult:
+    reader = fs.reader(item_id)
+    total = reader.stored.lines
+    first = max(1, total - count + 1)
+    lines = await stored_lines(reader, first, limit=count, max_chars=count * (MAX_LINE_CHARS + 1))
+    if not lines:
+        return page_result(None, first, total)
+
+    def page() -> ToolResult:
+        counts = counter or default_counter()
+        shown = _fitting_tail(lines, max_tokens - _FOOTER_TOKENS, counts)
+        made = render_page(shown, total_lines=total, max_tokens=max_tokens, counter=counts)
+        return page_result(made, first, total, _source(fs, reader.stored, made.first_line, made.last_line))
+
+    return await to_thread.run_sync(page)
+
+
+def _fitting_tail(lines: Sequence[Line], budget: int, counter: TokenCounter) -> Sequence[Line]:
+    """The last lines that fit, at least one."""
+    used = 0
+    for index in range(len(lines) - 1, -1, -1):
+        used += counter.count(row(lines[index])) + 1
+        if used > budget:
+            return lines[index + 1 :] or lines[-1:]
+    return lines
+
+
+async def _search(reader: ContentReader, offset: int, search: LineSearch) -> list[Line]:
+    """The matching lines from ``offset`` on: chunk by chunk in a worker thread."""
+    if offset > max(1, reader.stored.lines):
+        raise ToolError(f"offset={offset} is past the end: there are {reader.stored.lines:,} lines")
+    chunks = LineChunks()
+    found: list[Line] = []
+    async with aclosing(reader.bytes_from(offset)) as blocks:
+        async for block in blocks:
+            chunk = chunks.feed(block)
+            if chunk is not None:
+                found += await to_thread.run_sync(search.feed, chunk, abandon_on_cancel=True)
+                if search.done:
+                    return found
+    return found + await to_thread.run_sync(search.feed, chunks.finish(), abandon_on_cancel=True)
+
+
+async def _grep_result(
+    fs: ContextFileSystem,
+    reader: ContentReader,
+    matches: list[Line],
+    max_matches: int,
+    context_lines: int,
+    max_tokens: int,
+    counter: TokenCounter | None,
+) -> ToolResult:
+    if not matches:
+        return ToolResult(f"[no line matches; {reader.stored.lines:,} lines searched]")
+    wanted, surplus = matches[:max_matches], matches[max_matches:]
+    groups = await _with_context(reader, wanted, context_lines)
+
+    def text() -> ToolResult:
+        shown, rows = _fitting_groups(groups, max_tokens - _FOOTER_TOKENS, counter or default_counter())
+        left = [*wanted[shown:], *surplus]
+        rows.append(_grep_footer(shown, left[0].number if left else None))
+        source = _source(fs, reader.stored, wanted[0].number, wanted[shown - 1].number)
+        return ToolResult("\n".join(rows), source=source)
+
+    return await to_thread.run_sync(text)
+
+
+def _grep_footer(shown: int, next_offset: int | None) -> str:
+    matching = "1 line matches" if shown == 1 else f"{shown:,} lines match"
+    return (
+        f"[{matching}]"
+        if next_offset is None
+        else f"[the first {matching}, there are more; next: offset={next_offset}]"
+    )
+
+
+async def _with_context(reader: ContentReader, matches: list[Line], context_lines: int) -> list[list[tuple[Line, str]]]:
+    """For each match, the rows that it adds: lines before it that were not shown yet, itself, and lines after it."""
+    groups: list[list[tuple[Line, str]]] = []
+    shown = 0
+    for index, match in enumerate(matches):
+        until = min(match.number + context_lines, reader.stored.lines)
+        if index + 1 < len(matches):
+            until = min(until, matches[index + 1].number - 1)
+        first = max(shown + 1, match.number - context_lines)
+        around = await _short_lines(reader, first, until) if first < match.number or until > match.number else [match]
+        groups.append([(match, ":") if line.number == match.number else (line, "-") for line in around])
+        shown = until
+    return groups
+
+
+async def _short_lines(reader: ContentReader, first: int, last: int) -> list[Line]:
+    limit = last - first + 1
+    return await stored_lines(reader, first, limit=limit, max_chars=limit * (MAX_LINE_CHARS + 1))
+
+
+def _fitting_groups(groups: list[list[tuple[Line, str]]], budget: int, counter: TokenCounter) -> tuple[int, list[str]]:
+    """How many groups fit, and their rows; the first is cut to its match, and that to the budget, if it has to be."""
+    rows: list[str] = []
+    last, used = 0, 0
+    for index, group in enumerate(groups):
+        new = ["--"] if rows and group[0][0].number > last + 1 and len(group) > 1 else []
+        new += [_grep_row(line, mark) for line, mark in group]
+        cost = sum(counter.count(text) + 1 for text in new)
+        if used + cost > budget:
+            return (index, rows) if index else (1, [_only_match(group, budget, counter)])
+        rows += new
+        used += cost
+        last = group[-1][0].number
+    return len(groups), rows
+
+
+def _grep_row(line: Line, mark: str) -> str:
+    return row(replace(line, text=f"…{line.text}"), mark) if line.begin else row(line, mark)
+
+
+def _only_match(group: list[tuple[Line, str]], budget: int, counter: TokenCounter) -> str:
+    line = next(line for line, mark in group if mark == ":")
+    while len(line.text) > 1 and counter.count(_grep_row(line, ":")) > budget:
+        line = replace(line, text=line.text[: len(line.text) // 2], more=True)
+    return _grep_row(line, ":")
