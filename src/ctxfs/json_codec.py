@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-__all__ = ["dumps", "loads"]
+__all__ = ["dumps", "dumps_text", "loads"]
 
 _FIRST_INEXACT = 2.0**63
 
@@ -20,6 +20,11 @@ def dumps(value: Any) -> bytes:
     except TypeError:
         # orjson refuses lone surrogates, integers over 64 bits and deep nesting; the standard library escapes them
         return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def dumps_text(value: Any) -> str:
+    """Encode ``value`` as compact JSON text in which every character but the necessary stands as it is."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def loads(data: bytes | bytearray | memoryview | str) -> Any:

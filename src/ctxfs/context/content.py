@@ -1,17 +1,22 @@
 """Reading stored content back: whole, by lines or from its end, each block checked before a byte of it is given out."""
 
 import codecs
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from ctxfs.context import encoding as codec
 from ctxfs.context.encoding import BLOCK, BlockIndex, RawBytes
 from ctxfs.context.records import Stored
-from ctxfs.errors import CorruptContent, NotStored
+from ctxfs.errors import CorruptContent, NotStored, WriteFailed
 from ctxfs.llm.messages import Content
 from ctxfs.storage.base import Store
 
-__all__ = ["ContentReader", "RawBytes", "scan_blocks"]
+__all__ = ["ContentReader", "IndexCache", "RawBytes", "scan_blocks"]
+
+INDEXES_KEPT = 16
+
+logger = logging.getLogger(__name__)
 
 
 class ContentReader:
@@ -20,10 +25,12 @@ class ContentReader:
     Every method raises ``CorruptContent`` when the file is not what was written, and ``NotStored`` when it is gone.
     """
 
-    def __init__(self, store: Store, stored: Stored, *, index: BlockIndex | None = None) -> None:
+    def __init__(self, store: Store, stored: Stored, *, indexes: "IndexCache | None" = None) -> None:
         self._store = store
         self.stored = stored
-        self._index = index
+        self._indexes = IndexCache(store, keep=False) if indexes is None else indexes
+        self._is_blocks = stored.encoding.startswith("blocks")
+        self._last: tuple[int, bytes] | None = None
         self._readable: bytes | None = None
 
     async def load(self) -> Content:
@@ -65,7 +72,7 @@ class ContentReader:
         newlines = max(first, 1) - 1
         if newlines and newlines >= self.stored.lines:
             return
-        if self.stored.encoding == "blocks":
+        if self._is_blocks:
             data = await self._readable_bytes()
             for start in range(_after_newline(data, newlines), len(data), BLOCK):
                 yield data[start : start + BLOCK]
@@ -103,27 +110,13 @@ class ContentReader:
 
     async def block_index(self) -> BlockIndex:
         """Return where the blocks stand, from beside the file or, when that is missing or damaged, from the file."""
-        if self._index is None:
-            self._index = await self._find_index()
-        return self._index
+        return await self._indexes.get(self.stored)
 
     # ---- blocks
 
-    async def _find_index(self) -> BlockIndex:
-        if self.stored.blocks > 1:
-            try:
-                index = BlockIndex.from_bytes(await self._store.read(codec.index_name(self.stored.name)))
-            except (NotStored, ValueError):
-                pass  # derived: rebuilt from the file below
-            else:
-                if index.root == self.stored.digest:
-                    return index
-        index = await scan_blocks(self._store, self.stored)
-        if index.root != self.stored.digest:
-            raise self._corrupt("its digest is not the journal's")
-        return index
-
     async def _block(self, index: BlockIndex, number: int) -> bytes:
+        if self._last is not None and self._last[0] == number:
+            return self._last[1]
         start, end = index.file_span(number)
         data = await self._store.read(self.stored.name, start, end - start)
         try:
@@ -132,6 +125,7 @@ class ContentReader:
             raise self._corrupt(f"block {number}: {error}") from error
         if codec.digest(raw) != index.row(number)[3]:
             raise self._corrupt(f"the checksum of block {number} does not match")
+        self._last = (number, raw)
         return raw
 
     def _corrupt(self, detail: str) -> CorruptContent:
@@ -150,7 +144,7 @@ class ContentReader:
         return self._readable
 
     async def _readable_blocks(self) -> AsyncIterator[bytes]:
-        if self.stored.encoding != "blocks":
+        if not self._is_blocks:
             async for block in self.raw_blocks():
                 yield block
             return
@@ -160,7 +154,7 @@ class ContentReader:
 
     async def _line_bytes(self, first: int, last: int, limit: int | None) -> tuple[bytes, bool]:
         """Return the bytes of the lines, and whether they are all there."""
-        if self.stored.encoding == "blocks":
+        if self._is_blocks:
             data = await self._readable_bytes()
             start = _after_newline(data, first - 1)
             data = data[start : _after_newline(data, last)]
@@ -202,6 +196,48 @@ def _after_newline(data: bytes, ordinal: int) -> int:
             before += count
             low = middle
     return high
+
+
+class IndexCache:
+    """The block indexes of a store's contents, found where they are cheapest. ``keep`` writes back what was lost."""
+
+    def __init__(self, store: Store, *, keep: bool) -> None:
+        self._store = store
+        self._keep = keep
+        self._indexes: dict[str, BlockIndex] = {}
+
+    async def get(self, stored: Stored) -> BlockIndex:
+        """Return where the blocks of a content stand. Raises ``CorruptContent`` and ``NotStored``."""
+        found = self._indexes.pop(stored.name, None)
+        if found is None or found.root != stored.digest:
+            found = await self._find(stored)
+        self._indexes[stored.name] = found  # the last used is the last to go
+        if len(self._indexes) > INDEXES_KEPT:
+            del self._indexes[next(iter(self._indexes))]
+        return found
+
+    async def _find(self, stored: Stored) -> BlockIndex:
+        name = codec.index_name(stored.name)
+        if stored.blocks > 1:
+            try:
+                index = BlockIndex.from_bytes(await self._store.read(name))
+            except (NotStored, ValueError):
+                pass  # derived: rebuilt from the file below
+            else:
+                if index.root == stored.digest:
+                    return index
+        index = await scan_blocks(self._store, stored)
+        if index.root != stored.digest:
+            raise CorruptContent(stored.name, "its digest is not the journal's")
+        if self._keep and stored.blocks > 1:
+            await self._write_back(name, index)
+        return index
+
+    async def _write_back(self, name: str, index: BlockIndex) -> None:
+        try:
+            await self._store.replace(name, index.to_bytes())
+        except WriteFailed as error:  # derived: reading goes on without it
+            logger.warning("%s", error)
 
 
 async def scan_blocks(store: Store, stored: Stored) -> BlockIndex:

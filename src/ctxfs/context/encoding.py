@@ -1,13 +1,15 @@
 """Content as bytes: one encoding rule for every layout, in blocks that are checked one by one. Pure.
 
 ``metadata["encoding"]`` names what the bytes are: "text" (UTF-8), "blocks" (the JSON of a list of content blocks),
-"surrogates" (text with lone surrogates: UTF-8 with surrogates passed through) or "bytes". In an envelope the first two
-are JSON as they are, the others base64. Envelopes follow "Context FileSystem 上下文卸载功能", ``content`` last.
+"surrogates" (text with lone surrogates: UTF-8 with surrogates passed through), "blocks+surrogates" (both) or "bytes".
+In an envelope the first two are JSON as they are, the others base64. Envelopes follow "Context FileSystem
+上下文卸载功能", ``content`` last.
 """
 
 import base64
 import codecs
 import hashlib
+import json
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +20,7 @@ import orjson
 
 from ctxfs import json_codec
 from ctxfs.context.items import ItemType
+from ctxfs.context.json_pieces import BLOCK, has_surrogates, json_pieces
 from ctxfs.context.records import Stored
 from ctxfs.llm.messages import Block, Content
 
@@ -36,7 +39,6 @@ __all__ = [
     "text_lines",
 ]
 
-BLOCK = 262_144
 RAW_BLOCK = BLOCK * 3 // 4
 SCHEMA_VERSION = "1.0"
 INDEX_MAGIC = b"ctxfs-index-1\n\0\0"
@@ -56,20 +58,9 @@ def encoding_of(content: Content | RawBytes) -> str:
     """Name the encoding that ``content`` needs."""
     if isinstance(content, RawBytes):
         return "bytes"
-    if not isinstance(content, str):
-        return "blocks"
-    return "surrogates" if _has_surrogates(content) else "text"
-
-
-def _has_surrogates(text: str) -> bool:
-    if text.isascii():
-        return False
-    try:
-        for start in range(0, len(text), BLOCK):
-            text[start : start + BLOCK].encode()
-    except UnicodeEncodeError:
-        return True
-    return False
+    if isinstance(content, str):
+        return "surrogates" if has_surrogates(content) else "text"
+    return "blocks+surrogates" if has_surrogates(content) else "blocks"
 
 
 def readable_text(content: Content) -> str:
@@ -299,36 +290,34 @@ def encode_blocks(content: Content | RawBytes, encoding: str, *, raw: bool) -> I
             piece = content[start : start + BLOCK]
             data = piece.encode()
             yield data, data if raw else orjson.dumps(piece)[1:-1]
-    elif isinstance(content, tuple):
-        data = _blocks_to_json(content)
-        for start in range(0, len(data), BLOCK):
-            piece_bytes = data[start : start + BLOCK]
-            yield piece_bytes, piece_bytes
+    elif isinstance(content, tuple) and encoding == "blocks":
+        for data in _in_sizes(json_pieces(content), BLOCK):
+            yield data, data
     else:
-        for data in _raw_pieces(content):
+        for data in _in_sizes(_raw_pieces(content), RAW_BLOCK):
             yield data, data if raw else base64.b64encode(data)
 
 
-def _blocks_to_json(content: tuple[Block, ...]) -> bytes:
-    data = json_codec.dumps(content)
-    if json_codec.loads(data) != list(content):
-        raise ValueError("the content blocks hold values that JSON cannot give back")
-    return data
-
-
-def _raw_pieces(content: str | RawBytes) -> Iterator[bytes]:
+def _raw_pieces(content: Content | RawBytes) -> Iterator[bytes]:
     if isinstance(content, RawBytes):
-        for start in range(0, len(content.data), RAW_BLOCK):
-            yield content.data[start : start + RAW_BLOCK]
-        return
-    rest = b""
-    for start in range(0, len(content), BLOCK):
-        rest += content[start : start + BLOCK].encode("utf-8", "surrogatepass")
-        while len(rest) >= RAW_BLOCK:
-            yield rest[:RAW_BLOCK]
-            rest = rest[RAW_BLOCK:]
+        yield content.data
+    elif isinstance(content, str):
+        for start in range(0, len(content), BLOCK):
+            yield content[start : start + BLOCK].encode("utf-8", "surrogatepass")
+    else:
+        yield from json_pieces(content)
+
+
+def _in_sizes(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Cut and join ``pieces`` so that each has ``size`` bytes, and the last one the rest."""
+    rest = bytearray()
+    for piece in pieces:
+        rest += piece
+        while len(rest) >= size:
+            yield bytes(rest[:size])
+            del rest[:size]
     if rest:
-        yield rest
+        yield bytes(rest)
 
 
 def decode_block(data: bytes, encoding: str, *, raw: bool) -> bytes:
@@ -347,6 +336,8 @@ def decode_content(blocks: Iterable[bytes], encoding: str) -> Content:
     """Return the content from its blocks' bytes; "bytes" that are not UTF-8 become surrogate escapes."""
     if encoding == "blocks":
         return tuple(json_codec.loads(b"".join(blocks)))
+    if encoding == "blocks+surrogates":
+        return tuple(json.loads(b"".join(blocks).decode("utf-8", "surrogatepass")))
     decoder = codecs.getincrementaldecoder("utf-8")(decoding_errors(encoding))
     pieces = [decoder.decode(block) for block in blocks]
     pieces.append(decoder.decode(b"", final=True))

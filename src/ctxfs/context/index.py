@@ -48,14 +48,16 @@ def render_index(session_id: str, journal_seq: int, stored: Iterable[Stored]) ->
 def parse_index(data: bytes) -> Index:
     """Read an index. Raises ValueError when it is torn, damaged or of another kind."""
     position = data.rfind(_CRC_HEAD)
-    parsed = json_codec.loads(data)
-    if position < 0 or not isinstance(parsed, dict):
+    if position < 0 or not data.endswith(b'"}\n'):
         raise ValueError("not an index")
-    if parsed.get("crc") != f"{zlib.crc32(memoryview(data)[:position]):08x}":
+    if data[position + len(_CRC_HEAD) : -3] != b"%08x" % zlib.crc32(memoryview(data)[:position]):
         raise ValueError("the checksum of the index does not match")
+    head, *lines = data[:position].splitlines()
     try:
-        entries = [from_json({"type": "stored", **entry}) for entry in parsed["items"]]
+        fields = json_codec.loads(head + b"]}")
+        # line by line: one call for all of them would hold the interpreter for long
+        entries = [from_json({"type": "stored", **json_codec.loads(line.rstrip(b","))}) for line in lines]
         items = {entry.item_id: entry for entry in entries if isinstance(entry, Stored)}
-        return Index(session_id=parsed["session_id"], journal_seq=parsed["journal_seq"], items=items)
+        return Index(session_id=fields["session_id"], journal_seq=fields["journal_seq"], items=items)
     except (KeyError, TypeError) as error:
         raise ValueError(f"not an index: {error}") from error

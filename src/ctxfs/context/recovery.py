@@ -13,13 +13,14 @@ from ctxfs.context import encoding as codec
 from ctxfs.context.content import ContentReader, scan_blocks
 from ctxfs.context.index import INDEX_NAME, Index, parse_index
 from ctxfs.context.items import ItemType
-from ctxfs.context.journal import Damage, SessionState, fold, scan
+from ctxfs.context.journal import Damage, Scan, SessionState, fold, scan
 from ctxfs.context.layout import ENVELOPE, TEXT
 from ctxfs.context.records import Stored
 from ctxfs.errors import CtxfsError, NotStored
 from ctxfs.storage.base import Store
+from ctxfs.storage.threads import run_to_completion
 
-__all__ = ["Found", "Recovery", "examine"]
+__all__ = ["Found", "Journal", "Recovery", "examine", "read_journal"]
 
 HEADER_WINDOW = 1 << 20
 
@@ -59,15 +60,40 @@ class Found:
     recovery: Recovery = field(default_factory=Recovery)
 
 
-async def examine(store: Store) -> Found:
-    """Read a session and say what is in it, and what is wrong with it."""
-    log = scan(await store.read_log())
-    state = fold(SessionState(), log.records)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """A journal as it was read: the state that it adds up to, and where its lines end."""
+
+    state: SessionState
+    scan: Scan
+
+
+async def read_journal(store: Store) -> Journal:
+    """Read the whole journal, in a worker thread."""
+    data = await store.read_log()
+
+    def read() -> Journal:
+        found = scan(data)
+        return Journal(state=fold(SessionState(), found.records), scan=found)
+
+    return await run_to_completion(read)
+
+
+async def examine(store: Store, *, read_only: bool = False) -> Found:
+    """Read a session and say what is in it, and what is wrong with it.
+
+    A reader may look while the writer writes: for it a torn line and a file that is not in the journal yet are normal.
+    """
+    journal = await read_journal(store)
+    log, state = journal.scan, journal.state
+    started = log.last_seq > 0
+    if read_only and started:
+        recovery = Recovery(damages=log.damages)
+        return Found(state=state, last_seq=log.last_seq, log_end=log.end, new=False, recovery=recovery)
     index, index_damaged = await _read_index(store)
     names = [name for name in await store.names() if name != INDEX_NAME]
     adopt, foreign = await _unknown_files(store, state, index, names)
-    started = log.last_seq > 0
-    anything = bool(names) or index is not None or index_damaged
+    anything = bool(names) or index is not None or index_damaged or bool(log.damages)
     recovery = Recovery(
         cut_bytes=log.torn_bytes,
         damages=log.damages,
@@ -78,7 +104,7 @@ async def examine(store: Store) -> Found:
     )
     return Found(
         state=state,
-        last_seq=max(log.last_seq, index.journal_seq if index is not None and not started else 0),
+        last_seq=log.last_seq,
         log_end=log.end,
         new=not started,
         adopt=tuple(adopt),
@@ -88,7 +114,8 @@ async def examine(store: Store) -> Found:
 
 async def _read_index(store: Store) -> tuple[Index | None, bool]:
     try:
-        return parse_index(await store.read(INDEX_NAME)), False
+        data = await store.read(INDEX_NAME)
+        return await run_to_completion(lambda: parse_index(data)), False
     except NotStored:
         return None, False
     except ValueError:
@@ -226,7 +253,7 @@ async def _measured(store: Store, entry: Stored) -> Stored:
     index = await scan_blocks(store, entry)
     entry = replace(entry, size_bytes=index.size_bytes, digest=index.root, blocks=index.count)
     chars, newlines, last = 0, 0, ""
-    async for text in ContentReader(store, entry, index=index).text_blocks():
+    async for text in ContentReader(store, entry).text_blocks():
         chars += len(text)
         newlines += text.count("\n")
         last = text or last

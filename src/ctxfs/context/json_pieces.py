@@ -1,0 +1,107 @@
+"""Content blocks as JSON in pieces of bounded size, so that no single call holds the interpreter for long. Pure."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ctxfs import json_codec
+
+__all__ = ["BLOCK", "chars_in", "has_surrogates", "json_pieces"]
+
+BLOCK = 262_144
+_EXACT = (str, int, type(None))
+
+
+def chars_in(value: Any) -> int:
+    """Estimate how long the JSON of ``value`` is, without making it."""
+    total = 0
+    stack = [value]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, str):
+            total += len(top)
+        elif isinstance(top, Mapping):
+            total += sum(map(len, top))
+            stack.extend(top.values())
+        elif isinstance(top, (list, tuple)):
+            stack.extend(top)
+        total += 4
+    return total
+
+
+def has_surrogates(value: Any) -> bool:
+    """Tell whether a lone surrogate is in a text, or in any text of JSON data."""
+    stack = [value]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, str):
+            if not top.isascii() and _has_surrogates(top):
+                return True
+        elif isinstance(top, Mapping):
+            stack.extend(top)
+            stack.extend(top.values())
+        elif isinstance(top, (list, tuple)):
+            stack.extend(top)
+    return False
+
+
+def _has_surrogates(text: str) -> bool:
+    try:
+        for start in range(0, len(text), BLOCK):
+            text[start : start + BLOCK].encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def json_pieces(blocks: tuple[Mapping[str, Any], ...]) -> Iterator[bytes]:
+    """Yield the JSON of a list of content blocks; lone surrogates stand in it as they are (UTF-8, passed through).
+
+    Raises ValueError or TypeError for values that JSON would not give back equal.
+    """
+    _check_exact(blocks)
+    dump = _dump_surrogates if has_surrogates(blocks) else json_codec.dumps
+    return _pieces(list(blocks), dump)
+
+
+def _pieces(value: Any, dump: Any) -> Iterator[bytes]:
+    if chars_in(value) <= BLOCK:
+        yield dump(value)
+    elif isinstance(value, str):
+        yield b'"'
+        for start in range(0, len(value), BLOCK):
+            yield dump(value[start : start + BLOCK])[1:-1]
+        yield b'"'
+    elif isinstance(value, Mapping):
+        for number, (key, entry) in enumerate(value.items()):
+            yield (b"," if number else b"{") + dump(key) + b":"
+            yield from _pieces(entry, dump)
+        yield b"}"
+    elif isinstance(value, list):
+        for number, entry in enumerate(value):
+            yield b"," if number else b"["
+            yield from _pieces(entry, dump)
+        yield b"]"
+    else:
+        yield dump(value)
+
+
+def _dump_surrogates(value: Any) -> bytes:
+    return json_codec.dumps_text(value).encode("utf-8", "surrogatepass")
+
+
+def _check_exact(blocks: tuple[Mapping[str, Any], ...]) -> None:
+    stack: list[Any] = list(blocks)
+    while stack:
+        top = stack.pop()
+        if isinstance(top, Mapping):
+            if not all(isinstance(key, str) for key in top):
+                raise ValueError("content blocks: the keys of JSON objects are strings")
+            stack.extend(top.values())
+        elif isinstance(top, list):
+            stack.extend(top)
+        elif isinstance(top, float):
+            if not math.isfinite(top):
+                raise ValueError(f"content blocks: JSON has no {top}")
+        elif not isinstance(top, _EXACT):
+            raise TypeError(f"content blocks: JSON does not give back a {type(top).__name__}")

@@ -1,0 +1,169 @@
+"""A session's journal at work: who writes waits for durability, and who waits together is written together."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+import anyio
+
+from ctxfs.context.encoding import ContentFile, IndexChunks, index_name
+from ctxfs.context.index import INDEX_NAME, render_index
+from ctxfs.context.journal import SessionState, encode_line, fold, scan
+from ctxfs.context.records import Record
+from ctxfs.context.recovery import Found
+from ctxfs.errors import WriteFailed
+from ctxfs.storage.base import NewFile, Store
+
+__all__ = ["SessionLog"]
+
+INDEX_MIN_CHANGES = 32
+
+logger = logging.getLogger(__name__)
+
+Prepare = Callable[[], Sequence[ContentFile]]
+Make = Callable[[], Sequence[Record]]
+
+
+def _no_files() -> Sequence[ContentFile]:
+    return ()
+
+
+class _Ticket:
+    """One caller's commit. ``prepare`` says which files it needs, just before they are written."""
+
+    __slots__ = ("done", "error", "files", "make", "prepare", "records")
+
+    def __init__(self, make: Make, prepare: Prepare) -> None:
+        self.make = make
+        self.prepare = prepare
+        self.files: Sequence[ContentFile] = ()
+        self.records: Sequence[Record] = ()
+        self.error: Exception | None = None
+        self.done = False
+
+
+class SessionLog:
+    """The state of an open session, and the only way to change it: a commit that is durable first."""
+
+    def __init__(self, store: Store, session_id: str, found: Found) -> None:
+        self._store = store
+        self._session_id = session_id
+        self.state: SessionState = found.state
+        self._seq = found.last_seq
+        self._end = found.log_end
+        self._queue: list[_Ticket] = []
+        self._turn = anyio.Lock()
+        self._index_seq = -1
+        self._index_size = 0
+
+    async def commit(self, make: Make, prepare: Prepare = _no_files) -> None:
+        """Write the files of ``prepare``, then the records of ``make``, and take these in when they are durable.
+
+        ``make`` runs after the files were written, in a worker thread. All of it happens, or nothing. Raises
+        ``WriteFailed``, ``NameTaken`` and ``SessionLocked``. A cancelled commit has ended, one way or the other, when
+        the cancellation is raised.
+        """
+        ticket = _Ticket(make, prepare)
+        self._queue.append(ticket)
+        try:
+            async with self._turn:
+                while not ticket.done:
+                    await self._write_queue()
+        except anyio.get_cancelled_exc_class():
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+            else:
+                await self._until_idle()
+            raise
+        if ticket.error is not None:
+            raise ticket.error
+
+    async def _until_idle(self) -> None:
+        with anyio.CancelScope(shield=True):
+            async with self._turn:
+                pass
+
+    async def _write_queue(self) -> None:
+        tickets = self._next_batch()
+        try:
+            await self._write(tickets)
+        except Exception as error:  # noqa: BLE001 - each caller gets its own
+            if len(tickets) == 1:
+                tickets[0].error, tickets[0].done = error, True
+            else:
+                await self._write_each(tickets)
+        await self._write_index_if_due()
+
+    def _next_batch(self) -> list[_Ticket]:
+        """Take the callers that wait; who wants a file that another one is about to write waits for the next round."""
+        batch: list[_Ticket] = []
+        names: set[str] = set()
+        while self._queue:
+            ticket = self._queue[0]
+            ticket.files = ticket.prepare()
+            wanted = {file.name for file in ticket.files}
+            if not names.isdisjoint(wanted):
+                break
+            names |= wanted
+            batch.append(self._queue.pop(0))
+        return batch
+
+    async def _write_each(self, tickets: Sequence[_Ticket]) -> None:
+        """Write one by one: one caller's failure is not another's."""
+        for ticket in tickets:
+            try:
+                await self._write([ticket])
+            except Exception as error:  # noqa: BLE001 - raised in its caller
+                ticket.error, ticket.done = error, True
+
+    async def _write(self, tickets: Sequence[_Ticket]) -> None:
+        written = 0
+
+        def log() -> bytes:
+            nonlocal written
+            lines = []
+            for seq, ticket in enumerate(tickets, self._seq + 1):
+                ticket.records = ticket.make()
+                lines.append(encode_line(seq, ticket.records))
+            data = b"".join(lines)
+            written = len(data)
+            return data
+
+        await self._store.commit(_new_files(file for ticket in tickets for file in ticket.files), log)
+        self._seq += len(tickets)
+        self._end += written
+        for ticket in tickets:
+            fold(self.state, ticket.records)
+            ticket.done = True
+
+    async def write_index(self, *, always: bool = False) -> None:
+        """Write the index unless it says all already. Raises ``WriteFailed``."""
+        if self._index_seq == self._seq and not always:
+            return
+        seq, entries = self._seq, list(self.state.stored.values())
+        await self._store.replace(INDEX_NAME, render_index(self._session_id, seq, entries))
+        self._index_seq, self._index_size = seq, len(entries)
+
+    async def _write_index_if_due(self) -> None:
+        changes = len(self.state.stored) - self._index_size
+        if changes < max(INDEX_MIN_CHANGES, self._index_size // 2):
+            return
+        try:
+            await self.write_index()
+        except WriteFailed as error:  # a cache: the journal has it all, and flush and close try again
+            self._index_size = len(self.state.stored)
+            logger.warning("session %s: %s", self._session_id, error)
+
+    async def refresh(self) -> None:
+        """Take in what another process appended since; a torn last line is left for the next time."""
+        log = scan(await self._store.read_log(self._end), last_seq=self._seq, offset=self._end)
+        fold(self.state, log.records)
+        self._seq, self._end = log.last_seq, log.end
+
+
+def _new_files(files: Iterable[ContentFile]) -> list[NewFile]:
+    made: list[NewFile] = []
+    for file in files:
+        made.append(NewFile(name=file.name, chunks=file))
+        if file.wants_index:
+            made.append(NewFile(name=index_name(file.name), chunks=IndexChunks(file), derived=True))
+    return made
