@@ -256,10 +256,15 @@ class ContextFileSystem:
 
         await self._writer().commit(records, prepare)
 
-    async def store(self, items: Sequence[ContextItem]) -> None:
-        """Make the contents of items durable; those that are already cost nothing."""
+    async def store(
+        self, items: Sequence[ContextItem], *, metadata: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> None:
+        """Make the contents of items durable; those that are already cost nothing.
+
+        ``metadata``, JSON by item id, is recorded beside each content and read back in ``stored()[item_id].metadata``.
+        """
         if any(self._must_store(item) for item in items):
-            await self._commit_files(items, [])
+            await self._commit_files(items, [], metadata or {})
 
     async def replace(self, items: Sequence[ContextItem], *, reason: str) -> None:
         """Record that items stand in the context in a new form, their placeholders; contents are stored already."""
@@ -306,12 +311,17 @@ class ContextFileSystem:
         await self.store([item])
         return self.path_of(self._stored_of(item.id).name)
 
-    async def _commit_files(self, items: Sequence[ContextItem], records: Sequence[Record]) -> None:
+    async def _commit_files(
+        self,
+        items: Sequence[ContextItem],
+        records: Sequence[Record],
+        metadata: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> None:
         """Store the contents of those of ``items`` that are not stored yet, then record that, and ``records``."""
         files: list[ContentFile] = []
 
         def prepare() -> Sequence[ContentFile]:
-            files[:] = [self._file_for(item) for item in items if self._must_store(item)]
+            files[:] = [self._file_for(item, metadata.get(item.id)) for item in items if self._must_store(item)]
             return files
 
         await self._writer().commit(lambda: [*(file.stored for file in files), *records], prepare)
@@ -326,7 +336,7 @@ class ContextFileSystem:
             return False
         return chars_in(content) > self._inline_limit_chars or has_surrogates(content)
 
-    def _file_for(self, item: ContextItem) -> ContentFile:
+    def _file_for(self, item: ContextItem, metadata: Mapping[str, Any] | None = None) -> ContentFile:
         return ContentFile(
             item.message.content,
             item_id=item.id,
@@ -334,7 +344,7 @@ class ContextFileSystem:
             name=item.name,
             raw=self._layout.raw,
             offloaded_at=int(self._clock()),
-            extra=_metadata(item),
+            extra={**_metadata(item), **(metadata or {})},
         )
 
     def _added(self, item: ContextItem, *, content_stored: bool, before: str | None) -> ItemAdded:
