@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("context.plan", "context.offload", "context.ephemeral", "context.compaction*", "context.summary"),
         *("context.fs", "context.fs_*", "context.index", "context.recovery", "context.session_log"),
     ),
-    ("context.planner", "context.apply", "context.ingest", "context.transcript", "tools.*"),
+    ("context.planner", "context.apply", "context.ingest", "context.transcript", "context.window", "tools.*"),
     ("context.context",),
     ("agent.*",),
     ("messages", "workspace", "materialize", "adapters.*", "testing.*"),
@@ -42,13 +42,14 @@ FACADES = ("", "llm", "storage", "context", "tools", "agent", "testing", "replay
 # Packages that `pip install ctxfs` does not bring, or that cost too much to import with it, and their one home.
 SINGLE_HOMES = {
     "anthropic": "llm.anthropic",
+    "hypothesis": "testing.strategies",
     "openai": "llm.openai",
     "tiktoken": "tokens",
     "toktok": "tokens",
 }
 CLI_ONLY = ("typer", "rich", "click")
 
-NOT_WITH_CTXFS = ("anthropic", "openai", "tiktoken", "toktok", "typer", "rich", "trio", "numpy")
+NOT_WITH_CTXFS = ("anthropic", "openai", "tiktoken", "toktok", "typer", "rich", "trio", "hypothesis")
 
 
 def module_name(path: Path) -> str:
