@@ -31,13 +31,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("context.planner", "context.apply", "context.ingest", "context.transcript", "context.window", "tools.*"),
     ("context.context",),
     ("agent.*",),
-    ("messages", "workspace", "materialize", "adapters.*", "testing.*"),
+    ("messages", "workspace.*", "transfer", "materialize", "adapters.*", "testing.*"),
     ("replay.*", "inspector.*"),
     ("cli", "cli_*", "cli.*", "demo", "__main__"),
 )
 
 # Packages' __init__ modules only gather public names; they stand above all layers, and nothing below imports from them.
-FACADES = ("", "llm", "storage", "context", "tools", "agent", "testing", "replay", "inspector", "adapters")
+FACADES = ("", "llm", "storage", "context", "tools", "agent", "testing", "replay", "inspector", "adapters", "workspace")
 
 # Packages that `pip install ctxfs` does not bring, or that cost too much to import with it, and their one home.
 SINGLE_HOMES = {

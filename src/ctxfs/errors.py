@@ -9,15 +9,21 @@
     │   ├── AgentBusy                a second query while one is running
     │   ├── SessionLocked            another process writes this session
     │   ├── SessionNotFound          no such session under this root
+    │   ├── SessionExists            a session of that id is there already
     │   ├── SessionClosed            used before open or after close
-    │   └── UnknownItem              no item of that id in this session
+    │   ├── UnknownItem              no item of that id in this session
+    │   └── AmbiguousItem            several sessions have an item of that id
     ├── StorageError
     │   ├── WriteFailed              the bytes are not durable; nothing was replaced
     │   ├── NameTaken                create-only: the name exists already
     │   ├── NotStored                no file of that name
     │   ├── CorruptContent           a checksum does not match
     │   ├── CorruptJournal           the journal cannot be read
-    │   └── UnsafePath               a link, a foreign owner, a name that would leave the session
+    │   ├── UnsafePath               a link, a foreign owner, a name that would leave the session
+    │   └── ArchiveError             a file that is no export of a session
+    │       ├── ArchiveDamaged       cut short, changed or with something after its end
+    │       ├── ArchiveUnsafe        names or contents that no export has: links, "..", duplicates
+    │       └── ArchiveTooLarge      more bytes or files than the caller allows
     ├── TranscriptError              messages that a provider would refuse
     ├── ToolError
     │   ├── ToolDefinitionError      a function that cannot become a tool (also a TypeError)
@@ -43,6 +49,11 @@ from collections.abc import Iterable, Sequence
 
 __all__ = [
     "AgentBusy",
+    "AmbiguousItem",
+    "ArchiveDamaged",
+    "ArchiveError",
+    "ArchiveTooLarge",
+    "ArchiveUnsafe",
     "AuthenticationFailed",
     "ConfigError",
     "ConnectionFailed",
@@ -64,6 +75,7 @@ __all__ = [
     "ReplyIncomplete",
     "SessionClosed",
     "SessionError",
+    "SessionExists",
     "SessionLocked",
     "SessionNotFound",
     "StorageError",
@@ -122,6 +134,15 @@ class SessionNotFound(SessionError):
         self.root = root
 
 
+class SessionExists(SessionError):
+    """A session of that id is there already, and nothing of it is ever replaced."""
+
+    def __init__(self, session_id: str, root: str) -> None:
+        super().__init__(f"there is a session {session_id!r} under {root} already: give it another session id")
+        self.session_id = session_id
+        self.root = root
+
+
 class SessionClosed(SessionError):
     """The session is not open."""
 
@@ -132,6 +153,16 @@ class UnknownItem(SessionError, LookupError):
     def __init__(self, item_id: str) -> None:
         super().__init__(f"no item {item_id!r} in this session: list the items to see their ids")
         self.item_id = item_id
+
+
+class AmbiguousItem(SessionError, LookupError):
+    """Several sessions have an item of that id; ``sessions`` are their ids."""
+
+    def __init__(self, item_id: str, sessions: Sequence[str]) -> None:
+        shown = ", ".join(sessions[:5]) + (", …" if len(sessions) > 5 else "")
+        super().__init__(f"{len(sessions)} sessions have an item {item_id!r} ({shown}): say which with session_id")
+        self.item_id = item_id
+        self.sessions = tuple(sessions)
 
 
 class StorageError(CtxfsError):
@@ -181,6 +212,26 @@ class CorruptJournal(StorageError):
 
 class UnsafePath(StorageError):
     """A link, a special file, a foreign owner or a name that would leave the session directory."""
+
+
+class ArchiveError(StorageError):
+    """A file that is no export of a session; nothing of it was imported."""
+
+
+class ArchiveDamaged(ArchiveError):
+    """The archive was cut short or changed, or something follows its end: copy it again, or export again."""
+
+
+class ArchiveUnsafe(ArchiveError):
+    """The archive holds names or contents that no export has: do not trust where it came from."""
+
+
+class ArchiveTooLarge(ArchiveError):
+    """The archive holds more bytes or files than the caller allows (``limit``)."""
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(f"the archive holds more than {limit:,} {what}: raise the limit if you trust it")
+        self.limit = limit
 
 
 class TranscriptError(CtxfsError):
