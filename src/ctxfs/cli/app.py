@@ -1,6 +1,7 @@
 """The command line's entry: the commands, and what an error becomes."""
 
 import sys
+from collections.abc import Sequence
 
 import typer
 
@@ -37,10 +38,13 @@ for _command in (
     app.command()(_command)
 
 
-def run() -> int:
-    """Run the command line and return its exit code; an error is one line on stderr, never a traceback."""
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; an error is one line on stderr, never a traceback.
+
+    ``arguments`` None: those of the process.
+    """
     try:
-        app()
+        app(arguments)
     except CtxfsError as error:
         sys.stderr.write(f"ctxfs: {error}\n")
         return CHECK_FAILED if isinstance(error, CorruptContent | CorruptJournal) else WRONG_USE

@@ -16,7 +16,7 @@ from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageRe
 from ctxfs.cli.explore import exploration_tools
 from ctxfs.cli.options import Root
 from ctxfs.cli.output import console, for_terminal
-from ctxfs.cli.session import find_session
+from ctxfs.cli.session import find_session, sessions_directory
 from ctxfs.context.events import Evicted, OffloadFailed, RecordFailed
 from ctxfs.errors import ConfigError, CtxfsError
 from ctxfs.llm.base import ChatModel, Retrying, TextDelta
@@ -54,7 +54,7 @@ def chat(  # noqa: PLR0917 - typer calls it by name
         tools=exploration_tools(directory),
         system_prompt=_SYSTEM_PROMPT,
         offload_root_path=root,
-        session_id=None if session is None else anyio.run(find_session, root, session),
+        session_id=None if session is None else anyio.run(find_session, sessions_directory(root), session),
     )
     agent = Agent(_model(model, base_url), config)
     anyio.run(partial(_chat, agent, prompt))

@@ -12,7 +12,7 @@ import typer
 from ctxfs.cli.options import AsJson, Root, SessionArgument
 from ctxfs.cli.output import print_json, write
 from ctxfs.cli.search import compile_pattern, matching_lines
-from ctxfs.cli.session import Entry, content_blocks, entries, find_entry, open_session
+from ctxfs.cli.session import Entry, content_blocks, entries, find_entry, open_session, sessions_directory
 from ctxfs.context.fs import ContextFileSystem
 
 __all__ = ["grep"]
@@ -37,11 +37,11 @@ def grep(  # noqa: PLR0917 - typer calls it by name
 ) -> None:
     """Search the contents of a session's items, line by line; exit code 1 when nothing matches."""
     compiled = compile_pattern(pattern, ignore_case=ignore_case)
-    if not anyio.run(partial(_grep, root, session, compiled, item, as_json=as_json)):
+    if not anyio.run(partial(_grep, sessions_directory(root), session, compiled, item, as_json=as_json)):
         raise typer.Exit(1)
 
 
-async def _grep(root: Path | None, session: str, pattern: Any, item: str | None, *, as_json: bool) -> bool:
+async def _grep(root: Path, session: str, pattern: Any, item: str | None, *, as_json: bool) -> bool:
     found: list[dict[str, Any]] = []
     matched = False
     async with open_session(root, session) as fs:

@@ -9,7 +9,15 @@ import typer
 
 from ctxfs.cli.options import AsJson, ItemArgument, Root, SessionArgument
 from ctxfs.cli.output import console, label, print_json, table, tokens, write
-from ctxfs.cli.session import Entry, content_blocks, content_lines, entries, find_entry, open_session
+from ctxfs.cli.session import (
+    Entry,
+    content_blocks,
+    content_lines,
+    entries,
+    find_entry,
+    open_session,
+    sessions_directory,
+)
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.errors import ConfigError
 
@@ -20,10 +28,10 @@ _RANGE = re.compile(r"(?P<first>\d*):(?P<last>\d*)|(?P<only>\d+)")
 
 def ls(session: SessionArgument, root: Root = None, as_json: AsJson = False) -> None:
     """List a session's items: what its context holds, and what has left for files."""
-    anyio.run(_ls, root, session, as_json)
+    anyio.run(_ls, sessions_directory(root), session, as_json)
 
 
-async def _ls(root: Path | None, session: str, as_json: bool) -> None:
+async def _ls(root: Path, session: str, as_json: bool) -> None:
     async with open_session(root, session) as fs:
         found = await entries(fs)
         if as_json:
@@ -82,10 +90,10 @@ def cat(
     as_json: AsJson = False,
 ) -> None:
     """Print an item's content, also when it has left the context: byte for byte into a pipe or a file."""
-    anyio.run(_cat, root, session, item, None if lines is None else _parse_range(lines), as_json)
+    anyio.run(_cat, sessions_directory(root), session, item, None if lines is None else _parse_range(lines), as_json)
 
 
-async def _cat(root: Path | None, session: str, item: str, lines: tuple[int, int | None] | None, as_json: bool) -> None:
+async def _cat(root: Path, session: str, item: str, lines: tuple[int, int | None] | None, as_json: bool) -> None:
     async with open_session(root, session) as fs:
         entry = await find_entry(fs, item)
         if lines is not None:
@@ -105,10 +113,10 @@ def tail(
     as_json: AsJson = False,
 ) -> None:
     """Print the last lines of an item's content."""
-    anyio.run(_tail, root, session, item, count, as_json)
+    anyio.run(_tail, sessions_directory(root), session, item, count, as_json)
 
 
-async def _tail(root: Path | None, session: str, item: str, count: int, as_json: bool) -> None:
+async def _tail(root: Path, session: str, item: str, count: int, as_json: bool) -> None:
     async with open_session(root, session) as fs:
         await _print_lines(fs, await find_entry(fs, item), 1 - count, None, as_json)
 

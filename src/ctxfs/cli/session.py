@@ -68,7 +68,7 @@ async def changed_at(root: Path, session_id: str) -> float:
     return (await (journal if await journal.exists() else session).stat()).st_mtime
 
 
-async def find_session(root: Path | None, given: str) -> str:
+async def find_session(root: Path, given: str) -> str:
     """The id of the session that ``given`` names: an id, the only beginning of one, or "last" for the newest.
 
     Raises:
@@ -76,18 +76,17 @@ async def find_session(root: Path | None, given: str) -> str:
         ConfigError: more than one does.
 
     """
-    directory = sessions_directory(root)
-    known = await newest_first(directory)
+    known = await newest_first(root)
     if given in known:
         return given
     matching = known[:1] if given == "last" else [session_id for session_id in known if session_id.startswith(given)]
-    return _only(given, matching, SessionNotFound(given, str(directory)), "sessions")
+    return _only(given, matching, SessionNotFound(given, str(root)), "sessions")
 
 
 @asynccontextmanager
-async def open_session(root: Path | None, given: str) -> AsyncIterator[ContextFileSystem]:
+async def open_session(root: Path, given: str) -> AsyncIterator[ContextFileSystem]:
     """Open the session that ``given`` names for reading."""
-    fs = ContextFileSystem(await find_session(root, given), root_path=sessions_directory(root), read_only=True)
+    fs = ContextFileSystem(await find_session(root, given), root_path=root, read_only=True)
     await fs.open()
     try:
         yield fs

@@ -76,11 +76,11 @@ async def _summary(root: Path, session_id: str) -> dict[str, Any]:
 
 def verify(session: SessionArgument, root: Root = None, as_json: AsJson = False) -> None:
     """Check every stored byte against its checksum, and the index against the journal; exit code 1 if one fails."""
-    if not anyio.run(_verify, root, session, as_json):
+    if not anyio.run(_verify, sessions_directory(root), session, as_json):
         raise typer.Exit(1)
 
 
-async def _verify(root: Path | None, session: str, as_json: bool) -> bool:
+async def _verify(root: Path, session: str, as_json: bool) -> bool:
     async with open_session(root, session) as fs:
         report = await fs.verify()
         if as_json:
@@ -102,7 +102,7 @@ def rm(
 ) -> None:
     """Remove a session with everything that it stored. It asks first."""
     directory = sessions_directory(root)
-    session_id = anyio.run(find_session, root, session)
+    session_id = anyio.run(find_session, directory, session)
     if not yes:
         typer.confirm(f"Remove {directory / session_id} and everything in it?", abort=True)
     anyio.run(remove_session, directory, session_id)

@@ -1,0 +1,322 @@
+"""Looking into sessions: what is printed, byte for byte, and what wrong use is told."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
+from ctxfs.cli.app import run
+from ctxfs.testing import ScriptedModel, ToolCall
+
+LOG = "".join(f"12:00 request {n} {'ERROR refused' if n == 77 else 'served'}\n" for n in range(1, 201))
+LATIN = b"caf\xe9 \xff\x00\x1b[31m\n" * 400
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+PIXEL = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
+BIG = "".join(f"big line {n} " + "x" * 80 + "\n" for n in range(8_000))
+
+
+@tool("Get a log", ephemeral=1)
+def log(name: str) -> str:
+    return LOG
+
+
+@tool("Get bytes", ephemeral=1)
+def latin() -> bytes:
+    return LATIN
+
+
+@tool("Get a picture", ephemeral=1)
+def picture() -> list[object]:
+    return [{"type": "text", "text": "what it shows: " + "a cat, " * 200}, PIXEL]
+
+
+@tool("Get much")
+def big() -> str:
+    return BIG
+
+
+@dataclass(frozen=True)
+class Session:
+    """Where the session lies."""
+
+    root: Path
+    session_id: str
+
+    @property
+    def path(self) -> Path:
+        return self.root / self.session_id
+
+
+async def _make(root: Path) -> str:
+    calls = [ToolCall("log", {"name": "a"}), ToolCall("latin", {}), ToolCall("picture", {}), ToolCall("big", {})]
+    config = AgentConfig(tools=[log, latin, picture, big], offload_root_path=root)
+    async with Agent(ScriptedModel([calls, calls[:3], "done"]), config) as agent:
+        await agent.query("Look around — déjà vu.")
+        return agent.session_id
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    root = tmp_path_factory.mktemp("root")
+    return Session(root, anyio.run(_make, root))
+
+
+@pytest.fixture
+def session(made: Session, tmp_path: Path) -> Session:
+    """A copy that the test may damage; items call_001 to call_003 have left its context."""
+    shutil.copytree(made.root, tmp_path / "root", copy_function=shutil.copy2)
+    for path in (tmp_path / "root").rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    return Session(tmp_path / "root", made.session_id)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command printed and its exit code."""
+
+    code: int
+    out: bytes
+    err: str
+
+
+@pytest.fixture
+def ctxfs(capfdbinary: pytest.CaptureFixture[bytes]) -> "Command":
+    """Run a command in this process, as the installed script would."""
+
+    def call(*arguments: object) -> Result:
+        capfdbinary.readouterr()
+        code = run([str(argument) for argument in arguments])
+        out, err = capfdbinary.readouterr()
+        return Result(code, out, err.decode())
+
+    return call
+
+
+Command = Callable[..., Result]
+
+
+def loads(result: Result) -> Any:
+    assert result.code == 0, result.err
+    return json.loads(result.out)
+
+
+def test_sessions_lists_what_is_there(ctxfs: Command, session: Session) -> None:
+    (listed,) = loads(ctxfs("sessions", "--root", session.root, "--json"))
+    assert listed["session_id"] == session.session_id
+    assert listed["path"] == str(session.path)
+    assert (listed["calls"], listed["stored"], listed["error"]) == (3, 4, None)
+    assert listed["context_tokens"] < listed["content_tokens"]
+    text = ctxfs("sessions", "--root", session.root).out.decode()
+    assert session.session_id in text
+    assert f"{listed['context_tokens']:,} tokens" in text
+
+
+def test_sessions_of_a_root_without_any(ctxfs: Command, tmp_path: Path) -> None:
+    assert loads(ctxfs("sessions", "--root", tmp_path / "none", "--json")) == []
+    result = ctxfs("sessions", "--root", tmp_path / "none")
+    assert (result.code, result.out) == (0, b"")
+    assert "no sessions" in result.err
+
+
+def test_a_damaged_session_does_not_hide_the_others(ctxfs: Command, session: Session) -> None:
+    other = session.root / "session_20200101_000000_broken"
+    other.mkdir(mode=0o777)
+    other.chmod(0o777)
+    (other / "journal.jsonl").write_text("")
+    listed = {s["session_id"]: s["error"] for s in loads(ctxfs("sessions", "--root", session.root, "--json"))}
+    assert listed[session.session_id] is None
+    assert "others may write" in listed[other.name]
+    assert "others may write" in ctxfs("sessions", "--root", session.root).out.decode()
+
+
+def test_ls_shows_what_left_and_where_it_is(ctxfs: Command, session: Session) -> None:
+    items = {item["item_id"]: item for item in loads(ctxfs("ls", session.session_id, "--root", session.root, "--json"))}
+    gone = items["call_001"]
+    assert (gone["place"], gone["tool_name"], gone["item_type"]) == ("file", "log", "tool_result")
+    assert gone["tokens"] < gone["content_tokens"]
+    assert gone["path"] == str(session.path / "tool_result/log/call_001.json")
+    assert Path(gone["path"]).exists()
+    assert (gone["size_bytes"], gone["lines"]) == (len(LOG), 200)
+    assert items["call_005"]["place"] == "context"
+    assert items["call_005"]["path"] is None
+    text = ctxfs("ls", "last", "--root", session.root).out.decode()
+    assert "tool_result/log/call_001.json" in text
+    total = sum(item["tokens"] for item in items.values())
+    assert f"the context holds {total:,} tokens" in text
+
+
+@pytest.mark.parametrize(
+    ("item", "content"),
+    [("call_001", LOG.encode()), ("call_002", LATIN), ("call_004", BIG.encode()), ("call_005", LOG.encode())],
+    ids=["stored", "no UTF-8", "in the context, in its file", "in the journal"],
+)
+def test_cat_is_byte_exact(ctxfs: Command, session: Session, item: str, content: bytes) -> None:
+    result = ctxfs("cat", "last", item, "--root", session.root)
+    assert (result.code, result.err) == (0, "")
+    assert result.out == content
+
+
+def test_cat_of_blocks_is_readable_and_exact_as_json(ctxfs: Command, session: Session) -> None:
+    text = ctxfs("cat", "last", "call_003", "--root", session.root).out.decode()
+    assert text.startswith("what it shows: a cat")
+    assert "image/png" in text
+    assert PNG not in text
+    content = loads(ctxfs("cat", "last", "call_003", "--root", session.root, "--json"))["content"]
+    assert content[1] == PIXEL
+
+
+def test_cat_of_messages(ctxfs: Command, session: Session) -> None:
+    assert ctxfs("cat", "last", "msg_001", "--root", session.root).out.decode() == "Look around — déjà vu."
+
+
+@pytest.mark.parametrize("item", ["call_001", "call_005"])
+@pytest.mark.parametrize(
+    ("lines", "span"),
+    [("2:4", (2, 4)), ("199:", (199, 200)), (":2", (1, 2)), ("77", (77, 77)), ("199:900", (199, 200))],
+)
+def test_cat_lines(ctxfs: Command, session: Session, item: str, lines: str, span: tuple[int, int]) -> None:
+    first, last = span
+    expected = "".join(line + "\n" for line in LOG.split("\n")[first - 1 : last] if line).encode()
+    assert ctxfs("cat", "last", item, "--lines", lines, "--root", session.root).out == expected
+    as_json = loads(ctxfs("cat", "last", item, "--lines", lines, "--json", "--root", session.root))
+    assert as_json["content"].encode() + b"\n" == expected
+
+
+@pytest.mark.parametrize("item", ["call_001", "call_005"])
+def test_tail(ctxfs: Command, session: Session, item: str) -> None:
+    lines = LOG.encode().splitlines(keepends=True)
+    assert ctxfs("tail", "last", item, "--root", session.root).out == b"".join(lines[-10:])
+    assert ctxfs("tail", "last", item, "-n", 3, "--root", session.root).out == b"".join(lines[-3:])
+    assert ctxfs("tail", "last", item, "-n", 9999, "--root", session.root).out == LOG.encode()
+
+
+def test_grep_searches_what_left_and_what_is_still_there(ctxfs: Command, session: Session) -> None:
+    result = ctxfs("grep", "last", r"request \d+ ERROR", "--root", session.root)
+    assert result.code == 0
+    expected = b"12:00 request 77 ERROR refused"
+    assert result.out.splitlines() == [b"call_001:77:" + expected, b"call_005:77:" + expected]
+    found = loads(ctxfs("grep", "last", "error REFUSED", "-i", "--item", "call_001", "--root", session.root, "--json"))
+    assert found == [{"item_id": "call_001", "line": 77, "text": expected.decode()}]
+
+
+def test_grep_counts_lines_over_the_pieces_of_a_large_content(ctxfs: Command, session: Session) -> None:
+    found = loads(ctxfs("grep", "last", "^big line (0|3999|7999) ", "--root", session.root, "--json"))
+    assert [match["line"] for match in found] == [1, 4000, 8000]
+
+
+def test_grep_without_a_match_is_1(ctxfs: Command, session: Session) -> None:
+    assert ctxfs("grep", "last", "nowhere", "--root", session.root) == Result(1, b"", "")
+    assert ctxfs("grep", "last", "nowhere", "--root", session.root, "--json") == Result(1, b"[]\n", "")
+
+
+def test_a_hostile_pattern_ends_at_once(ctxfs: Command, session: Session) -> None:
+    assert ctxfs("grep", "last", "(x+x+)+y", "--root", session.root).code == 1
+
+
+def test_verify(ctxfs: Command, session: Session) -> None:
+    assert loads(ctxfs("verify", "last", "--root", session.root, "--json")) == {
+        "session_id": session.session_id,
+        "ok": True,
+        "checked": 4,
+        "problems": [],
+    }
+    assert b"all as written" in ctxfs("verify", "last", "--root", session.root).out
+
+
+def test_verify_finds_one_changed_byte(ctxfs: Command, session: Session) -> None:
+    path = session.path / "tool_result/log/call_001.json"
+    path.write_bytes(path.read_bytes().replace(b"request 77 ERROR", b"request 77 ERRER"))
+    result = ctxfs("verify", "last", "--root", session.root)
+    assert result.code == 1
+    assert "tool_result/log/call_001.json" in result.out.decode()
+    report = ctxfs("verify", "last", "--root", session.root, "--json")
+    assert report.code == 1
+    assert json.loads(report.out)["ok"] is False
+    cat = ctxfs("cat", "last", "call_001", "--root", session.root)
+    assert (cat.code, cat.out) == (1, b"")
+    assert "damaged" in cat.err
+
+
+def test_rm_asks_and_removes(ctxfs: Command, session: Session) -> None:
+    assert ctxfs("rm", "last", "--root", session.root).code != 0  # nobody answers
+    assert session.path.exists()
+    assert ctxfs("rm", "last", "--yes", "--root", session.root).code == 0
+    assert not session.path.exists()
+
+
+def test_the_beginning_of_an_id_is_enough_and_last_is_what_changed_last(ctxfs: Command, session: Session) -> None:
+    other = session.root / "session_99990101_000000_zzzzzz"
+    other.mkdir(mode=0o700)
+    (other / "journal.jsonl").write_text("")
+    os.utime(other / "journal.jsonl", (0, 0))
+    assert session.session_id in ctxfs("verify", "last", "--root", session.root).out.decode()
+    assert session.session_id in ctxfs("verify", session.session_id[:14], "--root", session.root).out.decode()
+    ambiguous = ctxfs("verify", "session_", "--root", session.root)
+    assert ambiguous.code == 2
+    assert other.name in ambiguous.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("ls", "nope"),
+        ("ls", ""),
+        ("cat", "last", "nope"),
+        ("cat", "last", ""),
+        ("cat", "last", "call_00"),
+        ("cat", "last", "call_001", "--lines", "5:2"),
+        ("cat", "last", "call_001", "--lines", "0:2"),
+        ("cat", "last", "call_001", "--lines", "x"),
+        ("cat", "last", "call_001", "--lines", "201:"),
+        ("cat", "last", "call_005", "--lines", "201:"),
+        ("grep", "last", "("),
+        ("grep", "last", r"(a)\1"),
+        ("grep", "last", "x", "--item", "nope"),
+        ("verify", "../" * 3),
+        ("rm", "nope", "--yes"),
+        ("chat", "--session", "nope"),
+        ("demo", "/nowhere"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_use_is_one_line_and_2(ctxfs: Command, session: Session, arguments: tuple[str, ...]) -> None:
+    result = ctxfs(*arguments, "--root", session.root)
+    assert (result.code, result.out) == (2, b"")
+    assert result.err.startswith("ctxfs: ")
+    assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [("frob",), ("ls",), ("tail", "last", "call_001", "-n", "0"), ("ls", "last", "-x")]
+)
+def test_wrong_arguments_are_2(ctxfs: Command, arguments: tuple[str, ...]) -> None:
+    result = ctxfs(*arguments)
+    assert result.code == 2
+    assert "Error: " in result.err
+
+
+def test_a_root_that_is_a_file(ctxfs: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = ctxfs("sessions", "--root", tmp_path / "file")
+    assert (result.code, result.err.count("\n")) == (2, 1)
+
+
+def test_a_session_that_is_written_can_be_read_but_not_removed(ctxfs: Command, session: Session) -> None:
+    async def hold() -> tuple[Result, Result]:
+        async with ContextFileSystem(session.session_id, root_path=session.root):
+            ls = await anyio.to_thread.run_sync(lambda: ctxfs("ls", "last", "--root", session.root))
+            rm = await anyio.to_thread.run_sync(lambda: ctxfs("rm", "last", "--yes", "--root", session.root))
+            return ls, rm
+
+    ls, rm = anyio.run(hold)
+    assert ls.code == 0
+    assert rm.code == 2
+    assert "is held" in rm.err
+    assert session.path.exists()
