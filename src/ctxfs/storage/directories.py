@@ -2,12 +2,13 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from ctxfs.errors import UnsafePath
 from ctxfs.storage.failures import reading
 from ctxfs.storage.port import FileStat, FileSystem
 
-__all__ = ["Directories", "Parts", "check_owner"]
+__all__ = ["Directories", "Parts", "check_owner", "make_root"]
 
 MAX_OPEN = 64
 
@@ -97,3 +98,22 @@ def check_owner(fs: FileSystem, name: str, status: FileStat) -> None:
     """Raise ``UnsafePath`` when what is there is not ours."""
     if status.owner != fs.user():
         raise UnsafePath(f"{name} belongs to another user")
+
+
+def make_root(fs: FileSystem, path: Path, *, sync: bool) -> None:
+    """Make a directory and what is missing above it, each synced into its parent. Raises OSError."""
+    try:
+        fs.make_root(path)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        if path == path.parent:
+            raise
+        make_root(fs, path.parent, sync=sync)
+        fs.make_root(path)
+    parent = fs.open_root(path.parent)
+    try:
+        if sync:
+            fs.sync(parent)
+    finally:
+        fs.close(parent)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from ctxfs.errors import ConfigError, SessionClosed, SessionNotFound, UnsafePath, WriteFailed
 from ctxfs.storage.base import NewFile, check_name, is_hidden
+from ctxfs.storage.directories import make_root
 from ctxfs.storage.failures import reason_of
 from ctxfs.storage.port import FileSystem, OsFileSystem
 from ctxfs.storage.session_dir import LOG_NAME, SessionDir
@@ -122,7 +123,7 @@ class LocalStore:
     def _open_root(self, *, create: bool) -> int:
         if create:
             try:
-                self._make_root(self._root)
+                make_root(self._fs, self._root, sync=self._sync)
             except NotADirectoryError:
                 pass  # said below
             except OSError as error:
@@ -135,23 +136,6 @@ class LocalStore:
             raise ConfigError(f"{self._root} cannot hold sessions: it is not a directory") from error
         except OSError as error:
             raise ConfigError(f"{self._root} cannot hold sessions: {reason_of(error)}") from error
-
-    def _make_root(self, path: Path) -> None:
-        """Make the root and what is missing above it, each synced into its parent."""
-        try:
-            self._fs.make_root(path)
-        except FileExistsError:
-            return
-        except FileNotFoundError:
-            if path == path.parent:
-                raise
-            self._make_root(path.parent)
-            self._fs.make_root(path)
-        parent = self._fs.open_root(path.parent)
-        try:
-            self._sync_handle(parent)
-        finally:
-            self._fs.close(parent)
 
     def _open_session(self, root_fd: int, *, create: bool) -> int:
         try:

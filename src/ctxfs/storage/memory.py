@@ -1,10 +1,12 @@
 """A session in memory, for tests and for agents that leave nothing behind."""
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ctxfs.errors import CtxfsError, NameTaken, NotStored, SessionClosed, SessionLocked, SessionNotFound, WriteFailed
+from ctxfs.errors import NameTaken, NotStored, SessionClosed, SessionLocked, SessionNotFound
 from ctxfs.storage.base import NewFile, check_name
+from ctxfs.storage.failures import writing
 from ctxfs.storage.threads import run_to_completion
 
 __all__ = ["MemoryStore"]
@@ -16,6 +18,7 @@ class _Disk:
     log: bytearray = field(default_factory=bytearray)
     exists: bool = False
     writer: "MemoryStore | None" = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class MemoryStore:
@@ -56,20 +59,27 @@ class MemoryStore:
 
     def _commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
         written: dict[str, bytes] = {}
-        for file in files:
-            check_name(file.name)
-            if not file.derived and (file.name in self._disk.files or file.name in written):
-                raise NameTaken(file.name)
-            written[file.name] = _joined(file.name, file.chunks)
-        line = log()
-        self._disk.files.update(written)
-        self._disk.log += line
+        with self._disk.lock:
+            for file in files:
+                check_name(file.name)
+                if not file.derived and (file.name in self._disk.files or file.name in written):
+                    raise NameTaken(file.name)
+                with writing(file.name):
+                    written[file.name] = b"".join(file.chunks)
+            with writing("the log"):
+                line = log()
+            self._disk.files.update(written)
+            self._disk.log += line
 
     async def replace(self, name: str, data: bytes | Iterable[bytes]) -> None:
         """See ``Store.replace``."""
         self._check_writer()
         check_name(name)
-        self._disk.files[name] = data if isinstance(data, bytes) else _joined(name, data)
+        await run_to_completion(lambda: self._replace(name, [data] if isinstance(data, bytes) else data))
+
+    def _replace(self, name: str, chunks: Iterable[bytes]) -> None:
+        with self._disk.lock, writing(name):
+            self._disk.files[name] = b"".join(chunks)
 
     async def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         """See ``Store.read``."""
@@ -118,12 +128,3 @@ class MemoryStore:
         self._check_open()
         if self._disk.writer is not self:
             raise SessionClosed(f"session {self.session_id} is open for reading only")
-
-
-def _joined(name: str, chunks: Iterable[bytes]) -> bytes:
-    try:
-        return b"".join(chunks)
-    except CtxfsError:
-        raise
-    except (OSError, TypeError, ValueError) as error:
-        raise WriteFailed(name, str(error)) from error

@@ -15,11 +15,11 @@ from ctxfs.storage.directories import Directories, Parts, check_owner
 from ctxfs.storage.failures import reading, writing
 from ctxfs.storage.log_file import LOG_NAME, LogFile
 from ctxfs.storage.port import FileKind, FileStat, FileSystem, write_all
+from ctxfs.storage.temp_files import TEMP_PREFIX, discard_temp, rename_temp, write_temp
 
 __all__ = ["LOCK_NAME", "LOG_NAME", "TEMP_PREFIX", "SessionDir"]
 
 LOCK_NAME = ".lock"
-TEMP_PREFIX = ".ctxfs-tmp-"
 MAX_DEPTH = 16
 READ_SIZE = 8 << 20
 
@@ -122,7 +122,7 @@ class SessionDir:
                 dir_fd = self._directories.get(parts[:-1])
                 temp = self._write_temp(dir_fd, file.chunks, durable=not file.derived)
                 if file.derived:
-                    self._rename(dir_fd, temp, parts[-1])
+                    rename_temp(self._fs, dir_fd, temp, parts[-1])
                 else:
                     self._link(dir_fd, temp, parts, done)
         for directory in dict.fromkeys(parts[:-1] for parts in done):
@@ -132,17 +132,7 @@ class SessionDir:
     def _write_temp(self, dir_fd: int, chunks: Iterable[bytes], *, durable: bool) -> str:
         self._temp_number += 1
         temp = f"{TEMP_PREFIX}{self._process}-{self._temp_number}"
-        fd = self._fs.create(dir_fd, temp)
-        try:
-            try:
-                write_all(self._fs, fd, chunks)
-                if durable and self._sync_enabled:
-                    self._fs.sync(fd)
-            finally:
-                self._fs.close(fd)
-        except BaseException:
-            self._discard(dir_fd, temp)
-            raise
+        write_temp(self._fs, dir_fd, temp, chunks, sync=durable and self._sync_enabled)
         return temp
 
     def _link(self, dir_fd: int, temp: str, parts: Parts, done: list[Parts]) -> None:
@@ -153,24 +143,13 @@ class SessionDir:
                 self._unfinished.discard(parts)
             self._fs.link(dir_fd, temp, name)
         except FileExistsError:
-            self._discard(dir_fd, temp)
+            discard_temp(self._fs, dir_fd, temp)
             raise NameTaken("/".join(parts)) from None
         except BaseException:
-            self._discard(dir_fd, temp)
+            discard_temp(self._fs, dir_fd, temp)
             raise
         done.append(parts)
         self._fs.unlink(dir_fd, temp)
-
-    def _rename(self, dir_fd: int, temp: str, name: str) -> None:
-        try:
-            self._fs.rename(dir_fd, temp, name)
-        except BaseException:
-            self._discard(dir_fd, temp)
-            raise
-
-    def _discard(self, dir_fd: int, temp: str) -> None:
-        with suppress(OSError):  # the next writer removes it
-            self._fs.unlink(dir_fd, temp)
 
     def _take_back(self, done: list[Parts], *, certain: bool) -> None:
         """Remove the names that a failed commit made.
@@ -193,7 +172,7 @@ class SessionDir:
         with self._writing(), writing(name):
             dir_fd = self._directories.get(parts[:-1])
             temp = self._write_temp(dir_fd, [data] if isinstance(data, bytes) else data, durable=True)
-            self._rename(dir_fd, temp, parts[-1])
+            rename_temp(self._fs, dir_fd, temp, parts[-1])
             self._directories.sync(parts[:-1])
 
     def delete(self, names: Sequence[str]) -> None:
