@@ -110,7 +110,8 @@ def make_root(fs: FileSystem, path: Path, *, sync: bool) -> None:
         if path == path.parent:
             raise
         make_root(fs, path.parent, sync=sync)
-        fs.make_root(path)
+        with suppress(FileExistsError):  # somebody else was faster
+            fs.make_root(path)
     parent = fs.open_root(path.parent)
     try:
         if sync:

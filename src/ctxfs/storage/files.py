@@ -1,0 +1,76 @@
+"""One durable file outside any session: whole and on the medium under its name, or not there."""
+
+import secrets
+from pathlib import Path
+
+from ctxfs.errors import NameTaken
+from ctxfs.storage.directories import make_root
+from ctxfs.storage.failures import writing
+from ctxfs.storage.port import FileKind, FileSystem, OsFileSystem
+from ctxfs.storage.temp_files import TEMP_PREFIX, discard_temp, rename_temp, write_temp
+
+__all__ = ["write_file"]
+
+
+def write_file(path: Path, data: bytes, *, overwrite: bool, fs: FileSystem | None = None) -> None:
+    """Make ``data`` durable in ``path`` (absolute), and the directories above it where they are missing.
+
+    ``overwrite=False`` writes nothing when the file is there: with the same bytes it is reused. New files have mode
+    0600, new directories 0700. Call it in a worker thread.
+
+    Raises:
+        NameTaken: something else has the name, and ``overwrite`` is false.
+        WriteFailed: the bytes are not durable; what was there before still is.
+
+    """
+    port: FileSystem = fs if fs is not None else OsFileSystem()
+    with writing(str(path)):
+        make_root(port, path.parent, sync=True)
+        dir_fd = port.open_root(path.parent)
+        try:
+            if overwrite:
+                rename_temp(port, dir_fd, _temp(port, dir_fd, data), path.name)
+            elif not _is_there(port, dir_fd, path, data):
+                _link(port, dir_fd, path, data)
+            port.sync(dir_fd)
+        finally:
+            port.close(dir_fd)
+
+
+def _temp(fs: FileSystem, dir_fd: int, data: bytes) -> str:
+    temp = f"{TEMP_PREFIX}{secrets.token_hex(8)}"
+    write_temp(fs, dir_fd, temp, [data], sync=True)
+    return temp
+
+
+def _link(fs: FileSystem, dir_fd: int, path: Path, data: bytes) -> None:
+    temp = _temp(fs, dir_fd, data)
+    try:
+        fs.link(dir_fd, temp, path.name)
+    except FileExistsError:  # somebody else was faster
+        if not _is_there(fs, dir_fd, path, data):
+            raise
+    finally:
+        discard_temp(fs, dir_fd, temp)
+
+
+def _is_there(fs: FileSystem, dir_fd: int, path: Path, data: bytes) -> bool:
+    """Whether the file is there with these bytes. Raises ``NameTaken`` when something else is."""
+    try:
+        status = fs.stat(dir_fd, path.name)
+    except FileNotFoundError:
+        return False
+    if status.kind is not FileKind.FILE or status.size != len(data):
+        raise NameTaken(str(path))
+    fd = fs.open_read(dir_fd, path.name)
+    try:
+        position = 0
+        while piece := fs.read(fd, 1 << 20, position):
+            if data[position : position + len(piece)] != piece:
+                raise NameTaken(str(path))
+            position += len(piece)
+    finally:
+        fs.close(fd)
+    if position != len(data):
+        raise NameTaken(str(path))
+    return True
