@@ -97,7 +97,7 @@ async def open_session(root: Path, given: str) -> AsyncIterator[ContextFileSyste
 async def entries(fs: ContextFileSystem) -> list[Entry]:
     """Everything that the session holds: its context in order, then what is stored only."""
     stored = fs.stored()
-    found = {item.id: _entry(item, stored.get(item.id)) for item in await fs.items()}
+    found = {item.id: _entry(item, stored.get(item.id)) for item in await fs.items(load=False)}
     return [*found.values(), *(_removed(s) for item_id, s in stored.items() if item_id not in found)]
 
 

@@ -60,7 +60,7 @@ async def _summary(root: Path, session_id: str) -> dict[str, Any]:
     }
     try:
         async with open_session(root, session_id) as fs:
-            held = await fs.items()
+            held = await fs.items(load=False)
             stored = fs.stored().values()
             return summary | {
                 "calls": len(fs.calls),

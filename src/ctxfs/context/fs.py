@@ -373,12 +373,16 @@ class ContextFileSystem:
 
     # ---- reading
 
-    async def items(self) -> tuple[ContextItem, ...]:
-        """Return what is in the context as the journal says, contents loaded and paths absolute."""
-        return tuple([await self._loaded(item) for item in tuple(self._state.items.values())])
+    async def items(self, *, load: bool = True) -> tuple[ContextItem, ...]:
+        """Return what is in the context as the journal says, paths absolute.
 
-    async def _loaded(self, item: ContextItem) -> ContextItem:
-        if item.id in self._state.content_stored:
+        ``load`` False leaves contents that are in their files empty, so that nothing but the journal is read.
+        """
+        self._check_open()
+        return tuple([await self._loaded(item, load=load) for item in tuple(self._state.items.values())])
+
+    async def _loaded(self, item: ContextItem, *, load: bool) -> ContextItem:
+        if load and item.id in self._state.content_stored:
             item = replace(item, message=with_content(item.message, await self.load(item.id)))
         return self._absolute(item)
 
