@@ -111,7 +111,7 @@ def test_sessions_lists_what_is_there(ctxfs: Command, session: Session) -> None:
     (listed,) = loads(ctxfs("sessions", "--root", session.root, "--json"))
     assert listed["session_id"] == session.session_id
     assert listed["path"] == str(session.path)
-    stored = [path for path in session.path.rglob("tool_result/*/call_*.json")]
+    stored = list(session.path.rglob("tool_result/*/call_*.json"))
     assert (listed["calls"], listed["stored"], listed["error"]) == (3, len(stored), None)
     assert listed["context_tokens"] < listed["content_tokens"]
     text = ctxfs("sessions", "--root", session.root).out.decode()
@@ -240,6 +240,14 @@ def test_verify_finds_one_changed_byte(ctxfs: Command, session: Session) -> None
     cat = ctxfs("cat", "last", "call_001", "--root", session.root)
     assert (cat.code, cat.out) == (1, b"")
     assert "damaged" in cat.err
+
+
+def test_a_damaged_content_hides_nothing_else(ctxfs: Command, session: Session) -> None:
+    path = session.path / "tool_result/big/call_004.json"  # still in the context
+    path.write_bytes(path.read_bytes().replace(b"big line 77 ", b"big line 78 "))
+    assert ctxfs("ls", "last", "--root", session.root).code == 0
+    assert ctxfs("cat", "last", "call_001", "--root", session.root).out == LOG.encode()
+    assert ctxfs("cat", "last", "call_004", "--root", session.root).code == 1
 
 
 def test_rm_asks_and_removes(ctxfs: Command, session: Session) -> None:
