@@ -8,6 +8,7 @@ import re
 import struct
 import sys
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 
@@ -169,6 +170,13 @@ def test_exceeds_stops_early() -> None:
     assert exceeds(counter, log, 100)
     assert not exceeds(counter, log, 4 * len(log))
     assert counter.chars == 0, "the length alone tells"
+
+
+def test_any_thread_may_count(counters: list[O200kCounter]) -> None:
+    texts = [*ORDINARY.values()] * 2
+    for counter in counters:
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(counter.count, texts)) == list(map(counter.count, texts))
 
 
 def test_special_tokens_are_plain_text() -> None:
