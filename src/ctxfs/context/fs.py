@@ -290,7 +290,7 @@ class ContextFileSystem:
 
         ``before`` is the item that follows it, None at the end. One commit: all of it happens, or nothing.
         """
-        full = replace(item, message=with_content(item.message, content))
+        full = replace(item, message=with_content(item.message, content), offloaded=False)
         added = self._added(item, content_stored=False, before=before)
         removed = Removed(item_ids=tuple(item_ids), reason=reason, archive=item.id)
         await self._commit_files([full], [added, removed])
@@ -378,7 +378,6 @@ class ContextFileSystem:
 
         ``load`` False leaves contents that are in their files empty, so that nothing but the journal is read.
         """
-        self._check_open()
         return tuple([await self._loaded(item, load=load) for item in tuple(self._state.items.values())])
 
     async def _loaded(self, item: ContextItem, *, load: bool) -> ContextItem:
