@@ -1,6 +1,6 @@
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +8,12 @@ import pytest
 
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
+from ctxfs.errors import ToolError
 from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.storage.port import OsFileSystem
 from ctxfs.tokens import default_counter
 from ctxfs.tools import Tool, ToolResult, read_tool
+from ctxfs.tools.files import Roots
 
 pytestmark = pytest.mark.anyio
 
@@ -234,3 +237,33 @@ async def test_a_large_file_is_paged(fs: ContextFileSystem, project: Path, end: 
 async def test_impossible_arguments_are_refused(fs: ContextFileSystem, arguments: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="greater than or equal to"):
         await read(read_tool(fs), "call_1", **arguments)
+
+
+class SwappedAfterTheLook(OsFileSystem):
+    """A file system on which somebody swaps a file right after it was looked at."""
+
+    def __init__(self, target: Path, swap: Callable[[Path], None]) -> None:
+        self._target = target
+        self._swap = swap
+
+    def open_read(self, dir_fd: int, name: str) -> int:
+        if name == self._target.name:
+            self._target.unlink()
+            self._swap(self._target)
+        return super().open_read(dir_fd, name)
+
+
+@pytest.mark.parametrize(
+    ("swap", "reason"),
+    [
+        (lambda path: path.symlink_to("/etc/passwd"), "cannot be read"),
+        (os.mkfifo, "is no regular file"),
+        (Path.mkdir, "is no regular file"),
+        (lambda path: None, "no file"),
+    ],
+)
+def test_a_file_swapped_while_it_is_opened_is_refused(project: Path, swap: Callable[[Path], None], reason: str) -> None:
+    swapping = SwappedAfterTheLook(project / "a.txt", swap)
+    roots = Roots([project], sessions=project / "sessions", fs=swapping)
+    with pytest.raises(ToolError, match=reason):
+        roots.read("a.txt", first=1, limit=9, max_chars=99, char_offset=None)

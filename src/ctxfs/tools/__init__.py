@@ -3,5 +3,6 @@
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.decorator import tool
 from ctxfs.tools.read import read_tool
+from ctxfs.tools.retrieval import retrieval_tools
 
-__all__ = ["Tool", "ToolResult", "read_tool", "tool"]
+__all__ = ["Tool", "ToolResult", "read_tool", "retrieval_tools", "tool"]

@@ -18,7 +18,7 @@ MAX_STEPS = 64
 MAX_RESULTS = 100_000
 _SPACE = re.compile(r"[ \t\r\n]*+")
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_SCALAR = re.compile(r"[^ \t\r\n,\]}\[{:\"]++")
+_SCALAR = re.compile(r"true|false|null|-?\d[\d.eE+-]*+")
 _STRING_OR_BRACKET = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 _STEP = re.compile(
     r"\.(?P<key>[\w-]+|\*)|\[[ ]*(?:(?P<quoted>\"(?:[^\"\\]|\\.)*+\"|'[^'\\]*')|(?P<all>\*)"
@@ -90,6 +90,8 @@ def select_lines(text: str, path: str) -> Iterator[str]:
     """
     steps = parse_path(path)
     spans = [_value(text, 0)]
+    if _skip_space(text, spans[0].end) < len(text):
+        raise _no_json(spans[0].end)
     many = False
     for number, step in enumerate(steps):
         many = many or not (step.single or step.key is not None)

@@ -6,7 +6,7 @@ One implementation for every layout. What the tools may open is decided by the s
 
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from anyio import to_thread
@@ -26,15 +26,45 @@ from ctxfs.tools.json_path import parse_path, select_lines
 from ctxfs.tools.paging import MAX_LINE_CHARS, Line, LineCutter, render_page, row
 from ctxfs.tools.stored import CHARS_PER_TOKEN, find_stored, page_result, read_page, rendered, stored_lines
 
-__all__ = ["DEFAULT_MAX_TOKENS", "retrieval_tools"]
+__all__ = ["DEFAULT_MATCHES", "DEFAULT_MAX_TOKENS", "MAX_CONTEXT_LINES", "MAX_MATCHES", "grep_page", "retrieval_tools"]
 
 DEFAULT_MAX_TOKENS = 4_000
 MAX_LIMIT_LINES = 2_000
 MAX_TAIL_LINES = 1_000
 MAX_MATCHES = 1_000
+DEFAULT_MATCHES = 50
 MAX_CONTEXT_LINES = 20
-MAX_JSON_CHARS = 64 * 1024 * 1024
+MAX_JSON_CHARS = 32 * 1024 * 1024
 _FOOTER_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The session that the tools see, and the bound on each result; ``counter`` None is the default counter."""
+
+    fs: ContextFileSystem
+    max_tokens: int
+    counter: TokenCounter | None
+
+    @property
+    def max_chars(self) -> int:
+        return self.max_tokens * CHARS_PER_TOKEN
+
+    def known(self, ref: str) -> str:
+        """The item that ``ref`` means. Raises UnknownItem, for another session's too."""
+        item_id = find_stored(self.fs, ref)
+        if item_id is None:
+            raise UnknownItem(ref)
+        return item_id
+
+    def source(self, stored: Stored, first: int, last: int) -> ContentRange:
+        path = self.fs.path_of(stored.name)
+        return ContentRange(item_id=stored.item_id, path=path, first_line=first, last_line=last)
+
+    def loaded_counter(self) -> TokenCounter:
+        """For worker threads: the default counter may have to be loaded."""
+        return self.counter or default_counter()
+
 
 Ref = Annotated[str, Field(description="An id from context_list, or the path in a placeholder")]
 Offset = Annotated[int, Field(ge=1, description="The first line, counted from 1")]
@@ -50,16 +80,11 @@ def retrieval_tools(
         max_tokens: upper bound on each result (at least 200).
         counter: counts tokens; None takes the default counter.
     """
-    bound = max(200, max_tokens)
-    return (
-        _read_tool(fs, bound, counter),
-        _tail_tool(fs, bound, counter),
-        _grep_tool(fs, bound, counter),
-        _list_tool(fs, bound, counter),
-    )
+    scope = _Scope(fs, max(200, max_tokens), counter)
+    return (_read_tool(scope), _tail_tool(scope), _grep_tool(scope), _list_tool(scope))
 
 
-def _read_tool(fs: ContextFileSystem, max_tokens: int, counter: TokenCounter | None) -> Tool:
+def _read_tool(scope: _Scope) -> Tool:
     @tool(
         "Read back offloaded content in numbered lines, or a part of a JSON value by its path. A page that is not the "
         "whole says how to go on.",
@@ -78,20 +103,18 @@ def _read_tool(fs: ContextFileSystem, max_tokens: int, counter: TokenCounter | N
         ] = None,
     ) -> ToolResult:
         try:
-            item_id = _known(fs, ref)
+            item_id = scope.known(ref)
             if path is not None:
-                cutter = LineCutter(
-                    offset, limit=limit, max_chars=max_tokens * CHARS_PER_TOKEN, char_offset=char_offset
-                )
-                return await _read_path(fs, item_id, path, offset, cutter, max_tokens, counter)
+                cutter = LineCutter(offset, limit=limit, max_chars=scope.max_chars, char_offset=char_offset)
+                return await _read_path(scope, item_id, path, offset, cutter)
             return await read_page(
-                fs,
+                scope.fs,
                 item_id,
                 first=offset,
                 limit=limit,
                 char_offset=char_offset,
-                max_tokens=max_tokens,
-                counter=counter,
+                max_tokens=scope.max_tokens,
+                counter=scope.counter,
             )
         except (ToolError, StorageError, SessionError) as error:
             return ToolResult(str(error), is_error=True)
@@ -99,22 +122,22 @@ def _read_tool(fs: ContextFileSystem, max_tokens: int, counter: TokenCounter | N
     return context_read
 
 
-def _tail_tool(fs: ContextFileSystem, max_tokens: int, counter: TokenCounter | None) -> Tool:
+def _tail_tool(scope: _Scope) -> Tool:
     @tool("Read the last lines of offloaded content, numbered.", name="context_tail")
     async def context_tail(
         ref: Ref,
         lines: Annotated[int, Field(ge=1, le=MAX_TAIL_LINES, description="How many lines at most")] = 40,
     ) -> ToolResult:
         try:
-            item_id = _known(fs, ref)
-            return await _tail(fs, item_id, lines, max_tokens, counter)
+            item_id = scope.known(ref)
+            return await _tail(scope, item_id, lines)
         except (ToolError, StorageError, SessionError) as error:
             return ToolResult(str(error), is_error=True)
 
     return context_tail
 
 
-def _grep_tool(fs: ContextFileSystem, max_tokens: int, counter: TokenCounter | None) -> Tool:
+def _grep_tool(scope: _Scope) -> Tool:
     @tool(
         "Search the lines of offloaded content for a regular expression (RE2). The numbers of the lines found can be "
         "used as `offset` to read around them.",
@@ -128,46 +151,46 @@ def _grep_tool(fs: ContextFileSystem, max_tokens: int, counter: TokenCounter | N
         context_lines: Annotated[
             int, Field(ge=0, le=MAX_CONTEXT_LINES, description="Lines to show before and after each match")
         ] = 0,
-        max_matches: Annotated[int, Field(ge=1, le=MAX_MATCHES, description="Stop after so many lines")] = 50,
+        max_matches: Annotated[
+            int, Field(ge=1, le=MAX_MATCHES, description="Stop after so many lines")
+        ] = DEFAULT_MATCHES,
         ignore_case: bool = False,
     ) -> ToolResult:
         try:
-            reader = fs.reader(_known(fs, ref))
-            search = LineSearch(LinePattern(pattern, ignore_case=ignore_case), offset, max_matches)
-            matches = await _search(reader, offset, search)
-            return await _grep_result(fs, reader, matches, max_matches, context_lines, max_tokens, counter)
+            return await grep_page(
+                scope.fs,
+                scope.known(ref),
+                LinePattern(pattern, ignore_case=ignore_case),
+                offset=offset,
+                max_matches=max_matches,
+                context_lines=context_lines,
+                max_tokens=scope.max_tokens,
+                counter=scope.counter,
+            )
         except (ToolError, StorageError, SessionError) as error:
             return ToolResult(str(error), is_error=True)
 
     return context_grep
 
 
-def _list_tool(fs: ContextFileSystem, max_tokens: int, counter: TokenCounter | None) -> Tool:
+def _list_tool(scope: _Scope) -> Tool:
     @tool("List what was offloaded in this session: id, what it is, size; oldest first.", name="context_list")
     async def context_list(
         offset: Annotated[int, Field(ge=1, description="The first entry, from 1")] = 1,
     ) -> ToolResult:
-        entries = list(fs.stored().values())
-        cutter = LineCutter(offset, limit=MAX_LIMIT_LINES, max_chars=max_tokens * CHARS_PER_TOKEN)
+        entries = list(scope.fs.stored().values())
+        cutter = LineCutter(offset, limit=MAX_LIMIT_LINES, max_chars=scope.max_chars)
         for entry in entries[offset - 1 :]:
             if cutter.feed(_entry(entry) + "\n"):
                 break
         lines = cutter.finish()
         try:
-            page = await rendered(lines, len(entries), max_tokens, counter) if lines else None
+            page = await rendered(lines, len(entries), scope.max_tokens, scope.counter) if lines else None
             return page_result(page, offset, len(entries))
         except ToolError as error:
             return ToolResult(str(error), is_error=True)
 
     return context_list
-
-
-def _known(fs: ContextFileSystem, ref: str) -> str:
-    """The item that ``ref`` means. Raises UnknownItem, for another session's too."""
-    item_id = find_stored(fs, ref)
-    if item_id is None:
-        raise UnknownItem(ref)
-    return item_id
 
 
 def _entry(entry: Stored) -> str:
@@ -176,22 +199,10 @@ def _entry(entry: Stored) -> str:
     return f"{entry.item_id}: {what}, {entry.lines:,} lines, {entry.chars:,} characters"
 
 
-def _source(fs: ContextFileSystem, stored: Stored, first: int, last: int) -> ContentRange:
-    return ContentRange(item_id=stored.item_id, path=fs.path_of(stored.name), first_line=first, last_line=last)
-
-
-async def _read_path(
-    fs: ContextFileSystem,
-    item_id: str,
-    path: str,
-    offset: int,
-    cutter: LineCutter,
-    max_tokens: int,
-    counter: TokenCounter | None,
-) -> ToolResult:
+async def _read_path(scope: _Scope, item_id: str, path: str, offset: int, cutter: LineCutter) -> ToolResult:
     """A page of the lines that ``path`` means; they are not the content's own lines, so all of these are the source."""
     parse_path(path)
-    reader = fs.reader(item_id)
+    reader = scope.fs.reader(item_id)
     if reader.stored.chars > MAX_JSON_CHARS:
         raise ToolError(f"{reader.stored.chars:,} characters are too many to be addressed by path: read it by lines")
     content = await reader.load()
@@ -201,8 +212,8 @@ async def _read_path(
         lines = cutter.finish()
         if not lines:
             return page_result(None, offset, total)
-        made = render_page(lines, total_lines=total, max_tokens=max_tokens, counter=counter or default_counter())
-        return page_result(made, offset, total, _source(fs, reader.stored, 1, reader.stored.lines))
+        made = render_page(lines, total_lines=total, max_tokens=scope.max_tokens, counter=scope.loaded_counter())
+        return page_result(made, offset, total, scope.source(reader.stored, 1, reader.stored.lines))
 
     return await to_thread.run_sync(page, abandon_on_cancel=True)
 
@@ -220,10 +231,8 @@ def _cut_selected(pieces: Iterator[str], offset: int, cutter: LineCutter) -> int
     return total + open_end
 
 
-async def _tail(
-    fs: ContextFileSystem, item_id: str, count: int, max_tokens: int, counter: TokenCounter | None
-) -> ToolResult:
-    reader = fs.reader(item_id)
+async def _tail(scope: _Scope, item_id: str, count: int) -> ToolResult:
+    reader = scope.fs.reader(item_id)
     total = reader.stored.lines
     first = max(1, total - count + 1)
     lines = await stored_lines(reader, first, limit=count, max_chars=count * (MAX_LINE_CHARS + 1))
@@ -231,10 +240,10 @@ async def _tail(
         return page_result(None, first, total)
 
     def page() -> ToolResult:
-        counts = counter or default_counter()
-        shown = _fitting_tail(lines, max_tokens - _FOOTER_TOKENS, counts)
-        made = render_page(shown, total_lines=total, max_tokens=max_tokens, counter=counts)
-        return page_result(made, first, total, _source(fs, reader.stored, made.first_line, made.last_line))
+        counts = scope.loaded_counter()
+        shown = _fitting_tail(lines, scope.max_tokens - _FOOTER_TOKENS, counts)
+        made = render_page(shown, total_lines=total, max_tokens=scope.max_tokens, counter=counts)
+        return page_result(made, first, total, scope.source(reader.stored, made.first_line, made.last_line))
 
     return await to_thread.run_sync(page)
 
@@ -265,14 +274,30 @@ async def _search(reader: ContentReader, offset: int, search: LineSearch) -> lis
     return found + await to_thread.run_sync(search.feed, chunks.finish(), abandon_on_cancel=True)
 
 
-async def _grep_result(
+async def grep_page(
     fs: ContextFileSystem,
-    reader: ContentReader,
-    matches: list[Line],
-    max_matches: int,
-    context_lines: int,
-    max_tokens: int,
-    counter: TokenCounter | None,
+    item_id: str,
+    pattern: LinePattern,
+    *,
+    offset: int = 1,
+    max_matches: int = DEFAULT_MATCHES,
+    context_lines: int = 0,
+    max_tokens: int = DEFAULT_MAX_TOKENS,
+    counter: TokenCounter | None = None,
+) -> ToolResult:
+    """The lines of an item that match, from line ``offset`` on, numbered; bounded like ``context_grep``.
+
+    Raises:
+        ToolError: ``offset`` is past the end.
+    """
+    scope = _Scope(fs, max(200, max_tokens), counter)
+    reader = fs.reader(item_id)
+    matches = await _search(reader, offset, LineSearch(pattern, offset, max_matches))
+    return await _grep_result(scope, reader, matches, max_matches, context_lines)
+
+
+async def _grep_result(
+    scope: _Scope, reader: ContentReader, matches: list[Line], max_matches: int, context_lines: int
 ) -> ToolResult:
     if not matches:
         return ToolResult(f"[no line matches; {reader.stored.lines:,} lines searched]")
@@ -280,10 +305,10 @@ async def _grep_result(
     groups = await _with_context(reader, wanted, context_lines)
 
     def text() -> ToolResult:
-        shown, rows = _fitting_groups(groups, max_tokens - _FOOTER_TOKENS, counter or default_counter())
+        shown, rows = _fitting_groups(groups, scope.max_tokens - _FOOTER_TOKENS, scope.loaded_counter())
         left = [*wanted[shown:], *surplus]
         rows.append(_grep_footer(shown, left[0].number if left else None))
-        source = _source(fs, reader.stored, wanted[0].number, wanted[shown - 1].number)
+        source = scope.source(reader.stored, wanted[0].number, wanted[shown - 1].number)
         return ToolResult("\n".join(rows), source=source)
 
     return await to_thread.run_sync(text)
@@ -335,7 +360,7 @@ def _fitting_groups(groups: list[list[tuple[Line, str]]], budget: int, counter: 
 
 
 def _grep_row(line: Line, mark: str) -> str:
-    return row(replace(line, text=f"…{line.text}"), mark) if line.begin else row(line, mark)
+    return row(replace(line, text=f"…{line.text}", begin=line.begin - 1), mark) if line.begin else row(line, mark)
 
 
 def _only_match(group: list[tuple[Line, str]], budget: int, counter: TokenCounter) -> str:

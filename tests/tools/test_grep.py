@@ -1,0 +1,133 @@
+import random
+import re
+
+import pytest
+import re2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxfs.errors import InvalidToolArguments
+from ctxfs.tools.grep import CHUNK_BYTES, LineChunks, LinePattern, LineSearch
+
+PATTERNS = (
+    [
+        "a",
+        "^a",
+        "b$",
+        "^$",
+        "a*",
+        "[^x]",
+        r"\s",
+        r"a\sb",
+        "a|^b",
+        r"\bab\b",
+        "(a|b)+c",
+        ".",
+        "..$",
+        "\n",
+        "ü",
+        r"\W",
+        "$",
+        "^",
+    ],
+    [r"\Aa", r"b\z", "(?i)A", "(?-m)^a", r"\x0a", "a\nb", "[[:^alpha:]]", r"\PL", "(?s)a.b", "(a)(b)"],
+)
+patterns = st.sampled_from([pattern for row in PATTERNS for pattern in row])
+line_texts = st.text(st.sampled_from("abcxü \r\u2028\ud800A"), max_size=8)
+
+
+def reference(pattern: str, text: str) -> list[int]:
+    """The numbers of matching lines, one line at a time."""
+    options = re2.Options()
+    options.log_errors = False
+    options.never_nl = True
+    compiled = re2.compile(f"(?m){pattern}", options)
+    lines = text.removesuffix("\n").split("\n") if text else []
+    return [n for n, line in enumerate(lines, 1) if compiled.search(line.encode("utf-8", "surrogatepass"))]
+
+
+def found(pattern: str, text: str, piece_bytes: int = 1 << 20, max_matches: int = 10**9) -> list[int]:
+    data = text.encode("utf-8", "surrogatepass")
+    chunks, search = LineChunks(), LineSearch(LinePattern(pattern), 1, max_matches)
+    lines = []
+    for start in range(0, len(data), piece_bytes):
+        chunk = chunks.feed(data[start : start + piece_bytes])
+        if chunk is not None:
+            lines += search.feed(chunk)
+    return [line.number for line in [*lines, *search.feed(chunks.finish())]]
+
+
+@given(patterns, st.lists(line_texts, max_size=12), st.sampled_from(["", "\n"]))
+def test_the_same_lines_match_as_one_by_one(pattern: str, lines: list[str], end: str) -> None:
+    text = "\n".join(lines) + end
+    assert found(pattern, text) == reference(pattern, text)
+
+
+def test_the_same_lines_match_across_chunks() -> None:
+    pick = random.Random(7)
+    lines = [f"{'ü' * pick.randrange(60)} {'needle' if pick.random() < 0.01 else 'hay'}" for _ in range(60_000)]
+    text = "\n".join(lines)
+    assert len(text.encode()) > 3 * CHUNK_BYTES
+    assert found("needle$", text, piece_bytes=262_144) == reference("needle$", text)
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20))
+def test_chunks_are_whole_lines_and_lose_nothing(pieces: list[bytes]) -> None:
+    chunks = LineChunks()
+    made = [chunk for piece in pieces if (chunk := chunks.feed(piece * 30_000)) is not None]
+    assert all(chunk.endswith(b"\n") for chunk in made)
+    assert b"".join([*made, chunks.finish()]) == b"".join(piece * 30_000 for piece in pieces)
+
+
+def test_a_line_of_many_megabytes_is_searched_to_its_end() -> None:
+    text = "first\n" + "x" * 3_000_000 + "needle" + "y" * 10 + "\nlast needle"
+    search = LineSearch(LinePattern("needle"), 1, 10)
+    long, last = search.feed(text.encode())
+    assert (long.number, long.begin, long.more) == (2, 3_000_000 - 100, False)
+    assert long.text == "x" * 100 + "needle" + "y" * 10
+    assert (last.number, last.text) == (3, "last needle")
+    assert LineSearch(LinePattern("^x+needle"), 1, 10).feed(("x" * 900 + "needle").encode())[0].number == 1
+
+
+def test_a_long_line_is_cut_around_its_match_by_characters() -> None:
+    (line,) = LineSearch(LinePattern("needle"), 5, 10).feed(("ü" * 1_000 + "needle" + "é" * 1_000).encode())
+    assert (line.number, line.begin, line.more) == (5, 900, True)
+    assert line.text == "ü" * 100 + "needle" + "é" * 294
+
+
+def test_the_search_stops_with_the_first_match_too_many() -> None:
+    search = LineSearch(LinePattern("a"), 1, 2)
+    assert [line.number for line in search.feed(b"a\nb\na\na\na\n")] == [1, 3, 4]
+    assert search.done
+
+
+def test_bytes_that_are_no_utf8_can_be_searched() -> None:
+    (line,) = LineSearch(LinePattern("caf"), 1, 2).feed(b"caf\xe9 \xff\n")
+    assert line.text == "caf\ufffd \ufffd"
+
+
+def test_case_can_be_ignored() -> None:
+    assert LineSearch(LinePattern("ERROR", ignore_case=True), 1, 9).feed(b"an error\n")
+    assert not LineSearch(LinePattern("ERROR"), 1, 9).feed(b"an error\n")
+
+
+@pytest.mark.parametrize("pattern", ["(a", "a{9999}", "(?=a)", r"(a)\1", "[", "\ud800", "*"])
+def test_an_invalid_pattern_says_what_is_wrong(pattern: str) -> None:
+    with pytest.raises(InvalidToolArguments, match=r"no valid regular expression .*RE2"):
+        LinePattern(pattern)
+
+
+def test_a_pattern_is_bounded() -> None:
+    with pytest.raises(InvalidToolArguments, match="at most 1,000"):
+        LinePattern("a" * 1_001)
+
+
+@pytest.mark.parametrize("pattern", ["(a|aa)+$", "(a*)*b", "(.*)(.*)(.*)(.*)b", "(x+x+)+y"])
+def test_a_hostile_pattern_ends(pattern: str) -> None:
+    text = "a" * 200_000 + "\n" + "x" * 200_000
+    assert found(pattern, text) == reference(pattern, text)
+
+
+def test_numbers_count_only_newlines() -> None:
+    assert found("z", "a\rb\u2028c\x85d\x0ce\nz") == [2]
+    assert not re.search("z", "")

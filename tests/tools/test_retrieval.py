@@ -1,0 +1,246 @@
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.items import ContentRange, ContextItem, ItemType
+from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.tokens import default_counter
+from ctxfs.tools import ToolResult, retrieval_tools
+
+pytestmark = pytest.mark.anyio
+
+LOG = [f"12:00:{n % 60:02} {'ERROR' if n % 100 == 0 else 'info'} step {n}" for n in range(1, 1001)]
+
+
+class Session:
+    """A session with its tools, as a model uses them."""
+
+    def __init__(self, fs: ContextFileSystem, max_tokens: int = 4_000) -> None:
+        self.fs = fs
+        self.tools = {tool.name: tool for tool in retrieval_tools(fs, max_tokens=max_tokens)}
+
+    async def store(self, content: Content, raw_id: str = "call_1") -> str:
+        item_id, name = self.fs.claim(ItemType.TOOL_RESULT, raw_id, "Bash")
+        message = ToolMessage(raw_id, "Bash", content)
+        return await self.fs.offload(
+            ContextItem(
+                id=item_id, item_type=ItemType.TOOL_RESULT, message=message, name=name, token_count=1, content_tokens=1
+            )
+        )
+
+    async def result(self, name: str, **arguments: Any) -> ToolResult:
+        return await self.tools[f"context_{name}"].run(arguments)
+
+    async def text(self, name: str, **arguments: Any) -> str:
+        result = await self.result(name, **arguments)
+        assert isinstance(result.content, str)
+        assert not result.is_error, result.content
+        return result.content
+
+    async def error(self, name: str, **arguments: Any) -> str:
+        result = await self.result(name, **arguments)
+        assert isinstance(result.content, str)
+        assert result.is_error
+        return result.content
+
+
+@pytest.fixture
+async def fs(tmp_path: Path) -> AsyncIterator[ContextFileSystem]:
+    async with ContextFileSystem(root_path=tmp_path / "sessions") as opened:
+        yield opened
+
+
+@pytest.fixture
+def session(fs: ContextFileSystem) -> Session:
+    return Session(fs)
+
+
+async def test_the_names_are_ones_that_providers_allow(session: Session) -> None:
+    assert list(session.tools) == ["context_read", "context_tail", "context_grep", "context_list"]
+
+
+async def test_read_shows_lines_and_where_they_came_from(session: Session) -> None:
+    path = await session.store("\n".join(LOG))
+    result = await session.result("read", ref="call_1", offset=500, limit=2)
+    assert result.content == f"500\t{LOG[499]}\n501\t{LOG[500]}\n[lines 500-501 of 1,000; next: offset=502]"
+    assert result.source == ContentRange(item_id="call_1", path=path, first_line=500, last_line=501)
+    assert await session.text("read", ref=path, offset=1000) == f"1000\t{LOG[999]}\n[line 1,000 of 1,000; end]"
+
+
+async def test_tail_shows_the_last_lines(session: Session) -> None:
+    await session.store("\n".join(LOG) + "\n")
+    result = await session.result("tail", ref="call_1", lines=3)
+    numbered = "\n".join(f"{n}\t{LOG[n - 1]}" for n in (998, 999, 1000))
+    assert result.content == f"{numbered}\n[lines 998-1,000 of 1,000; end]"
+    assert result.source is not None
+    assert (result.source.first_line, result.source.last_line) == (998, 1000)
+    assert await session.text("tail", ref="call_1", lines=1) == f"1000\t{LOG[999]}\n[line 1,000 of 1,000; end]"
+
+
+async def test_a_bounded_tail_still_ends_with_the_last_line(fs: ContextFileSystem) -> None:
+    session = Session(fs, max_tokens=300)
+    await session.store("\n".join(LOG))
+    shown = await session.text("tail", ref="call_1", lines=500)
+    assert default_counter().count(shown) <= 300
+    assert f"1000\t{LOG[999]}\n[lines 9" in shown
+    await session.store("x " * 9_000, "call_2")
+    assert "this line goes on" in await session.text("tail", ref="call_2") or default_counter().count(shown) <= 300
+    await session.store("", "call_3")
+    assert await session.text("tail", ref="call_3") == "[it is empty]"
+
+
+async def test_grep_finds_lines_by_number(session: Session) -> None:
+    await session.store("\n".join(LOG))
+    result = await session.result("grep", ref="call_1", pattern="ERROR")
+    rows = [f"{n}:{LOG[n - 1]}" for n in range(100, 1001, 100)]
+    assert result.content == "\n".join([*rows, "[10 lines match]"])
+    assert result.source is not None
+    assert (result.source.first_line, result.source.last_line) == (100, 1000)
+    number = rows[3].split(":")[0]
+    assert LOG[399] in await session.text("read", ref="call_1", offset=int(number), limit=1)
+
+
+async def test_grep_goes_on_where_it_stopped_and_finds_every_match_once(fs: ContextFileSystem) -> None:
+    session = Session(fs, max_tokens=250)
+    await session.store("\n".join(LOG))
+    found: list[int] = []
+    offset: int | None = 1
+    while offset is not None:
+        shown = await session.text("grep", ref="call_1", pattern="step .*7$", offset=offset, max_matches=30)
+        assert default_counter().count(shown) <= 250
+        found += [int(m) for m in re.findall(r"^(\d+):", shown, re.MULTILINE)]
+        following = re.search(r"next: offset=(\d+)\]$", shown)
+        offset = int(following[1]) if following else None
+    assert found == [n for n in range(1, 1001) if n % 10 == 7]
+
+
+async def test_grep_shows_lines_around_a_match_once(session: Session) -> None:
+    await session.store("a\nb\nhit 1\nc\nhit 2\nd\ne\nf\ng\nhit 3")
+    shown = await session.text("grep", ref="call_1", pattern="hit", context_lines=1)
+    assert shown == "2-b\n3:hit 1\n4-c\n5:hit 2\n6-d\n--\n9-g\n10:hit 3\n[3 lines match]"
+
+
+async def test_grep_cuts_a_long_line_around_its_match(session: Session) -> None:
+    await session.store("a\n" + "x" * 5_000 + "needle" + "y" * 5_000)
+    shown = await session.text("grep", ref="call_1", pattern="needle")
+    assert shown.startswith("2:…xxx")
+    assert "needle" in shown
+    go_on = re.search(r"offset=(\d+), char_offset=(\d+)\]", shown)
+    assert go_on is not None
+    rest = await session.text("read", ref="call_1", offset=int(go_on[1]), char_offset=int(go_on[2]))
+    assert rest.startswith("2\tyyy")
+    shown_ys = shown.split("needle")[1].split(" …")[0]
+    assert f"characters {5_006 + len(shown_ys):,}-10,006" in rest
+
+
+async def test_grep_on_one_huge_match_stays_bounded(fs: ContextFileSystem) -> None:
+    session = Session(fs, max_tokens=200)
+    await session.store("\n".join("\u4e00\u9fa5" * 3_000 for _ in range(60)))
+    for context_lines in (0, 5):
+        shown = await session.text("grep", ref="call_1", pattern="\u9fa5", context_lines=context_lines)
+        assert default_counter().count(shown) <= 200
+        assert "next: offset=2]" in shown
+
+
+async def test_grep_says_that_nothing_matches(session: Session) -> None:
+    await session.store("\n".join(LOG))
+    assert await session.text("grep", ref="call_1", pattern="nowhere") == "[no line matches; 1,000 lines searched]"
+    assert "1 line matches" in await session.text("grep", ref="call_1", pattern="STEP 7$", ignore_case=True)
+
+
+async def test_grep_searches_blocks_and_surrogates(session: Session) -> None:
+    await session.store(({"type": "text", "text": "one\ntwo"}, {"type": "text", "text": "three"}))
+    assert await session.text("grep", ref="call_1", pattern="^t", offset=2) == "2:two\n3:three\n[2 lines match]"
+    await session.store("a\ud800\nb\ud800", "call_2")
+    assert await session.text("grep", ref="call_2", pattern="b") == "2:b\ud800\n[1 line matches]"
+
+
+async def test_grep_over_many_chunks_equals_a_search_line_by_line(session: Session) -> None:
+    lines = [f"{n} {'é' * (n % 50)} {n * 7919 % 1000}" for n in range(60_000)]
+    await session.store("\n".join(lines))
+    expected = [n for n, line in enumerate(lines, 1) if re.search(r" 99\d$", line)]
+    found: list[int] = []
+    offset: int | None = 1
+    while offset is not None:
+        shown = await session.text("grep", ref="call_1", pattern=r" 99\d$", offset=offset, max_matches=1000)
+        found += [int(m) for m in re.findall(r"^(\d+):", shown, re.MULTILINE)]
+        following = re.search(r"next: offset=(\d+)\]$", shown)
+        offset = int(following[1]) if following else None
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"pattern": "(a"}, "missing \\)"),
+        ({"pattern": "(?=a)"}, "no look-around"),
+        ({"pattern": "a", "offset": 9}, "past the end"),
+    ],
+)
+async def test_a_wrong_search_says_what_is_wrong(session: Session, arguments: dict[str, Any], reason: str) -> None:
+    await session.store("a\nb")
+    assert re.search(reason, await session.error("grep", ref="call_1", **arguments))
+
+
+async def test_a_json_value_is_addressed_by_path(session: Session) -> None:
+    rows = [{"id": n, "name": f"name {n}"} for n in range(3_000)]
+    path = await session.store(json.dumps({"rows": rows, "log": "one\ntwo"}))
+    result = await session.result("read", ref="call_1", path="$.rows[10:12].name")
+    assert result.content == '1\t"name 10"\n2\t"name 11"'
+    assert result.source == ContentRange(item_id="call_1", path=path, first_line=1, last_line=1)
+    assert await session.text("read", ref="call_1", path="$.log", offset=2) == "2\ttwo\n[line 2 of 2; end]"
+    assert "of 3,000; next: offset=" in await session.text("read", ref="call_1", path="$.rows[*].id")
+    last = await session.text("read", ref="call_1", path="$.rows[*].id", offset=3_000)
+    assert last == "3000\t2999\n[line 3,000 of 3,000; end]"
+    assert "past the end" in await session.error("read", ref="call_1", path="$.rows[*].id", offset=3_001)
+    assert "the keys are rows, log" in await session.error("read", ref="call_1", path="$.row")
+    assert "is no path" in await session.error("read", ref="call_1", path="rows")
+
+
+async def test_list_shows_what_was_stored(fs: ContextFileSystem, session: Session) -> None:
+    assert await session.text("list") == "[it is empty]"
+    await session.store("\n".join(LOG))
+    await session.store("x", "call_2")
+    shown = await session.text("list")
+    assert shown.startswith("1\tcall_1: tool_result of Bash, 1,000 lines, ")
+    assert "2\tcall_2: tool_result of Bash, 1 lines, 1 characters" in shown
+    assert (await session.text("list", offset=2)).startswith("2\tcall_2")
+    assert "past the end" in await session.error("list", offset=3)
+
+
+@pytest.mark.parametrize("name", ["read", "tail", "grep"])
+async def test_another_sessions_items_fail_exactly_like_unknown_ones(
+    session: Session, tmp_path: Path, name: str
+) -> None:
+    more = {"pattern": "a"} if name == "grep" else {}
+    async with ContextFileSystem(root_path=tmp_path / "sessions") as other:
+        foreign = await Session(other).store("foreign", "call_9")
+    for ref, unknown in (("call_9", "call_8"), (foreign, foreign.replace("call_9", "call_8"))):
+        message = await session.error(name, ref=ref, **more)
+        assert message.replace("call_9", "call_8") == await session.error(name, ref=unknown, **more)
+        assert "no item" in message
+
+
+async def test_a_long_list_is_paged(fs: ContextFileSystem) -> None:
+    session = Session(fs, max_tokens=200)
+    for n in range(1, 41):
+        await session.store("x", f"call_{n}")
+    seen: list[str] = []
+    offset: int | None = 1
+    while offset is not None:
+        shown = await session.text("list", offset=offset)
+        assert default_counter().count(shown) <= 200
+        seen += re.findall(r"^\d+\t(call_\d+):", shown, re.MULTILINE)
+        following = re.search(r"next: offset=(\d+)\]$", shown)
+        offset = int(following[1]) if following else None
+    assert seen == [f"call_{n}" for n in range(1, 41)]
+
+
+async def test_a_content_too_large_for_a_path_says_to_read_it_by_lines(session: Session) -> None:
+    await session.store("x" * (32 * 1024 * 1024 + 1))
+    assert "read it by lines" in await session.error("read", ref="call_1", path="$.a")
