@@ -1,0 +1,58 @@
+"""What a user's type checker sees. mypy checks this file; nothing runs it.
+
+A ``type: ignore`` says that the line is an error for the user too: an unused one fails the check.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import assert_type
+
+from ctxfs import Agent, AgentConfig, ContextFileSystem, ContextItem, ItemType, tool
+from ctxfs.llm import ChatAnthropic, ChatModel, ChatOpenAI
+from ctxfs.llm.messages import Content, Message
+from ctxfs.testing import ScriptedModel
+from ctxfs.tokens import CharsCounter, O200kCounter, TokenCounter, default_counter, load_counter
+
+
+@tool("Add two numbers.", ephemeral=2)
+async def add(a: int, b: int = 0) -> int:
+    return a + b
+
+
+@tool("Shout.")
+def shout(text: str) -> str:
+    return text.upper()
+
+
+async def tools_stay_functions() -> None:
+    assert_type(await add(1, b=2), int)
+    assert_type(shout("a"), str)
+    await add("1")  # type: ignore[arg-type]
+
+
+async def an_agent_is_typed(model: ScriptedModel, fs: ContextFileSystem) -> None:
+    config = AgentConfig(tools=[add, shout], offload_root_path=Path("/tmp/x"), ephemeral_keep_recent=None)
+    AgentConfig(tool=[add])  # type: ignore[call-arg]
+    async with Agent(model, config) as agent:
+        assert_type(await agent.query("hello"), str)
+        for item in agent.context.items:
+            assert_type(item, ContextItem)
+            assert_type(item.item_type, ItemType)
+            assert_type(item.message, Message)
+            assert_type(item.offload_path, str | None)
+            item.offloaded = True  # type: ignore[misc]
+        async for event in agent.stream("more"):
+            assert not isinstance(event, str)
+    assert_type(await fs.load("call_1"), Content)
+    stored: Mapping[str, object] = fs.stored()
+    assert stored
+
+
+async def counters_are_counters() -> None:
+    counters: list[TokenCounter] = [CharsCounter(), default_counter()]
+    assert_type(counters[0].count(""), int)
+    assert_type(await load_counter(), O200kCounter)
+
+
+def models_are_models() -> list[ChatModel]:
+    return [ChatAnthropic(), ChatOpenAI(model="local"), ScriptedModel(["done"])]
