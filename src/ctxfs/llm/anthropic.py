@@ -152,8 +152,8 @@ async def _attempt(client: "AsyncAnthropic", body: dict[str, Any]) -> AsyncGener
         # The events as they came: the SDK's models would drop or reorder what they do not know. They are read to their
         # end also after an error, since trio complains of generators that are left half-way.
         async with (
-            cast("Any", client.messages.with_streaming_response).create(**body, stream=True) as response,
-            aclosing(event_data(response.iter_bytes())) as events,
+            cast("Any", client.messages.with_streaming_response).create(**_arguments(body), stream=True) as response,
+            aclosing(event_data(response)) as events,
         ):
             async for data in events:
                 event = json_codec.loads(data)
@@ -172,11 +172,17 @@ async def _attempt(client: "AsyncAnthropic", body: dict[str, Any]) -> AsyncGener
     yield builder.reply()
 
 
+def _arguments(body: dict[str, Any]) -> dict[str, Any]:
+    """The SDK's arguments that send ``body`` as it is, whatever fields this version of the SDK has names for."""
+    named = {k: v for k, v in body.items() if k in ("model", "max_tokens", "messages")}
+    return {**named, "extra_body": {k: v for k, v in body.items() if k not in named}}
+
+
 async def _count_attempt(client: "AsyncAnthropic", body: dict[str, Any]) -> AsyncGenerator[int, None]:
     from anthropic import APIError  # noqa: PLC0415 — loaded with the client
 
     try:
-        counted = await cast("Any", client.messages).count_tokens(**body)
+        counted = await cast("Any", client.messages).count_tokens(**_arguments(body))
     except APIError as error:
         raise _failure(error) from error
     yield counted.input_tokens

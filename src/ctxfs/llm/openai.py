@@ -131,12 +131,19 @@ async def _attempt(client: "AsyncOpenAI", body: dict[str, Any]) -> AsyncGenerato
 
     builder = ChatReplyBuilder()
     failure: AttemptFailed | None = None
-    streaming = {"stream": True, "stream_options": {"include_usage": True}}
+    # Through extra_body goes what this version of the SDK may have no name for.
+    extra = {k: v for k, v in body.items() if k not in ("model", "messages")}
+    arguments = {
+        "model": body["model"],
+        "messages": body["messages"],
+        "stream": True,
+        "extra_body": {"stream_options": {"include_usage": True}, **extra},
+    }
     try:
         # The events as they came, read to their end: see ``ChatAnthropic``.
         async with (
-            cast("Any", client.chat.completions.with_streaming_response).create(**body, **streaming) as response,
-            aclosing(event_data(response.iter_bytes())) as events,
+            cast("Any", client.chat.completions.with_streaming_response).create(**arguments) as response,
+            aclosing(event_data(response)) as events,
         ):
             async for data in events:
                 chunk = {} if data == END else json_codec.loads(data)

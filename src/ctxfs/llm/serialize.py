@@ -182,7 +182,7 @@ def _stand_in(raw: str, accepted: re.Pattern[str], length: int, *, salt: str = "
 def _add(turn: _Turn, message: UserMessage | AssistantMessage | ToolMessage, ids: _CallIds) -> None:
     match message:
         case AssistantMessage():
-            turn.content.extend(_call(b, ids) if b["type"] == "tool_use" else b for b in _blocks(message.content))
+            turn.content.extend(_blocks(message.content, ids))
         case ToolMessage():
             turn.content.insert(turn.results, _result(message, ids))
             turn.results += 1
@@ -202,9 +202,9 @@ def _close(turns: list[_Turn]) -> None:
             turns.pop()
 
 
-def _call(block: Block, ids: _CallIds) -> Block:
-    wire_id = ids.use(block["id"])
-    name = _stand_in(block["name"], _WIRE_NAME, 128)
+def _call(block: Block, raw: Block, ids: _CallIds) -> Block:
+    """A cleaned tool call under its wire id and name, which go by the ``raw`` ones."""
+    wire_id, name = ids.use(raw["id"]), _stand_in(raw["name"], _WIRE_NAME, 128)
     return block if (wire_id, name) == (block["id"], block["name"]) else {**block, "id": wire_id, "name": name}
 
 
@@ -221,7 +221,7 @@ def _result(message: ToolMessage, ids: _CallIds) -> Block:
     return block
 
 
-def _blocks(content: Content) -> list[Block]:
+def _blocks(content: Content, ids: _CallIds | None = None) -> list[Block]:
     """The blocks to send: cleaned, without invisible text and without cache breakpoints."""
     if isinstance(content, str):
         return [{"type": "text", "text": encodable(content)}] if content.strip() else []
@@ -232,7 +232,7 @@ def _blocks(content: Content) -> list[Block]:
         cleaned = _clean(block)
         if "cache_control" in cleaned:
             cleaned = {k: v for k, v in cleaned.items() if k != "cache_control"}
-        blocks.append(cleaned)
+        blocks.append(_call(cleaned, block, ids) if ids and block["type"] == "tool_use" else cleaned)
     return blocks
 
 

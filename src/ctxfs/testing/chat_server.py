@@ -14,7 +14,7 @@ from ctxfs.testing.scripted import Script
 from ctxfs.testing.server import Broken, Failure, ServerTurn, pieces
 from ctxfs.tokens import TokenCounter, count_content
 
-__all__ = ["ChatCompletionsServer"]
+__all__ = ["ChatCompletionsServer", "violations"]
 
 FINISH_REASONS = {"end_turn": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
 
@@ -45,7 +45,7 @@ class ChatCompletionsServer(LoopbackServer):
         if path != "/v1/chat/completions":
             return _failed(Failure(status=404, kind="not_found_error", message=f"Not found: {path}"))
         request = json_codec.loads(body)
-        if found := list(_violations(request["messages"])):
+        if found := list(violations(request["messages"])):
             return self._refuse("; ".join(found))
         self.requests.append(request)
         try:
@@ -68,7 +68,7 @@ class ChatCompletionsServer(LoopbackServer):
         return _failed(Failure(status=400, kind="invalid_request_error", message=reason))
 
 
-def _violations(messages: list[dict[str, Any]]) -> Iterator[str]:
+def violations(messages: list[dict[str, Any]]) -> Iterator[str]:
     """Calls that are not answered right away, and answers to nothing."""
     open_calls: list[str] = []
     for index, message in enumerate([*messages, {"role": "end"}]):

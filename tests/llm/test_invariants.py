@@ -1,0 +1,53 @@
+"""Every fault that a provider answers with a 400 is found, with its reason; nothing else is."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from ctxfs.errors import TranscriptError
+from ctxfs.llm.invariants import check, violations
+from ctxfs.testing.corruptions import CORRUPTIONS, Corrupted, corrupt, corrupted_bodies, valid_body
+from ctxfs.testing.strategies import bodies
+
+
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_each_fault_is_found_with_its_reason(name: str) -> None:
+    bad = corrupt(name, valid_body())
+    with pytest.raises(TranscriptError) as caught:
+        check(bad.body)
+    assert any(bad.reason in v for v in caught.value.violations), caught.value.violations
+
+
+@given(corrupted_bodies())
+def test_each_fault_is_found_behind_any_beginning(bad: Corrupted) -> None:
+    assert any(bad.reason in v for v in violations(bad.body))
+
+
+@given(bodies())
+def test_valid_bodies_have_none(body: dict[str, Any]) -> None:
+    check(body)
+
+
+def test_the_body_that_is_spoiled_has_none() -> None:
+    check(valid_body())
+
+
+def test_block_types_that_are_not_known_pass() -> None:
+    body = valid_body()
+    body["messages"][0]["content"].append({"type": "of_next_year", "anything": 1})
+    check(body)
+
+
+def test_big_integers_in_arguments_are_no_fault() -> None:
+    body = valid_body()
+    body["messages"][1]["content"][2]["input"] = {"n": 2**80}
+    check(body)
+
+
+def test_a_violation_names_its_place() -> None:
+    body = valid_body()
+    body["messages"][2]["content"][1]["content"][0]["text"] = ""
+    assert violations(body) == [
+        "messages.2.content.1.tool_result.content.0: text content blocks must contain non-whitespace text"
+    ]

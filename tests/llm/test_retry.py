@@ -1,0 +1,171 @@
+"""Which failures are tried again, after how long, and as which error they end."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxfs.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    InvalidRequest,
+    ModelError,
+    Overloaded,
+    PromptTooLong,
+    RateLimited,
+)
+from ctxfs.llm.base import Retrying
+from ctxfs.llm.retry import RetryPolicy, broken, classify, retrying
+
+CLASSES = [
+    (400, InvalidRequest, False),
+    (401, AuthenticationFailed, False),
+    (402, InvalidRequest, False),
+    (403, AuthenticationFailed, False),
+    (404, InvalidRequest, False),
+    (408, ConnectionFailed, True),
+    (409, Overloaded, True),
+    (413, PromptTooLong, False),
+    (422, InvalidRequest, False),
+    (429, RateLimited, True),
+    (500, Overloaded, True),
+    (502, Overloaded, True),
+    (503, Overloaded, True),
+    (504, ConnectionFailed, True),
+    (529, Overloaded, True),
+]
+
+
+@pytest.mark.parametrize(("status", "error", "retryable"), CLASSES)
+def test_each_status_has_its_error_and_its_chance(status: int, error: type[ModelError], retryable: bool) -> None:
+    failure = classify("what happened", status=status)
+    assert type(failure.error) is error
+    assert failure.retryable is retryable
+    assert "what happened" in str(failure.error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("overloaded_error", Overloaded),
+        ("rate_limit_error", RateLimited),
+        ("invalid_request_error", InvalidRequest),
+        ("authentication_error", AuthenticationFailed),
+        (None, Overloaded),
+    ],
+)
+def test_an_error_in_mid_stream_goes_by_its_kind(kind: str | None, error: type[ModelError]) -> None:
+    assert type(classify("x", kind=kind).error) is error
+
+
+@pytest.mark.parametrize(
+    ("message", "limit", "actual"),
+    [
+        ("prompt is too long: 208310 tokens > 200000 maximum", 200_000, 208_310),
+        ("input length and `max_tokens` exceed context limit: 197202 + 8192 > 200000, decrease", 200_000, 205_394),
+        (
+            "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens.",
+            8192,
+            9001,
+        ),
+        ("the request exceeds the available context size, try increasing it", None, None),
+    ],
+)
+def test_a_prompt_that_is_too_long_tells_the_numbers(message: str, limit: int | None, actual: int | None) -> None:
+    error = classify(message, status=400).error
+    assert isinstance(error, PromptTooLong)
+    assert (error.limit_tokens, error.actual_tokens) == (limit, actual)
+
+
+def test_the_delay_doubles_up_to_its_bound() -> None:
+    policy = RetryPolicy(base_delay_s=1, max_delay_s=10, jitter=0)
+    assert [policy.delay_s(n, None) for n in range(1, 7)] == [1, 2, 4, 8, 10, 10]
+    assert policy.delay_s(10_000, None) == 10
+
+
+@given(st.integers(1, 100), st.floats(0, 1))
+def test_jitter_only_ever_takes_off_its_part(attempt: int, random: float) -> None:
+    plain, jittered = RetryPolicy(jitter=0), RetryPolicy(jitter=0.25, rng=lambda: random)
+    assert 0.75 * plain.delay_s(attempt, None) <= jittered.delay_s(attempt, None) <= plain.delay_s(attempt, None)
+
+
+def test_retry_after_is_honoured_and_capped() -> None:
+    policy = RetryPolicy(base_delay_s=1, jitter=0, max_retry_after_s=60)
+    assert policy.delay_s(1, 7) == 7
+    assert policy.delay_s(1, 3600) == 60
+    assert policy.delay_s(4, 2) == 8
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after-ms": "250", "retry-after": "1"}, 0.25),
+        ({"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, None),
+        ({}, None),
+    ],
+)
+def test_retry_after_is_read_in_seconds(headers: dict[str, str], seconds: float | None) -> None:
+    assert classify("x", status=429, headers=headers).retry_after_s == seconds
+
+
+class Flaky:
+    """Attempts that fail ``failures`` times, then yield."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.slept: list[float] = []
+
+    async def attempt(self) -> AsyncGenerator[str, None]:
+        yield "begun"
+        if self.failures:
+            raise self.failures.pop(0)
+        yield "done"
+
+    async def sleep(self, delay_s: float) -> None:
+        self.slept.append(delay_s)
+
+    async def run(self, policy: RetryPolicy) -> list[object]:
+        async with aclosing(retrying(self.attempt, policy, self.sleep)) as events:
+            return [event async for event in events]
+
+
+@pytest.mark.anyio
+async def test_a_failed_attempt_is_announced_waited_for_and_made_again() -> None:
+    flaky = Flaky(classify("slow down", status=429, headers={"retry-after": "3"}), broken("gone"))
+    events = await flaky.run(RetryPolicy(jitter=0))
+    assert events == [
+        "begun",
+        Retrying(attempt=1, delay_s=3.0, reason="slow down"),
+        "begun",
+        Retrying(attempt=2, delay_s=1.0, reason="gone"),
+        "begun",
+        "done",
+    ]
+    assert flaky.slept == [3.0, 1.0]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("max_retries", "slept"), [(0, []), (2, [0.5, 1.0])])
+async def test_retries_end(max_retries: int, slept: list[float]) -> None:
+    flaky = Flaky(*(classify("busy", status=529) for _ in range(9)))
+    with pytest.raises(Overloaded, match="busy"):
+        await flaky.run(RetryPolicy(max_retries=max_retries, jitter=0))
+    assert flaky.slept == slept
+
+
+@pytest.mark.anyio
+async def test_what_cannot_be_helped_is_not_tried_again() -> None:
+    flaky = Flaky(classify("no", status=400))
+    with pytest.raises(InvalidRequest):
+        await flaky.run(RetryPolicy())
+    assert flaky.slept == []
+
+
+@pytest.mark.anyio
+async def test_errors_that_are_no_failed_attempts_pass_through() -> None:
+    with pytest.raises(ZeroDivisionError):
+        await Flaky(ZeroDivisionError()).run(RetryPolicy())
