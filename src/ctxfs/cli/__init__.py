@@ -4,7 +4,7 @@ import sys
 
 __all__ = ["main"]
 
-_NEEDED = {"rich": "rich", "typer": "typer"}
+_NEEDED = ("rich", "typer")
 
 
 def main() -> None:
@@ -12,9 +12,10 @@ def main() -> None:
     try:
         from ctxfs.cli.app import run  # noqa: PLC0415 — typer and rich are an extra
     except ModuleNotFoundError as error:
-        if error.name not in _NEEDED:
+        package = (error.name or "").partition(".")[0]
+        if package not in _NEEDED:
             raise
-        sys.exit(_missing(error.name))
+        sys.exit(_missing(package))
     sys.exit(run())
 
 

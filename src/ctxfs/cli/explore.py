@@ -133,6 +133,8 @@ def _read(path: Path, first_line: int) -> bytes:
         while len(lines) < _READ_LINES and left > 0 and (line := file.readline(left)):
             lines.append(line)
             left -= len(line)
+        if not lines and first_line > 1:
+            return f"(the file ends before line {first_line})".encode()
         text = b"".join(lines)
         if not file.read(1):
             return text

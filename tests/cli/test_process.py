@@ -1,0 +1,187 @@
+"""The installed command as a process: the demo, chat, pipes, interrupts, and what is said without the extra."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxfs.testing import ChatCompletionsServer, MessagesServer, ToolCall
+
+MAIN = "import sys; from ctxfs.cli import main; sys.argv[0] = 'ctxfs'; main()"
+
+
+def ctxfs(*arguments: object, text: str = "", code: str = MAIN, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-c", code, *(str(argument) for argument in arguments)]
+    return subprocess.run(
+        command,
+        input=text,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+        timeout=60,
+        env={**os.environ, "PYTHONUTF8": "1", "COLUMNS": "140", **environment},
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "folder"
+    (made / "inner").mkdir(parents=True)
+    for name in ("a.txt", "b.txt", "inner/c.txt", "inner/d.py"):
+        (made / name).write_text("".join(f"{name} line {n}: TODO write more\n" for n in range(1, 300)))
+    (made / "binary.dat").write_bytes(bytes(range(256)) * 40)
+    (made / "empty").write_text("")
+    (made / "two\nlines.txt").write_text("x" * 300)
+    return made
+
+
+# The demo ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_demo_runs_and_says_what_to_type_next(folder: Path, tmp_path: Path) -> None:
+    done = ctxfs("demo", folder, "--root", tmp_path / "root")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "read_file a.txt" in done.stdout
+    assert "read back" in done.stdout
+    (session,) = (tmp_path / "root").iterdir()
+    assert str(session) in done.stdout
+    commands = [line.split("ctxfs ", 1)[1].split() for line in done.stdout.splitlines() if " ctxfs ls" in line]
+    assert ctxfs(*commands[0]).returncode == 0
+
+
+def test_the_demos_figures_are_those_of_its_session(folder: Path, tmp_path: Path) -> None:
+    done = ctxfs("demo", folder, "--root", tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    items = json.loads(ctxfs("ls", told["session_id"], "--root", tmp_path, "--json").stdout)
+    assert told["ok"]
+    assert told["turns"][-1]["tokens"] == sum(item["tokens"] for item in items)
+    read_back = [item for item in items if item["tool_name"] == "Read"]
+    assert read_back
+    assert told["turns"][-1]["tokens_without"] == sum(i["content_tokens"] for i in items if i not in read_back)
+    left = {gone["item_id"]: gone for turn in told["turns"] for gone in turn["left"]}
+    assert set(left) == {item["item_id"] for item in items if item["place"] == "file"}
+    assert all(Path(gone["path"]).is_file() for gone in left.values())
+
+
+@pytest.mark.parametrize("kind", ["empty", "binary", "no permission", "file names that are no text"])
+def test_the_demo_takes_any_directory(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / "any"
+    folder.mkdir()
+    if kind == "binary":
+        (folder / "data.bin").write_bytes(os.urandom(10_000))
+        (folder / "data").write_bytes(b"\0" * 10_000)
+    elif kind == "no permission":
+        (folder / "closed").mkdir(mode=0)
+        (folder / "secret.txt").write_text("x" * 1000)
+        (folder / "secret.txt").chmod(0)
+    elif kind == "file names that are no text":
+        (folder / os.fsdecode(b"caf\xe9.txt")).write_text("x" * 1000)
+        os.mkfifo(folder / "pipe.txt")
+        (folder / "link.txt").symlink_to("/etc/passwd")
+    done = ctxfs("demo", folder, "--root", tmp_path / "root")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupt_ends_the_demo_in_order(folder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MAIN, "demo", str(folder), "--root", str(tmp_path / "root")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "An agent explores" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+    assert ctxfs("verify", "last", "--root", tmp_path / "root").returncode == 0
+
+
+# Chat ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [(), ("--model", "gpt-any")], ids=["Anthropic", "OpenAI"])
+def test_chat_without_a_key(tmp_path: Path, model: tuple[str, ...]) -> None:
+    done = ctxfs("chat", *model, "--root", tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "API_KEY" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_chat_answers_one_prompt_and_goes_on_later(folder: Path, tmp_path: Path) -> None:
+    turns: list[Any] = [[ToolCall("list_dir", {})], "There are five files.", "As I said."]
+    with MessagesServer(turns) as server:
+        keys = {"ANTHROPIC_API_KEY": "any", "ANTHROPIC_BASE_URL": server.url}
+        first = ctxfs("chat", "What is here?", "--dir", folder, "--root", tmp_path / "root", **keys)
+        assert (first.returncode, first.stdout) == (0, "There are five files.\n"), first.stderr
+        assert "list_dir" in first.stderr
+        second = ctxfs("chat", "Sure?", "--session", "last", "--root", tmp_path / "root", **keys)
+        assert (second.returncode, second.stdout) == (0, "As I said.\n"), second.stderr
+    assert server.refusals == []
+    assert "a.txt" in json.dumps(server.requests[1]["messages"])
+    assert "What is here?" in json.dumps(server.requests[2]["messages"])
+
+
+def test_chat_reads_questions_until_the_end(tmp_path: Path) -> None:
+    with ChatCompletionsServer(["one\x1b[31m", "two"]) as server:
+        done = ctxfs("chat", "--model", "local", "--base-url", server.url, "--root", tmp_path, text="first\n\nsecond\n")
+    assert (done.returncode, done.stdout) == (0, "one\\x1b[31m\ntwo\n"), done.stderr
+
+
+# The process ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_reader_that_goes_away_is_no_error(folder: Path, tmp_path: Path) -> None:
+    assert ctxfs("demo", folder, "--root", tmp_path).returncode == 0
+    script = f"{sys.executable} -c \"{MAIN}\" grep last . --root '{tmp_path}' | head -1"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.count("\n") == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_without_the_extra_it_says_how_to_get_it(package: str) -> None:
+    done = ctxfs("sessions", code=f"import sys; sys.modules[{package!r}] = None\n{MAIN}")
+    assert done.returncode == 2
+    assert done.stderr == f"ctxfs: the command line needs {package}: pip install 'ctxfs[cli]'\n"
+
+
+def test_the_script_of_the_package_is_this_command() -> None:
+    script = Path(sys.executable).with_name("ctxfs")
+    done = subprocess.run([script, "--help"], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0
+    assert "Commands:" in done.stdout
+
+
+def test_a_terminal_is_never_told_what_to_do(folder: Path, tmp_path: Path) -> None:
+    (folder / "evil.txt").write_text("\x1b]0;owned\x07 and \x1b[2J\n" * 50)
+    for name in ("a.txt", "b.txt"):
+        (folder / name).unlink()
+    assert ctxfs("demo", folder, "--root", tmp_path).returncode == 0
+    shown = _on_a_terminal("grep", "last", "owned", "--root", str(tmp_path))
+    assert b"owned" in shown
+    assert b"\x1b]0" not in shown
+    assert b"\x07" not in shown
+
+
+def _on_a_terminal(*arguments: str) -> bytes:
+    """What the command prints to a terminal, here a pseudo-terminal."""
+    main, side = os.openpty()
+    with subprocess.Popen([sys.executable, "-c", MAIN, *arguments], stdout=side) as process:
+        os.close(side)
+        shown = b""
+        try:
+            while piece := os.read(main, 65_536):
+                shown += piece
+        except OSError:  # the other side was closed: Linux says so with an error, macOS with an end
+            pass
+        process.wait(timeout=60)
+    os.close(main)
+    return shown
