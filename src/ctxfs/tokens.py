@@ -4,9 +4,9 @@ The vocabulary ships with ctxfs and nothing is ever downloaded. ``tiktoken`` cou
 gives the same counts several times faster and is picked up when it is installed.
 
 Text is counted in chunks of at most ``CHUNK_CHARS`` code points (64 KB of UTF-8), cut where the pre-tokenizer splits in
-any case, so that the sum is exactly the count of the whole text. Only a run of more than ``CHUNK_CHARS`` without such a
-place (spaces, base64, a script without spaces and punctuation) is cut in the middle, which may add a token or so a cut;
-tiktoken itself panics on much longer runs.
+any case, so that the sum is exactly the count of the whole text. Only a run of more than ``RUN_CHARS`` without such a
+place (spaces, hexadecimal digits, a script without spaces and punctuation) may be cut in the middle, which changes the
+count by a token or so a cut; tiktoken itself panics on much longer runs.
 """
 
 import hashlib
@@ -45,6 +45,7 @@ __all__ = [
 ]
 
 CHUNK_CHARS = 16_384
+RUN_CHARS = 4_096
 MAX_TOKEN_BYTES = 128
 """The longest token of o200k_base, in bytes."""
 
@@ -80,7 +81,10 @@ BOUNDARY = "|".join(
         r"(?<=[\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3])(?=[，。、；：！？])",  # the same for CJK
     )
 )
-CHUNKS = re.compile(rf"(?s:.{{1,{CHUNK_CHARS}}})(?:{BOUNDARY}|\Z)|(?s:.{{1,{CHUNK_CHARS}}})")
+# The last place in a chunk's last RUN_CHARS; looking further back would hold up other threads for milliseconds.
+CHUNKS = re.compile(
+    rf"(?s:.{{{CHUNK_CHARS - RUN_CHARS},{CHUNK_CHARS}}})(?:{BOUNDARY})|(?s:.{{1,{CHUNK_CHARS}}})",
+)
 
 
 class TokenCounter(Protocol):
