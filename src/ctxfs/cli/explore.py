@@ -118,26 +118,29 @@ def _open(path: Path) -> BinaryIO:
 
 def _read(path: Path, first_line: int) -> bytes:
     with _open(path) as file:
-        head = file.read(_SNIFFED_BYTES)
-        size = os.fstat(file.fileno()).st_size
-        if b"\0" in head:
-            return f"(binary file, {size:,} bytes)".encode()
+        if b"\0" in file.read(_SNIFFED_BYTES):
+            return f"(binary file, {os.fstat(file.fileno()).st_size:,} bytes)".encode()
         file.seek(0)
         for _ in range(first_line - 1):
             if not file.readline(_SKIPPED_BYTES):
-                return f"(the file ends before line {first_line})".encode()
+                break
             if file.tell() > _SKIPPED_BYTES:
                 return f"(line {first_line} lies beyond the first {_SKIPPED_BYTES >> 20} MB)".encode()
-        lines: list[bytes] = []
-        left = _READ_BYTES
-        while len(lines) < _READ_LINES and left > 0 and (line := file.readline(left)):
-            lines.append(line)
-            left -= len(line)
-        if not lines and first_line > 1:
-            return f"(the file ends before line {first_line})".encode()
-        text = b"".join(lines)
-        if not file.read(1):
-            return text
+        return _page(file, first_line)
+
+
+def _page(file: BinaryIO, first_line: int) -> bytes:
+    """Lines from here on, as many as fit, then how to go on."""
+    lines: list[bytes] = []
+    left = _READ_BYTES
+    while len(lines) < _READ_LINES and left > 0 and (line := file.readline(left)):
+        lines.append(line)
+        left -= len(line)
+    text = b"".join(lines)
+    if not lines and first_line > 1:
+        return f"(the file ends before line {first_line})".encode()
+    if not file.read(1):
+        return text
     if not text.endswith(b"\n"):
         return text + b"\n(cut in the middle of a line)"
     return text + f"(go on with first_line={first_line + len(lines)})".encode()
