@@ -107,7 +107,7 @@ async def test_small_results_leave_too_but_never_for_a_larger_placeholder(tmp_pa
 
 
 async def test_offload_switched_off_keeps_everything(tmp_path: Path) -> None:
-    turns = [reads("a"), reads("b"), reads("c"), "done"]
+    turns: list[Turn] = [reads("a"), reads("b"), reads("c"), "done"]
     async with agent_with(tmp_path, turns, offload_enabled=False) as agent:
         await agent.query("go")
         assert not any(item.destroyed for item in agent.context.items)

@@ -12,14 +12,15 @@ from typing import Self
 
 import anyio
 
+from ctxfs import json_codec
 from ctxfs.agent.config import AgentConfig
 from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
 from ctxfs.context.context import Context
 from ctxfs.context.events import ContextEvent
 from ctxfs.context.items import ContextItem
-from ctxfs.errors import AgentBusy, InvalidToolArguments, ReplyIncomplete, TurnLimitReached
+from ctxfs.errors import AgentBusy, InvalidToolArguments, PromptTooLong, ReplyIncomplete, TurnLimitReached
 from ctxfs.llm.base import ChatModel, ModelRequest, Reply
-from ctxfs.llm.messages import ToolCall, ToolMessage, UserMessage
+from ctxfs.llm.messages import Message, ToolCall, ToolMessage, UserMessage
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.read import read_tool
 
@@ -46,7 +47,7 @@ class Agent:
         llm.check()
         self._llm = llm
         self._config = config
-        self._events: list[ContextEvent] = []
+        self._events: list[ContextEvent | UsageReported] = []
         self._busy = False
         self._context = Context(
             config.session_id,
@@ -55,10 +56,12 @@ class Agent:
             offload_enabled=config.offload_enabled,
             digest_tokens=config.digest_tokens,
             on_event=self._events.append,
+            window=config.window(llm.model, self._summarize),
         )
         tools = [read_tool(self._context.fs, roots=[Path(r) for r in config.read_roots]), *config.tools]
         # A tool of the user's named Read takes the place of ours.
         self._tools: dict[str, Tool] = {tool.name: tool for tool in tools}
+        self._schemas = tuple(tool.schema for tool in self._tools.values())
 
     @property
     def context(self) -> Context:
@@ -86,6 +89,10 @@ class Agent:
         if self._context.fs.is_open:
             return
         await self._context.open()
+        schemas = "".join(
+            f"{t.name} {t.description} {json_codec.dumps(t.input_schema).decode()}" for t in self._schemas
+        )
+        self._context.overhead_tokens = self._context.counter.count(schemas)
         await self._context.answer_open_calls(_INTERRUPTED)
         if self._config.system_prompt is not None:
             await self._context.set_system_prompt(self._config.system_prompt)
@@ -151,12 +158,8 @@ class Agent:
         turns = 0
         while self._config.max_turns is None or turns < self._config.max_turns:
             turns += 1
-            messages = await self._context.messages()
-            for told in self._drain():
-                yield told
             reply: Reply | None = None
-            request = ModelRequest(messages=messages, tools=tuple(t.schema for t in self._tools.values()))
-            async with aclosing(self._llm.stream(request)) as deltas:
+            async with aclosing(self._ask()) as deltas:
                 async for delta in deltas:
                     if isinstance(delta, Reply):
                         reply = delta
@@ -171,6 +174,40 @@ class Agent:
                 yield Done(text=reply.message.text, stop_reason=reply.stop_reason, turns=turns)
                 return
         raise TurnLimitReached(turns)
+
+    async def _ask(self) -> AsyncGenerator[AgentEvent | Reply, None]:
+        """Send the context to the model; a prompt that is refused as too long is made smaller and sent once more."""
+        messages = await self._context.messages()
+        for told in self._drain():
+            yield told
+        try:
+            async with aclosing(self._llm.stream(self._request(messages))) as events:
+                async for event in events:
+                    yield event
+        except PromptTooLong as error:
+            messages = await self._context.refused(error)
+        else:
+            return
+        for told in self._drain():
+            yield told
+        async with aclosing(self._llm.stream(self._request(messages))) as events:
+            async for event in events:
+                yield event
+
+    def _request(self, messages: tuple[Message, ...]) -> ModelRequest:
+        return ModelRequest(messages=messages, tools=self._schemas)
+
+    async def _summarize(self, prompt: str) -> str:
+        """Ask the same model, without tools; what it costs is told like any other call."""
+        text = ""
+        async with aclosing(self._llm.stream(ModelRequest(messages=(UserMessage(prompt),)))) as events:
+            async for event in events:
+                if isinstance(event, Reply):
+                    text = event.message.text
+                    self._events.append(
+                        UsageReported(usage=event.usage, model=event.model, context_tokens=self._context.token_count)
+                    )
+        return text
 
     async def _take(self, reply: Reply) -> AsyncGenerator[AgentEvent, None]:
         """Record a reply and do what it asks for."""
@@ -253,7 +290,7 @@ class Agent:
         except Exception as error:  # noqa: BLE001  (the model is told, and decides what to do)
             return _error(f"{type(error).__name__}: {error}")
 
-    def _drain(self) -> list[ContextEvent]:
+    def _drain(self) -> list[ContextEvent | UsageReported]:
         told, self._events[:] = self._events[:], []
         return told
 

@@ -7,7 +7,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ctxfs.context.budget import Budget, window_of
+from ctxfs.context.compaction import SelectiveCompaction
 from ctxfs.context.offload import DEFAULT_THRESHOLD_TOKENS, OffloadPolicy
+from ctxfs.context.window import Summarize, Window
 from ctxfs.errors import ConfigError
 from ctxfs.llm.messages import Content, ToolCall
 from ctxfs.tools.base import Tool
@@ -35,6 +38,9 @@ class AgentConfig:
     ephemeral_keep_recent: overrides the n of every tool that has one; None leaves each tool its own.
     digest_tokens: the longest digest in a placeholder, in tokens; 0 means none.
     session_id: an existing session goes on where it stood; None starts a new one.
+    budget: the window, the reply's share and the water marks; None takes the model's window from a table.
+    compaction: what is compacted, and how, when the high-water mark is passed; None means the default rules with the
+        policy above.
     max_turns: model calls in one query; None means no limit.
     read_roots: directories whose files the ``Read`` tool may show, next to what the session stored.
     approve: asked before every tool call; None approves all.
@@ -53,6 +59,8 @@ class AgentConfig:
     ephemeral_keep_recent: int | None = None
     digest_tokens: int = 200
     session_id: str | None = None
+    budget: Budget | None = None
+    compaction: SelectiveCompaction | None = None
     max_turns: int | None = 100
     read_roots: Sequence[str | Path] = field(default=())
     approve: Approve | None = None
@@ -80,6 +88,15 @@ class AgentConfig:
     def policy(self) -> OffloadPolicy:
         """The per-type table in force."""
         return self.offload_policy or OffloadPolicy(token_threshold=self.offload_token_threshold)
+
+    def window(self, model: str, summarize: Summarize) -> Window:
+        """The window of ``model`` and what to do when it is full."""
+        return Window(
+            self.budget or Budget(window_tokens=window_of(model)),
+            compaction=self.compaction or SelectiveCompaction(policy=self.policy),
+            summarize=summarize,
+            model=model,
+        )
 
     def keep_recent(self) -> dict[str, int]:
         """How many results each tool keeps; tools that keep all are not in it."""

@@ -3,36 +3,96 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import anyio.to_thread
+
+from ctxfs.context.archive import write_archive
 from ctxfs.context.events import ContextEvent, Evicted, Offloaded, OffloadFailed
 from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem
-from ctxfs.context.plan import Offload, Plan
+from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.plan import Archive, Offload, Plan
 from ctxfs.errors import StorageError
-from ctxfs.llm.messages import ToolMessage
+from ctxfs.llm.messages import ToolMessage, UserMessage
 
-__all__ = ["Applied", "apply"]
+__all__ = ["Applied", "Archived", "apply"]
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """An archive that is durable: its item takes the place of ``item_ids``, before the item ``before`` (None: last)."""
+
+    item: ContextItem
+    item_ids: tuple[str, ...]
+    before: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
     """What a plan came to: the items in their new form, and the events that tell it."""
 
-    items: tuple[ContextItem, ...]
-    events: tuple[ContextEvent, ...]
+    items: tuple[ContextItem, ...] = ()
+    archived: Archived | None = None
+    events: tuple[ContextEvent, ...] = ()
 
 
 async def apply(plan: Plan, items: Mapping[str, ContextItem], fs: ContextFileSystem) -> Applied:
     """Make ``plan`` durable and return the rewritten items; what cannot be stored stays as it is, with an event."""
-    steps = [(o, items[o.item_id], evicted(items[o.item_id], o)) for o in plan.offloads]
+    offloaded = await _offload(plan.offloads, items, fs) if plan.offloads else Applied()
+    if plan.archive is None:
+        return offloaded
+    current = {**items, **{item.id: item for item in offloaded.items}}
+    archived, event = await _archive(plan.archive, current, fs)
+    return Applied(offloaded.items, archived, (*offloaded.events, event))
+
+
+async def _offload(offloads: Sequence[Offload], items: Mapping[str, ContextItem], fs: ContextFileSystem) -> Applied:
+    steps = [(o, items[o.item_id], evicted(items[o.item_id], o)) for o in offloads]
     try:
-        await _store(steps, fs)
+        await fs.evict([(old, new, offload.reason) for offload, old, new in steps])
     except StorageError as error:
         if len(steps) == 1:
-            return Applied((), (OffloadFailed(item_id=steps[0][0].item_id, error=error),))
+            return Applied(events=(OffloadFailed(item_id=steps[0][0].item_id, error=error),))
         # One that cannot be stored must not hold back the others.
-        singles = [await apply(Plan(offloads=(offload,)), items, fs) for offload in plan.offloads]
-        return Applied(tuple(i for a in singles for i in a.items), tuple(e for a in singles for e in a.events))
-    return Applied(tuple(new for _, _, new in steps), tuple(event for step in steps for event in _events(*step)))
+        singles = [await _offload([offload], items, fs) for offload in offloads]
+        return Applied(
+            items=tuple(i for a in singles for i in a.items), events=tuple(e for a in singles for e in a.events)
+        )
+    return Applied(
+        items=tuple(new for _, _, new in steps), events=tuple(event for step in steps for event in _events(*step))
+    )
+
+
+async def _archive(
+    archive: Archive, items: Mapping[str, ContextItem], fs: ContextFileSystem
+) -> tuple[Archived | None, ContextEvent]:
+    going = set(archive.item_ids)
+    order = list(items)
+    last = max(n for n, item_id in enumerate(order) if item_id in going)
+    before = order[last + 1] if last + 1 < len(order) else None
+    item = ContextItem(
+        id=archive.item_id,
+        item_type=ItemType.COMPACTION_SUMMARY,
+        message=UserMessage(archive.placeholder),
+        name=archive.name,
+        token_count=archive.tokens_after,
+        content_tokens=archive.tokens_before,
+        offloaded=True,
+        destroyed=True,
+        offload_path=archive.path,
+    )
+    content = await anyio.to_thread.run_sync(write_archive, [items[i] for i in archive.item_ids])
+    try:
+        await fs.archive(item, content, archive.item_ids, before=before, reason=archive.reason)
+    except StorageError as error:
+        return None, OffloadFailed(item_id=archive.item_id, error=error)
+    event = Evicted(
+        item_id=archive.item_id,
+        tool_name=None,
+        path=archive.path,
+        tokens_before=archive.tokens_before,
+        tokens_after=archive.tokens_after,
+        reason=f"{len(going)} messages: {archive.reason}",
+    )
+    return Archived(item, archive.item_ids, before), event
 
 
 def evicted(item: ContextItem, offload: Offload) -> ContextItem:
@@ -50,10 +110,6 @@ def evicted(item: ContextItem, offload: Offload) -> ContextItem:
         destroyed=True,
         offload_path=offload.path,
     )
-
-
-async def _store(steps: Sequence[tuple[Offload, ContextItem, ContextItem]], fs: ContextFileSystem) -> None:
-    await fs.evict([(old, new, offload.reason) for offload, old, new in steps])
 
 
 def _events(offload: Offload, old: ContextItem, new: ContextItem) -> tuple[ContextEvent, ...]:

@@ -124,6 +124,11 @@ class Calibration:
         """The provider's tokens for a prompt of ``counted``: the last billed one, and only what changed estimated."""
         return max(0, self.base_real + ceil(self.factor * (counted - self.base_counted)))
 
+    def at_least(self, counted: int) -> int:
+        """Like ``estimate``, but not cautious: before anything was observed, a counted token is one billed token."""
+        factor = self.factor if self.ratios else min(1.0, self.factor)
+        return max(0, self.base_real + ceil(factor * (counted - self.base_counted)))
+
     def counted(self, real: int) -> int:
         """About how many counted tokens make ``real`` billed ones."""
         return ceil(real / self.factor)

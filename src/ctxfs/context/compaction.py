@@ -16,7 +16,7 @@ from ctxfs.context.plan import Archive, Offload, Plan
 from ctxfs.errors import ConfigError
 from ctxfs.tokens import TokenCounter
 
-__all__ = ["ArchiveSlot", "Rule", "SelectiveCompaction", "Strategy", "seen_items"]
+__all__ = ["OLD_EXCHANGES", "ArchiveSlot", "Rule", "SelectiveCompaction", "Strategy", "largest_first", "seen_items"]
 
 
 class Strategy(StrEnum):
@@ -53,7 +53,7 @@ _DEFAULT_RULES: Mapping[ItemType, Rule] = MappingProxyType(
         ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=5),
         ItemType.SKILL_PROMPT: Rule(strategy=Strategy.TRUNCATE, keep_recent=1),
         ItemType.USER_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=5),
-        ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=5),
+        ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.KEEP),
         ItemType.COMPACTION_SUMMARY: Rule(strategy=Strategy.KEEP),
         ItemType.SYSTEM_PROMPT: Rule(strategy=Strategy.KEEP),
     }
@@ -111,6 +111,10 @@ class SelectiveCompaction:
         for item in of_kind[: len(of_kind) - keep]:
             if item.placeholder is not None and self.policy.should_offload(item):
                 yield item
+
+
+OLD_EXCHANGES = SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=2)})
+"""All exchanges but the last two into an archive: what is left to do without a summary."""
 
 
 def seen_items(items: Sequence[ContextItem]) -> Sequence[ContextItem]:
@@ -182,3 +186,21 @@ def archive_of(items: Sequence[ContextItem], *, slot: ArchiveSlot, counter: Toke
         tokens_after=after,
         reason="whole exchanges, stored together",
     )
+
+
+def largest_first(items: Sequence[ContextItem], *, free_tokens: int, paths: Mapping[str, str]) -> Plan:
+    """Free at least ``free_tokens`` with as few items as possible, whether the model has seen them or not.
+
+    The last resort: a burst of results that does not fit the window has to be read from files.
+    """
+    order = {item.id: n for n, item in enumerate(items)}
+    can_leave = [i for i in items if i.placeholder is not None and not i.destroyed]
+    can_leave.sort(key=lambda i: i.placeholder_tokens - i.token_count)
+    chosen: list[Offload] = []
+    for item in can_leave:
+        if free_tokens <= 0:
+            break
+        chosen.append(_offload(item, paths[item.id], "it does not fit the window"))
+        free_tokens -= item.token_count - item.placeholder_tokens
+    chosen.sort(key=lambda o: order[o.item_id])
+    return Plan(offloads=tuple(chosen), first_changed=chosen[0].item_id if chosen else None)

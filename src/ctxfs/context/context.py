@@ -13,13 +13,16 @@ import anyio
 import anyio.to_thread
 
 from ctxfs.context.apply import apply
+from ctxfs.context.budget import Calibration
+from ctxfs.context.compaction import ArchiveSlot
 from ctxfs.context.events import ContextEvent, RecordFailed
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.ingest import Incoming, ingest
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.plan import Plan
 from ctxfs.context.transcript import Transcript
-from ctxfs.errors import ConfigError, SessionClosed, StorageError
+from ctxfs.context.window import Window
+from ctxfs.errors import ConfigError, PromptTooLong, SessionClosed, StorageError
 from ctxfs.llm.base import ModelRequest, Usage
 from ctxfs.llm.messages import Content, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.llm.serialize import to_messages_body
@@ -41,6 +44,8 @@ class Context:
     are not named keep all. ``offload_enabled=False``: nothing leaves the context, the session is recorded all the
     same. ``digest_tokens`` bounds the digest in a placeholder; 0 means none. ``on_event`` is called, synchronously,
     with what leaves the context and with what could not be written. ``counter``: None means the exact o200k counter.
+    ``window`` keeps the context inside a model's window; None means no limit. ``overhead_tokens``: what is sent with
+    every call and is not in the context, such as the tools' schemas, by the counter.
 
     Use it as an async context manager, or call ``open`` and ``close``. Everything that was added is durable when the
     call returns, so a context that is never closed loses nothing.
@@ -60,6 +65,8 @@ class Context:
         digest_tokens: int = 200,
         on_event: Callable[[ContextEvent], None] | None = None,
         counter: TokenCounter | None = None,
+        window: Window | None = None,
+        overhead_tokens: int = 0,
         fs: ContextFileSystem | None = None,
     ) -> None:
         keep_recent = dict(keep_recent or {})
@@ -75,6 +82,9 @@ class Context:
         self._counter = counter
         self._lock = anyio.Lock()
         self._transcript = Transcript(keep_recent, self.fs.path_of)
+        self._window = window or Window()
+        self.overhead_tokens = overhead_tokens
+        self._sent_tokens = 0
         self._unrecorded: list[ContextItem] = []
         self._unrecorded_ids: set[str] = set()
 
@@ -101,6 +111,8 @@ class Context:
             await self.fs.open()
             for item in await self.fs.items():
                 self._transcript.enter(item)
+            for call in self.fs.calls:
+                self._window.observe(call.usage, call.model, call.counted_tokens)
 
     async def close(self) -> None:
         """Write the index and release the session; idempotent."""
@@ -130,6 +142,23 @@ class Context:
     def token_count(self) -> int:
         """Tokens of all items as they stand now, by the counter; the provider's own overhead is not in it."""
         return self._transcript.tokens
+
+    @property
+    def counted_tokens(self) -> int:
+        """The next prompt by the counter: all items, and the overhead of every call."""
+        return self._transcript.tokens + self.overhead_tokens
+
+    @property
+    def counter(self) -> TokenCounter:
+        """The counter behind all figures."""
+        if self._counter is None:
+            raise SessionClosed("the counter is loaded by open()")
+        return self._counter
+
+    @property
+    def calibration(self) -> Calibration:
+        """What the provider's billed usage taught about the counter, for the model in use."""
+        return self._window.calibration
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
@@ -218,24 +247,43 @@ class Context:
             plan = self.plan()
             if self._unrecorded:
                 plan = Plan(offloads=tuple(o for o in plan.offloads if o.item_id not in self._unrecorded_ids))
-            if plan:
-                with anyio.CancelScope(shield=True):
-                    applied = await apply(plan, self._transcript.items, self.fs)
-                    self._transcript.rewrite(applied.items)
-                for event in applied.events:
-                    self._tell(event)
+            await self._apply(plan)
             return plan
 
+    async def carry_out(self, plan: Plan) -> None:
+        """Do what a plan says, stored first; items that are not recorded yet stay out of it."""
+        async with self._lock:
+            self._check_open()
+            await self._record()
+            if not self._unrecorded:
+                await self._apply(plan)
+
     async def messages(self) -> tuple[Message, ...]:
-        """Evict what is due, then give the messages to send.
+        """Evict what is due, make the rest fit the window, then give the messages to send.
 
         Raises:
             TranscriptError: tool calls are open; add their results first.
+            ContextOverflow: over the window's limit, and nothing more can be reduced.
 
         """
         self._transcript.check_answered()
         await self.evict()
+        if self._offload_enabled:
+            await self._window.fit(self)
+        self._sent_tokens = self.counted_tokens
         return tuple(item.message for item in self.items)
+
+    async def refused(self, error: PromptTooLong) -> tuple[Message, ...]:
+        """The provider refused the prompt as too long: make room by its own figures, then give the messages again.
+
+        Raises:
+            ContextOverflow: nothing more can be reduced.
+
+        """
+        if not self._offload_enabled:
+            raise error
+        await self._window.refused(self, error)
+        return await self.messages()
 
     async def request(self, *, cache: bool = True) -> dict[str, Any]:
         """Evict what is due, then give ``system`` and ``messages`` for the Messages API, as plain dicts.
@@ -248,6 +296,25 @@ class Context:
         """
         body = to_messages_body(ModelRequest(messages=await self.messages()), model="", max_tokens=0, cache=cache)
         return {key: body[key] for key in ("system", "messages") if key in body}
+
+    # For the window --------------------------------------------------------------------------------------------------
+
+    def paths(self) -> Mapping[str, str]:
+        """The file that each item has or would get, absolute, by item id."""
+        return {item.id: self._transcript.path_of(item) for item in self.items}
+
+    def slot(self) -> ArchiveSlot:
+        """A new id and file for an archive."""
+        item_id, name = self.fs.claim(ItemType.COMPACTION_SUMMARY, None)
+        return ArchiveSlot(item_id=item_id, name=name, path=self.fs.path_of(name))
+
+    def tell(self, event: ContextEvent) -> None:
+        """Pass an event on to ``on_event``; failures are logged too."""
+        error = getattr(event, "error", None)
+        if error is not None:
+            _log.warning("session %s: %s", self.session_id, error)
+        if self._on_event is not None:
+            self._on_event(event)
 
     # Inside ----------------------------------------------------------------------------------------------------------
 
@@ -287,6 +354,18 @@ class Context:
         small = isinstance(message.content, str) and len(message.content) <= _INLINE_CHARS
         return work() if small else await anyio.to_thread.run_sync(work)
 
+    async def _apply(self, plan: Plan) -> None:
+        if not plan:
+            return
+        with anyio.CancelScope(shield=True):
+            applied = await apply(plan, self._transcript.items, self.fs)
+            self._transcript.rewrite(applied.items)
+            if applied.archived is not None:
+                self._transcript.insert(applied.archived.item, before=applied.archived.before)
+                self._transcript.remove(applied.archived.item_ids)
+        for event in applied.events:
+            self.tell(event)
+
     async def _record(self) -> None:
         """Make what is in memory only durable; a failure is told and tried again with the next change."""
         if not self._unrecorded:
@@ -295,21 +374,15 @@ class Context:
             try:
                 await self.fs.add(self._unrecorded)
             except StorageError as error:
-                self._tell(RecordFailed(item_ids=self.unrecorded, error=error))
+                self.tell(RecordFailed(item_ids=self.unrecorded, error=error))
             else:
                 self._unrecorded.clear()
                 self._unrecorded_ids.clear()
 
     async def _record_call(self, usage: Usage, model: str) -> None:
+        self._window.observe(usage, model, self._sent_tokens)
         with anyio.CancelScope(shield=True):
             try:
-                await self.fs.record_call(usage, model)
+                await self.fs.record_call(usage, model, counted_tokens=self._sent_tokens)
             except StorageError as error:
-                self._tell(RecordFailed(item_ids=(), error=error))
-
-    def _tell(self, event: ContextEvent) -> None:
-        error = getattr(event, "error", None)
-        if error is not None:
-            _log.warning("session %s: %s", self.session_id, error)
-        if self._on_event is not None:
-            self._on_event(event)
+                self.tell(RecordFailed(item_ids=(), error=error))

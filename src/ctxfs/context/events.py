@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ctxfs.errors import StorageError
 
-__all__ = ["ContextEvent", "Evicted", "OffloadFailed", "Offloaded", "RecordFailed"]
+__all__ = ["Compacted", "ContextEvent", "Evicted", "OffloadFailed", "Offloaded", "RecordFailed", "SummaryFailed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,4 +47,23 @@ class RecordFailed:
     error: StorageError
 
 
-ContextEvent = Offloaded | Evicted | OffloadFailed | RecordFailed
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """The context passed its high-water mark and was made smaller. Sizes are in the provider's tokens, estimated.
+
+    ``steps`` names what was done, in order: "types", "summary", "archive", "largest".
+    """
+
+    tokens_before: int
+    tokens_after: int
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryFailed:
+    """No summary could be had; nothing was changed by the try. ``reason`` is a sentence for people."""
+
+    reason: str
+
+
+ContextEvent = Offloaded | Evicted | OffloadFailed | RecordFailed | Compacted | SummaryFailed

@@ -1,0 +1,225 @@
+"""Keeping a context inside its window: estimate, compact, summarise, and never in a loop.
+
+Every step has to make the context strictly smaller: compaction type by type, a summary by the model, whole exchanges
+into an archive, and as the last resort the largest contents, also those that the model has not seen yet. A round that
+did not help is not tried again before the context has grown by a tenth.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import anyio.to_thread
+
+from ctxfs.context.budget import Budget, Calibration
+from ctxfs.context.compaction import OLD_EXCHANGES, ArchiveSlot, SelectiveCompaction, largest_first
+from ctxfs.context.events import Compacted, ContextEvent, SummaryFailed
+from ctxfs.context.items import ContextItem
+from ctxfs.context.plan import Archive, Plan
+from ctxfs.context.summary import STAGES_CHARS, prompt, replaced_by_summary, summary_text
+from ctxfs.errors import ContextOverflow, ModelError, PromptTooLong
+from ctxfs.llm.base import Usage
+from ctxfs.tokens import TokenCounter
+
+__all__ = ["Compactable", "Summarize", "Window"]
+
+Summarize = Callable[[str], Awaitable[str]]
+"""Give the model a prompt, without tools, and return the text of its reply. Raises ``ModelError``."""
+
+_GROWTH = 1.1
+_STUCK_SHOWN = 5
+
+
+class Compactable(Protocol):
+    """What a window needs of a context."""
+
+    @property
+    def items(self) -> tuple[ContextItem, ...]:
+        """Everything in the context, oldest first."""
+
+    @property
+    def counted_tokens(self) -> int:
+        """The next prompt by our own count, what is sent with every call included."""
+
+    @property
+    def counter(self) -> TokenCounter:
+        """The counter behind it."""
+
+    def paths(self) -> Mapping[str, str]:
+        """The file that each item has or would get, absolute, by item id."""
+
+    def slot(self) -> ArchiveSlot:
+        """A new id and file for an archive."""
+
+    async def carry_out(self, plan: Plan) -> None:
+        """Store first, then replace."""
+
+    def tell(self, event: ContextEvent) -> None:
+        """Tell what happened."""
+
+
+class Window:
+    """The budget of a context, and what to do when it is passed.
+
+    ``budget`` None means that there is no limit. ``summarize`` None: there is no model to ask, so that old exchanges
+    go into an archive without a summary.
+    """
+
+    def __init__(
+        self,
+        budget: Budget | None = None,
+        *,
+        compaction: SelectiveCompaction | None = None,
+        summarize: Summarize | None = None,
+        model: str = "",
+    ) -> None:
+        self.budget = budget
+        self.calibration = Calibration(model=model)
+        self._compaction = compaction or SelectiveCompaction()
+        self._summarize = summarize
+        self._again_at = 0.0
+
+    def observe(self, usage: Usage, model: str, counted_tokens: int) -> None:
+        """Learn what the provider billed for a prompt of ``counted_tokens`` by our own count."""
+        self.calibration = self.calibration.observed(model=model, counted=counted_tokens, real=usage.total_input_tokens)
+
+    async def refused(self, context: Compactable, error: PromptTooLong) -> None:
+        """The provider refused the prompt as too long: believe its figures and make room.
+
+        Raises:
+            ContextOverflow: nothing more can be reduced.
+
+        """
+        if self.budget is None:
+            raise error
+        counted = context.counted_tokens
+        if error.actual_tokens is not None:
+            self.calibration = replace(self.calibration, base_real=error.actual_tokens, base_counted=counted)
+        else:
+            self.calibration = replace(self.calibration, base_real=self.budget.window_tokens, base_counted=counted)
+        if error.limit_tokens is not None and error.limit_tokens < self.budget.window_tokens:
+            reply = min(self.budget.reply_tokens, error.limit_tokens // 4)
+            self.budget = replace(self.budget, window_tokens=error.limit_tokens, reply_tokens=reply)
+        self._again_at = 0.0
+        await self.fit(context)
+
+    async def fit(self, context: Compactable) -> None:
+        """Make the context small enough for the next call, if it is not.
+
+        Raises:
+            ContextOverflow: it is over the limit and nothing more in it can be reduced.
+
+        """
+        budget = self.budget
+        if budget is None:
+            return
+        before = self._estimate(context)
+        if before <= budget.high_tokens or (before <= budget.limit_tokens and before < self._again_at):
+            return
+        steps = await self._reduce(context, budget)
+        after = self._estimate(context)
+        self._again_at = after * _GROWTH
+        if after < before:
+            context.tell(Compacted(tokens_before=before, tokens_after=after, steps=tuple(steps)))
+        # A guess must not end a run: what only a cautious guess puts over the limit is for the provider to refuse.
+        surely = self.calibration.at_least(context.counted_tokens)
+        if surely > budget.limit_tokens:
+            raise ContextOverflow(budget.limit_tokens, surely, _stuck(context.items))
+
+    async def _reduce(self, context: Compactable, budget: Budget) -> list[str]:
+        steps = [("types", self._by_type), ("summary", self._summary), ("archive", self._exchanges)]
+        done: list[str] = []
+        for name, step in steps:
+            if self._estimate(context) <= budget.high_tokens and done:
+                return done
+            done += [name] if await step(context, self._excess(context, budget.low_tokens)) else []
+        if self._estimate(context) > budget.limit_tokens:
+            free = self._excess(context, budget.limit_tokens)
+            plan = largest_first(context.items, free_tokens=free, paths=context.paths())
+            done += ["largest"] if await _carry_out(context, plan) else []
+        return done
+
+    async def _by_type(self, context: Compactable, free_tokens: int) -> bool:
+        return await _carry_out(context, self._plan(self._compaction, context, free_tokens))
+
+    async def _exchanges(self, context: Compactable, free_tokens: int) -> bool:
+        return await _carry_out(context, self._plan(OLD_EXCHANGES, context, free_tokens))
+
+    def _plan(self, compaction: SelectiveCompaction, context: Compactable, free_tokens: int) -> Plan:
+        return compaction.plan(
+            context.items,
+            free_tokens=free_tokens,
+            paths=context.paths(),
+            slot=context.slot(),
+            counter=context.counter,
+        )
+
+    async def _summary(self, context: Compactable, _free_tokens: int) -> bool:
+        items = replaced_by_summary(context.items)
+        if self._summarize is None or not items:
+            return False
+        slot = context.slot()
+        summary = await self._ask(context, self._summarize, items)
+        if summary is None:
+            return False
+        text = summary_text(summary, items, slot.path)
+        before = sum(item.token_count for item in items)
+        after = await anyio.to_thread.run_sync(context.counter.count, text)
+        if after >= before:
+            context.tell(SummaryFailed(reason=f"the summary has {after} tokens, what it replaces only {before}"))
+            return False
+        archive = Archive(
+            item_id=slot.item_id,
+            name=slot.name,
+            path=slot.path,
+            item_ids=tuple(item.id for item in items),
+            placeholder=text,
+            tokens_before=before,
+            tokens_after=after,
+            reason="summarised by the model",
+        )
+        return await _carry_out(context, Plan(archive=archive, first_changed=items[0].id))
+
+    async def _ask(self, context: Compactable, summarize: Summarize, items: Sequence[ContextItem]) -> str | None:
+        """The model's summary, asked for in stages until the prompt fits; None when there is none, with an event."""
+        assert self.budget is not None
+        for quote_chars in STAGES_CHARS:
+            text = prompt(items, quote_chars=quote_chars)
+            counted = await anyio.to_thread.run_sync(context.counter.count, text)
+            if counted * self.calibration.factor > self.budget.limit_tokens:
+                continue
+            try:
+                summary = await summarize(text)
+            except PromptTooLong:
+                continue
+            except ModelError as error:
+                context.tell(SummaryFailed(reason=str(error)))
+                return None
+            if summary.strip():
+                return summary
+            context.tell(SummaryFailed(reason="the model answered with nothing"))
+            return None
+        context.tell(
+            SummaryFailed(reason="what is to be summarised does not fit the window, however short it is quoted")
+        )
+        return None
+
+    def _estimate(self, context: Compactable) -> int:
+        return self.calibration.estimate(context.counted_tokens)
+
+    def _excess(self, context: Compactable, goal_tokens: int) -> int:
+        return self.calibration.counted(max(0, self._estimate(context) - goal_tokens))
+
+
+async def _carry_out(context: Compactable, plan: Plan) -> bool:
+    """Do what the plan says; false when that did not make the context smaller."""
+    before = context.counted_tokens
+    if plan:
+        await context.carry_out(plan)
+    return context.counted_tokens < before
+
+
+def _stuck(items: Sequence[ContextItem]) -> list[str]:
+    """The largest items that cannot be reduced."""
+    left = sorted((i for i in items if not i.destroyed), key=lambda i: -i.token_count)
+    return [f"{i.id} ({i.token_count:,} tokens)" for i in left[:_STUCK_SHOWN]]

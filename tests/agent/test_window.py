@@ -1,0 +1,160 @@
+"""An agent that stays inside its window: compaction, the summary, the provider's refusal, and the end of the road."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxfs import Agent, AgentConfig, tool
+from ctxfs.agent import AgentEvent, Compacted, Done, Evicted, SummaryFailed
+from ctxfs.context.budget import Budget
+from ctxfs.errors import ContextOverflow, ModelError, Overloaded, PromptTooLong
+from ctxfs.llm import ToolCall
+from ctxfs.llm.invariants import check
+from ctxfs.testing import ScriptedModel
+from ctxfs.testing.scripted import Turn
+from ctxfs.tokens import default_counter
+
+pytestmark = pytest.mark.anyio
+
+BUDGET = Budget(window_tokens=24_000, reply_tokens=4_000)
+
+
+@tool("Produce text")
+def produce(words: int, seed: str = "x") -> str:
+    return " ".join(f"{seed}{n}" for n in range(words))
+
+
+def produces(*words: int) -> list[ToolCall]:
+    return [ToolCall("produce", {"words": n, "seed": f"seed{i}n"}) for i, n in enumerate(words)]
+
+
+async def run(root: Path, turns: list[Turn], **settings: Any) -> tuple[list[AgentEvent], ScriptedModel, Agent]:
+    model = ScriptedModel(turns, counter=default_counter())
+    config = AgentConfig(**{"tools": [produce], "offload_root_path": root, "budget": BUDGET, **settings})
+    async with Agent(model, config) as agent:
+        events = [event async for event in agent.stream("Do not forget: never touch main.")]
+    for request in model.requests:
+        check(request)
+    return events, model, agent
+
+
+def is_summary(request: dict[str, Any]) -> bool:
+    return "Write the summary" in json.dumps(request["messages"][0])
+
+
+async def test_large_old_results_leave_when_the_high_water_mark_is_passed(tmp_path: Path) -> None:
+    events, _, agent = await run(tmp_path, [*(produces(520) for _ in range(12)), "done"])
+    compacted = next(e for e in events if isinstance(e, Compacted))
+    assert compacted.tokens_after < BUDGET.high_tokens < compacted.tokens_before
+    assert compacted.steps == ("types",)
+    assert isinstance(events[-1], Done)
+    evicted = [e.item_id for e in events if isinstance(e, Evicted)]
+    assert evicted
+    for item_id in evicted:
+        item = next(i for i in agent.context.items if i.id == item_id)
+        assert item.offload_path is not None
+        assert Path(item.offload_path).exists()  # noqa: ASYNC240
+
+
+async def test_a_summary_follows_when_types_are_not_enough(tmp_path: Path) -> None:
+    def answer(body: dict[str, Any]) -> Turn:
+        if is_summary(body):
+            return "The plan is to go on."
+        return produces(150) if "seed0n149" not in json.dumps(body)[-9000:] or len(model.requests) < 30 else "done"
+
+    model = ScriptedModel([answer] * 60, counter=default_counter())
+    config = AgentConfig(tools=[produce], offload_root_path=tmp_path, budget=BUDGET)
+    async with Agent(model, config) as agent:
+        events = [event async for event in agent.stream("Do not forget: never touch main.")]
+        before = agent.context.items
+        summary = next(i for i in before if i.item_type == "compaction_summary")
+        archive = await agent.context.fs.load(summary.id)
+    assert "The plan is to go on." in str(summary.message.content)
+    assert "seed0n149" in str(archive)
+    assert next(e for e in events if isinstance(e, Compacted)).steps == ("summary",)
+    assert isinstance(events[-1], Done)
+    last = model.requests[-1]
+    assert "never touch main" in json.dumps(last["messages"])
+    for request in model.requests:
+        check(request)
+    async with Agent(ScriptedModel([]), AgentConfig(offload_root_path=tmp_path, session_id=agent.session_id)) as again:
+        assert again.context.items == before
+
+
+@pytest.mark.parametrize("failure", [Overloaded("busy"), "", "word " * 30_000])
+async def test_a_failed_empty_or_longer_summary_changes_nothing_and_the_run_goes_on(
+    tmp_path: Path, failure: Any
+) -> None:
+    def answer(body: dict[str, Any]) -> Turn:
+        return failure if is_summary(body) else produces(150)
+
+    events, _, _ = await run(tmp_path, [*([answer] * 30), "done"], max_turns=None)
+    assert any(isinstance(e, SummaryFailed) for e in events)
+    assert isinstance(events[-1], Done)
+    assert any("archive" in e.steps for e in events if isinstance(e, Compacted))
+
+
+async def test_a_burst_that_does_not_fit_leaves_before_it_is_sent(tmp_path: Path) -> None:
+    events, model, agent = await run(tmp_path, [produces(9000, 9000, 100), "done"])
+    sent = json.dumps(model.requests[1])
+    assert default_counter().count(sent) < BUDGET.limit_tokens
+    assert "[Content offloaded]" in sent
+    assert "seed2n99" in sent
+    (compacted,) = [e for e in events if isinstance(e, Compacted)]
+    assert compacted.steps[-1] == "largest"
+    stored = await _contents(agent, tmp_path)
+    assert produce(9000, "seed0n") in stored
+
+
+async def _contents(agent: Agent, root: Path) -> list[Any]:
+    config = AgentConfig(offload_root_path=root, session_id=agent.session_id)
+    async with Agent(ScriptedModel([]), config) as again:
+        return [await again.context.fs.load(i.id) for i in again.context.items if i.offloaded]
+
+
+async def test_what_cannot_be_reduced_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(ContextOverflow) as caught:
+        await run(tmp_path, ["never sent"], system_prompt="word " * 30_000)
+    assert caught.value.limit == BUDGET.limit_tokens
+    assert caught.value.actual > BUDGET.limit_tokens
+    assert "msg_001" in caught.value.items[0]
+
+
+async def test_the_providers_refusal_is_believed_and_retried_once(tmp_path: Path) -> None:
+    refusal = PromptTooLong("prompt is too long", limit_tokens=24_000, actual_tokens=27_000)
+    turns: list[Turn] = [*(produces(520) for _ in range(12)), refusal]
+    wide = Budget(window_tokens=60_000, reply_tokens=4_000)
+    events, model, _ = await run(tmp_path, [*turns, "done"], budget=wide)
+    assert isinstance(events[-1], Done)
+    assert len(model.requests) == 14
+    assert len(json.dumps(model.requests[13])) < len(json.dumps(model.requests[12]))
+    with pytest.raises(PromptTooLong):
+        await run(tmp_path, [*turns, refusal, "unused"], budget=wide)
+
+
+async def test_nothing_is_compacted_when_offloading_is_off(tmp_path: Path) -> None:
+    events, _, _ = await run(tmp_path, [*(produces(700) for _ in range(10)), "done"], offload_enabled=False)
+    assert not any(isinstance(e, Compacted | Evicted) for e in events)
+    with pytest.raises(ModelError):
+        await run(tmp_path, [PromptTooLong("too long")], offload_enabled=False)
+
+
+async def test_compactions_do_not_loop(tmp_path: Path) -> None:
+    """An irreducible context just under the limit is compacted once, not before every call."""
+    filler = "word " * 17_500
+    turns: list[Turn] = [*(produces(20) for _ in range(20)), "done"]
+    events, model, _ = await run(tmp_path, turns, system_prompt=filler)
+    assert isinstance(events[-1], Done)
+    assert sum(isinstance(e, Compacted) for e in events) <= 2
+    assert len(model.requests) <= 21 + 2
+
+
+async def test_usage_calibrates_the_estimate_and_survives_a_resume(tmp_path: Path) -> None:
+    _, model, agent = await run(tmp_path, [*(produces(700) for _ in range(5)), "done"])
+    learned = agent.context.calibration
+    assert learned.model == "scripted"
+    assert learned.ratios
+    async with Agent(model, AgentConfig(offload_root_path=tmp_path, session_id=agent.session_id)) as again:
+        assert again.context.calibration == learned

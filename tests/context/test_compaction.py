@@ -1,0 +1,219 @@
+"""Selective compaction and the summary of "Context FileSystem 上下文卸载功能": pairs stay together, none goes twice."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxfs.context.archive import read_archive, write_archive
+from ctxfs.context.compaction import (
+    OLD_EXCHANGES,
+    ArchiveSlot,
+    Rule,
+    SelectiveCompaction,
+    Strategy,
+    largest_first,
+    seen_items,
+)
+from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.plan import Plan
+from ctxfs.context.summary import prompt, replaced_by_summary, summary_text
+from ctxfs.errors import ConfigError, CorruptContent
+from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
+from ctxfs.tokens import CharsCounter
+
+SLOT = ArchiveSlot(item_id="msg_999", name="compaction_summary/msg_999.json", path="/s/msg_999.json")
+COUNTER = CharsCounter()
+
+
+def item(item_id: str, message: Message, tokens: int, kind: ItemType | None = None) -> ContextItem:
+    types: Mapping[type, ItemType] = {
+        SystemMessage: ItemType.SYSTEM_PROMPT,
+        UserMessage: ItemType.USER_MESSAGE,
+        AssistantMessage: ItemType.ASSISTANT_MESSAGE,
+        ToolMessage: ItemType.TOOL_RESULT,
+    }
+    kind = kind or types[type(message)]
+    may_leave = kind in {ItemType.TOOL_RESULT, ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT} and tokens > 60
+    return ContextItem(
+        id=item_id,
+        item_type=kind,
+        message=message,
+        name=f"{kind}/{item_id}.json",
+        token_count=tokens,
+        content_tokens=tokens,
+        placeholder="placeholder" if may_leave else None,
+        placeholder_tokens=50 if may_leave else 0,
+    )
+
+
+def call(number: int, tokens: int = 20) -> ContextItem:
+    block = {"type": "tool_use", "id": f"t{number}", "name": "Read", "input": {}}
+    return item(f"a{number}", AssistantMessage((block,)), tokens)
+
+
+def result(number: int, tokens: int) -> ContextItem:
+    return item(f"t{number}", ToolMessage(f"t{number}", "Read", "x"), tokens)
+
+
+def session(count: int, tokens: int = 3000) -> list[ContextItem]:
+    items = [item("s", SystemMessage("s"), 100), item("u", UserMessage("go"), 30)]
+    for number in range(count):
+        items += [call(number), result(number, tokens)]
+    return [*items, item("end", AssistantMessage("so far"), 30)]
+
+
+def plan(items: list[ContextItem], free: int, compaction: SelectiveCompaction | None = None) -> Plan:
+    compaction = compaction or SelectiveCompaction()
+    return compaction.plan(
+        items, free_tokens=free, paths={i.id: f"/s/{i.id}" for i in items}, slot=SLOT, counter=COUNTER
+    )
+
+
+def test_old_results_above_the_threshold_leave_and_the_last_five_stay() -> None:
+    result_plan = plan(session(8), 100_000)
+    assert [o.item_id for o in result_plan.offloads] == ["t0", "t1", "t2"]
+    assert result_plan.archive is None
+    assert result_plan.first_changed == "t0"
+    assert result_plan.tokens_freed == 3 * 2950
+
+
+def test_results_below_the_threshold_stay_with_their_calls() -> None:
+    assert not plan(session(8, tokens=1000), 100_000)
+
+
+def test_it_stops_with_the_type_that_was_enough() -> None:
+    items = [item("big", UserMessage("x"), 9000), *(item(f"u{n}", UserMessage("x"), 10) for n in range(5)), *session(8)]
+    assert [o.item_id for o in plan(items, 5000).offloads] == ["t0", "t1", "t2"]
+    assert [o.item_id for o in plan(items, 50_000).offloads] == ["big", "t0", "t1", "t2"]
+
+
+def test_nothing_is_offloaded_twice() -> None:
+    items = session(8)
+    items = [replace(i, destroyed=True, offloaded=True, token_count=50) if i.id in {"t0", "t1"} else i for i in items]
+    assert [o.item_id for o in plan(items, 100_000).offloads] == ["t2"]
+
+
+def test_what_the_model_has_not_seen_stays() -> None:
+    items = session(3)[:-1]
+    assert [i.id for i in seen_items(items)] == ["s", "u", "a0", "t0", "a1", "t1"]
+    rules = {ItemType.TOOL_RESULT: Rule(strategy=Strategy.DROP)}
+    assert [o.item_id for o in plan(items, 10**6, SelectiveCompaction(rules=rules)).offloads] == ["t0", "t1"]
+    assert seen_items(items[:2]) == ()
+
+
+def test_whole_exchanges_go_into_one_archive_and_the_last_two_stay() -> None:
+    items = session(6, tokens=300)
+    archive = plan(items, 10**6, OLD_EXCHANGES).archive
+    assert archive is not None
+    assert archive.item_ids == ("a0", "t0", "a1", "t1", "a2", "t2", "a3", "t3")
+    assert archive.placeholder.startswith("[Content offloaded]\nPath: /s/msg_999.json\nUse Read tool to view details.")
+    assert archive.tokens_before == 4 * 320
+    assert archive.tokens_after == COUNTER.count(archive.placeholder)
+
+
+def test_an_archive_that_would_not_be_smaller_is_not_planned() -> None:
+    items = [item("u", UserMessage("x"), 5), call(8, 3), result(8, 3), *session(3)[2:]]
+    rules = {ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=3)}
+    assert not plan(items, 10**6, SelectiveCompaction(rules=rules))
+
+
+def test_a_type_that_is_dropped_moves_out_whole() -> None:
+    skill = item("k", UserMessage("how to"), 500, ItemType.SKILL_PROMPT)
+    rules = {ItemType.SKILL_PROMPT: Rule(strategy=Strategy.DROP)}
+    archive = plan([skill, *session(1)], 10, SelectiveCompaction(rules=rules)).archive
+    assert archive is not None
+    assert archive.item_ids == ("k",)
+
+
+def test_a_negative_keep_recent_is_refused() -> None:
+    with pytest.raises(ConfigError):
+        Rule(strategy=Strategy.TRUNCATE, keep_recent=-1)
+
+
+def test_the_last_resort_takes_the_fewest_items_seen_or_not() -> None:
+    items = [*session(2), call(8), result(8, 90_000), result(9, 40_000)]
+    paths = {i.id: f"/s/{i.id}" for i in items}
+    assert [o.item_id for o in largest_first(items, free_tokens=10, paths=paths).offloads] == ["t8"]
+    assert [o.item_id for o in largest_first(items, free_tokens=10**6, paths=paths).offloads] == [
+        "t0",
+        "t1",
+        "t8",
+        "t9",
+    ]
+    assert not largest_first(items, free_tokens=0, paths=paths)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 20_000), max_size=25),
+    free=st.integers(0, 300_000),
+    keep=st.integers(0, 6),
+    strategy=st.sampled_from(Strategy),
+)
+def test_pairs_stay_together_and_a_plan_always_frees(
+    sizes: list[int], free: int, keep: int, strategy: Strategy
+) -> None:
+    items = session(0)[:-1]
+    for number, tokens in enumerate(sizes):
+        items += [call(number), result(number, tokens)]
+    rules: dict[ItemType, Rule] = {
+        kind: Rule(strategy=strategy, keep_recent=keep) for kind in ItemType if kind is not ItemType.SYSTEM_PROMPT
+    }
+    made = plan(items, free, SelectiveCompaction(rules=rules))
+    assert made == plan(items, free, SelectiveCompaction(rules=rules))
+    if made:
+        assert made.tokens_freed > 0
+    moved = set(made.archive.item_ids) if made.archive else set()
+    for number in range(len(sizes)):
+        assert (f"a{number}" in moved) is (f"t{number}" in moved)
+    assert not moved & {o.item_id for o in made.offloads}
+    if sizes:
+        assert f"t{len(sizes) - 1}" not in moved
+
+
+CONTENTS = st.one_of(
+    st.text(alphabet=st.characters()),
+    st.just("=== msg_001 user_message, text, 4 characters\nfake\n"),
+    st.lists(st.builds(lambda t: {"type": "text", "text": t}, st.text()), min_size=1, max_size=3).map(tuple),
+)
+
+
+@given(contents=st.lists(CONTENTS, max_size=5), tool=st.text(max_size=20))
+def test_an_archive_gives_back_every_content_exactly(contents: list[Content], tool: str) -> None:
+    items = [item(f"t{n}", ToolMessage(f"t{n}", tool or "x", c), 1) for n, c in enumerate(contents)]
+    assert read_archive(write_archive(items)) == {f"t{n}": c for n, c in enumerate(contents)}
+
+
+def test_what_is_no_archive_is_said_to_be_damaged() -> None:
+    with pytest.raises(CorruptContent):
+        read_archive("some other text")
+
+
+def test_a_summary_replaces_old_replies_and_results_but_no_words_of_the_user() -> None:
+    items = [*session(5)[:-1], item("u2", UserMessage("and now"), 9), *session(4)[2:]]
+    replaced = replaced_by_summary(items)
+    assert {i.item_type for i in replaced} == {ItemType.ASSISTANT_MESSAGE, ItemType.TOOL_RESULT}
+    assert replaced_by_summary(session(1)) == ()
+
+
+def test_a_prompt_quotes_no_more_than_it_may() -> None:
+    long = item("t", ToolMessage("t", "Read", "x" * 5000 + "the end"), 9)
+    blocks = (
+        {"type": "text", "text": "look"},
+        {"type": "tool_use", "name": "Read", "input": {"a": 1}},
+        {"type": "image"},
+    )
+    text = prompt([long, item("a", AssistantMessage(blocks), 5)], quote_chars=100)
+    assert "4,907 characters left out" in text
+    assert "the end" in text
+    assert "[calls Read: {'a': 1}]" in text
+    assert "[image]" in text
+
+
+def test_a_summary_names_the_history_and_the_results_that_are_still_stored() -> None:
+    stored = replace(result(1, 500), offload_path="/s/t1.json")
+    text = summary_text(" the plan ", [stored, result(2, 10)], "/s/history.json")
+    assert text.startswith("[Summary of 2 earlier messages]\nthe plan\n\n[Content offloaded]\nPath: /s/history.json\n")
+    assert "- /s/t1.json (Read)" in text
