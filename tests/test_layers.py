@@ -20,10 +20,17 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "media"),
     ("tokens", "llm.messages", "json_codec"),
     (
-        *("llm.*", "storage.*", "context.items", "context.placeholder", "context.layout", "context.digest"),
+        *("llm.*", "storage.*", "context.items", "context.placeholder", "context.layout"),
         *("context.json_shape", "context.json_pieces", "context.events", "context.budget", "context.economics*"),
     ),
-    ("context.content*", "context.encoding", "context.journal*", "context.records", "context.archive"),
+    (
+        "context.content*",
+        "context.digest",
+        "context.encoding",
+        "context.journal*",
+        "context.records",
+        "context.archive",
+    ),
     (
         *("context.plan", "context.offload", "context.ephemeral", "context.compaction*", "context.summary"),
         *("context.fs", "context.fs_*", "context.index", "context.recovery", "context.session_log"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ctxfs.context.digest import describe
 from ctxfs.context.placeholder import HEADER
-from ctxfs.llm.messages import Content, text_of
+from ctxfs.llm.messages import Content
 from ctxfs.tokens import CharsCounter, default_counter
 
 COUNTER = default_counter()
@@ -205,8 +205,13 @@ def test_blocks_are_counted_by_type_before_their_text() -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aaaa"}}
     content = ({"type": "text", "text": "hello\nworld"}, image, image)
     made = digest(content)
-    assert made.startswith("3 blocks (1 text, 2 image); text: 2 lines; ")
-    assert text_of(content).startswith(shown_lines(made)[1])
+    assert made.startswith("3 blocks (1 text, 2 image); text: 4 lines; ")
+    assert shown_lines(made) == {
+        1: "hello",
+        2: "world",
+        3: "[image: image/png, 3 bytes]",
+        4: "[image: image/png, 3 bytes]",
+    }
 
 
 @pytest.mark.parametrize(

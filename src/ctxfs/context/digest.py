@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import re2
 
+from ctxfs.context.encoding import readable_text
 from ctxfs.context.json_shape import PREFIX_CHARS, Detail, JsonPrefix, parse_prefix, shape
 from ctxfs.llm.messages import Content
 from ctxfs.tokens import TokenCounter, count_content
@@ -105,9 +106,9 @@ def describe(
         counter: counts tokens.
         content_tokens: the content's own size, if it is known; None counts it, a very long one by samples ("about").
     """
-    text = content if isinstance(content, str) else _readable(content)
     if budget_tokens <= 0 or not content:
         return ""
+    text = readable_text(content)
     digest = _size(content, text, counter, content_tokens)
     if counter.count(digest) > budget_tokens:
         return ""
@@ -118,10 +119,6 @@ def describe(
         if added and counter.count(candidate) <= budget_tokens:
             digest = candidate
     return digest
-
-
-def _readable(content: Sequence[dict[str, object]]) -> str:
-    return "\n".join(str(block["text"]) for block in content if block.get("type") == "text")
 
 
 def _size(content: Content, text: str, counter: TokenCounter, content_tokens: int | None) -> str:

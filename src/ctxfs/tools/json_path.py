@@ -19,7 +19,9 @@ MAX_RESULTS = 100_000
 _SPACE = re.compile(r"[ \t\r\n]*+")
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _SCALAR = re.compile(r"true|false|null|-?\d[\d.eE+-]*+")
-_STRING_OR_BRACKET = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+_TO_BRACKET = re.compile(
+    r'[^\[\]{}"]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^\[\]{}"]*+){0,64}+([\[\]{}])?', re.DOTALL
+)  # over up to 64 strings at once, so that no single step is long
 _STEP = re.compile(
     r"\.(?P<key>[\w-]+|\*)|\[[ ]*(?:(?P<quoted>\"(?:[^\"\\]|\\.)*+\"|'[^'\\]*')|(?P<all>\*)"
     r"|(?P<index>-?\d{1,12})|(?P<start>-?\d{0,12})[ ]*:[ ]*(?P<stop>-?\d{0,12}))[ ]*\]"
@@ -36,10 +38,7 @@ class PathStep:
     single: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    start: int
-    end: int
+_Span = tuple[int, int]  # where a value starts and ends; plain tuples, since there may be very many
 
 
 def parse_path(path: str) -> tuple[PathStep, ...]:
@@ -90,8 +89,8 @@ def select_lines(text: str, path: str) -> Iterator[str]:
     """
     steps = parse_path(path)
     spans = [_value(text, 0)]
-    if _skip_space(text, spans[0].end) < len(text):
-        raise _no_json(spans[0].end)
+    if _skip_space(text, spans[0][1]) < len(text):
+        raise _no_json(spans[0][1])
     many = False
     for number, step in enumerate(steps):
         many = many or not (step.single or step.key is not None)
@@ -104,7 +103,7 @@ def select_lines(text: str, path: str) -> Iterator[str]:
 
 
 def _lines_of(text: str, span: _Span) -> Iterator[str]:
-    first = text[span.start]
+    first = text[span[0]]
     if first == '"':
         yield str(_loads(text, span))
     elif first == "[":
@@ -114,17 +113,17 @@ def _lines_of(text: str, span: _Span) -> Iterator[str]:
         for key, child in _children(text, span):
             yield f"{json_codec.dumps(key).decode()}: {_one_line(text, child)}\n"
     else:
-        yield text[span.start : span.end]
+        yield text[span[0] : span[1]]
 
 
 def _one_line(text: str, span: _Span) -> str:
-    return re.sub(r"\r?\n[ \t\r]*+", " ", text[span.start : span.end])
+    return re.sub(r"\r?\n[ \t\r]*+", " ", text[span[0] : span[1]])
 
 
 def _children_of(text: str, span: _Span, step: PathStep, *, strict: bool, number: int) -> Sequence[_Span]:
     """The children that the step means; when not ``strict``, a value that has none is passed over."""
-    is_object = text[span.start] == "{"
-    is_array = text[span.start] == "["
+    is_object = text[span[0]] == "{"
+    is_array = text[span[0]] == "["
     if step.key is not None and is_object:
         # the last of equal keys counts, as in every JSON parser
         found = [child for key, child in _children(text, span) if key == step.key][-1:]
@@ -150,27 +149,27 @@ def _name(step: PathStep) -> str:
 
 def _describe(text: str, span: _Span) -> str:
     """What stands there instead, for whoever asked for something else."""
-    if text[span.start] == "{":
+    if text[span[0]] == "{":
         keys = [str(key) for key, _ in islice(_children(text, span), 21)]
         listed = ", ".join(key[:48] for key in keys[:20]) + (", …" if len(keys) > 20 else "")
         return f"the keys are {listed}" if keys else "the object is empty"
-    if text[span.start] == "[":
+    if text[span[0]] == "[":
         return f"it is an array of {sum(1 for _ in _children(text, span)):,}"
     return "it is neither an object nor an array"
 
 
 def _children(text: str, span: _Span) -> Iterator[tuple[str | int, _Span]]:
     """The keys or indices of a container, each with its value's place."""
-    is_object = text[span.start] == "{"
-    position = _skip_space(text, span.start + 1)
+    is_object = text[span[0]] == "{"
+    position = _skip_space(text, span[0] + 1)
     index = 0
-    while position < span.end - 1:
+    while position < span[1] - 1:
         key: str | int = index
         if is_object:
             found = _STRING.match(text, position)
             if found is None:
                 raise _no_json(position)
-            key = str(_loads(text, _Span(position, found.end())))
+            key = str(_loads(text, (position, found.end())))
             position = _skip_space(text, found.end())
             if text[position : position + 1] != ":":
                 raise _no_json(position)
@@ -178,7 +177,7 @@ def _children(text: str, span: _Span) -> Iterator[tuple[str | int, _Span]]:
         child = _value(text, position)
         yield key, child
         index += 1
-        position = _skip_space(text, child.end)
+        position = _skip_space(text, child[1])
         if text[position] not in ",]}":
             raise _no_json(position)
         position = _skip_space(text, position + 1)
@@ -189,24 +188,24 @@ def _value(text: str, position: int) -> _Span:
     start = _skip_space(text, position)
     first = text[start : start + 1]
     if first in ("[", "{"):
-        return _Span(start, _container_end(text, start))
+        return start, _container_end(text, start)
     match = (_STRING if first == '"' else _SCALAR).match(text, start)
     if match is None:
         raise _no_json(start)
-    return _Span(start, match.end())
+    return start, match.end()
 
 
 def _container_end(text: str, start: int) -> int:
-    depth = 0
-    for match in _STRING_OR_BRACKET.finditer(text, start):
-        mark = text[match.start()]
-        if mark in "[{":
-            depth += 1
-        elif mark in "]}":
-            depth -= 1
+    depth, position = 0, start
+    while match := _TO_BRACKET.match(text, position):
+        if match.end() == position:  # the text's end, or a string that has none
+            break
+        position = match.end()
+        if bracket := match[1]:
+            depth += 1 if bracket in "[{" else -1
             if not depth:
-                return match.end()
-    raise _no_json(len(text))
+                return position
+    raise _no_json(position)
 
 
 def _skip_space(text: str, position: int) -> int:
@@ -216,9 +215,9 @@ def _skip_space(text: str, position: int) -> int:
 
 def _loads(text: str, span: _Span) -> object:
     try:
-        return json_codec.loads(text[span.start : span.end])
+        return json_codec.loads(text[span[0] : span[1]])
     except ValueError as error:
-        raise _no_json(span.start) from error
+        raise _no_json(span[0]) from error
 
 
 def _no_json(position: int) -> InvalidToolArguments:
