@@ -22,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         *("llm.*", "storage.*", "context.items", "context.placeholder", "context.layout"),
         *("context.json_shape", "context.json_pieces", "context.events", "context.budget", "context.economics*"),
+        "context.trigger",
     ),
     (
         "context.content*",
@@ -35,10 +36,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("context.plan", "context.offload", "context.ephemeral", "context.compaction*", "context.summary"),
         *("context.fs", "context.fs_*", "context.index", "context.recovery", "context.session_log"),
     ),
-    ("context.planner", "context.apply", "context.ingest", "context.transcript", "context.window", "tools.*"),
+    (
+        *("context.planner", "context.apply", "context.ingest", "context.transcript", "context.window"),
+        *("tools.*", "materialize"),
+    ),
     ("context.context",),
     ("agent.*",),
-    ("messages", "workspace.*", "transfer", "materialize", "adapters.*", "testing.*"),
+    ("messages", "workspace.*", "transfer", "adapters.*", "testing.*"),
     ("replay.*", "inspector.*"),
     ("cli", "cli_*", "cli.*", "demo", "__main__"),
 )

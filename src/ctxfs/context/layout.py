@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ctxfs.context.items import ItemType
-from ctxfs.errors import ConfigError
+from ctxfs.errors import ConfigError, UnsafePath
+from ctxfs.storage.base import check_name
 
 __all__ = [
     "ENVELOPE",
@@ -21,7 +22,10 @@ __all__ = [
     "Layout",
     "Names",
     "check_session_id",
+    "direct_file_name",
+    "listed_file_name",
     "new_session_id",
+    "plain_name",
     "safe_name",
 ]
 
@@ -55,6 +59,30 @@ def _is_safe(raw: str) -> bool:
 
 def _is_reserved(name: str) -> bool:
     return name.split(".", 1)[0].lower() in RESERVED
+
+
+def plain_name(raw: str) -> str:
+    """Return ``raw`` if it is one plain file name, as it is.
+
+    Raises ``UnsafePath`` for a separator, "..", NUL, the empty name, a lone surrogate and more than 255 bytes.
+    """
+    if not isinstance(raw, str) or len(check_name(raw)) != 1:
+        raise UnsafePath(f"{raw!r} is not a plain file name")
+    return raw
+
+
+def direct_file_name(session_id: str, tool_use_id: str) -> str:
+    """Name the file of one tool result, "Tool Direct Offload", F-002. Raises ``UnsafePath``."""
+    return f"{plain_name(session_id)}/{plain_name(f'{plain_name(tool_use_id)}.md')}"
+
+
+def listed_file_name(tool_use_id: str, repeat: int = 0) -> str:
+    """Name the file of a result in a list, "Agent 上下文卸载模块", F-001; ``repeat`` counts later ones of the id.
+
+    Raises ``UnsafePath``.
+    """
+    suffix = f"-{repeat}" if repeat else ""
+    return plain_name(f"tool-result-{plain_name(tool_use_id)}{suffix}.md")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,318 @@
+"""Raw messages of the Anthropic Messages API in and out: plain dicts, usable without an agent or a session.
+
+Follows "Tool Direct Offload" (one message) and "Agent 上下文卸载模块" (a list of messages). They differ in four values:
+when a result leaves, the name of its file, what stands for it, and which results are looked at. Characters are Unicode
+code points.
+"""
+
+import copy
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from anyio import to_thread
+
+from ctxfs.context.layout import direct_file_name, listed_file_name
+from ctxfs.context.placeholder import render_direct, render_listed
+from ctxfs.context.trigger import Always, AtLeast, Trigger
+from ctxfs.errors import NameTaken, TranscriptError
+from ctxfs.storage.failures import writing
+from ctxfs.storage.files import write_file
+from ctxfs.storage.threads import run_to_completion
+
+__all__ = [
+    "DiskFileWriter",
+    "FileWriter",
+    "Message",
+    "OffloadResult",
+    "OffloadResults",
+    "offload_tool_result",
+    "offload_tool_results",
+    "stringify",
+]
+
+DEFAULT_THRESHOLD_CHARS = 100
+
+Message = Mapping[str, Any]
+"""A message of the Messages API, as its SDK takes it."""
+
+_Place = tuple[int, int]
+"""Where a result stands: the message's number, and the block's number in it."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class FileWriter(Protocol):
+    """Where offloaded content is written."""
+
+    async def write(self, path: Path, text: str, *, overwrite: bool) -> None:
+        """Make ``text`` durable in ``path`` (absolute), and the directories above it where they are missing.
+
+        ``overwrite=False`` must not change what is there: raise ``NameTaken``, unless it is the same text.
+        Raises OSError or ``WriteFailed`` when it cannot be written.
+        """
+
+
+class DiskFileWriter:
+    """Files on the local disk, written under a temporary name, synced, and only then given their own; in UTF-8."""
+
+    async def write(self, path: Path, text: str, *, overwrite: bool) -> None:
+        """See ``FileWriter.write``."""
+        await run_to_completion(
+            lambda: write_file(path, text.encode("utf-8", "surrogatepass"), overwrite=overwrite),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffloadResult:
+    """One offloaded result.
+
+    ``message`` is a new message, ``freed_chars`` the content's length less its placeholder's (negative when that is
+    longer), ``file`` the absolute path.
+    """
+
+    message: dict[str, Any]
+    freed_chars: int
+    file: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffloadResults:
+    """The offloaded results of a list.
+
+    ``messages``: those that did not change are the very objects that came in. ``freed_chars`` adds up the lengths of
+    what was offloaded. ``files`` are absolute paths, in order.
+    """
+
+    messages: list[Message]
+    offloaded_count: int
+    freed_chars: int
+    files: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """How results leave. ``name`` makes a relative name of a call id and how often that id had a file before."""
+
+    unit: Callable[[Sequence[Message]], list[_Place]]
+    trigger: Trigger
+    name: Callable[[str, int], str]
+    placeholder: Callable[[Path, str], str]
+    overwrite: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Offloaded:
+    place: _Place
+    file: Path
+    chars: int
+    placeholder: str
+
+
+async def offload_tool_result(
+    message: Message, *, session_id: str, output_dir: str | Path, writer: FileWriter | None = None
+) -> OffloadResult:
+    """Write the one tool result of ``message`` to ``<output_dir>/<session_id>/<tool_use_id>.md`` and refer to it.
+
+    There is no threshold: whoever calls this has decided. The same ids overwrite the file. The input is not changed.
+    Follows "Tool Direct Offload". ``writer``: None writes to the local disk.
+
+    Raises:
+        TranscriptError: there is no tool result in the message, or more than one.
+        UnsafePath: an id is not one plain file name.
+        WriteFailed: the file could not be written; the reason is the ``__cause__``.
+
+    """
+    form = _Form(
+        unit=_the_one_result,
+        trigger=Always(),
+        name=lambda tool_use_id, _: direct_file_name(session_id, tool_use_id),
+        placeholder=lambda root, name: render_direct(str(root / name)),
+        overwrite=True,
+    )
+    (done,) = await _offload([message], form, await _absolute(output_dir), writer or DiskFileWriter())
+    (changed,) = _rewritten([message], [done])
+    return OffloadResult(message=dict(changed), freed_chars=done.chars - len(done.placeholder), file=str(done.file))
+
+
+async def offload_tool_results(
+    messages: Sequence[Message],
+    *,
+    output_dir: str | Path,
+    threshold_chars: int = DEFAULT_THRESHOLD_CHARS,
+    writer: FileWriter | None = None,
+) -> OffloadResults:
+    """Write every tool result of at least ``threshold_chars`` characters to ``output_dir`` and refer to it there.
+
+    The file is ``tool-result-{id}.md``; for a repeated id ``-1``, ``-2`` and so on. A name that another id of this
+    call has, or a file with other content, is skipped; a file with the same content is used again. The input is not
+    changed. Follows "Agent 上下文卸载模块". ``writer``: None writes to the local disk.
+
+    Raises:
+        TranscriptError: a result to be offloaded has no id, or its content is neither text nor a list of blocks.
+        UnsafePath: an id of a result to be offloaded is not one plain file name; nothing was written.
+        WriteFailed: a file could not be written; the reason is the ``__cause__``. Files before it stay.
+        ConfigError: the threshold is negative.
+
+    """
+    form = _Form(
+        unit=_every_result,
+        trigger=AtLeast(threshold_chars),
+        name=listed_file_name,
+        placeholder=lambda _, name: render_listed(name),
+        overwrite=False,
+    )
+    done = await _offload(messages, form, await _absolute(output_dir), writer or DiskFileWriter())
+    return OffloadResults(
+        messages=_rewritten(messages, done),
+        offloaded_count=len(done),
+        freed_chars=sum(one.chars for one in done),
+        files=[str(one.file) for one in done],
+    )
+
+
+# Which results ---------------------------------------------------------------------------------------------------
+
+
+def _every_result(messages: Sequence[Message]) -> list[_Place]:
+    return [
+        (number, position)
+        for number, message in enumerate(messages)
+        if isinstance(message.get("content"), list | tuple)
+        for position, block in enumerate(message["content"])
+        if isinstance(block, Mapping) and block.get("type") == "tool_result"
+    ]
+
+
+def _the_one_result(messages: Sequence[Message]) -> list[_Place]:
+    places = _every_result(messages)
+    if len(places) != 1:
+        raise TranscriptError([f"the message has {len(places)} tool results: offload a message that has exactly one"])
+    return places
+
+
+# Out ---------------------------------------------------------------------------------------------------------------
+
+
+async def _offload(messages: Sequence[Message], form: _Form, root: Path, writer: FileWriter) -> list[_Offloaded]:
+    due: list[tuple[_Place, str, str]] = []
+    for place in form.unit(messages):
+        block = messages[place[0]]["content"][place[1]]
+        text = await _text_of(block.get("content"))
+        if form.trigger.fires(text):
+            due.append((place, _id_of(block), text))
+    for _, tool_use_id, _ in due:
+        form.name(tool_use_id, 0)  # a name that cannot be is told before anything is written
+    names = _Names(form, root, writer)
+    return [await names.write(place, tool_use_id, text) for place, tool_use_id, text in due]
+
+
+class _Names:
+    """The names of one call: no two results share one, also where case does not count."""
+
+    def __init__(self, form: _Form, root: Path, writer: FileWriter) -> None:
+        self._form = form
+        self._root = root
+        self._writer = writer
+        self._used: set[str] = set()
+        self._repeats: dict[str, int] = {}
+
+    async def write(self, place: _Place, tool_use_id: str, text: str) -> _Offloaded:
+        while True:
+            repeat = self._repeats.get(tool_use_id, 0)
+            name = self._form.name(tool_use_id, repeat)
+            self._repeats[tool_use_id] = repeat + 1
+            key = unicodedata.normalize("NFC", name).casefold()
+            if key in self._used:
+                continue
+            file = self._root / name
+            try:
+                with writing(str(file)):
+                    await self._writer.write(file, text, overwrite=self._form.overwrite)
+            except NameTaken:
+                if self._form.overwrite:
+                    raise
+                continue
+            self._used.add(key)
+            placeholder = self._form.placeholder(self._root, name)
+            return _Offloaded(place=place, file=file, chars=len(text), placeholder=placeholder)
+
+
+def _rewritten(messages: Sequence[Message], done: Sequence[_Offloaded]) -> list[Message]:
+    """The messages with the placeholders in them: changed ones are deep copies, the others the same objects."""
+    changed: dict[int, Any] = {}
+    for one in done:
+        number, position = one.place
+        if number not in changed:
+            changed[number] = copy.deepcopy(messages[number])
+        changed[number]["content"][position]["content"] = one.placeholder
+    return [changed.get(number, message) for number, message in enumerate(messages)]
+
+
+async def _absolute(output_dir: str | Path) -> Path:
+    path = Path(output_dir)
+    return path if path.is_absolute() else await to_thread.run_sync(path.absolute)
+
+
+def _id_of(block: Mapping[str, Any]) -> str:
+    tool_use_id = block.get("tool_use_id")
+    if not isinstance(tool_use_id, str):
+        raise TranscriptError([f"a tool result's tool_use_id is {tool_use_id!r}: it must be text"])
+    return tool_use_id
+
+
+async def _text_of(content: object) -> str:
+    """A result's content as the text that is written: itself, or its blocks as compact JSON."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list | tuple):
+        raise TranscriptError([f"a tool result's content is a {type(content).__name__}: it must be text or blocks"])
+    return await to_thread.run_sync(partial(stringify, content))
+
+
+def stringify(value: object) -> str:
+    """JSON as JavaScript's ``JSON.stringify`` writes it: compact, characters as they are, numbers in its form.
+
+    Integers keep all their digits, and keys their order. Raises TypeError for what JSON cannot hold.
+    """
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{_quoted(key)}:{stringify(entry)}" for key, entry in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(stringify, value)) + "]"
+    if isinstance(value, str):
+        return _quoted(value)
+    if isinstance(value, float):
+        return _js_number(value)
+    return json.dumps(value)
+
+
+def _quoted(text: str) -> str:
+    return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(text, ensure_ascii=False))
+
+
+def _js_number(value: float) -> str:
+    """ECMAScript's Number::toString, from the same shortest digits that Python finds."""
+    if not math.isfinite(value):
+        return "null"
+    sign, raw_digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    digits = "".join(map(str, raw_digits))
+    assert isinstance(exponent, int)  # finite
+    point = len(digits) + exponent
+    minus = "-" if sign and value else ""
+    if len(digits) <= point <= 21:
+        return minus + digits + "0" * exponent
+    if 0 < point <= 21:
+        return f"{minus}{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return "0" if not value else f"{minus}0.{'0' * -point}{digits}"
+    fraction = f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{minus}{digits[0]}{fraction}e{point - 1:+d}"

@@ -1,0 +1,258 @@
+"""The tables of "Agent 上下文卸载模块", a test a row."""
+
+import copy
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxfs.errors import ConfigError, TranscriptError, UnsafePath, WriteFailed
+from ctxfs.messages import OffloadResults, offload_tool_results
+
+pytestmark = pytest.mark.anyio
+
+
+def read(file: str) -> str:
+    return Path(file).read_bytes().decode("utf-8", "surrogatepass")
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def result(content: Any, tool_use_id: str = "toolu_01abc") -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": tool_use_id, "content": content}
+
+
+def user(*blocks: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(blocks)}
+
+
+def contents(done: OffloadResults) -> list[Any]:
+    return [b["content"] for m in done.messages for b in m["content"] if b["type"] == "tool_result"]
+
+
+CALL = {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_01abc", "name": "ls", "input": {}}]}
+BIG, SMALL = "x" * 250, "small"
+
+
+async def test_uc_001_a_large_result_leaves(tmp_path: Path) -> None:
+    done = await offload_tool_results([CALL, user(result(BIG))], output_dir=tmp_path)
+    assert contents(done) == ["[Content offloaded to: ./tool-result-toolu_01abc.md]"]
+    assert done.files == [str(tmp_path / "tool-result-toolu_01abc.md")]
+    assert read(done.files[0]) == BIG
+    assert (done.offloaded_count, done.freed_chars) == (1, 250)
+
+
+async def test_uc_002_a_small_result_stays(tmp_path: Path) -> None:
+    message = user(result(SMALL))
+    done = await offload_tool_results([message], output_dir=tmp_path / "out")
+    assert done.messages[0] is message
+    assert (done.offloaded_count, done.freed_chars, done.files) == (0, 0, [])
+    assert not (tmp_path / "out").exists()
+
+
+async def test_uc_003_only_the_large_ones_leave(tmp_path: Path) -> None:
+    messages = [
+        CALL,
+        user(result(BIG, "a"), {"type": "text", "text": "hi"}, result(SMALL, "b")),
+        user(result(BIG, "c")),
+    ]
+    done = await offload_tool_results(messages, output_dir=tmp_path)
+    assert contents(done) == [
+        "[Content offloaded to: ./tool-result-a.md]",
+        SMALL,
+        "[Content offloaded to: ./tool-result-c.md]",
+    ]
+    assert done.messages[0] is CALL
+    assert done.messages[1]["content"][1] == {"type": "text", "text": "hi"}
+    assert (done.offloaded_count, done.freed_chars) == (2, 500)
+
+
+async def test_uc_004_without_results_nothing_happens(tmp_path: Path) -> None:
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": "x" * 500},
+        CALL,
+        {"role": "assistant", "content": [{"type": "text"}]},
+    ]
+    done = await offload_tool_results(messages, output_dir=tmp_path / "out")
+    assert all(new is old for new, old in zip(done.messages, messages, strict=True))
+    assert not (tmp_path / "out").exists()
+
+
+async def test_f_001_the_directory_is_made(tmp_path: Path) -> None:
+    done = await offload_tool_results([user(result(BIG))], output_dir=tmp_path / "a" / "b" / "c")
+    assert Path(done.files[0]).parent == tmp_path / "a" / "b" / "c"
+    again = await offload_tool_results([user(result(BIG, "z"))], output_dir=tmp_path / "a" / "b" / "c")
+    assert read(again.files[0]) == BIG
+
+
+async def test_f_001_a_repeated_id_gets_a_number(tmp_path: Path) -> None:
+    texts = [letter * 100 for letter in "abc"]
+    done = await offload_tool_results([user(*(result(text, "id") for text in texts))], output_dir=tmp_path)
+    assert [Path(f).name for f in done.files] == ["tool-result-id.md", "tool-result-id-1.md", "tool-result-id-2.md"]
+    assert [read(f) for f in done.files] == texts
+    assert contents(done)[2] == "[Content offloaded to: ./tool-result-id-2.md]"
+
+
+async def test_f_001_a_repeated_id_with_equal_content_gets_a_number_too(tmp_path: Path) -> None:
+    done = await offload_tool_results([user(result(BIG, "id"), result(BIG, "id"))], output_dir=tmp_path)
+    assert [Path(f).name for f in done.files] == ["tool-result-id.md", "tool-result-id-1.md"]
+
+
+async def test_f_001_a_name_of_another_id_is_skipped(tmp_path: Path) -> None:
+    texts = {"first": "a" * 100, "other": "b" * 100, "repeat": "c" * 100}
+    blocks = [result(texts["first"], "id"), result(texts["other"], "id-1"), result(texts["repeat"], "id")]
+    done = await offload_tool_results([user(*blocks)], output_dir=tmp_path)
+    assert [Path(f).name for f in done.files] == ["tool-result-id.md", "tool-result-id-1.md", "tool-result-id-2.md"]
+    assert [read(f) for f in done.files] == list(texts.values())
+
+
+async def test_f_001_ids_that_differ_by_case_alone_do_not_meet(tmp_path: Path) -> None:
+    done = await offload_tool_results([user(result("a" * 100, "id"), result("b" * 100, "ID"))], output_dir=tmp_path)
+    assert len({f.casefold() for f in done.files}) == 2
+
+
+async def test_f_001_a_file_with_other_content_is_skipped(tmp_path: Path) -> None:
+    taken = tmp_path / "tool-result-id.md"
+    taken.write_text("mine")
+    done = await offload_tool_results([user(result(BIG, "id"))], output_dir=tmp_path)
+    assert [Path(f).name for f in done.files] == ["tool-result-id-1.md"]
+    assert taken.read_text() == "mine"
+
+
+async def test_f_001_a_link_is_skipped_and_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(BIG)
+    (tmp_path / "tool-result-id.md").symlink_to(secret)
+    done = await offload_tool_results([user(result(BIG, "id"))], output_dir=tmp_path)
+    assert [Path(f).name for f in done.files] == ["tool-result-id-1.md"]
+
+
+async def test_f_001_a_file_with_the_same_content_is_used_again(tmp_path: Path) -> None:
+    messages = [user(result("a" * 100, "id"), result("b" * 100, "id"))]
+    first = await offload_tool_results(messages, output_dir=tmp_path)
+    second = await offload_tool_results(messages, output_dir=tmp_path)
+    assert first == second
+    assert names_in(tmp_path) == ["tool-result-id-1.md", "tool-result-id.md"]
+
+
+async def test_f_001_an_empty_list_gives_empty_results(tmp_path: Path) -> None:
+    done = await offload_tool_results([], output_dir=tmp_path / "out")
+    assert done == OffloadResults(messages=[], offloaded_count=0, freed_chars=0, files=[])
+
+
+async def test_f_001_a_failed_write_raises_with_its_cause(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a directory")
+    messages = [user(result(BIG))]
+    before = copy.deepcopy(messages)
+    with pytest.raises(WriteFailed) as raised:
+        await offload_tool_results(messages, output_dir=blocked)
+    assert isinstance(raised.value.__cause__, OSError)
+    assert messages == before
+
+
+async def test_f_001_a_name_that_cannot_be_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(UnsafePath):
+        await offload_tool_results([user(result(BIG, "fine"), result(BIG, "../up"))], output_dir=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    small = await offload_tool_results([user(result(SMALL, "../up"))], output_dir=tmp_path / "out")
+    assert small.offloaded_count == 0
+
+
+async def test_f_001_changed_messages_are_deep_copies_others_keep_their_identity(tmp_path: Path) -> None:
+    kept, changed = user(result(SMALL)), user({"type": "text", "text": "t"}, result(BIG))
+    before = copy.deepcopy(changed)
+    done = await offload_tool_results([kept, changed], output_dir=tmp_path)
+    assert done.messages[0] is kept
+    assert done.messages[1] is not changed
+    done.messages[1]["content"][0]["text"] = "changed by the caller"
+    assert changed == before
+
+
+async def test_f_002_exactly_100_goes(tmp_path: Path) -> None:
+    assert (await offload_tool_results([user(result("x" * 100))], output_dir=tmp_path)).offloaded_count == 1
+
+
+async def test_f_002_99_stays(tmp_path: Path) -> None:
+    assert (await offload_tool_results([user(result("x" * 99))], output_dir=tmp_path)).offloaded_count == 0
+
+
+async def test_f_002_empty_content_stays(tmp_path: Path) -> None:
+    blocks = [result(""), {"type": "tool_result", "tool_use_id": "none"}, result([])]
+    assert (await offload_tool_results([user(*blocks)], output_dir=tmp_path)).offloaded_count == 0
+
+
+@pytest.mark.parametrize(("length", "count"), [(99, 0), (100, 1)])
+async def test_f_002_blocks_are_counted_as_json(length: int, count: int, tmp_path: Path) -> None:
+    frame = len('[{"type":"text","text":""}]')
+    blocks = [{"type": "text", "text": "y" * (length - frame)}]
+    done = await offload_tool_results([user(result(blocks))], output_dir=tmp_path)
+    assert (done.offloaded_count, done.freed_chars) == (count, length * count)
+
+
+@pytest.mark.parametrize(("text", "count"), [("🎉" * 99, 0), ("🎉" * 100, 1)])
+async def test_f_002_characters_are_code_points(text: str, count: int, tmp_path: Path) -> None:
+    done = await offload_tool_results([user(result(text))], output_dir=tmp_path)
+    assert (done.offloaded_count, done.freed_chars) == (count, 100 * count)
+
+
+async def test_f_002_the_threshold_can_be_set(tmp_path: Path) -> None:
+    assert (await offload_tool_results([user(result("ab"))], output_dir=tmp_path, threshold_chars=2)).offloaded_count
+    with pytest.raises(ConfigError):
+        await offload_tool_results([], output_dir=tmp_path, threshold_chars=-1)
+
+
+async def test_f_003_blocks_become_text(tmp_path: Path) -> None:
+    blocks = [{"type": "text", "text": "Grüße " * 30}, {"type": "image", "source": {"type": "base64", "data": "AA=="}}]
+    done = await offload_tool_results([user(result(blocks))], output_dir=tmp_path)
+    assert contents(done) == ["[Content offloaded to: ./tool-result-toolu_01abc.md]"]
+    assert read(done.files[0]) == json.dumps(blocks, ensure_ascii=False, separators=(",", ":"))
+
+
+async def test_f_003_a_placeholder_longer_than_the_content_stands_all_the_same(tmp_path: Path) -> None:
+    long_id = "i" * 200
+    done = await offload_tool_results([user(result("x" * 100, long_id))], output_dir=tmp_path)
+    assert contents(done) == [f"[Content offloaded to: ./tool-result-{long_id}.md]"]
+
+
+async def test_f_004_statistics(tmp_path: Path) -> None:
+    done = await offload_tool_results([user(result("x" * 100, "a"), result("y" * 150, "b"))], output_dir=tmp_path)
+    assert (done.offloaded_count, done.freed_chars) == (2, 250)
+    assert done.files == [str(tmp_path / "tool-result-a.md"), str(tmp_path / "tool-result-b.md")]
+
+
+async def test_f_005_an_existing_directory_is_no_error(tmp_path: Path) -> None:
+    assert (await offload_tool_results([user(result(BIG))], output_dir=tmp_path)).offloaded_count == 1
+
+
+async def test_a_result_without_an_id_is_told(tmp_path: Path) -> None:
+    with pytest.raises(TranscriptError):
+        await offload_tool_results([user({"type": "tool_result", "content": BIG})], output_dir=tmp_path)
+
+
+IDS = st.sampled_from(["a", "A", "b", "a-1", "a-2"])
+TEXTS = st.sampled_from(["x" * 99, "x" * 100, "y" * 120, "z" * 300])
+
+
+@given(results=st.lists(st.tuples(IDS, TEXTS), max_size=8))
+def test_every_result_can_be_read_back_from_the_file_that_its_placeholder_names(results: list[tuple[str, str]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        messages = [user(*(result(text, tool_use_id) for tool_use_id, text in results))]
+        done = anyio.run(lambda: offload_tool_results(messages, output_dir=folder))
+        restored = [
+            (Path(folder) / text.removeprefix("[Content offloaded to: ./").removesuffix("]")).read_text()
+            if text.startswith("[Content")
+            else text
+            for text in contents(done)
+        ]
+        assert restored == [text for _, text in results]
+        assert len(set(done.files)) == done.offloaded_count
+        again = anyio.run(lambda: offload_tool_results(messages, output_dir=folder))
+        assert again == done

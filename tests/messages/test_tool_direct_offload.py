@@ -1,0 +1,188 @@
+"""The tables of "Tool Direct Offload", a test a row."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxfs.errors import TranscriptError, UnsafePath, WriteFailed
+from ctxfs.messages import offload_tool_result
+
+pytestmark = pytest.mark.anyio
+
+
+def read(file: str) -> str:
+    return Path(file).read_bytes().decode("utf-8", "surrogatepass")
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def mode(path: str | Path) -> int:
+    return Path(path).stat().st_mode & 0o777
+
+
+def result_message(content: Any, tool_use_id: str = "toolu_xyz", **extra: Any) -> dict[str, Any]:
+    block = {"type": "tool_result", "tool_use_id": tool_use_id, "content": content, **extra}
+    return {"role": "user", "content": [block]}
+
+
+def content_of(message: dict[str, Any]) -> Any:
+    return message["content"][0]["content"]
+
+
+LONG = "line of output\n" * 100
+
+
+async def test_uc_001_text_is_written_and_referred_to(tmp_path: Path) -> None:
+    done = await offload_tool_result(result_message(LONG), session_id="session-abc123", output_dir=tmp_path)
+    assert done.file == str(tmp_path / "session-abc123" / "toolu_xyz.md")
+    assert read(done.file) == LONG
+    assert content_of(done.message) == f"[Tool result offloaded to file: {done.file}]"
+
+
+async def test_uc_002_blocks_are_written_as_compact_json(tmp_path: Path) -> None:
+    blocks = [{"type": "text", "text": "Grüße 🎉\n" * 200}, {"type": "text", "text": '"quoted"'}]
+    done = await offload_tool_result(result_message(blocks), session_id="s", output_dir=tmp_path)
+    written = read(done.file)
+    assert written == json.dumps(blocks, ensure_ascii=False, separators=(",", ":"))
+    assert content_of(done.message) == f"[Tool result offloaded to file: {done.file}]"
+    assert done.freed_chars == len(written) - len(content_of(done.message))
+
+
+async def test_uc_003_a_failed_write_raises_with_its_cause(tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("a file where the directory would be")
+    message = result_message(LONG)
+    with pytest.raises(WriteFailed) as raised:
+        await offload_tool_result(message, session_id="s", output_dir=tmp_path)
+    assert isinstance(raised.value.__cause__, OSError)
+    assert message == result_message(LONG)
+
+
+class RecordingWriter:
+    def __init__(self) -> None:
+        self.written: dict[Path, str] = {}
+
+    async def write(self, path: Path, text: str, *, overwrite: bool) -> None:
+        self.written[path] = text
+
+
+class FullDisk:
+    async def write(self, path: Path, text: str, *, overwrite: bool) -> None:
+        raise OSError(28, "No space left on device")
+
+
+async def test_f_001_the_writer_is_injected(tmp_path: Path) -> None:
+    writer = RecordingWriter()
+    done = await offload_tool_result(result_message(LONG), session_id="s", output_dir=tmp_path, writer=writer)
+    assert writer.written == {tmp_path / "s" / "toolu_xyz.md": LONG}
+    assert not (tmp_path / "s").exists()
+    assert done.freed_chars == len(LONG) - len(content_of(done.message))
+
+
+async def test_f_001_error_of_the_injected_writer_is_the_cause(tmp_path: Path) -> None:
+    message = result_message(LONG)
+    with pytest.raises(WriteFailed, match="No space left") as raised:
+        await offload_tool_result(message, session_id="s", output_dir=tmp_path, writer=FullDisk())
+    assert isinstance(raised.value.__cause__, OSError)
+    assert content_of(message) == LONG
+
+
+async def test_f_001_no_threshold_of_its_own(tmp_path: Path) -> None:
+    done = await offload_tool_result(result_message("tiny"), session_id="s", output_dir=tmp_path)
+    assert read(done.file) == "tiny"
+    assert done.freed_chars == 4 - len(content_of(done.message)) < 0
+
+
+async def test_f_001_a_repeated_id_overwrites(tmp_path: Path) -> None:
+    first = await offload_tool_result(result_message("first"), session_id="s", output_dir=tmp_path)
+    second = await offload_tool_result(result_message("second"), session_id="s", output_dir=tmp_path)
+    assert first.file == second.file
+    assert read(second.file) == "second"
+    assert names_in(tmp_path / "s") == ["toolu_xyz.md"]
+
+
+async def test_f_001_missing_content_is_empty_text(tmp_path: Path) -> None:
+    message = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}
+    done = await offload_tool_result(message, session_id="s", output_dir=tmp_path)
+    assert read(done.file) == ""
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user", "content": "just text"},
+        {"role": "user", "content": [{"type": "text", "text": "no result"}]},
+        {"role": "user", "content": []},
+        {"role": "user"},
+        {"role": "user", "content": [*result_message("a", "a")["content"], *result_message("b", "b")["content"]]},
+        {"role": "user", "content": [{"type": "tool_result", "content": "no id"}]},
+        result_message(12),
+    ],
+)
+async def test_f_001_not_exactly_one_result_is_an_error(message: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(TranscriptError):
+        await offload_tool_result(message, session_id="s", output_dir=tmp_path)
+    assert not names_in(tmp_path)
+
+
+async def test_f_002_directories_are_made(tmp_path: Path) -> None:
+    output_dir = tmp_path / "a" / "b"
+    done = await offload_tool_result(result_message(LONG), session_id="session-abc123", output_dir=output_dir)
+    assert Path(done.file) == output_dir / "session-abc123" / "toolu_xyz.md"
+
+
+async def test_f_002_a_relative_directory_gives_an_absolute_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = await offload_tool_result(result_message(LONG), session_id="s", output_dir=".offload")
+    assert done.file == str(tmp_path / ".offload" / "s" / "toolu_xyz.md")
+
+
+@pytest.mark.parametrize("name", ["toolu with spaces", "Ünïcode", ".dot", "a.b", "x" * 252])
+async def test_f_002_a_plain_name_is_used_as_it_is(name: str, tmp_path: Path) -> None:
+    done = await offload_tool_result(result_message(LONG, name), session_id=name, output_dir=tmp_path)
+    assert Path(done.file) == tmp_path / name / f"{name}.md"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../up", "a/b", "/abs", "a\\b", "nul\0", "x" * 253, "\ud800"])
+@pytest.mark.parametrize("where", ["session_id", "tool_use_id"])
+async def test_f_002_any_other_name_is_a_typed_error(name: str, where: str, tmp_path: Path) -> None:
+    if where == "session_id" and len(name) == 253:
+        name *= 2
+    ids = {"session_id": "s", "tool_use_id": "t", where: name}
+    with pytest.raises(UnsafePath):
+        await offload_tool_result(
+            result_message(LONG, ids["tool_use_id"]), session_id=ids["session_id"], output_dir=tmp_path
+        )
+    assert not names_in(tmp_path)
+
+
+async def test_f_003_the_input_is_not_changed_and_the_output_is_a_deep_copy(tmp_path: Path) -> None:
+    message = result_message([{"type": "text", "text": LONG}], is_error=True)
+    message["content"].insert(0, {"type": "text", "text": "before"})
+    before = copy.deepcopy(message)
+    done = await offload_tool_result(message, session_id="s", output_dir=tmp_path)
+    done.message["content"][0]["text"] = "changed by the caller"
+    assert message == before
+    assert done.message["content"][1]["is_error"] is True
+
+
+async def test_f_004_the_simple_call_needs_no_writer(tmp_path: Path) -> None:
+    done = await offload_tool_result(result_message(LONG), session_id="s", output_dir=str(tmp_path))
+    assert read(done.file) == LONG
+
+
+async def test_content_that_is_no_valid_unicode_is_kept(tmp_path: Path) -> None:
+    done = await offload_tool_result(result_message("a\udc80b"), session_id="s", output_dir=tmp_path)
+    assert read(done.file) == "a\udc80b"
+
+
+async def test_files_and_directories_are_private(tmp_path: Path) -> None:
+    done = await offload_tool_result(result_message(LONG), session_id="s", output_dir=tmp_path / "out")
+    assert mode(done.file) == 0o600
+    assert mode(tmp_path / "out" / "s") == 0o700
