@@ -197,6 +197,32 @@ def test_a_table_shows_its_header_and_first_rows(row: str, kind: str) -> None:
     assert shown_lines(made)[1] == row.format(i=0).replace("\t", " ")
 
 
+def test_rows_with_stray_quotes_are_text() -> None:
+    assert shown_lines(digest('x,"y"z,1\n' * 50))[1] == 'x,"y"z,1'
+
+
+def test_a_json_shape_shrinks_to_its_budget() -> None:
+    value = {f"a_rather_long_key_{i}": [{"x": i, "y": {"z": "w" * 30}}] for i in range(100)}
+    small, smaller, none = (digest(json.dumps(value), budget) for budget in (200, 60, 30))
+    assert len(none) < len(smaller) < len(small)
+    assert "… 100 keys}" in small
+    assert "… 100 keys}" in smaller
+    assert "JSON" not in none
+
+
+class NewlineHeavy:
+    """A counter to which the whole is more than the sum of its lines."""
+
+    def count(self, text: str) -> int:
+        return len(text) + 20 * text.count("\n")
+
+
+def test_the_budget_holds_for_the_digest_as_a_whole() -> None:
+    made = describe("abcd\n" * 50, budget_tokens=200, counter=NewlineHeavy(), content_tokens=9)
+    assert NewlineHeavy().count(made) <= 200
+    assert describe("x" * 60, budget_tokens=70, counter=NewlineHeavy(), content_tokens=9) == "1 line, 9 tokens."
+
+
 def test_a_markdown_table_is_seen_as_one() -> None:
     assert "Markdown table:\n1: | a | b |" in digest("| a | b |\n|---|:-:|\n" + "| 1 | 2 |\n" * 50)
 

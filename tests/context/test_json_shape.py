@@ -67,6 +67,11 @@ def test_deep_nesting_is_refused_or_cut() -> None:
     assert shape_of([[[[[[1]]]]]]) == "[1 × [1 × [1 × [1 × [1 elements]]]]]"
 
 
+def test_crossed_brackets_are_refused() -> None:
+    assert parse_prefix('[1, {"a": 2]}' * 10, 40) is None
+    assert parse_prefix("[1, 2]]" * 10, 40) is None
+
+
 def test_elements_of_an_array_are_merged() -> None:
     assert shape_of([{"a": None}, {"a": 1, "b": []}]) == "[2 × {a: int, b: []}]"
     assert shape_of([1, "x", None, 2.5, True]) == "[5 × int | str | null | float | …]"
