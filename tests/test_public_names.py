@@ -9,11 +9,11 @@ PUBLIC = {
         Agent AgentConfig Context ContextFileSystem ContextItem CtxfsError ItemType OffloadPolicy tool
     """,
     "ctxfs.agent": """
-        Agent AgentConfig AgentEvent Done Evicted OffloadFailed Offloaded RecordFailed Retrying TextDelta
-        ThinkingDelta ToolEnded ToolStarted UsageReported tool
+        Agent AgentConfig AgentEvent Compacted Done Evicted OffloadFailed Offloaded RecordFailed Retrying
+        SummaryFailed TextDelta ThinkingDelta ToolEnded ToolStarted UsageReported tool
     """,
     "ctxfs.tools": """
-        Tool ToolResult read_tool tool
+        Tool ToolResult read_tool retrieval_tools tool
     """,
     "ctxfs.llm": """
         AssistantMessage Block ChatAnthropic ChatModel ChatOpenAI Content Message ModelEvent ModelRequest Reply
