@@ -1,0 +1,246 @@
+"""Eviction that pays: what is to leave the context now, given what the prompt cache makes of it. Pure.
+
+An item that stays costs its cache reads, call after call: its *rent*. One that leaves costs the rewrite of everything
+behind it once, and a read-back whenever the model needs something of it that is visible nowhere else. The chance of
+that grows with the item's size and falls with its age, as ``needs * age ** -age_exponent``. So
+
+- an item is *ripe* once its rent is above its risk, the chance that the next call needs it times a read-back's price;
+- ripe items leave in batches, when the rent that a batch could have saved has reached the price of its rewrite
+  (ski rental), and the calls still to come will earn more than it costs;
+- a large new result may leave before it is ever sent: nothing is rewritten then, and its writing is saved too;
+- when the cache has expired, or there is none, a rewrite costs nothing extra, and what is ripe leaves at once.
+
+All figures are in units of one uncached input token. Everything is decided from the ledger, so the same history gives
+the same plan.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ctxfs.context.economics_ledger import Held, Ledger, Outcome, at_arrival
+
+__all__ = ["EconomicPlan", "Eviction", "Verdict", "Why", "plan", "verdicts"]
+
+
+class Why(StrEnum):
+    """Why an item leaves, or why it stays."""
+
+    ARRIVAL = "leaves before it is sent: a read-back would cost less than sending it"
+    BATCH = "leaves: its rent is above its risk, and the batch has earned its rewrite"
+    EXPIRED = "leaves: the cache has expired, so nothing is rewritten for it"
+    NEW = "stays: the model has not seen it yet"
+    YOUNG = "stays: the chance that it is needed again is above its rent"
+    SHORT = "stays: too few calls are expected to pay for a read-back"
+    WAITING = "stays: ripe, but the batch has not earned its rewrite yet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """One item that is to leave. ``tokens_after`` is its placeholder's size."""
+
+    item_id: str
+    tokens_before: int
+    tokens_after: int
+    why: Why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EconomicPlan:
+    """What is to leave now, oldest first; empty (false) when nothing does.
+
+    ``rewrite_cost`` is paid with the next call, ``expected_gain`` is what is expected over the calls to come, net of
+    the rewrite and of read-backs.
+    """
+
+    evictions: tuple[Eviction, ...] = ()
+    rewrite_cost: float = 0.0
+    expected_gain: float = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self.evictions)
+
+    @property
+    def item_ids(self) -> tuple[str, ...]:
+        """The items that leave, oldest first."""
+        return tuple(e.item_id for e in self.evictions)
+
+    @property
+    def first_changed(self) -> str | None:
+        """The oldest item that changes, None if none."""
+        return self.evictions[0].item_id if self.evictions else None
+
+    @property
+    def tokens_freed(self) -> int:
+        """How much smaller the context gets."""
+        return sum(e.tokens_before - e.tokens_after for e in self.evictions)
+
+    def explain(self) -> str:
+        """Say for every item why it leaves, then what the plan costs and what it is expected to gain."""
+        if not self.evictions:
+            return "nothing leaves"
+        lines = [f"{e.item_id}: {e.tokens_before:,} -> {e.tokens_after:,} tokens, {e.why}" for e in self.evictions]
+        total = (
+            f"in all {self.tokens_freed:,} tokens leave, from {self.first_changed} on: the rewrite costs "
+            f"{self.rewrite_cost:,.0f}, the gain expected is {self.expected_gain:,.0f} (in input tokens)"
+        )
+        return "\n".join([*lines, total])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the planner thinks of one item now.
+
+    ``rent``: what it costs per call to stay. ``risk``: the chance that the next call needs it times what a read-back
+    counts for.
+    ``ripe_in_calls``: when its rent will be above its risk if nothing happens, 0 when it is.
+    """
+
+    item_id: str
+    tokens: int
+    age_calls: float
+    rent: float
+    risk: float
+    ripe_in_calls: float
+    why: Why
+
+
+def plan(ledger: Ledger, *, now: float | None = None) -> EconomicPlan:
+    """Decide what leaves before the next request.
+
+    ``now`` is on the clock of ``ledger.cache_expires_at``; None means that the cache is as warm as it was.
+    """
+    cold = now is not None and ledger.cache_expires_at is not None and now >= ledger.cache_expires_at
+    batch, cost, gain = _batch(ledger, cold=cold)
+    arrivals = _arrivals(ledger)
+    why = Why.EXPIRED if cold else Why.BATCH
+    return EconomicPlan(
+        evictions=(*(_eviction(h, why) for h in batch), *(_eviction(h, Why.ARRIVAL) for h in arrivals)),
+        rewrite_cost=cost,
+        expected_gain=gain + sum(ledger.rates.write * h.saved_tokens for h in arrivals),
+    )
+
+
+def verdicts(ledger: Ledger, *, now: float | None = None) -> tuple[Verdict, ...]:
+    """Say of every held item whether it leaves now, and if not, why and when it could."""
+    leaving = {e.item_id: e.why for e in plan(ledger, now=now).evictions}
+    scale = _Scale(ledger)
+    found = []
+    for item_id, h in ledger.held.items():
+        age, ripe_age, rent = ledger.calls - h.born, scale.ripe_age(h), scale.rent(h)
+        found.append(
+            Verdict(
+                item_id=item_id,
+                tokens=h.tokens,
+                age_calls=age,
+                rent=rent,
+                risk=rent * (ripe_age / age) ** ledger.parameters.age_exponent,
+                ripe_in_calls=max(0.0, ripe_age - age),
+                why=leaving.get(item_id) or _why_it_stays(ledger, scale, h),
+            )
+        )
+    return tuple(found)
+
+
+class _Scale:
+    """What is the same for all items of one plan: the price of a read-back, the horizon, what each tool has taught."""
+
+    __slots__ = ("_age_factors", "_exponent", "_ledger", "_read", "_slope", "horizon", "read_back_price")
+
+    def __init__(self, ledger: Ledger) -> None:
+        p, rates = ledger.parameters, ledger.rates
+        self._ledger = ledger
+        self._age_factors: dict[str, float] = {}
+        self._read, self._exponent, self._slope = rates.read, p.age_exponent, p.age_exponent - 1
+        self.horizon = p.horizon(ledger.calls)
+        self.read_back_price = (
+            rates.read * ledger.total_tokens + rates.output * p.read_back_output_tokens + rates.write * p.page_tokens
+        )
+
+    def rent(self, held: Held) -> float:
+        """What an item costs per call to stay."""
+        return self._read * held.saved_tokens
+
+    def ripe_age(self, held: Held) -> float:
+        """The age in calls at which an item's rent is above its risk."""
+        factor = self._age_factors.get(held.lesson)
+        if factor is None:
+            p = self._ledger.parameters
+            taught = _taught(self._ledger, held.lesson, p.memory_weight)
+            factor = self._age_factors[held.lesson] = p.age_of(taught * p.caution * self.read_back_price)
+        return held.patience * factor
+
+    def gain(self, held: Held, age: float, ripe_age: float) -> float:
+        """What leaving is expected to save over the horizon, net of read-backs, before the rewrite."""
+        falling = (age**-self._slope - (age + self.horizon) ** -self._slope) / self._slope
+        return float(self._read * held.saved_tokens * (self.horizon - ripe_age**self._exponent * falling))
+
+
+def _taught(ledger: Ledger, lesson: str, weight: float) -> float:
+    """How much more (above 1) or less a tool's items are read back than expected; 1 without memory."""
+    if not weight:
+        return 1.0
+    seen = ledger.memory.get(lesson, Outcome())
+    return (weight + seen.read_back) / (weight + seen.left)
+
+
+def _arrivals(ledger: Ledger) -> list[Held]:
+    """New results that cost less as a placeholder from the start than sent in full."""
+    p = ledger.parameters
+    if not p.arrival_tokens or not ledger.new_tokens:
+        return []
+    price = p.arrival_caution * _Scale(ledger).read_back_price
+    found = []
+    for h in ledger.newest_first():
+        if not ledger.is_new(h):
+            break
+        if h.tokens <= p.arrival_tokens:
+            continue
+        taught = _taught(ledger, at_arrival(h.lesson), p.arrival_memory_weight)
+        if ledger.rates.write * h.saved_tokens > price * taught * p.needs(h.candidate.tool_class, h.tokens):
+            found.append(h)
+    return found[::-1]
+
+
+def _batch(ledger: Ledger, *, cold: bool) -> tuple[list[Held], float, float]:
+    """The best batch: what is ripe from one item on; what its rewrite costs and what it gains.
+
+    Walks from the end to the start, and keeps count of what is cached behind each item once the batch has left.
+    """
+    scale, share, calls = _Scale(ledger), ledger.parameters.rent_share, ledger.calls
+    early = ledger.parameters.company_factor ** (-1 / ledger.parameters.age_exponent)
+    dearer = 0.0 if cold else ledger.rates.write - ledger.rates.read
+    unwritten = ledger.rates.write if cold else 0.0
+    batch: list[Held] = []
+    gain = rent_due = best_gain = best_cost = 0.0
+    best, behind = 0, -ledger.new_tokens  # what is new is written in any case
+    for h in ledger.newest_first():
+        behind += h.tokens_after + h.tokens
+        age, ripe_age = calls - h.born, scale.ripe_age(h)
+        if age < ripe_age * early or h.arrived >= calls:
+            continue
+        item_gain = scale.gain(h, age, ripe_age) + unwritten * h.saved_tokens
+        if item_gain <= 0:
+            continue
+        batch.append(h)
+        behind -= h.saved_tokens
+        gain += item_gain
+        if age > ripe_age:
+            rent_due += scale.rent(h) * (age - ripe_age)
+        cost = dearer * max(0, behind)
+        if gain - cost > best_gain and (cold or rent_due >= share * cost):
+            best, best_gain, best_cost = len(batch), gain - cost, cost
+    return batch[:best][::-1], best_cost, best_gain
+
+
+def _why_it_stays(ledger: Ledger, scale: _Scale, held: Held) -> Why:
+    if ledger.is_new(held):
+        return Why.NEW
+    age, ripe_age = ledger.calls - held.born, scale.ripe_age(held)
+    if age < ripe_age:
+        return Why.YOUNG
+    return Why.WAITING if scale.gain(held, age, ripe_age) > 0 else Why.SHORT
+
+
+def _eviction(held: Held, why: Why) -> Eviction:
+    after = held.tokens - held.saved_tokens
+    return Eviction(item_id=held.candidate.id, tokens_before=held.tokens, tokens_after=after, why=why)

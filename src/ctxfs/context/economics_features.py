@@ -1,0 +1,89 @@
+"""What the planner knows of an item: whose result it is, which files it is about, which identifiers it brought in."""
+
+import re
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+__all__ = ["IDENTIFIER", "IdentifierIndex", "ToolClass", "classify", "paths_of", "strings_of", "writes"]
+
+IDENTIFIER: Final = re.compile(r"[A-Za-z0-9_./:-]{12,}")
+"""What a model can only quote if it has seen it."""
+
+MAX_IDENTIFIER_CHARS: Final = 40
+"""Longer ones (hashes, long paths) are hardly ever quoted, and cost more."""
+
+_PATH_KEYS = ("path", "file_path", "filePath", "filename", "file", "notebook_path", "target_file")
+_PATCH_HEADER = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
+_WRITING = ("write", "edit", "create", "insert", "patch", "replace")
+_WRITING_WHOLE = ("write", "write_file", "create", "create_file")
+_READING = ("read", "read_file", "open", "view", "view_file", "cat")
+_SEARCHING = ("grep", "glob", "task", "agent", "search", "web_search", "web_fetch", "ls", "list")
+
+
+class ToolClass(StrEnum):
+    """Kinds of items whose chance to be needed again differs."""
+
+    FILE = "file"
+    """The result of reading a file."""
+    SEARCH = "search"
+    """The result of a search, a web page, a listing, another agent."""
+    OTHER = "other"
+    """Any other result: commands, APIs."""
+    WHOLE = "whole"
+    """The arguments of a call that writes a whole file."""
+    EDIT = "edit"
+    """The arguments of any other call: edits, patches, commands."""
+
+
+def classify(tool_name: str, *, is_input: bool) -> ToolClass:
+    """The class of a tool's result, or of a call's arguments (``is_input``), by the tool's name alone."""
+    name = tool_name.lower()
+    if is_input:
+        return ToolClass.WHOLE if name in _WRITING_WHOLE else ToolClass.EDIT
+    if name in _READING:
+        return ToolClass.FILE
+    return ToolClass.SEARCH if name in _SEARCHING else ToolClass.OTHER
+
+
+def writes(tool_name: str) -> bool:
+    """Whether a call of this tool changes the files it names."""
+    name = tool_name.lower()
+    return any(word in name for word in _WRITING) and name != "write_stdin"
+
+
+def paths_of(arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """The files that a call names: in the usual arguments, or in the headers of a patch."""
+    named = [value for key in _PATH_KEYS if isinstance(value := arguments.get(key), str)]
+    patched = [path for text in strings_of(arguments) if "*** " in text for path in _PATCH_HEADER.findall(text)]
+    return tuple(dict.fromkeys([*named, *patched]))
+
+
+def strings_of(value: Any) -> list[str]:
+    """All strings in a JSON value, as the model wrote them (unescaped), keys left out."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        return [text for inner in value.values() for text in strings_of(inner)]
+    if isinstance(value, Sequence):
+        return [text for inner in value for text in strings_of(inner)]
+    return []
+
+
+class IdentifierIndex:
+    """The identifiers that a session has brought in so far; the first item that brings one in lists it.
+
+    Grows with the session and is fed in the order of the messages, so that it depends on the history alone.
+    """
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def new_in(self, text: str) -> list[str]:
+        """The identifiers of ``text`` that no earlier text had, in order; they count as known from now on."""
+        known = self._known
+        found = [name for name in dict.fromkeys(IDENTIFIER.findall(text)) if name not in known]
+        known.update(found)
+        return [name for name in found if len(name) <= MAX_IDENTIFIER_CHARS]

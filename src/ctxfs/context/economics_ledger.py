@@ -1,0 +1,229 @@
+"""What economic planning needs to know of a session, kept up as items come and go.
+
+A ledger is an immutable value. It holds every item that could leave, in the order of the context, and between them only
+the number of tokens that stay. A transition copies one shallow table at most; nothing is ever recounted.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from ctxfs.context.economics_features import ToolClass
+from ctxfs.context.economics_parameters import EvictionParameters
+from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
+
+__all__ = ["Candidate", "Held", "Ledger", "Outcome", "at_arrival"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A tool result, or the arguments of a tool call, that a placeholder could stand for.
+
+    ``id`` is unique in the session. ``tool`` is the tool's name; what the session learns of read-backs is kept per tool
+    and class. ``paths``: the files it is about. Sizes in tokens; the placeholder's with its digest.
+    """
+
+    id: str
+    tool: str
+    tool_class: ToolClass
+    tokens: int
+    placeholder_tokens: int
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How many items left, and how often something of them was read back."""
+
+    left: int = 0
+    read_back: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """An item that is in the context in full.
+
+    ``patience``: the read-backs to expect of it against its rent, as an age in calls: an item is ripe at ``patience``
+    times what is the same for all items of one ``lesson``. ``arrived``: the calls made before it came. ``born``: the
+    call it counts as having come before, moved forward when its files are worked on. ``changed``: one of its files was
+    changed since. ``tokens_after``: what stands between it and the next held item, and stays.
+    """
+
+    candidate: Candidate
+    tokens: int
+    saved_tokens: int
+    patience: float
+    lesson: str
+    arrived: int
+    born: float
+    changed: bool = False
+    tokens_after: int = 0
+
+
+def _empty() -> Mapping[Any, Any]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """The state of one session, as the planner sees it.
+
+    ``calls``: model calls made. ``total_tokens``: the context now. ``new_tokens``: its end that no request has carried
+    yet. ``cache_expires_at``: when the provider forgets the prefix, on the caller's clock; None means not before the
+    next call. ``held``: by id, in the order of the context. ``memory``: what became of what left, per tool.
+    """
+
+    parameters: EvictionParameters = field(default_factory=EvictionParameters)
+    rates: Rates = ANTHROPIC_RATES
+    calls: int = 0
+    total_tokens: int = 0
+    new_tokens: int = 0
+    cache_expires_at: float | None = None
+    held: Mapping[str, Held] = field(default_factory=_empty)
+    memory: Mapping[str, Outcome] = field(default_factory=_empty)
+    left: Mapping[str, str] = field(default_factory=_empty)
+    by_path: Mapping[str, frozenset[str]] = field(default_factory=_empty)
+
+    def added(self, parts: Iterable[Candidate | int]) -> "Ledger":
+        """Take in what the next request will carry, in order: items that could leave, and tokens that stay."""
+        return _appended(self, parts, sent=False)
+
+    def replied(
+        self,
+        parts: Iterable[Candidate | int],
+        *,
+        paths: Collection[str] = (),
+        changed_paths: Collection[str] = (),
+        cache_expires_at: float | None = None,
+    ) -> "Ledger":
+        """The model has seen everything and replied with ``parts``.
+
+        ``paths``: the files its calls name; ``changed_paths``: those of them that the calls change.
+        """
+        seen = replace(self, calls=self.calls + 1, new_tokens=0, cache_expires_at=cache_expires_at)
+        return _appended(_worked_on(seen, paths, frozenset(changed_paths)), parts, sent=True)
+
+    def evicted(self, item_ids: Collection[str]) -> "Ledger":
+        """These items' placeholders stand in their place now; ids that are not held change nothing."""
+        leaving = frozenset(item_ids) & self.held.keys()
+        if not leaving:
+            return self
+        held: dict[str, Held] = {}
+        memory, left = dict(self.memory), dict(self.left)
+        total, new, previous = self.total_tokens, self.new_tokens, ""
+        for item_id, h in self.held.items():
+            if item_id not in leaving:
+                held[item_id] = h
+                previous = item_id
+                continue
+            total -= h.saved_tokens
+            new -= h.saved_tokens if self.is_new(h) else 0
+            if previous:
+                held[previous] = _followed_by(held[previous], h.tokens - h.saved_tokens + h.tokens_after)
+            lesson = at_arrival(h.lesson) if self.is_new(h) else h.lesson
+            past = memory.get(lesson, Outcome())
+            memory[lesson] = replace(past, left=past.left + 1)
+            left[item_id] = lesson
+        return replace(
+            self,
+            total_tokens=total,
+            new_tokens=new,
+            held=MappingProxyType(held),
+            memory=MappingProxyType(memory),
+            left=MappingProxyType(left),
+        )
+
+    def read_back(self, item_id: str) -> "Ledger":
+        """The model came back for something of an item that had left; an id that never left changes nothing."""
+        lesson = self.left.get(item_id)
+        if lesson is None:
+            return self
+        past = self.memory[lesson]
+        memory = {**self.memory, lesson: replace(past, read_back=past.read_back + 1)}
+        return replace(self, memory=MappingProxyType(memory))
+
+    def rebuilt(self, parts: Iterable[Candidate | int]) -> "Ledger":
+        """The context was rewritten as ``parts`` (compaction, resume): nothing of it is cached, all else is kept."""
+        empty = replace(self, total_tokens=0, new_tokens=0, held=_empty(), by_path=_empty())
+        ledger = _appended(empty, parts, sent=True)
+        return replace(ledger, new_tokens=ledger.total_tokens)
+
+    def is_new(self, held: Held) -> bool:
+        """Whether no request has carried the item yet."""
+        return held.arrived >= self.calls
+
+    def newest_first(self) -> Iterator[Held]:
+        """What is held, from the end of the context to its start."""
+        return reversed(tuple(self.held.values()))
+
+
+def at_arrival(lesson: str) -> str:
+    """Where it is remembered what became of a tool's results that left at arrival."""
+    return f"arrival:{lesson}"
+
+
+def _appended(ledger: Ledger, parts: Iterable[Candidate | int], *, sent: bool) -> Ledger:
+    held, by_path = dict(ledger.held), dict(ledger.by_path)
+    last, stays, added = next(reversed(held), ""), 0, 0
+    for part in parts:
+        tokens = part if isinstance(part, int) else part.tokens
+        added += tokens
+        if isinstance(part, int) or not ledger.parameters.could_leave(part.tokens, part.placeholder_tokens):
+            stays += tokens
+            continue
+        if last and stays:
+            held[last] = _followed_by(held[last], stays)
+        held[part.id] = _held(ledger, part, arrived=ledger.calls - sent)
+        for path in part.paths:
+            by_path[path] = by_path.get(path, frozenset()) | {part.id}
+        last, stays = part.id, 0
+    if last and stays:
+        held[last] = _followed_by(held[last], stays)
+    return replace(
+        ledger,
+        held=MappingProxyType(held),
+        by_path=MappingProxyType(by_path),
+        total_tokens=ledger.total_tokens + added,
+        new_tokens=ledger.new_tokens + (0 if sent else added),
+    )
+
+
+def _held(ledger: Ledger, candidate: Candidate, *, arrived: int) -> Held:
+    saved = candidate.tokens - candidate.placeholder_tokens
+    needs = ledger.parameters.needs(candidate.tool_class, candidate.tokens)
+    return Held(
+        candidate=candidate,
+        tokens=candidate.tokens,
+        saved_tokens=saved,
+        patience=ledger.parameters.age_of(needs / (ledger.rates.read * saved)),
+        lesson=f"{candidate.tool_class}:{candidate.tool}",
+        arrived=arrived,
+        born=ledger.calls - 1,
+    )
+
+
+def _worked_on(ledger: Ledger, paths: Collection[str], changed: frozenset[str]) -> Ledger:
+    """Make the items of these files younger, and those of changed files less likely to be needed."""
+    touched: dict[str, bool] = {}
+    for path in paths:
+        for item_id in ledger.by_path.get(path, ()):
+            if item_id in ledger.held:
+                touched[item_id] = touched.get(item_id, False) or path in changed
+    if not touched:
+        return ledger
+    p, held = ledger.parameters, dict(ledger.held)
+    for item_id, is_changed in touched.items():
+        h = held[item_id]
+        first = is_changed and not h.changed
+        held[item_id] = replace(
+            h,
+            born=ledger.calls - (ledger.calls - h.born) * p.activity_factor,
+            changed=h.changed or is_changed,
+            patience=h.patience * p.age_of(p.changed_factor) if first else h.patience,
+        )
+    return replace(ledger, held=MappingProxyType(held))
+
+
+def _followed_by(held: Held, tokens: int) -> Held:
+    return replace(held, tokens_after=held.tokens_after + tokens)

@@ -1,0 +1,207 @@
+"""What a recorded session would have cost under a policy.
+
+The model, in units of one uncached input token: a request reads the longest unchanged prefix of the last request and
+reply from the cache (``read``) and writes the rest (``write``). Output is the same for all policies and left out. A
+placeholder costs what it is. When a reply uses a distinctive string that stands in something evicted and in nothing
+visible, one more call is charged (a *read-back*): the whole context at ``read``, ``read_back_output_tokens`` of output,
+and a page of at most ``page_tokens`` around the string at ``write``; the page is in the context from then on, and can
+leave like anything else.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ctxfs.context.economics_prices import Rates
+from ctxfs.replay.recording import Kind
+from ctxfs.replay.session import Item, Session
+
+__all__ = ["MIN_PLACEHOLDER_TOKENS", "CallFigures", "Cost", "Policy", "Replacement", "Run", "replay_session"]
+
+MIN_PLACEHOLDER_TOKENS: Final = 40
+PAGE_TOKENS: Final = 1_000
+READ_BACK_OUTPUT_TOKENS: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """An item that leaves: its placeholder's size, and the strings that the placeholder still shows."""
+
+    index: int
+    tokens: int
+    shown: tuple[int, ...] = ()
+
+
+class Run(Protocol):
+    """A policy at work on one session. It sees what happened so far, and nothing of what comes."""
+
+    def plan(self, added: Sequence[Item], /) -> Sequence[Replacement]:
+        """Before a request that carries ``added`` for the first time: what leaves now."""
+
+    def replied(self, reply: Sequence[Item], /) -> None:
+        """The model replied."""
+
+    def read_back(self, index: int, page: Item, /) -> None:
+        """The model came back for something of the item ``index``; ``page`` stands at the end of the context now."""
+
+
+class Policy(Protocol):
+    """Says what leaves when."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+
+    def start(self, session: Session, /) -> Run:
+        """Begin with a session; of the session itself only the numbering of strings may be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallFigures:
+    """One call: the context it carried, in tokens, and what it cost with the read-backs in it."""
+
+    context_tokens: int
+    cost: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a session costs under a policy. ``stored_chars``: of the contents that left."""
+
+    cost: float
+    calls: tuple[CallFigures, ...]
+    read_tokens: int
+    written_tokens: int
+    prefix_breaks: int
+    evictions: int
+    stored_chars: int
+    read_backs: int
+    read_back_cost: float
+
+    @property
+    def peak_tokens(self) -> int:
+        """The largest context."""
+        return max((c.context_tokens for c in self.calls), default=0)
+
+
+def replay_session(session: Session, policy: Policy, rates: Rates) -> Cost:
+    """Replay ``session`` under ``policy``."""
+    replay = _Replay(session, policy.start(session), rates)
+    for turn in session.turns:
+        replay.call(turn.added, turn.reply)
+    return replay.result()
+
+
+class _Replay:
+    """The context as the policy leaves it, and the bill."""
+
+    def __init__(self, session: Session, run: Run, rates: Rates) -> None:
+        self._session, self._run, self._rates = session, run, rates
+        self._strings = session.strings
+        self._items: list[Item] = []  # in the order of the context
+        self._place: dict[int, int] = {}  # an item's index: its place in the context
+        self._sizes: list[int] = []
+        self._cached = 0  # places before this one were in the last request or reply
+        self._visible: Counter[int] = Counter()
+        self._evicted: dict[int, list[int]] = {}  # a string: the places of the evicted items that have it
+        self._next_index = sum(len(t.added) + len(t.reply) for t in session.turns)
+        self._calls: list[CallFigures] = []
+        self._cost = self._read_back_cost = 0.0
+        self._read = self._written = self._breaks = self._evictions = self._stored = self._read_backs = 0
+
+    def call(self, added: Sequence[Item], reply: Sequence[Item]) -> None:
+        """One request, the read-backs that the reply needs, and the reply."""
+        self._append(added)
+        first = self._replace(self._run.plan(added))
+        if first < self._cached:
+            self._breaks += 1
+        total, cached = sum(self._sizes), sum(self._sizes[: min(first, self._cached)])
+        cost = self._rates.read * cached + self._rates.write * (total - cached)
+        self._read += cached
+        self._written += total - cached
+        read_backs = self._read_back(reply, total)
+        self._cost += cost + read_backs
+        self._read_back_cost += read_backs
+        self._calls.append(CallFigures(total, cost + read_backs))
+        self._append(reply)
+        self._run.replied(reply)
+        self._cached = len(self._items)
+
+    def result(self) -> Cost:
+        """The bill."""
+        return Cost(
+            cost=self._cost,
+            calls=tuple(self._calls),
+            read_tokens=self._read,
+            written_tokens=self._written,
+            prefix_breaks=self._breaks,
+            evictions=self._evictions,
+            stored_chars=self._stored,
+            read_backs=self._read_backs,
+            read_back_cost=self._read_back_cost,
+        )
+
+    def _append(self, items: Iterable[Item]) -> None:
+        for item in items:
+            self._place[item.index] = len(self._items)
+            self._items.append(item)
+            self._sizes.append(item.tokens)
+            self._visible.update(item.quotable)
+
+    def _replace(self, replacements: Sequence[Replacement]) -> int:
+        """Put placeholders in place; the first place that changed, or the context's end."""
+        first = len(self._items)
+        for r in replacements:
+            place = self._place[r.index]
+            item = self._items[place]
+            self._sizes[place] = r.tokens
+            self._visible.subtract(item.quotable)
+            self._visible.update(r.shown)
+            for string in item.quotable:
+                self._evicted.setdefault(string, []).append(place)
+            self._evictions += 1
+            self._stored += 0 if item.page_of is not None else len(item.text)
+            first = min(first, place)
+        return first
+
+    def _read_back(self, reply: Sequence[Item], total: int) -> float:
+        """What the reply's read-backs cost: one for each page that it takes to have seen all that it uses."""
+        cost = 0.0
+        for string in dict.fromkeys(s for item in reply for s in item.quotable):
+            if self._visible[string] > 0 or string not in self._evicted:
+                continue
+            source = self._items[self._evicted[string][-1]]
+            page = self._page(source, string)
+            cost += (
+                self._rates.read * total
+                + self._rates.output * READ_BACK_OUTPUT_TOKENS
+                + self._rates.write * page.tokens
+            )
+            self._read += total
+            self._written += page.tokens
+            total += page.tokens
+            self._read_backs += 1
+            self._append([page])
+            self._run.read_back(source.index if source.page_of is None else source.page_of, page)
+        return cost
+
+    def _page(self, source: Item, string: int) -> Item:
+        """At most ``PAGE_TOKENS`` of an evicted item, with some of what stands before the string."""
+        text, quotable = source.text, source.quotable
+        if source.tokens > PAGE_TOKENS:
+            size = len(text) * PAGE_TOKENS // source.tokens
+            start = max(0, min(text.find(self._strings[string]) - size // 4, len(text) - size))
+            text = text[start : start + size]
+            quotable = tuple(dict.fromkeys((*self._session.quotable(text), string)))
+        self._next_index += 1
+        return Item(
+            index=self._next_index,
+            kind=Kind.TOOL_RESULT,
+            tokens=min(source.tokens, PAGE_TOKENS),
+            text=text,
+            tool=source.tool,
+            arguments=source.arguments,
+            quotable=quotable,
+            page_of=source.index if source.page_of is None else source.page_of,
+        )

@@ -1,0 +1,328 @@
+"""Named policies: what frameworks and providers do, what ctxfs does, and what a TOML file asks for."""
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ctxfs.context.economics import plan
+from ctxfs.context.economics_features import IDENTIFIER, IdentifierIndex, classify, paths_of, writes
+from ctxfs.context.economics_ledger import Candidate, Ledger
+from ctxfs.context.economics_parameters import EvictionParameters
+from ctxfs.context.economics_prices import Rates
+from ctxfs.errors import ConfigError
+from ctxfs.replay.cost import MIN_PLACEHOLDER_TOKENS, Policy, Replacement, Run
+from ctxfs.replay.recording import Kind
+from ctxfs.replay.session import Item, Session
+
+__all__ = ["DEFAULT_POLICIES", "POLICY_NAMES", "Economic", "Never", "policy_named"]
+
+DEFAULT_POLICIES = (
+    "none",
+    "exact-3",
+    "clear-100k-keep-3",
+    "clear-100k-keep-3-clear-at-least-20k",
+    "eager-2k",
+    "ski-rental",
+    "economic",
+)
+
+POLICY_NAMES = (
+    "none, exact-N (each tool keeps its last N results), clear-TOKENS-keep-N or clear-TOKENS-keep-N-clear-at-least-TOKENS"
+    " (all results but the last N leave above so many tokens), eager-TOKENS (larger results never enter), ski-rental, "
+    "economic, or a TOML file of eviction parameters; TOKENS as in 100k or 2500"
+)
+
+
+def policy_named(name: str, *, rates: Rates, count: Callable[[str], int]) -> Policy:
+    """The policy of that name; a name that ends in ``.toml`` is read as a file.
+
+    Raises:
+        ConfigError: no such policy, or a file that does not hold eviction parameters.
+    """
+    if name.endswith(".toml"):
+        return Economic(name=Path(name).stem, rates=rates, count=count, parameters=_from_toml(Path(name)))
+    plain: dict[str, Policy] = {
+        "none": Never(),
+        "ski-rental": SkiRental(name=name, rates=rates),
+        "economic": Economic(name=name, rates=rates, count=count),
+    }
+    found = plain.get(name) or _with_numbers(name)
+    if found is None:
+        raise ConfigError(f"no policy {name!r}: use {POLICY_NAMES}")
+    return found
+
+
+def _with_numbers(name: str) -> Policy | None:
+    if m := re.fullmatch(r"exact-([1-9]\d*)", name):
+        return KeepRecent(name=name, keep=int(m[1]))
+    if m := re.fullmatch(r"clear-(\d+k?)-keep-(\d+)(?:-clear-at-least-(\d+k?))?", name):
+        return Clear(name=name, limit=_tokens(m[1]), keep=int(m[2]), at_least=_tokens(m[3] or "0"))
+    if m := re.fullmatch(r"eager-(\d+k?)", name):
+        return Eager(name=name, limit=_tokens(m[1]))
+    return None
+
+
+def _tokens(text: str) -> int:
+    return int(text[:-1]) * 1_000 if text.endswith("k") else int(text)
+
+
+def _from_toml(path: Path) -> EvictionParameters:
+    try:
+        return EvictionParameters.from_mapping(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+class _Passive:
+    """A run that plans nothing and remembers nothing."""
+
+    def plan(self, _added: Sequence[Item]) -> Sequence[Replacement]:
+        return ()
+
+    def replied(self, _reply: Sequence[Item]) -> None:
+        """Nothing to remember."""
+
+    def read_back(self, _index: int, _page: Item) -> None:
+        """Nothing to remember."""
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """Nothing ever leaves."""
+
+    name: str = "none"
+
+    def start(self, _session: Session) -> Run:
+        """Begin with a session."""
+        return _Passive()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepRecent:
+    """Of each tool, only the last ``keep`` results stay: exactly, whatever it costs."""
+
+    name: str
+    keep: int
+
+    def start(self, _session: Session) -> Run:
+        """Begin with a session."""
+        return _KeepRecentRun(self.keep)
+
+
+class _KeepRecentRun(_Passive):
+    def __init__(self, keep: int) -> None:
+        self._keep = keep
+        self._held: dict[str, list[Item]] = {}
+
+    def plan(self, added: Sequence[Item]) -> Sequence[Replacement]:
+        for item in _results(added):
+            self._held.setdefault(item.tool, []).append(item)
+        due = []
+        for tool, held in self._held.items():
+            due += held[: -self._keep] if len(held) > self._keep else []
+            self._held[tool] = held[-self._keep :]
+        return [_bare(item) for item in due if item.tokens > MIN_PLACEHOLDER_TOKENS]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clear:
+    """Above ``limit`` tokens, all results but the last ``keep`` leave, if that frees ``at_least`` tokens."""
+
+    name: str
+    limit: int
+    keep: int
+    at_least: int
+
+    def start(self, _session: Session) -> Run:
+        """Begin with a session."""
+        return _ClearRun(self)
+
+
+class _ClearRun(_Passive):
+    def __init__(self, policy: Clear) -> None:
+        self._policy = policy
+        self._total = 0
+        self._held: list[Item] = []
+
+    def plan(self, added: Sequence[Item]) -> Sequence[Replacement]:
+        self._add(added)
+        if self._total <= self._policy.limit:
+            return ()
+        keep = self._policy.keep
+        due = [i for i in (self._held[:-keep] if keep else self._held) if i.tokens > MIN_PLACEHOLDER_TOKENS]
+        freed = sum(i.tokens - MIN_PLACEHOLDER_TOKENS for i in due)
+        if not due or freed < self._policy.at_least:
+            return ()
+        self._held = self._held[-keep:] if keep else []
+        self._total -= freed
+        return [_bare(item) for item in due]
+
+    def replied(self, reply: Sequence[Item]) -> None:
+        self._add(reply)
+
+    def read_back(self, _index: int, page: Item) -> None:
+        self._total += page.tokens
+
+    def _add(self, items: Sequence[Item]) -> None:
+        self._total += sum(i.tokens for i in items)
+        self._held += _results(items)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eager:
+    """Results above ``limit`` tokens leave before they are sent."""
+
+    name: str
+    limit: int
+
+    def start(self, _session: Session) -> Run:
+        """Begin with a session."""
+        return _EagerRun(self.limit)
+
+
+class _EagerRun(_Passive):
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+
+    def plan(self, added: Sequence[Item]) -> Sequence[Replacement]:
+        return [_bare(item) for item in _results(added) if item.tokens > self._limit]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkiRental:
+    """A result pays its cache reads as rent; a batch goes when its rent has paid the rewrite; the last ``keep`` stay.
+
+    A placeholder lists the first ``identifiers`` distinct identifiers; 0 means none.
+    """
+
+    name: str
+    rates: Rates
+    keep: int = 8
+    identifiers: int = 40
+
+    def start(self, session: Session) -> Run:
+        """Begin with a session."""
+        return _SkiRentalRun(self, session)
+
+
+class _SkiRentalRun(_Passive):
+    def __init__(self, policy: SkiRental, session: Session) -> None:
+        self._policy, self._session = policy, session
+        self._context: list[tuple[Item, int]] = []  # an item, or its placeholder, and its tokens now
+        self._offers: dict[int, Replacement] = {}  # results that could leave
+        self._rent: dict[int, float] = {}
+        self._recent: list[int] = []
+
+    def plan(self, added: Sequence[Item]) -> Sequence[Replacement]:
+        self._context += [(i, i.tokens) for i in added]
+        for item in _results(added):
+            self._recent.append(item.index)
+            offer = self._offer(item)
+            if offer.tokens < item.tokens:
+                self._offers[item.index] = offer
+        kept = frozenset(self._recent[-self._policy.keep :])
+        self._recent = self._recent[-self._policy.keep :]
+        batch = self._batch(kept)
+        sizes = {r.index: r.tokens for r in batch}
+        self._context = [(item, sizes.get(item.index, tokens)) for item, tokens in self._context]
+        for r in batch:
+            del self._offers[r.index]
+        return batch
+
+    def replied(self, reply: Sequence[Item]) -> None:
+        self._context += [(i, i.tokens) for i in reply]
+
+    def read_back(self, _index: int, page: Item) -> None:
+        self._context.append((page, page.tokens))
+
+    def _batch(self, kept: frozenset[int]) -> list[Replacement]:
+        rates = self._policy.rates
+        behind, rent, best = 0, 0.0, 0
+        batch: list[Replacement] = []
+        for item, tokens in reversed(self._context):
+            offer = self._offers.get(item.index)
+            if offer is None or item.index in kept:
+                behind += tokens
+                continue
+            behind += offer.tokens
+            self._rent[item.index] = self._rent.get(item.index, 0.0) + rates.read * (tokens - offer.tokens)
+            rent += self._rent[item.index]
+            batch.append(offer)
+            if rent >= (rates.write - rates.read) * behind:
+                best = len(batch)
+        return batch[:best]
+
+    def _offer(self, item: Item) -> Replacement:
+        names = list(dict.fromkeys(IDENTIFIER.findall(item.text)))[: self._policy.identifiers]
+        known = self._session.vocabulary
+        size = MIN_PLACEHOLDER_TOKENS + -(-sum(len(name) + 1 for name in names) // 4)
+        return Replacement(item.index, size, tuple(known[name] for name in names if name in known))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Economic:
+    """What ctxfs does: the planner of ``ctxfs.context.economics``, fed as an agent feeds it."""
+
+    name: str
+    rates: Rates
+    count: Callable[[str], int]
+    parameters: EvictionParameters = field(default_factory=EvictionParameters)
+
+    def start(self, session: Session) -> Run:
+        """Begin with a session."""
+        return _EconomicRun(self, session)
+
+
+class _EconomicRun:
+    def __init__(self, policy: Economic, session: Session) -> None:
+        self._policy, self._session = policy, session
+        self._ledger = Ledger(parameters=policy.parameters, rates=policy.rates)
+        self._identifiers = IdentifierIndex()
+        self._offers: dict[str, Replacement] = {}
+
+    def plan(self, added: Sequence[Item]) -> Sequence[Replacement]:
+        self._ledger = self._ledger.added([self._part(i) for i in added])
+        decided = plan(self._ledger)
+        self._ledger = self._ledger.evicted(decided.item_ids)
+        return [self._offers.pop(item_id) for item_id in decided.item_ids]
+
+    def replied(self, reply: Sequence[Item]) -> None:
+        calls = [i for i in reply if i.kind is Kind.TOOL_INPUT]
+        self._ledger = self._ledger.replied(
+            [self._part(i) for i in reply],
+            paths=[path for call in calls for path in paths_of(call.arguments)],
+            changed_paths=[path for call in calls if writes(call.tool) for path in paths_of(call.arguments)],
+        )
+
+    def read_back(self, index: int, page: Item) -> None:
+        self._ledger = self._ledger.read_back(str(index)).added([self._part(page)])
+
+    def _part(self, item: Item) -> Candidate | int:
+        """The item as the planner sees it; with its placeholder kept ready if it could leave."""
+        names = [] if item.page_of is not None else self._identifiers.new_in(item.text)
+        is_input = item.kind is Kind.TOOL_INPUT
+        if item.kind is not Kind.TOOL_RESULT and not (is_input and self._policy.parameters.tool_inputs):
+            return item.tokens
+        digest = self._policy.parameters.digest(names, item.tokens)
+        size = MIN_PLACEHOLDER_TOKENS + (self._policy.count(digest) if digest else 0)
+        known = self._session.vocabulary
+        shown = tuple(known[name] for name in digest.split(" ") if name in known)
+        self._offers[str(item.index)] = Replacement(item.index, size, shown)
+        return Candidate(
+            id=str(item.index),
+            tool=item.tool,
+            tool_class=classify(item.tool, is_input=is_input),
+            tokens=item.tokens,
+            placeholder_tokens=size,
+            paths=paths_of(item.arguments),
+        )
+
+
+def _results(items: Sequence[Item]) -> Iterator[Item]:
+    return (item for item in items if item.kind is Kind.TOOL_RESULT)
+
+
+def _bare(item: Item) -> Replacement:
+    return Replacement(item.index, MIN_PLACEHOLDER_TOKENS)

@@ -1,0 +1,122 @@
+"""A recording made ready for replay: blocks counted, and what the model could only quote from them indexed.
+
+Counting and indexing are done once per recording; every policy is then replayed on the same value.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ctxfs.context.economics_features import IDENTIFIER
+from ctxfs.replay.recording import Block, Kind, Recording, Role
+
+__all__ = ["Item", "Session", "Turn", "distinctive", "prepare"]
+
+MIN_LINE_CHARS: Final = 20
+_LINE_NUMBER = re.compile(r"^\s*\d+(?:→|\t|:|\||\s\|)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A block of the recording with its size. ``index`` is its place in the session; a page read back has a new one.
+
+    ``quotable``: the distinctive strings in it that some reply of the session uses, by number.
+    """
+
+    index: int
+    kind: Kind
+    tokens: int
+    text: str = ""
+    tool: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    quotable: tuple[int, ...] = ()
+    page_of: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One call of the model: what is new in the request, and the reply."""
+
+    added: tuple[Item, ...]
+    reply: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A recording ready for replay. ``vocabulary`` numbers the distinctive strings that replies use."""
+
+    name: str
+    turns: tuple[Turn, ...]
+    vocabulary: Mapping[str, int]
+
+    @property
+    def strings(self) -> tuple[str, ...]:
+        """The vocabulary by number."""
+        return tuple(self.vocabulary)
+
+    def quotable(self, text: str) -> tuple[int, ...]:
+        """The distinctive strings of ``text`` that replies of this session use."""
+        return tuple(self.vocabulary[s] for s in distinctive(text) if s in self.vocabulary)
+
+
+def distinctive(text: str) -> dict[str, None]:
+    """What a reply can only use if the model has seen it: identifiers and whole stripped lines, in order.
+
+    Identifiers have 12 or more of ``[A-Za-z0-9_./:-]``, lines 20 or more characters without the number before them.
+    """
+    found = dict.fromkeys(IDENTIFIER.findall(text))
+    for line in text.split("\n"):
+        stripped = _LINE_NUMBER.sub("", line).strip()
+        if len(stripped) >= MIN_LINE_CHARS:
+            found[stripped] = None
+    return found
+
+
+def prepare(recording: Recording, count: Callable[[str], int]) -> Session:
+    """Count and index ``recording``; ``count`` gives the tokens of a text."""
+    strings = [[distinctive(b.text) for b in m.blocks] for m in recording.messages]
+    vocabulary = _vocabulary(recording, strings)
+    turns: list[Turn] = []
+    added: list[Item] = []
+    index = 0
+    for message, found in zip(recording.messages, strings, strict=True):
+        items = []
+        for block, texts in zip(message.blocks, found, strict=True):
+            items.append(_item(block, index, count, tuple(vocabulary[s] for s in texts if s in vocabulary)))
+            index += 1
+        if message.role is Role.ASSISTANT:
+            turns.append(Turn(tuple(added), tuple(items)))
+            added = []
+        else:
+            added += items
+    return Session(name=recording.name, turns=tuple(turns), vocabulary=vocabulary)
+
+
+def _vocabulary(recording: Recording, strings: list[list[dict[str, None]]]) -> dict[str, int]:
+    """The strings that a reply uses after they stood somewhere before it: no others can be missed."""
+    seen: set[str] = set()
+    used: dict[str, int] = {}
+    for message, blocks in zip(recording.messages, strings, strict=True):
+        if message.role is Role.ASSISTANT:
+            for text in _all(blocks):
+                if text in seen:
+                    used.setdefault(text, len(used))
+        seen.update(_all(blocks))
+    return used
+
+
+def _all(blocks: Iterable[dict[str, None]]) -> Iterable[str]:
+    return (text for block in blocks for text in block)
+
+
+def _item(block: Block, index: int, count: Callable[[str], int], quotable: tuple[int, ...]) -> Item:
+    return Item(
+        index=index,
+        kind=block.kind,
+        tokens=count(block.text if block.counted is None else block.counted),
+        text=block.text,
+        tool=block.tool,
+        arguments=block.arguments,
+        quotable=quotable,
+    )
