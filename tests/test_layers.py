@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "context.archive",
     ),
     (
-        *("context.plan", "context.offload", "context.ephemeral", "context.compaction*", "context.summary"),
+        *("context.plan", "context.arrival", "context.offload", "context.ephemeral", "context.compaction*", "context.summary"),
         *("context.fs", "context.fs_*", "context.index", "context.recovery", "context.session_log"),
     ),
     (

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import anyio.to_thread
 
 from ctxfs.context.archive import write_archive
+from ctxfs.context.arrival import Leaving
 from ctxfs.context.events import ContextEvent, Evicted, Offloaded, OffloadFailed
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContextItem, ItemType
@@ -13,7 +14,7 @@ from ctxfs.context.plan import Archive, Offload, Plan
 from ctxfs.errors import StorageError
 from ctxfs.llm.messages import ToolMessage, UserMessage
 
-__all__ = ["Applied", "Archived", "apply"]
+__all__ = ["Applied", "Archived", "admit", "apply"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,20 @@ async def apply(plan: Plan, items: Mapping[str, ContextItem], fs: ContextFileSys
     current = {**items, **{item.id: item for item in offloaded.items}}
     archived, event = await _archive(plan.archive, current, fs)
     return Applied(offloaded.items, archived, (*offloaded.events, event))
+
+
+async def admit(items: Sequence[ContextItem], leaving: Mapping[str, Leaving], fs: ContextFileSystem) -> Applied:
+    """Record items that came in and, in the same commit, that some of them leave at once.
+
+    Raises:
+        StorageError: nothing was recorded, and nothing leaves.
+
+    """
+    steps = [(leaving[i.id].offload, i, evicted(i, leaving[i.id].offload)) for i in items if i.id in leaving]
+    await fs.add(items, replaced=[(new, offload.reason) for offload, _, new in steps])
+    return Applied(
+        items=tuple(new for _, _, new in steps), events=tuple(event for step in steps for event in _events(*step))
+    )
 
 
 async def _offload(offloads: Sequence[Offload], items: Mapping[str, ContextItem], fs: ContextFileSystem) -> Applied:

@@ -20,7 +20,16 @@ from ctxfs.context.json_shape import PREFIX_CHARS, Detail, JsonPrefix, parse_pre
 from ctxfs.llm.messages import Content
 from ctxfs.tokens import TokenCounter, count_content
 
-__all__ = ["DEFAULT_BUDGET_TOKENS", "SECTIONS", "Section", "describe"]
+__all__ = [
+    "DEFAULT_BUDGET_TOKENS",
+    "SECTIONS",
+    "Pick",
+    "Section",
+    "clean_line",
+    "describe",
+    "error_lines",
+    "line_count",
+]
 
 DEFAULT_BUDGET_TOKENS: Final = 200
 
@@ -83,7 +92,7 @@ _TABLE_RULE = re.compile(r"[ \t]{0,8}\|?(?:[ \t]*:?-+:?[ \t]*\|)*[ \t]*:?-+:?[ \
 
 
 @dataclass(frozen=True, slots=True)
-class _Pick:
+class Pick:
     """A line worth showing: its number and its characters' place in the text (cut to what is ever shown)."""
 
     number: int
@@ -122,7 +131,7 @@ def describe(
 
 
 def _size(content: Content, text: str, counter: TokenCounter, content_tokens: int | None) -> str:
-    lines = _plural(_line_count(text), "line")
+    lines = _plural(line_count(text), "line")
     if content_tokens is not None:
         tokens = _plural(content_tokens, "token")
     elif len(text) <= _COUNTED_WHOLE_CHARS:
@@ -133,7 +142,7 @@ def _size(content: Content, text: str, counter: TokenCounter, content_tokens: in
         return f"{lines}, {tokens}."
     kinds: dict[str, int] = {}
     for block in content:
-        kind = _clean(str(block.get("type", "unknown")))[:32]
+        kind = clean_line(str(block.get("type", "unknown")))[:32]
         kinds[kind] = kinds.get(kind, 0) + 1
     listed = ", ".join(f"{n} {kind}" for kind, n in islice(kinds.items(), 8))
     return f"{_plural(len(content), 'block')} ({listed}); text: {lines}; {tokens}."
@@ -168,13 +177,13 @@ SECTIONS: Final[tuple[Section, ...]] = (_structure,)
 
 def _fitting_shape(title: str, parsed: JsonPrefix, budget_tokens: int, counter: TokenCounter) -> str:
     for detail in _SHAPES:
-        candidate = title + _clean(shape(parsed, detail))
+        candidate = title + clean_line(shape(parsed, detail))
         if len(candidate) <= budget_tokens * 16 and counter.count(candidate) <= budget_tokens:
             return candidate
     return ""
 
 
-def _json_lines(text: str, head: Sequence[_Pick]) -> JsonPrefix | None:
+def _json_lines(text: str, head: Sequence[Pick]) -> JsonPrefix | None:
     """The first record, when the first lines are JSON objects."""
     records = [p for p in head if p.end > p.start][:3]
     if len(records) < 2:
@@ -183,7 +192,7 @@ def _json_lines(text: str, head: Sequence[_Pick]) -> JsonPrefix | None:
     return parsed[0] if all(p is not None and isinstance(p.value, dict) for p in parsed) else None
 
 
-def _table(text: str, head: Sequence[_Pick]) -> str:
+def _table(text: str, head: Sequence[Pick]) -> str:
     """What kind of table this is, with its columns; "" when it is none."""
     sample = [text[p.start : min(p.end, p.start + 4096)].rstrip("\r") for p in head]
     if all(re.match(_NUMBERED, line) for line in sample):
@@ -212,9 +221,9 @@ def _columns(sample: Sequence[str], delimiter: str) -> int:
     return widths.pop() if len(widths) == 1 else 0
 
 
-def _outline(text: str) -> list[_Pick]:
+def _outline(text: str) -> list[Pick]:
     """Lines that define something, or the headings of a document; [] when it does not look like either."""
-    if len(text) > _MAX_SOURCE_CHARS or _line_count(text) > _MAX_SOURCE_LINES or _is_run_output(text):
+    if len(text) > _MAX_SOURCE_CHARS or line_count(text) > _MAX_SOURCE_LINES or _is_run_output(text):
         return []
     code, headings, total = [], [], 0
     for pick in _lines(text):
@@ -229,28 +238,28 @@ def _outline(text: str) -> list[_Pick]:
     return []
 
 
-def _indent(text: str, pick: _Pick) -> int:
+def _indent(text: str, pick: Pick) -> int:
     line = re.sub(rf"\A{_NUMBERED}", "", text[pick.start : min(pick.end, pick.start + 64)])
     return len(line) - len(line.lstrip())
 
 
 def _log(text: str, budget_tokens: int, counter: TokenCounter) -> str:
     """Errors, head and tail by turns, most telling first; the error count as the title."""
-    errors, more = _error_lines(text)
+    errors, more = error_lines(text)
     head, tail = _head_lines(text), _tail_lines(text)
     title = f"{'Over ' if more else ''}{_plural(len(errors), 'line')} with errors." if errors else ""
     spread = [*errors[:1], *errors[-1:], *errors[1:-1]]
     return _numbered(text, title, _interleaved(tail, head, spread), budget_tokens, counter)
 
 
-def _interleaved(*groups: Sequence[_Pick]) -> list[_Pick]:
+def _interleaved(*groups: Sequence[Pick]) -> list[Pick]:
     longest = max(len(group) for group in groups)
     return [group[i] for i in range(min(longest, _MAX_PICKS)) for group in groups if i < len(group)]
 
 
-def _error_lines(text: str) -> tuple[list[_Pick], bool]:
+def error_lines(text: str) -> tuple[list[Pick], bool]:
     """Lines that speak of an error, and whether the search stopped because there are so many."""
-    found: dict[int, _Pick] = {}
+    found: dict[int, Pick] = {}
     number = 1
     for start, end in _slices(text):
         data = text[start:end].encode("utf-8", "surrogatepass")
@@ -274,10 +283,10 @@ def _error_lines(text: str) -> tuple[list[_Pick], bool]:
     return list(found.values()), False
 
 
-def _error_pick(text: str, number: int, start: int, end: int, offset: int) -> _Pick:
+def _error_pick(text: str, number: int, start: int, end: int, offset: int) -> Pick:
     """The line from its begin or, where the error stands far to the right, from a little before the error."""
     begin = start if offset < _LINE_CHARS // 2 else start + offset - 24
-    return _Pick(number, begin, end - 1 if text[end - 1] == "\n" else end)
+    return Pick(number, begin, end - 1 if text[end - 1] == "\n" else end)
 
 
 def _chars(data: bytes) -> int:
@@ -288,7 +297,7 @@ def _is_run_output(text: str) -> bool:
     return any(_RUN_OUTPUT.search(text[a:b].encode("utf-8", "surrogatepass")) for a, b in _slices(text))
 
 
-def _numbered(text: str, title: str, ranked: Sequence[_Pick], budget_tokens: int, counter: TokenCounter) -> str:
+def _numbered(text: str, title: str, ranked: Sequence[Pick], budget_tokens: int, counter: TokenCounter) -> str:
     """As many of the lines as fit, the first ones first, shown in the order of the text."""
     width = max(48, min(_LINE_CHARS, budget_tokens // 2))
     chosen: dict[int, str] = {}
@@ -313,13 +322,13 @@ def _numbered(text: str, title: str, ranked: Sequence[_Pick], budget_tokens: int
     return ""
 
 
-def _shown(text: str, pick: _Pick, width: int) -> str:
+def _shown(text: str, pick: Pick, width: int) -> str:
     """The line with its number, one copy of it only if the content numbers its lines itself; "" for a blank line."""
     raw = text[pick.start : min(pick.end, pick.start + 2 * width)]
     numbered = re.match(_NUMBERED, raw)
     if numbered and numbered[0].strip("→\t:| ") == str(pick.number):
         raw = raw[numbered.end() :]
-    raw = _clean(raw).rstrip()
+    raw = clean_line(raw).rstrip()
     if not raw.strip():
         return ""
     cut_left = "…" if pick.start and text[pick.start - 1] != "\n" else ""
@@ -327,7 +336,7 @@ def _shown(text: str, pick: _Pick, width: int) -> str:
     return f"{pick.number}: {cut_left}{raw[:width]}{cut_right}"
 
 
-def _clean(line: str) -> str:
+def clean_line(line: str) -> str:
     """One printable line: no control characters, no terminal colours, no lone surrogates."""
     return _ANSI.sub("", line).translate(_UNPRINTABLE)
 
@@ -336,7 +345,8 @@ def _plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def _line_count(text: str) -> int:
+def line_count(text: str) -> int:
+    r"""How many lines the text has, as ``\n`` separates them; what follows the last one counts."""
     ends = sum(text.count("\n", i, i + _SLICE_CHARS) for i in range(0, len(text), _SLICE_CHARS))
     return ends + (not text.endswith("\n")) if text else 0
 
@@ -352,25 +362,25 @@ def _slices(text: str) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def _lines(text: str) -> Iterator[_Pick]:
+def _lines(text: str) -> Iterator[Pick]:
     start, number = 0, 1
     while start < len(text):
         end = text.find("\n", start)
         end = len(text) if end < 0 else end
-        yield _Pick(number, start, end)
+        yield Pick(number, start, end)
         start, number = end + 1, number + 1
 
 
-def _head_lines(text: str) -> list[_Pick]:
+def _head_lines(text: str) -> list[Pick]:
     return list(islice(_lines(text), _SAMPLE_LINES))
 
 
-def _tail_lines(text: str) -> list[_Pick]:
+def _tail_lines(text: str) -> list[Pick]:
     """The last lines, the last one first."""
-    found: list[_Pick] = []
-    number, end = _line_count(text), len(text) - text.endswith("\n")
+    found: list[Pick] = []
+    number, end = line_count(text), len(text) - text.endswith("\n")
     while number > 0 and len(found) < _SAMPLE_LINES:
         start = text.rfind("\n", 0, end) + 1
-        found.append(_Pick(number, start, end))
+        found.append(Pick(number, start, end))
         number, end = number - 1, start - 1
     return found

@@ -237,12 +237,25 @@ class ContextFileSystem:
 
     # ---- writing
 
-    async def add(self, items: Sequence[ContextItem], *, before: str | None = None) -> None:
-        """Record items that join the context, before the item ``before`` (None: at the end); all of them, or none."""
+    async def add(
+        self,
+        items: Sequence[ContextItem],
+        *,
+        before: str | None = None,
+        replaced: Sequence[tuple[ContextItem, str]] = (),
+    ) -> None:
+        """Record items that join the context, before the item ``before`` (None: at the end); all of them, or none.
+
+        ``replaced``: those of them that leave in the same commit, in their new form, with the reason.
+        """
         files: dict[str, ContentFile] = {}
 
         def prepare() -> Sequence[ContentFile]:
-            files.update((item.id, self._file_for(item)) for item in items if self._needs_file(item))
+        leaving = {new.id for new, _ in replaced}
+
+        def needs_file(item: ContextItem) -> bool:
+            return self._needs_file(item) or (item.id in leaving and self._must_store(item))
+            files.update((item.id, self._file_for(item)) for item in items if needs_file(item))
             return tuple(files.values())
 
         def records() -> list[Record]:
@@ -252,7 +265,7 @@ class ContextFileSystem:
                 if file is not None:
                     made.append(file.stored)
                 made.append(self._added(item, content_stored=file is not None, before=before))
-            return made
+            return [*made, *(self._replaced(new, reason) for new, reason in replaced)]
 
         await self._writer().commit(records, prepare)
 
@@ -342,7 +355,7 @@ class ContextFileSystem:
             item_id=item.id,
             item_type=item.item_type,
             name=item.name,
-            raw=self._layout.raw,
+            raw=self._layout.is_raw(item.name),
             offloaded_at=int(self._clock()),
             extra={**_metadata(item), **(metadata or {})},
         )

@@ -17,18 +17,22 @@ from ctxfs.errors import ConfigError, UnsafePath
 from ctxfs.storage.base import check_name
 
 __all__ = [
+    "ARTIFACTS",
     "ENVELOPE",
     "TEXT",
     "Layout",
     "Names",
+    "artifact_name",
     "check_session_id",
     "direct_file_name",
     "listed_file_name",
     "new_session_id",
     "plain_name",
     "safe_name",
+    "terminal_name",
 ]
 
+ARTIFACTS = "artifacts/"
 MAX_NAME = 120
 PREFIX_LENGTH = 80
 HASH_BYTES = 15
@@ -61,12 +65,22 @@ def _is_reserved(name: str) -> bool:
     return name.split(".", 1)[0].lower() in RESERVED
 
 
+def artifact_name(item_id: str, *, is_json: bool) -> str:
+    """Name a tool's whole output, "Tool Output Materialization"; ``item_id`` is safe already."""
+    return f"{ARTIFACTS}tool/{item_id}.{'json' if is_json else 'txt'}"
+
+
+def terminal_name(snippet_id: str) -> str:
+    """Name what a command printed, "Tool Output Materialization"; ``snippet_id`` is safe already."""
+    return f"{ARTIFACTS}terminal/{snippet_id}.log"
+
+
 def plain_name(raw: str) -> str:
     """Return ``raw`` if it is one plain file name, as it is.
 
     Raises ``UnsafePath`` for a separator, "..", NUL, the empty name, a lone surrogate and more than 255 bytes.
     """
-    if not isinstance(raw, str) or len(check_name(raw)) != 1:
+    if len(check_name(raw)) != 1:
         raise UnsafePath(f"{raw!r} is not a plain file name")
     return raw
 
@@ -90,6 +104,7 @@ class Layout:
     """Where content goes inside a session and in which form.
 
     ``raw``: the file is the content as it is, and its metadata stands in the index; otherwise it is a JSON envelope.
+    Artifacts are raw in every layout.
     """
 
     name: str
@@ -100,6 +115,10 @@ class Layout:
         """Return the name of an item's file; ``item_id`` is safe already."""
         directory = item_type.value if tool_name is None else f"{item_type.value}/{safe_name(tool_name)}"
         return f"{directory}/{item_id}{self.extension}"
+
+    def is_raw(self, name: str) -> bool:
+        """Whether the file ``name`` is its content as it is."""
+        return self.raw or name.startswith(ARTIFACTS)
 
 
 ENVELOPE = Layout(name="envelope", extension=".json", raw=False)

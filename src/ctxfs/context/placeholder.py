@@ -3,9 +3,11 @@
 Follows "Context FileSystem 上下文卸载功能": the three lines come first and stay exactly so.
 """
 
+from collections.abc import Collection, Mapping, Sequence
+
 from ctxfs.context.items import ContentRange
 
-__all__ = ["HEADER", "render", "render_direct", "render_listed", "render_range"]
+__all__ = ["HEADER", "render", "render_advice", "render_direct", "render_listed", "render_materialized", "render_range"]
 
 HEADER = "[Content offloaded]"
 
@@ -30,3 +32,32 @@ def render_direct(path: str) -> str:
 def render_listed(name: str) -> str:
     """The placeholder of "Agent 上下文卸载模块", F-003; ``name`` is relative to the output directory."""
     return f"[Content offloaded to: ./{name}]"
+
+
+def render_materialized(*, title: str, size: str, ref: str, advice: str, passages: Mapping[str, Sequence[str]]) -> str:
+    """The placeholder of "Tool Output Materialization": summary, ``ContextRef``, advice and numbered passages.
+
+    ``title`` names the tool and the call, ``ref`` is the reference as JSON; each passage is a heading and its lines.
+    """
+    lines = [f"[Output stored in full: {title}]", f"Size: {size}", f"ContextRef: {ref}", advice]
+    for heading, rows in passages.items():
+        if rows:
+            lines += [f"{heading}:", *rows]
+    return "\n".join(lines)
+
+
+def render_advice(ref_id: str, path: str, tools: Collection[str]) -> str:
+    """How to read on, with those of the reading tools that are there: ``tools`` are names."""
+    ways = [
+        f"{name}({arguments})"
+        for name, arguments in (
+            ("context_tail", f'ref="{ref_id}", lines=200'),
+            ("context_grep", f'ref="{ref_id}", pattern="Error|Exception"'),
+            ("context_read", f'ref="{ref_id}", offset=1'),
+            ("Read", f'file_path="{path}"'),
+        )
+        if name in tools
+    ]
+    if not ways:
+        return f"The whole output is in {path}"
+    return f"If you need more of it: first {', or '.join(ways[:2])}"

@@ -14,7 +14,7 @@ from ctxfs.context.content import ContentReader, scan_blocks
 from ctxfs.context.index import INDEX_NAME, Index, parse_index
 from ctxfs.context.items import ItemType
 from ctxfs.context.journal import Damage, Scan, SessionState, fold, scan
-from ctxfs.context.layout import ENVELOPE, TEXT
+from ctxfs.context.layout import ARTIFACTS, ENVELOPE, TEXT, terminal_name
 from ctxfs.context.records import Stored
 from ctxfs.errors import CtxfsError, NotStored
 from ctxfs.storage.base import Store
@@ -179,6 +179,8 @@ async def _describe(store: Store, name: str, indexed: Stored | None) -> Stored |
 async def _describe_envelope(store: Store, name: str) -> Stored:
     head, offset = parse_header(await store.read(name, 0, HEADER_WINDOW))
     encoding = str(head["metadata"]["encoding"])
+        if name.startswith(ARTIFACTS):
+            return await _describe_artifact(store, name)
     trailer = b"}\n" if encoding == "blocks" else b'"}\n'
     end = await store.size(name) - len(trailer)
     if await store.read(name, max(end, 0)) != trailer:
@@ -200,11 +202,10 @@ async def _describe_envelope(store: Store, name: str) -> Stored:
 
 async def _describe_text(store: Store, name: str) -> Stored:
     parts = PurePosixPath(name).parts
-    item_type = ItemType(parts[0])
     metadata: dict[str, Any] = {"tool_name": parts[1]} if len(parts) > 2 else {}
     entry = _unmeasured(
         name=name,
-        item_id=parts[-1].removesuffix(TEXT.extension),
+        item_id=item_id,
         item_type=item_type,
         offloaded_at=0,
         metadata={**metadata, "encoding": "text"},
@@ -214,6 +215,19 @@ async def _describe_text(store: Store, name: str) -> Stored:
     )
     try:
         return await _measured(store, entry)
+    item_id = parts[-1].removesuffix(TEXT.extension)
+    return await _describe_raw(store, name, item_id, ItemType(parts[0]), metadata)
+
+
+async def _describe_artifact(store: Store, name: str) -> Stored:
+    """A tool's output; that of a command which had not ended is ``partial``."""
+    metadata = {"partial": True} if name == terminal_name(PurePosixPath(name).stem) else {}
+    return await _describe_raw(store, name, PurePosixPath(name).stem, ItemType.TOOL_RESULT, metadata)
+
+
+async def _describe_raw(
+    store: Store, name: str, item_id: str, item_type: ItemType, metadata: Mapping[str, Any]
+) -> Stored:
     except (CtxfsError, ValueError):
         metadata = {**metadata, "encoding": "bytes"}
         return await _measured(store, replace(entry, encoding="bytes", metadata=metadata))

@@ -1,0 +1,42 @@
+"""What leaves the context the moment it comes in, before it is ever sent: decided as a value. Pure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from ctxfs.context.items import ContextItem
+from ctxfs.context.plan import Offload
+from ctxfs.tokens import TokenCounter
+
+__all__ = ["ArrivalPolicy", "Leaving", "Savings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """``item``, which may have got another file name, leaves at once as ``offload`` says."""
+
+    item: ContextItem
+    offload: Offload
+    saved_chars: int
+
+
+class ArrivalPolicy(Protocol):
+    """Decides about each item as it comes in."""
+
+    def arrive(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> Leaving | None:
+        """Say how ``item`` leaves, or None: it stays. Called in a worker thread when the item is large.
+
+        ``path_of`` gives the absolute path of a file of the session.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Savings:
+    """How often something left on arrival, and how many characters that saved."""
+
+    count: int = 0
+    saved_chars: int = 0
+
+    def plus(self, leaving: Leaving) -> "Savings":
+        """With one more."""
+        return Savings(count=self.count + 1, saved_chars=self.saved_chars + leaving.saved_chars)
