@@ -160,12 +160,13 @@ async def test_a_sync_function_runs_in_another_thread() -> None:
 
 
 async def test_cancelling_does_not_wait_for_a_sync_function() -> None:
-    begun, release = threading.Event(), threading.Event()
+    begun, release, ended = threading.Event(), threading.Event(), threading.Event()
 
     @tool("Blocks")
     def block() -> str:
         begun.set()
-        release.wait(30)
+        release.wait(5)
+        ended.set()
         return "late"
 
     try:
@@ -174,6 +175,7 @@ async def test_cancelling_does_not_wait_for_a_sync_function() -> None:
             while not begun.is_set():
                 await anyio.lowlevel.checkpoint()
             group.cancel_scope.cancel()
+        assert not ended.is_set()
     finally:
         release.set()
 

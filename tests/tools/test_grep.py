@@ -63,6 +63,19 @@ def test_the_same_lines_match_as_one_by_one(pattern: str, lines: list[str], end:
     assert found(pattern, text) == reference(pattern, text)
 
 
+@pytest.mark.parametrize("pattern", [pattern for row in PATTERNS for pattern in row])
+def test_the_same_lines_match_at_ends_and_around_empty_lines(pattern: str) -> None:
+    for text in ("x\na\nb\nab\n\nb", "a\n\na\n", "\n", "b\na", "xb\nab\n"):
+        assert found(pattern, text) == reference(pattern, text)
+
+
+@pytest.mark.parametrize("shift", [-6, -3, -1, 0])
+def test_a_match_on_a_windows_edge_is_found(shift: int) -> None:
+    text = "x" * (1_048_576 + shift) + "needle" + "x" * 2_000_000
+    assert found("needle", text) == [1]
+    assert found("^needle|needle$", text) == []
+
+
 def test_the_same_lines_match_across_chunks() -> None:
     pick = random.Random(7)
     lines = [f"{'ü' * pick.randrange(60)} {'needle' if pick.random() < 0.01 else 'hay'}" for _ in range(60_000)]

@@ -80,6 +80,7 @@ def test_following_a_long_line_shows_every_character_exactly_once(text: str, max
         lines = cut(content, 2, 501, max_chars=max_chars, char_offset=at[1])
         page = render_page(lines, total_lines=3, max_tokens=max_tokens, counter=COUNTER)
         assert (page.first_line, page.last_line) == (2, 2)
+        assert COUNTER.count(page.text) <= max_tokens
         following = next_in(page)
         assert following is not None
         assert following == (page.next_offset, page.next_char)
@@ -89,6 +90,13 @@ def test_following_a_long_line_shows_every_character_exactly_once(text: str, max
         assert page.text.startswith(f"2\t{parts[-1]}")
     assert "".join(parts) == text
     assert at == (3, 0)
+
+
+def test_a_line_over_the_budget_is_cut_to_it() -> None:
+    lines = cut("\u4e00\u9fa5" * 900 + "\nb", 1, 99)
+    page = render_page(lines, total_lines=2, max_tokens=200, counter=COUNTER)
+    assert COUNTER.count(page.text) <= 200
+    assert "this line goes on: offset=1, char_offset=" in page.text
 
 
 class NewlineHeavy:
