@@ -19,8 +19,7 @@ from ctxfs.errors import (
 )
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
-
-from .failing import FailingFileSystem, ShortWrites, as_port
+from failing_fs import FailingFileSystem, ShortWrites, as_port
 
 pytestmark = pytest.mark.anyio
 

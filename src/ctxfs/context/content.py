@@ -98,9 +98,7 @@ class ContentReader:
         text = self._decoder().decode(data, final=whole)
         if max_chars is not None:
             text = text[:max_chars]
-        if whole and text.endswith("\n"):
-            text = text[:-1]
-        return tuple(text.split("\n"))
+        return tuple(text.removesuffix("\n").split("\n")) if text else ()
 
     async def tail(self, count: int, *, max_chars: int | None = None) -> tuple[str, ...]:
         """Return the last ``count`` lines; ``max_chars`` as in ``lines``."""

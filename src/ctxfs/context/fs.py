@@ -35,7 +35,7 @@ from ctxfs.context.records import (
     WriterOpened,
     with_content,
 )
-from ctxfs.context.recovery import Recovery, examine, read_journal
+from ctxfs.context.recovery import Recovery, examine, move_aside, read_journal
 from ctxfs.context.session_log import SessionLog
 from ctxfs.errors import ConfigError, NotStored, SessionClosed, StorageError, UnknownItem
 from ctxfs.llm.base import Usage
@@ -196,6 +196,8 @@ class ContextFileSystem:
         else:
             if found.recovery.cut_bytes:
                 await self._store.truncate_log(found.log_end)
+            for name in found.in_the_way:
+                await move_aside(self._store, name)
             path, epoch = str(self.session_path), found.state.epoch + 1
             records.append(WriterOpened(epoch=epoch, path=path, opened_at=self._clock()))
             await session.commit(lambda: records)
@@ -249,12 +251,12 @@ class ContextFileSystem:
         ``replaced``: those of them that leave in the same commit, in their new form, with the reason.
         """
         files: dict[str, ContentFile] = {}
-
-        def prepare() -> Sequence[ContentFile]:
         leaving = {new.id for new, _ in replaced}
 
         def needs_file(item: ContextItem) -> bool:
             return self._needs_file(item) or (item.id in leaving and self._must_store(item))
+
+        def prepare() -> Sequence[ContentFile]:
             files.update((item.id, self._file_for(item)) for item in items if needs_file(item))
             return tuple(files.values())
 
@@ -404,6 +406,7 @@ class ContextFileSystem:
 
     def reader(self, item_id: str) -> ContentReader:
         """Return a reader of an item's stored content. Raises ``UnknownItem``."""
+        self._opened()
         return ContentReader(self._store, self._stored_of(item_id), indexes=self._indexes)
 
     async def verify(self) -> VerifyReport:

@@ -20,7 +20,7 @@ from ctxfs.errors import CtxfsError, NotStored
 from ctxfs.storage.base import Store
 from ctxfs.storage.threads import run_to_completion
 
-__all__ = ["Found", "Journal", "Recovery", "examine", "read_journal"]
+__all__ = ["Found", "Journal", "Recovery", "examine", "move_aside", "read_journal"]
 
 HEADER_WINDOW = 1 << 20
 
@@ -31,8 +31,8 @@ class Recovery:
 
     ``cut_bytes``: a torn last line, never acknowledged, was cut off. ``damages``: lines of the journal that are no
     records; they are skipped and stay where they are. ``adopted``: files that the journal did not know and that belong
-    to it now. ``foreign``: files that are not ours, left alone. ``rebuilt_journal``, ``rebuilt_index``: they were lost
-    or damaged.
+    to it now. ``foreign``: files that are not ours, left alone; one that stood under an item's name is now called
+    ``….foreign``. ``rebuilt_journal``, ``rebuilt_index``: they were lost or damaged.
     """
 
     cut_bytes: int = 0
@@ -50,13 +50,17 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A session as it was found. ``new``: there is nothing yet. ``adopt``: records that its journal lacks."""
+    """A session as it was found. ``new``: there is nothing yet. ``adopt``: records that its journal lacks.
+
+    ``in_the_way``: foreign files under names that belong to items of the context.
+    """
 
     state: SessionState
     last_seq: int
     log_end: int
     new: bool
     adopt: tuple[Stored, ...] = ()
+    in_the_way: tuple[str, ...] = ()
     recovery: Recovery = field(default_factory=Recovery)
 
 
@@ -102,14 +106,22 @@ async def examine(store: Store, *, read_only: bool = False) -> Found:
         rebuilt_journal=not started and anything,
         rebuilt_index=started and (index is None or _contradicts(index, state)),
     )
+    claimed = {item.name for item in state.items.values()}
     return Found(
         state=state,
         last_seq=log.last_seq,
         log_end=log.end,
         new=not started,
         adopt=tuple(adopt),
+        in_the_way=tuple(name for name in foreign if name in claimed),
         recovery=recovery,
     )
+
+
+async def move_aside(store: Store, name: str) -> None:
+    """Give a file that stands under an item's name another one; not a byte of it is lost."""
+    await store.replace(f"{name}.foreign", await store.read(name))
+    await store.delete([name])
 
 
 async def _read_index(store: Store) -> tuple[Index | None, bool]:
@@ -167,6 +179,8 @@ async def _describe(store: Store, name: str, indexed: Stored | None) -> Stored |
     try:
         if indexed is not None and (await scan_blocks(store, indexed)).root == indexed.digest:
             return indexed
+        if name.startswith(ARTIFACTS):
+            return await _describe_artifact(store, name)
         if name.endswith(ENVELOPE.extension):
             return await _describe_envelope(store, name)
         if name.endswith(TEXT.extension):
@@ -179,8 +193,6 @@ async def _describe(store: Store, name: str, indexed: Stored | None) -> Stored |
 async def _describe_envelope(store: Store, name: str) -> Stored:
     head, offset = parse_header(await store.read(name, 0, HEADER_WINDOW))
     encoding = str(head["metadata"]["encoding"])
-        if name.startswith(ARTIFACTS):
-            return await _describe_artifact(store, name)
     trailer = b"}\n" if encoding == "blocks" else b'"}\n'
     end = await store.size(name) - len(trailer)
     if await store.read(name, max(end, 0)) != trailer:
@@ -203,18 +215,6 @@ async def _describe_envelope(store: Store, name: str) -> Stored:
 async def _describe_text(store: Store, name: str) -> Stored:
     parts = PurePosixPath(name).parts
     metadata: dict[str, Any] = {"tool_name": parts[1]} if len(parts) > 2 else {}
-    entry = _unmeasured(
-        name=name,
-        item_id=item_id,
-        item_type=item_type,
-        offloaded_at=0,
-        metadata={**metadata, "encoding": "text"},
-        content_offset=0,
-        content_length=await store.size(name),
-        raw=True,
-    )
-    try:
-        return await _measured(store, entry)
     item_id = parts[-1].removesuffix(TEXT.extension)
     return await _describe_raw(store, name, item_id, ItemType(parts[0]), metadata)
 
@@ -228,6 +228,18 @@ async def _describe_artifact(store: Store, name: str) -> Stored:
 async def _describe_raw(
     store: Store, name: str, item_id: str, item_type: ItemType, metadata: Mapping[str, Any]
 ) -> Stored:
+    entry = _unmeasured(
+        name=name,
+        item_id=item_id,
+        item_type=item_type,
+        offloaded_at=0,
+        metadata={**metadata, "encoding": "text"},
+        content_offset=0,
+        content_length=await store.size(name),
+        raw=True,
+    )
+    try:
+        return await _measured(store, entry)
     except (CtxfsError, ValueError):
         metadata = {**metadata, "encoding": "bytes"}
         return await _measured(store, replace(entry, encoding="bytes", metadata=metadata))

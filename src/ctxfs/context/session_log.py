@@ -96,15 +96,14 @@ class SessionLog:
     def _next_batch(self) -> list[_Ticket]:
         """Take the callers that wait; who wants a file that another one is about to write waits for the next round."""
         batch: list[_Ticket] = []
+        waiting: list[_Ticket] = []
         names: set[str] = set()
-        while self._queue:
-            ticket = self._queue[0]
+        for ticket in self._queue:
             ticket.files = ticket.prepare()
             wanted = {file.name for file in ticket.files}
-            if not names.isdisjoint(wanted):
-                break
+            (batch if names.isdisjoint(wanted) else waiting).append(ticket)
             names |= wanted
-            batch.append(self._queue.pop(0))
+        self._queue = waiting
         return batch
 
     async def _write_each(self, tickets: Sequence[_Ticket]) -> None:
@@ -116,21 +115,18 @@ class SessionLog:
                 ticket.error, ticket.done = error, True
 
     async def _write(self, tickets: Sequence[_Ticket]) -> None:
-        written = 0
+        lines: list[bytes] = []
 
         def log() -> bytes:
-            nonlocal written
-            lines = []
-            for seq, ticket in enumerate(tickets, self._seq + 1):
+            for ticket in tickets:
                 ticket.records = ticket.make()
-                lines.append(encode_line(seq, ticket.records))
-            data = b"".join(lines)
-            written = len(data)
-            return data
+                if ticket.records:
+                    lines.append(encode_line(self._seq + len(lines) + 1, ticket.records))
+            return b"".join(lines)
 
         await self._store.commit(_new_files(file for ticket in tickets for file in ticket.files), log)
-        self._seq += len(tickets)
-        self._end += written
+        self._seq += len(lines)
+        self._end += sum(map(len, lines))
         for ticket in tickets:
             fold(self.state, ticket.records)
             ticket.done = True

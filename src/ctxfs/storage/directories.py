@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ctxfs.errors import UnsafePath
-from ctxfs.storage.failures import reading
+from ctxfs.storage.failures import opening
 from ctxfs.storage.port import FileStat, FileSystem
 
 __all__ = ["Directories", "Parts", "check_owner", "make_root"]
@@ -62,7 +62,7 @@ class Directories:
         name, where = parts[-1], "/".join(parts)
         with suppress(FileExistsError):
             self._fs.make_dir(parent, name)
-        with reading(where):
+        with opening(where):
             fd = self._fs.open_dir(parent, name)
         try:
             status = self._fs.stat_handle(fd)

@@ -15,17 +15,27 @@ def reason_of(error: BaseException) -> str:
 
 
 @contextmanager
-def reading(name: str) -> Iterator[None]:
-    """Turn the OSError of reading ``name`` into ``NotStored``, ``UnsafePath`` or ``StorageError``."""
+def opening(name: str) -> Iterator[None]:
+    """Turn what a link or something else in the place of ``name`` causes into ``UnsafePath``."""
     try:
         yield
-    except FileNotFoundError as error:
-        raise NotStored(name) from error
     except (NotADirectoryError, IsADirectoryError) as error:
         raise UnsafePath(f"{name} leads through something that is not a plain directory") from error
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise UnsafePath(f"{name} leads through a link") from error
+        raise
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turn the OSError of reading ``name`` into ``NotStored``, ``UnsafePath`` or ``StorageError``."""
+    try:
+        with opening(name):
+            yield
+    except FileNotFoundError as error:
+        raise NotStored(name) from error
+    except OSError as error:
         raise StorageError(f"could not read {name}: {reason_of(error)}") from error
 
 

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from ctxfs.errors import SessionLocked, StorageError, WriteFailed
 from ctxfs.storage.directories import check_owner
-from ctxfs.storage.failures import reading
+from ctxfs.storage.failures import opening
 from ctxfs.storage.port import FileKind, FileStat, FileSystem, write_all
 
 __all__ = ["LOG_NAME", "LogFile"]
@@ -35,7 +35,7 @@ class LogFile:
         self.length = status.size
 
     def _open(self) -> int:
-        with reading(LOG_NAME):
+        with opening(LOG_NAME):
             fd = self._fs.open_append(self._dir_fd, LOG_NAME)
         if self._fs.stat_handle(fd).kind is not FileKind.FILE:
             self._fs.close(fd)
@@ -53,6 +53,8 @@ class LogFile:
         Raises OSError, and ``SessionLocked`` when somebody else has written to the log.
         """
         fd = self.repair()
+        if not data:
+            return
         if self._fs.stat_handle(fd).size != self.length:
             raise SessionLocked(self._session_id, "a writer that took the session over")
         try:

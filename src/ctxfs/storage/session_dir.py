@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from ctxfs.errors import NameTaken, NotStored, SessionClosed, SessionLocked, StorageError, UnsafePath
 from ctxfs.storage.base import NewFile, check_name, is_hidden
 from ctxfs.storage.directories import Directories, Parts, check_owner
-from ctxfs.storage.failures import reading, writing
+from ctxfs.storage.failures import opening, reading, writing
 from ctxfs.storage.log_file import LOG_NAME, LogFile
 from ctxfs.storage.port import FileKind, FileStat, FileSystem, write_all
 from ctxfs.storage.temp_files import TEMP_PREFIX, discard_temp, rename_temp, write_temp
@@ -67,7 +67,7 @@ class SessionDir:
         try:
             return self._fs.create(self._dir_fd, LOCK_NAME)
         except FileExistsError:
-            with reading(LOCK_NAME):
+            with opening(LOCK_NAME):
                 return self._fs.open_append(self._dir_fd, LOCK_NAME)
 
     def _remove_leftovers(self, dir_fd: int, depth: int) -> None:

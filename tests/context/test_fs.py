@@ -1,0 +1,395 @@
+"""The session's file system: durable before acknowledged, exact, and the same after every end."""
+
+import asyncio
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from contents import CONTENTS
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.items import ContentRange, ItemType
+from ctxfs.context.layout import ENVELOPE, TEXT
+from ctxfs.context.records import Stored
+from ctxfs.errors import (
+    ConfigError,
+    SessionClosed,
+    SessionLocked,
+    SessionNotFound,
+    UnknownItem,
+    WriteFailed,
+)
+from ctxfs.llm.base import Usage
+from ctxfs.llm.messages import Content
+from ctxfs.storage.local import LocalStore, remove_session
+from ctxfs.storage.memory import MemoryStore
+from failing_fs import FailingFileSystem, as_port
+from session_items import PLACEHOLDER, evicted, tool_result, user_message
+
+pytestmark = pytest.mark.anyio
+
+
+def bytes_of(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def written_at(path: str) -> int:
+    return Path(path).stat().st_mtime_ns
+
+
+LONG = "a line of a long result\n" * 1000
+
+
+async def test_offload_writes_the_specs_file_and_returns_its_path(tmp_path: Path) -> None:
+    async with ContextFileSystem("session_1", root_path=tmp_path, clock=lambda: 1705300100.9) as fs:
+        path = await fs.offload(tool_result(fs, "... 原始内容 ...", "call_abc123"))
+        assert path == str(tmp_path / "session_1" / "tool_result" / "Read" / "call_abc123.json")
+        assert json.loads(bytes_of(path)) == {
+            "schema_version": "1.0",
+            "item_id": "call_abc123",
+            "item_type": "tool_result",
+            "offloaded_at": 1705300100,
+            "metadata": {"tool_name": "Read", "encoding": "text"},
+            "content": "... 原始内容 ...",
+        }
+        assert await fs.load("call_abc123") == "... 原始内容 ..."
+        assert fs.item_of_path(path) == "call_abc123"
+
+
+@given(contents=st.lists(CONTENTS, min_size=1, max_size=5), text_layout=st.booleans())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_any_session_resumes_as_it_was(contents: list[Content], text_layout: bool) -> None:
+    store = MemoryStore("session_1")
+    layout = TEXT if text_layout else ENVELOPE
+    async with ContextFileSystem("session_1", store=store, inline_limit_chars=40, layout=layout) as fs:
+        items = [tool_result(fs, content) for content in contents]
+        await fs.add(items)
+        await fs.evict([(item, evicted(fs, item), "keep_recent") for item in items[::2]])
+        expected = [evicted(fs, item) if n % 2 == 0 else item for n, item in enumerate(items)]
+        assert list(await fs.items()) == expected
+    async with ContextFileSystem("session_1", store=store.peer()) as fs:
+        assert list(await fs.items()) == expected
+        for item in items[::2]:
+            assert await fs.load(item.id) == item.message.content
+        assert (await fs.verify()).problems == ()
+        assert fs.recovery.clean
+
+
+async def test_a_session_that_was_never_closed_loses_nothing(tmp_path: Path) -> None:
+    store = MemoryStore("session_1")
+    fs = ContextFileSystem("session_1", store=store)
+    await fs.open()
+    item = tool_result(fs, LONG)
+    await fs.add([user_message(fs, "hello"), item])
+    await fs.evict([(item, evicted(fs, item), "keep_recent")])
+    await fs.record_call(Usage(input_tokens=7), "model")
+    reader = ContextFileSystem("session_1", store=store.peer(), read_only=True)
+    async with reader:
+        assert [entry.id for entry in await reader.items()] == ["msg_001", "call_1"]
+        assert await reader.load("call_1") == LONG
+        assert [call.usage.input_tokens for call in reader.calls] == [7]
+        with pytest.raises(SessionClosed):
+            await reader.add([])
+        with pytest.raises(SessionClosed):
+            reader.claim(ItemType.USER_MESSAGE, None)
+
+
+async def test_large_content_is_stored_once(tmp_path: Path) -> None:
+    async with ContextFileSystem(root_path=tmp_path) as fs:
+        large, small = tool_result(fs, LONG, "large"), tool_result(fs, "small", "small")
+        await fs.add([large, small])
+        assert set(fs.stored()) == {"large"}
+        before = written_at(fs.path_of(large.name))
+        await fs.evict([(large, evicted(fs, large), "r"), (small, evicted(fs, small), "r")])
+        assert set(fs.stored()) == {"large", "small"}
+        assert written_at(fs.path_of(large.name)) == before
+        assert "a line of a long" not in (fs.session_path / "journal.jsonl").read_text()
+
+
+async def test_repeated_ids_never_overwrite(tmp_path: Path) -> None:
+    async with ContextFileSystem(root_path=tmp_path) as fs:
+        items = [tool_result(fs, f"content {n}", raw) for n, raw in enumerate(["a", "a", "A", "../a", "a"])]
+        for item in items:
+            await fs.offload(item)
+        for n, item in enumerate(items):
+            assert await fs.load(item.id) == f"content {n}"
+
+
+async def test_what_only_repeats_stored_content_is_not_stored_again(tmp_path: Path) -> None:
+    async with ContextFileSystem(root_path=tmp_path) as fs:
+        source = ContentRange(item_id="call_1", path=fs.path_of("x"), first_line=1, last_line=2)
+        item = replace(tool_result(fs, LONG), source=source)
+        await fs.add([item])
+        await fs.evict([(item, evicted(fs, item), "r")])
+        assert dict(fs.stored()) == {}
+
+
+async def test_restored_content_is_back(tmp_path: Path) -> None:
+    async with ContextFileSystem(root_path=tmp_path) as fs:
+        item = tool_result(fs, LONG)
+        await fs.add([item])
+        await fs.evict([(item, evicted(fs, item), "r")])
+        await fs.restore(item.id)
+        assert await fs.items() == (item,)
+        with pytest.raises(UnknownItem):
+            await fs.restore("never")
+
+
+async def test_an_archive_takes_the_place_of_what_it_holds(tmp_path: Path) -> None:
+    async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
+        first, second, third = (user_message(fs, text) for text in ("one", "two", "three"))
+        await fs.add([first, second, third])
+        summary = user_message(fs, "summary")
+        await fs.archive(summary, "one\ntwo\n", [first.id, second.id], before=third.id, reason="compaction")
+    async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
+        assert [item.id for item in await fs.items()] == [summary.id, third.id]
+        assert (await fs.items())[0].message.content == "summary"
+        assert await fs.load(summary.id) == "one\ntwo\n"
+        assert fs.archive_of(first.id) == summary.id
+
+
+async def test_paths_are_known_by_the_index_alone(tmp_path: Path) -> None:
+    async with ContextFileSystem("session_1", root_path=tmp_path / "a") as fs:
+        item = tool_result(fs, LONG)
+        path = await fs.offload(item)
+        await fs.add([evicted(fs, item)])
+        assert fs.item_of_path(item.name) == item.id
+        for unknown in ("/etc/passwd", fs.path_of("index.json"), fs.path_of(f"x/../{item.name}"), "", path + "/"):
+            assert fs.item_of_path(unknown) is None
+    (tmp_path / "a").rename(tmp_path / "b")
+    async with ContextFileSystem("session_1", root_path=tmp_path / "b") as fs:
+        assert fs.item_of_path(path) == item.id  # placeholders still say where it was
+        assert (await fs.items())[0].offload_path == str(tmp_path / "b" / "session_1" / item.name)
+
+
+async def test_sessions_that_are_not_there_closed_or_taken(tmp_path: Path) -> None:
+    fs = ContextFileSystem("session_1", root_path=tmp_path)
+    with pytest.raises(SessionClosed):
+        await fs.load("a")
+    with pytest.raises(SessionNotFound):
+        await fs.open(create=False)
+    with pytest.raises(SessionNotFound):
+        await ContextFileSystem("session_1", root_path=tmp_path, read_only=True).open()
+    await fs.open()
+    await fs.open()
+    with pytest.raises(SessionLocked):
+        await ContextFileSystem("session_1", root_path=tmp_path).open()
+    with pytest.raises(UnknownItem):
+        await fs.load("a")
+    with pytest.raises(UnknownItem):
+        fs.reader("a")
+    await fs.close()
+    await fs.close()
+    with pytest.raises(SessionClosed):
+        await fs.flush()
+    await remove_session(tmp_path, "session_1")
+    with pytest.raises(ConfigError):
+        ContextFileSystem("../session_1", root_path=tmp_path)
+
+
+async def test_every_writer_has_its_epoch(tmp_path: Path) -> None:
+    store = MemoryStore("session_1")
+    for _ in range(3):
+        async with ContextFileSystem("session_1", store=store):
+            pass
+    assert (await reader_of(store)).recovery.clean
+    log = [json.loads(line)["rec"] for line in bytes(store._disk.log).splitlines()]
+    opened = [part for rec in log for part in rec.get("records", [rec]) if part["type"] == "writer_opened"]
+    assert [part["epoch"] for part in opened] == [1, 2, 3]
+
+
+async def reader_of(store: MemoryStore) -> ContextFileSystem:
+    fs = ContextFileSystem("session_1", store=store.peer(), read_only=True)
+    await fs.open()
+    return fs
+
+
+async def test_a_reader_follows_the_writer(tmp_path: Path) -> None:
+    async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
+        async with ContextFileSystem("session_1", root_path=tmp_path, read_only=True) as reader:
+            for number in range(5):
+                await fs.add([user_message(fs, f"message {number}")])
+                await reader.refresh()
+                assert len(await reader.items()) == number + 1
+            with (fs.session_path / "journal.jsonl").open("ab") as log:
+                log.write(b'{"v":1,"seq":99')  # the writer is at it
+            await reader.refresh()
+            assert len(await reader.items()) == 5
+        async with ContextFileSystem("session_1", root_path=tmp_path, read_only=True) as reader:
+            assert reader.recovery.clean
+        os.truncate(fs.session_path / "journal.jsonl", (fs.session_path / "journal.jsonl").stat().st_size - 15)
+
+
+async def test_concurrent_offloads_share_commits_and_all_arrive(tmp_path: Path) -> None:
+    calls = FailingFileSystem()
+    store = LocalStore(tmp_path, "session_1", fs=as_port(calls))
+    async with ContextFileSystem("session_1", root_path=tmp_path, store=store) as fs:
+        items = [tool_result(fs, f"content {n}", f"call_{n}") for n in range(20)]
+        calls.log.clear()
+        async with anyio.create_task_group() as tasks:
+            for item in items:
+                tasks.start_soon(fs.offload, item)
+                tasks.start_soon(fs.offload, item)
+        assert calls.log.count("sync") < 20 + 16  # one a file, and a few for all
+        for n, item in enumerate(items):
+            assert await fs.load(item.id) == f"content {n}"
+
+
+async def test_one_callers_failure_is_not_anothers(tmp_path: Path) -> None:
+    async with ContextFileSystem(root_path=tmp_path) as fs:
+        good = [tool_result(fs, f"content {n}", f"call_{n}") for n in range(6)]
+        bad = tool_result(fs, ({"type": "x", "value": float("nan")},), "bad")
+        failed: list[str] = []
+
+        async def offload(item_id: str) -> None:
+            try:
+                await fs.offload(next(item for item in (*good, bad) if item.id == item_id))
+            except WriteFailed:
+                failed.append(item_id)
+
+        async with anyio.create_task_group() as tasks:
+            for item in (*good[:3], bad, *good[3:]):
+                tasks.start_soon(offload, item.id)
+        assert failed == ["bad"]
+        assert set(fs.stored()) == {item.id for item in good}
+
+
+async def test_a_failed_write_changes_nothing_whatever_call_fails(tmp_path: Path) -> None:
+    number = 0
+    finished = False
+    while not finished:
+        number += 1
+        finished = await evict_with_failure(tmp_path / str(number), number)
+    assert number > 20
+
+
+async def evict_with_failure(root: Path, failing: int) -> bool:
+    """Evict with one failing call; say whether the commit has fewer calls than that."""
+    calls = FailingFileSystem(lambda number, name: number == failing)
+    calls.armed = False
+    fs = ContextFileSystem("session_1", root_path=root, store=LocalStore(root, "session_1", fs=as_port(calls)))
+    await fs.open()
+    item = tool_result(fs, "small")
+    await fs.add([item])
+    step = (item, evicted(fs, item), "keep_recent")
+    calls.armed = True
+    try:
+        await fs.evict([step])
+    except WriteFailed:
+        assert await fs.items() == (item,)
+        assert dict(fs.stored()) == {}
+        calls.armed = False
+        async with ContextFileSystem("session_1", root_path=root, read_only=True) as reader:
+            assert await reader.items() == (item,)
+        await fs.evict([step])
+    calls.armed = False
+    assert await fs.items() == (evicted(fs, item),)
+    assert await fs.load(item.id) == "small"
+    await fs.close()
+    async with ContextFileSystem("session_1", root_path=root) as again:
+        assert await again.items() == (evicted(again, item),)
+        assert (await again.verify()).ok
+    return len(calls.log) < failing
+
+
+async def test_a_cancelled_eviction_is_whole_or_absent(tmp_path: Path) -> None:
+    async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
+        items = [tool_result(fs, f"content {n}", f"call_{n}") for n in range(20)]
+        await fs.add(items)
+        for number, item in enumerate(items):
+            with anyio.move_on_after(0.0003 * number):
+                await fs.evict([(item, evicted(fs, item), "r")])
+        now = await fs.items()
+        for item, entry in zip(items, now, strict=True):
+            if entry.offloaded:
+                assert await fs.load(item.id) == item.message.content
+            else:
+                assert entry == item
+    async with ContextFileSystem("session_1", root_path=tmp_path) as again:
+        assert await again.items() == now
+        assert again.recovery.clean
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_task_cancel_waits_for_the_outcome_and_cancels_once(tmp_path: Path) -> None:
+    async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
+        for number in range(20):
+            item = tool_result(fs, f"content {number}", f"call_{number}")
+            task = asyncio.create_task(fs.offload(item))
+            for _ in range(number):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait({task})
+            assert task.cancelled() or task.done()
+            async with ContextFileSystem("session_1", root_path=tmp_path, read_only=True) as reader:
+                assert set(reader.stored()) == set(fs.stored())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await fs.offload(tool_result(fs, "late", "late"))
+
+
+async def test_the_index_is_there_from_the_first_moment_and_rewritten_seldom(tmp_path: Path) -> None:
+    calls = FailingFileSystem()
+    store = LocalStore(tmp_path, "session_1", fs=as_port(calls), durability="process")
+    async with ContextFileSystem("session_1", root_path=tmp_path, store=store) as fs:
+        index = fs.session_path / "index.json"
+        assert json.loads(index.read_bytes())["items"] == []
+        for number in range(300):
+            await fs.offload(tool_result(fs, "x", f"call_{number}"))
+        assert calls.log.count("rename") < 12
+        await fs.flush()
+        entries = json.loads(index.read_bytes())["items"]
+        assert [entry["item_id"] for entry in entries] == [f"call_{number}" for number in range(300)]
+        assert entries[0]["name"] == "tool_result/Read/call_0.json"
+        before = index.stat().st_mtime_ns
+        await fs.flush()
+        assert index.stat().st_mtime_ns == before
+
+
+async def test_verify_names_every_damage(tmp_path: Path) -> None:
+    async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
+        items = [tool_result(fs, f"content {n}", f"call_{n}") for n in range(3)]
+        await fs.add(items)
+        await fs.store(items)
+        await fs.flush()
+        assert await fs.verify() == type(await fs.verify())(checked=3, problems=())
+        first, second = (fs.session_path / item.name for item in items[:2])
+        first.write_bytes(first.read_bytes().replace(b"content 0", b"content X"))
+        second.unlink()
+        (fs.session_path / "index.json").write_text("{}")
+        report = await fs.verify()
+        assert not report.ok
+        assert [problem.name for problem in report.problems] == [items[0].name, items[1].name, "index.json"]
+
+
+async def test_an_index_that_cannot_be_written_stops_nothing_but_flush(tmp_path: Path) -> None:
+    async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
+        (fs.session_path / "index.json").unlink()
+        (fs.session_path / "index.json").mkdir()
+        for number in range(40):
+            await fs.offload(tool_result(fs, "x", f"call_{number}"))
+        with pytest.raises(WriteFailed):
+            await fs.flush()
+        (fs.session_path / "index.json").rmdir()
+        await fs.flush()
+        assert len(fs.stored()) == 40
+
+
+async def test_placeholders_are_text(tmp_path: Path) -> None:
+    async with ContextFileSystem(root_path=tmp_path) as fs:
+        item = tool_result(fs, ({"type": "text", "text": "x"},))
+        with pytest.raises(ConfigError):
+            await fs.replace([item], reason="r")
+        await fs.add([item])
+        await fs.store([item])
+        await fs.replace([evicted(fs, item)], reason="r")
+        assert (await fs.items())[0].message.content == PLACEHOLDER
+        await fs.remove([item.id], reason="r")
+        assert await fs.items() == ()
+        assert isinstance(fs.stored()[item.id], Stored)
+        assert fs.stored()[item.id].tool_name == "Read"

@@ -1,0 +1,209 @@
+"""The journal: what was written adds up again, and damage stays where it is."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contents import ANY_TEXT, CONTENTS
+from ctxfs import json_codec
+from ctxfs.context.items import ContentRange, ContextItem, ItemType
+from ctxfs.context.journal import SessionState, encode_line, fold, scan
+from ctxfs.context.records import (
+    CallMade,
+    Closed,
+    ItemAdded,
+    Record,
+    Removed,
+    Replaced,
+    Restored,
+    SessionStarted,
+    Stored,
+    UnknownRecord,
+    WriterOpened,
+    from_json,
+    to_json,
+)
+from ctxfs.llm.base import Usage
+from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
+
+IDS = st.sampled_from(["a", "b", "c", "d"])
+CLEAN = CONTENTS.filter(lambda content: not has_pairs(content))
+SMALL = st.integers(0, 2**40)
+
+
+def has_pairs(content: Content) -> bool:
+    """Two surrogates side by side, which JSON escapes would join; the file system stores such content in files."""
+    data = json_codec.dumps(content)
+    return bool(json_codec.loads(data) != (content if isinstance(content, str) else list(content)))
+
+
+def messages(contents: st.SearchStrategy[Content] = CLEAN) -> st.SearchStrategy[Message]:
+    return st.one_of(
+        st.builds(SystemMessage, contents),
+        st.builds(UserMessage, contents),
+        st.builds(AssistantMessage, contents),
+        st.builds(ToolMessage, tool_call_id=IDS, tool_name=IDS, content=contents, is_error=st.booleans()),
+    )
+
+
+ITEMS = st.builds(
+    ContextItem,
+    id=IDS,
+    item_type=st.sampled_from(ItemType),
+    message=messages(),
+    name=IDS,
+    token_count=SMALL,
+    content_tokens=SMALL,
+    placeholder=st.none() | ANY_TEXT.filter(str.isascii),
+    placeholder_tokens=SMALL,
+    source=st.none() | st.builds(ContentRange, item_id=IDS, path=IDS, first_line=SMALL, last_line=SMALL),
+    label=st.none() | IDS,
+)
+STORED = st.builds(
+    Stored,
+    item_id=IDS,
+    item_type=st.sampled_from(ItemType),
+    name=IDS,
+    encoding=st.sampled_from(["text", "blocks", "surrogates", "bytes"]),
+    size_bytes=SMALL,
+    chars=SMALL,
+    lines=SMALL,
+    digest=IDS,
+    blocks=SMALL,
+    content_offset=SMALL,
+    content_length=SMALL,
+    raw=st.booleans(),
+    offloaded_at=SMALL,
+    metadata=st.dictionaries(IDS, IDS),
+)
+RECORDS: st.SearchStrategy[Record] = st.one_of(
+    st.builds(SessionStarted, session_id=IDS, started_at=st.floats(0, 1e10), rebuilt=st.booleans()),
+    st.builds(WriterOpened, epoch=SMALL, path=IDS, opened_at=st.floats(0, 1e10)),
+    st.builds(ItemAdded, item=ITEMS, content_stored=st.booleans(), before=st.none() | IDS),
+    STORED,
+    st.builds(
+        Replaced, item_id=IDS, content=IDS, token_count=SMALL, path=st.none() | IDS, destroyed=st.booleans(), reason=IDS
+    ),
+    st.builds(Restored, item_id=IDS, reason=IDS),
+    st.builds(Removed, item_ids=st.lists(IDS).map(tuple), reason=IDS, archive=st.none() | IDS),
+    st.builds(CallMade, number=SMALL, usage=st.builds(Usage, input_tokens=SMALL), model=IDS),
+    st.builds(Closed, closed_at=st.floats(0, 1e10)),
+    st.builds(UnknownRecord, data=st.just({"type": "from the future", "value": [1, None]})),
+)
+COMMITS = st.lists(st.lists(RECORDS, min_size=1, max_size=4), max_size=8)
+
+
+def journal(commits: Sequence[Sequence[Record]]) -> bytes:
+    return b"".join(encode_line(seq, records) for seq, records in enumerate(commits, 1))
+
+
+@given(RECORDS)
+def test_records_survive_json(record: Record) -> None:
+    assert from_json(json_codec.loads(json_codec.dumps(to_json(record)))) == record
+
+
+@given(COMMITS)
+def test_what_was_written_is_read(commits: list[list[Record]]) -> None:
+    data = journal(commits)
+    found = scan(data)
+    assert list(found.records) == [record for records in commits for record in records]
+    assert (found.damages, found.last_seq, found.end, found.torn_bytes) == ((), len(commits), len(data), 0)
+
+
+@given(COMMITS)
+def test_folding_in_pieces_is_folding_at_once(commits: list[list[Record]]) -> None:
+    live = SessionState()
+    for records in commits:
+        fold(live, records)
+    assert fold(SessionState(), scan(journal(commits)).records) == live
+
+
+@given(COMMITS.filter(len), st.data())
+def test_a_torn_tail_is_told_from_what_stands_before_it(commits: list[list[Record]], data: st.DataObject) -> None:
+    whole = journal(commits)
+    last = len(journal(commits[:-1]))
+    cut = data.draw(st.integers(last, len(whole) - 1))
+    found = scan(whole[:cut])
+    assert (found.end, found.torn_bytes, found.last_seq) == (last, cut - last, len(commits) - 1)
+    assert found.damages == ()
+    assert scan(whole[: found.end]) == replace(found, torn_bytes=0)
+
+
+@given(COMMITS.filter(lambda commits: len(commits) > 1), st.data())
+def test_a_damaged_line_is_skipped_and_the_others_count(commits: list[list[Record]], data: st.DataObject) -> None:
+    lines = [encode_line(seq, records) for seq, records in enumerate(commits, 1)]
+    which = data.draw(st.integers(0, len(lines) - 1))
+    position = data.draw(st.integers(0, len(lines[which]) - 2))
+    damaged = bytearray(lines[which])
+    damaged[position] = data.draw(st.integers(0, 255).filter(lambda b: b not in {damaged[position], 10}))
+    found = scan(b"".join([*lines[:which], bytes(damaged), *lines[which + 1 :]]))
+    rest = [record for number, records in enumerate(commits) if number != which for record in records]
+    assert list(found.records) == rest
+    assert found.damages[0].offset == sum(map(len, lines[:which]))
+    assert found.damages[0].length == len(damaged)
+
+
+def test_missing_and_repeated_lines_are_reported() -> None:
+    lines = [encode_line(seq, [Closed(closed_at=float(seq))]) for seq in (1, 2, 3)]
+    assert "1 lines are missing" in scan(lines[0] + lines[2]).damages[0].reason
+    repeated = scan(lines[0] + lines[1] + lines[1] + lines[2])
+    assert [record.closed_at for record in repeated.records if isinstance(record, Closed)] == [1.0, 2.0, 3.0]
+    assert "comes after" in repeated.damages[0].reason
+
+
+@pytest.mark.parametrize("line", [b"", b"{}", b"\x00" * 100, b'{"v":1,"seq":1,"len":2,"crc":"00000000","rec":{}}'])
+def test_what_is_no_line_is_damage(line: bytes) -> None:
+    found = scan(line + b"\n")
+    assert (len(found.damages), found.records, found.end) == (1, (), len(line) + 1)
+
+
+def test_lines_of_a_later_version_and_records_that_lack_something() -> None:
+    later = encode_line(1, [UnknownRecord(data={"type": "x"})]).replace(b'{"v":1', b'{"v":2')
+    assert scan(later).records == (UnknownRecord(data={"type": "x"}),)
+    lacking = encode_line(1, [UnknownRecord(data={"type": "removed"})])
+    assert len(scan(lacking).damages) == 1
+
+
+def test_added_fields_of_known_records_are_ignored() -> None:
+    assert from_json({"type": "closed", "closed_at": 1.0, "new": 1}) == Closed(closed_at=1.0)
+
+
+def item(item_id: str, content: Content = "content") -> ContextItem:
+    return ContextItem(
+        id=item_id,
+        item_type=ItemType.TOOL_RESULT,
+        message=ToolMessage(item_id, "Read", content),
+        name=f"tool_result/Read/{item_id}.json",
+        token_count=100,
+        content_tokens=100,
+    )
+
+
+def test_a_life_of_an_item() -> None:
+    state = SessionState()
+    stored = Stored(
+        item_id="a", item_type=ItemType.TOOL_RESULT, name="n", encoding="text", size_bytes=1, chars=1, lines=1,
+        digest="", blocks=1, content_offset=0, content_length=1, raw=False, offloaded_at=0,
+    )  # fmt: skip
+    fold(state, [ItemAdded(item=item("a")), ItemAdded(item=item("c")), ItemAdded(item=item("b"), before="c")])
+    assert list(state.items) == ["a", "b", "c"]
+    gone = Replaced(item_id="a", content="gone", token_count=3, path="n", destroyed=True, reason="r")
+    fold(state, [stored, gone])
+    left = state.items["a"]
+    assert (left.offloaded, left.destroyed, left.offload_path, left.token_count) == (True, True, "n", 3)
+    assert left.message == ToolMessage("a", "Read", "gone", offloaded=True, offload_path="n")
+    fold(state, [Restored(item_id="a")])
+    back = state.items["a"]
+    assert (back.offloaded, back.destroyed, back.offload_path, back.token_count) == (False, False, None, 100)
+    assert state.content_stored == {"a"}
+    fold(state, [Removed(item_ids=("a", "b"), reason="r", archive="z")])
+    assert (list(state.items), state.content_stored, state.ids) == (["c"], set(), {"a", "b", "c"})
+    assert state.archived == {"a": "z", "b": "z"}
+    fold(
+        state,
+        [Replaced(item_id="x", content="", token_count=0, path=None, destroyed=True, reason=""), Restored(item_id="c")],
+    )
+    assert list(state.items) == ["c"]

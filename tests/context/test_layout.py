@@ -1,0 +1,103 @@
+"""Names: readable where they can be, safe always, never two the same."""
+
+import random
+import re
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxfs.context.items import ItemType
+from ctxfs.context.layout import ENVELOPE, TEXT, Names, check_session_id, new_session_id, safe_name
+from ctxfs.errors import ConfigError
+from ctxfs.storage.base import check_name
+
+HOSTILE = [
+    "", ".", "..", "../../etc/passwd", "/", "a/b", "a\\b", "nul\0byte", "CON", "con.txt", "LPT1", "aux.tar.gz",
+    "trailing.", "trailing ", ".hidden", "-rf", "~", "~2", "id~2", "x" * 1500, "\ud800", "ÄÖ", "a\nb", "a:b", "call|1",
+]  # fmt: skip
+RAW_IDS = st.one_of(
+    st.text(st.characters(codec=None), max_size=200),
+    st.text("aAbB.-_~2/\\", max_size=6),
+    st.sampled_from(HOSTILE),
+)
+
+
+@pytest.mark.parametrize("raw", ["call_abc123", "toolu_01AbC", "msg_001", "a", "x" * 120, "a.b-c_d", "console"])
+def test_a_readable_safe_id_keeps_its_name(raw: str) -> None:
+    assert safe_name(raw) == raw
+
+
+@given(RAW_IDS)
+def test_every_name_is_safe_everywhere(raw: str) -> None:
+    name = safe_name(raw)
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.~-]{0,119}", name)
+    assert not name.endswith(".")
+    assert name.split(".")[0].lower() not in {"con", "prn", "aux", "nul", "com1", "lpt9"}
+    assert check_name(name) == (name,)
+
+
+@given(st.lists(RAW_IDS, unique=True, max_size=30))
+def test_distinct_ids_have_distinct_names(raws: list[str]) -> None:
+    assert len({safe_name(raw) for raw in raws}) == len(raws)
+
+
+@given(st.lists(st.tuples(RAW_IDS, RAW_IDS), max_size=30))
+def test_no_two_claims_meet_in_one_file_also_where_case_does_not_count(claims: list[tuple[str, str]]) -> None:
+    names = Names()
+    made = [names.claim(ItemType.TOOL_RESULT, raw, tool) for raw, tool in claims]
+    assert len({item_id.casefold() for item_id, _ in made}) == len(claims)
+    assert len({name.casefold() for _, name in made}) == len(claims)
+    assert all(len(item_id) <= 120 for item_id, _ in made)
+
+
+def test_shapes_of_the_spec() -> None:
+    names = Names()
+    assert names.claim(ItemType.TOOL_RESULT, "call_abc123", "Read") == (
+        "call_abc123", "tool_result/Read/call_abc123.json",
+    )  # fmt: skip
+    assert names.claim(ItemType.ASSISTANT_MESSAGE, None) == ("msg_001", "assistant_message/msg_001.json")
+    assert names.claim(ItemType.USER_MESSAGE, None) == ("msg_002", "user_message/msg_002.json")
+    assert Names(layout=TEXT).claim(ItemType.TOOL_RESULT, "c", "Bash") == ("c", "tool_result/Bash/c.txt")
+
+
+def test_repeated_ids_are_counted() -> None:
+    names = Names()
+    made = [names.claim(ItemType.TOOL_RESULT, raw, "Read")[0] for raw in ("a", "a", "A", "a~2", "a")]
+    assert made[:3] == ["a", "a~2", "A~3"]
+    assert made[3].startswith("a_2~")
+    assert made[4] == "a~4"
+    long = [names.claim(ItemType.TOOL_RESULT, "x" * 120, "Read")[0] for _ in range(3)]
+    assert long[1:] == ["x" * 118 + "~2", "x" * 118 + "~3"]
+
+
+def test_a_resumed_session_goes_on_where_its_ids_stand() -> None:
+    names = Names(["msg_001", "MSG_002", "call", "call~2"])
+    assert names.claim(ItemType.USER_MESSAGE, None)[0] == "msg_003"
+    assert names.claim(ItemType.TOOL_RESULT, "call", "Read")[0] == "call~3"
+
+
+def test_message_ids_step_over_a_hostile_call_id() -> None:
+    names = Names()
+    assert names.claim(ItemType.TOOL_RESULT, "msg_001", "Read")[0] == "msg_001"
+    assert names.claim(ItemType.USER_MESSAGE, None)[0] == "msg_002"
+
+
+def test_session_ids() -> None:
+    moment = datetime(2024, 1, 15, 13, 34, 56, tzinfo=timezone(timedelta(hours=1)))
+    session_id = new_session_id(moment, random.Random(1))
+    assert re.fullmatch(r"session_20240115_123456_[a-z0-9]{6}", session_id)
+    assert session_id != new_session_id(moment, random.Random(2))
+    assert check_session_id(session_id) == session_id
+    assert check_session_id(new_session_id(datetime.now(UTC), random.Random())) != session_id
+
+
+@pytest.mark.parametrize("session_id", HOSTILE)
+def test_bad_session_ids_are_refused(session_id: str) -> None:
+    with pytest.raises(ConfigError, match="session id"):
+        check_session_id(session_id)
+
+
+def test_layouts_differ_in_form() -> None:
+    assert (ENVELOPE.raw, TEXT.raw) == (False, True)

@@ -1,0 +1,43 @@
+"""Items for tests of the session's file system."""
+
+from dataclasses import replace
+
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.llm.messages import Content, ToolMessage, UserMessage
+
+__all__ = ["PLACEHOLDER", "evicted", "tool_result", "user_message"]
+
+PLACEHOLDER = "[Content offloaded]"
+
+
+def tool_result(fs: ContextFileSystem, content: Content, raw_id: str = "call_1", tool: str = "Read") -> ContextItem:
+    item_id, name = fs.claim(ItemType.TOOL_RESULT, raw_id, tool)
+    return ContextItem(
+        id=item_id,
+        item_type=ItemType.TOOL_RESULT,
+        message=ToolMessage(raw_id, tool, content),
+        name=name,
+        token_count=100,
+        content_tokens=100,
+    )
+
+
+def user_message(fs: ContextFileSystem, content: Content) -> ContextItem:
+    item_id, name = fs.claim(ItemType.USER_MESSAGE, None)
+    return ContextItem(
+        id=item_id,
+        item_type=ItemType.USER_MESSAGE,
+        message=UserMessage(content),
+        name=name,
+        token_count=10,
+        content_tokens=10,
+    )
+
+
+def evicted(fs: ContextFileSystem, item: ContextItem) -> ContextItem:
+    """The item as it stands in the context once its content left."""
+    path = fs.path_of(item.name)
+    assert isinstance(item.message, ToolMessage)
+    message = replace(item.message, content=PLACEHOLDER, offloaded=True, offload_path=path)
+    return replace(item, message=message, token_count=5, offloaded=True, destroyed=True, offload_path=path)
