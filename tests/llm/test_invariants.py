@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ctxfs.errors import TranscriptError
 from ctxfs.llm.invariants import check, violations
@@ -51,3 +52,25 @@ def test_a_violation_names_its_place() -> None:
     assert violations(body) == [
         "messages.2.content.1.tool_result.content.0: text content blocks must contain non-whitespace text"
     ]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of every value inside of ``value``."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(inner for key, item in items for inner in places(item, (*path, key)))]
+
+
+ANY_JSON: st.SearchStrategy[Any] = st.sampled_from(
+    [None, True, 0, -1, 1.5, "", "x", [], ["x"], [[]], {}, {"type": 1}, {"type": []}]
+)
+
+
+@settings(max_examples=400)
+@given(st.sampled_from(places(valid_body())[1:]), ANY_JSON)
+def test_a_body_that_is_nonsense_gets_an_answer_too(path: tuple[Any, ...], nonsense: Any) -> None:
+    body = valid_body()
+    target: Any = body
+    for key in path[:-1]:
+        target = target[key]
+    target[path[-1]] = nonsense
+    assert isinstance(violations(body), list)

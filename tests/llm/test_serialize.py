@@ -173,6 +173,12 @@ def test_thinking_that_was_cut_is_sent_only_once_something_follows_it() -> None:
     assert followed["messages"][1]["content"][0] == thought
 
 
+def test_thinking_that_nobody_signed_is_not_sent() -> None:
+    said = AssistantMessage(({"type": "thinking", "thinking": "Hm"}, {"type": "text", "text": "So."}))
+    body = body_of(UserMessage("a"), said, UserMessage("b"))
+    assert [b["type"] for b in body["messages"][1]["content"]] == ["text"]
+
+
 def test_call_ids_that_repeat_or_that_providers_refuse_are_paired_anew() -> None:
     def step(*ids: str) -> list[Message]:
         calls = tuple({"type": "tool_use", "id": i, "name": "../x", "input": {}} for i in ids)

@@ -38,17 +38,22 @@ _Placed = tuple[str, Mapping[str, Any]]
 
 
 def violations(body: Mapping[str, Any]) -> list[str]:
-    """Every rule of the Messages API that ``body`` breaks, each with its place and reason; empty when valid."""
-    found = [*_surrogates(body), *_settings(body), *_tools(body.get("tools", ()))]
-    shape = list(_shape(body.get("messages")))
-    if shape:
-        return found + shape
+    """Every rule of the Messages API that ``body`` breaks, each with its place and reason; empty when valid.
+
+    What is not even of the right types is told alone: no other rule could read it.
+    """
+    if misshapen := list(_shape(body)):
+        return misshapen
+    found = [*_surrogates(body), *_settings(body), *_tools(body.get("tools") or ())]
+    if not body["messages"]:
+        return [*found, "messages: at least one message is required"]
     turns = _turns(body["messages"])
     found += _roles(turns)
     for role, blocks in turns:
         for block in blocks:
             found += _block(*block, role)
-    found += _system(body.get("system"))
+    for system_block in _system(body):
+        found += _content_block(*system_block)
     found += _calls(turns)
     found += _results(turns)
     found += _thinking(body, turns)
@@ -99,30 +104,63 @@ def _settings(body: Mapping[str, Any]) -> Iterator[str]:
 def _tools(tools: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     seen: set[str] = set()
     for index, tool in enumerate(tools):
-        name = tool.get("name", "")
+        name = tool.get("name") or ""
         if not TOOL_NAME.fullmatch(name):
             yield f"tools.{index}.name: {name[:80]!r} should match {TOOL_NAME.pattern!r}"
         if name in seen:
             yield f"tools.{index}.name: tool names must be unique, and {name!r} repeats"
         seen.add(name)
-        schema = tool.get("input_schema", {})
-        if "type" not in tool and schema.get("type") != "object":
+        if "type" not in tool and (tool.get("input_schema") or {}).get("type") != "object":
             yield f"tools.{index}.input_schema.type: should be 'object'"
 
 
-def _shape(messages: Any) -> Iterator[str]:
-    """What makes a body unreadable for every other rule."""
-    if not isinstance(messages, list) or not messages:
-        yield "messages: at least one message is required"
+def _shape(body: Mapping[str, Any]) -> Iterator[str]:
+    """What is not of the type that it has to be."""
+    if not isinstance(body.get("thinking"), Mapping | None):
+        yield "thinking: should be an object"
+    yield from _objects("tools", body.get("tools") or [], name=str, input_schema=Mapping)
+    system = body.get("system") or ""
+    if not isinstance(system, str):
+        yield from _objects("system", system, type=str)
+    messages = body.get("messages", [])
+    yield from _objects("messages", messages)
+    for index, message in enumerate(messages if isinstance(messages, list) else ()):
+        if isinstance(message, Mapping):
+            yield from _message_shape(f"messages.{index}", message)
+
+
+def _objects(place: str, values: Any, **fields: type) -> Iterator[str]:
+    """``values`` should be a list of objects, in which ``fields``, if they are there, have these types."""
+    if not isinstance(values, list):
+        yield f"{place}: should be a list of objects"
         return
-    for index, message in enumerate(messages):
-        if message.get("role") not in ("user", "assistant"):
-            yield f"messages.{index}.role: should be 'user' or 'assistant', not {message.get('role')!r}"
-        content = message.get("content")
-        if not isinstance(content, str | list):
-            yield f"messages.{index}.content: should be a string or a list of blocks"
-        elif isinstance(content, list) and not all(isinstance(b, Mapping) and "type" in b for b in content):
-            yield f"messages.{index}.content: each block should be an object with a type"
+    for index, value in enumerate(values):
+        if not isinstance(value, Mapping):
+            yield f"{place}.{index}: should be an object"
+            continue
+        for name, kind in {"cache_control": Mapping, **fields}.items():
+            if not isinstance(value.get(name), kind | None):
+                yield f"{place}.{index}.{name}: should be {'a string' if kind is str else 'an object'}"
+
+
+def _message_shape(place: str, message: Mapping[str, Any]) -> Iterator[str]:
+    if message.get("role") not in ("user", "assistant"):
+        yield f"{place}.role: should be 'user' or 'assistant', not {message.get('role')!r}"
+    content = message.get("content")
+    if not isinstance(content, str):
+        yield from _content_shape(f"{place}.content", content)
+
+
+def _content_shape(place: str, content: Any) -> Iterator[str]:
+    if not isinstance(content, list):
+        yield f"{place}: should be a string or a list of blocks"
+        return
+    yield from _objects(place, content, id=str, name=str, tool_use_id=str, source=Mapping)
+    for index, block in enumerate(content):
+        if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
+            yield f"{place}.{index}: each block should be an object with a type"
+        elif block["type"] == "tool_result" and not isinstance(block.get("content", ""), str):
+            yield from _content_shape(f"{place}.{index}.tool_result.content", block["content"])
 
 
 def _turns(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[_Placed]]]:
@@ -216,7 +254,7 @@ def _image(place: str, source: Mapping[str, Any]) -> Iterator[str]:
         if source.get("type") not in ("url", "file"):
             yield f"{place}.type: should be 'base64', 'url' or 'file'"
         return
-    media_type, data = source.get("media_type"), source.get("data")
+    media_type, data = str(source.get("media_type")), source.get("data")
     if media_type not in dict(IMAGE_SIGNATURES):
         yield f"{place}.media_type: should be one of {', '.join(dict(IMAGE_SIGNATURES))}"
         return
@@ -226,7 +264,7 @@ def _image(place: str, source: Mapping[str, Any]) -> Iterator[str]:
     elif len(str(data)) > MAX_IMAGE_BYTES:
         yield f"{place}.data: image exceeds 5 MB maximum: {len(str(data))} bytes > {MAX_IMAGE_BYTES} bytes"
     else:
-        yield from _pixels(place, str(media_type), str(data), head)
+        yield from _pixels(place, media_type, str(data), head)
 
 
 def _pixels(place: str, media_type: str, data: str, head: bytes) -> Iterator[str]:
@@ -267,10 +305,11 @@ def _decoded(data: Any) -> bytes | None:
         return None
 
 
-def _system(system: Any) -> Iterator[str]:
-    for index, block in enumerate([] if system is None or isinstance(system, str) else system):
-        if block.get("type") != "text" or not str(block.get("text", "")).strip():
-            yield f"system.{index}: text content blocks must contain non-whitespace text"
+def _system(body: Mapping[str, Any]) -> Iterator[_Placed]:
+    """The blocks of the system prompt."""
+    system = body.get("system")
+    if isinstance(system, list):
+        yield from ((f"system.{index}", {"type": "text", **block}) for index, block in enumerate(system))
 
 
 def _calls(turns: Sequence[tuple[str, list[_Placed]]]) -> Iterator[str]:
@@ -351,10 +390,8 @@ def _breakpoints(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _cacheable(body: Mapping[str, Any]) -> Iterator[_Placed]:
-    yield from ((f"tools.{i}", t) for i, t in enumerate(body.get("tools", ())))
-    system = body.get("system")
-    if isinstance(system, list):
-        yield from ((f"system.{i}", b) for i, b in enumerate(system))
+    yield from ((f"tools.{i}", t) for i, t in enumerate(body.get("tools") or ()))
+    yield from _system(body)
     for _, blocks in _turns(body["messages"]):
         for place, block in blocks:
             yield place, block

@@ -1,10 +1,10 @@
 """Our messages to an Anthropic Messages API body and back: pure, deterministic, the only place that knows the shape.
 
-What is sent is a body that the provider accepts: tool results of a turn stand together and first, adjacent messages of
-one role are one message, text that is empty or only white space is left out, and so is thinking that nothing follows (a
-reply that was cut); lone surrogates become U+FFFD; tool names and call ids that the provider would refuse, or that
-repeat, are rewritten. The messages themselves keep every byte. Message content is always sent as blocks, so that
-appending never changes what stands before.
+What is sent is a body that the provider accepts: tool results of a turn stand together and first, and adjacent messages
+of one role are one message; text that is empty or only white space is left out, and so is thinking that nothing follows
+(a reply that was cut) or that nobody signed; lone surrogates become U+FFFD; tool names and call ids that the provider
+would refuse, or that repeat, are rewritten. The messages themselves keep every byte. Message content is always sent as
+blocks, so that appending never changes what stands before.
 """
 
 import hashlib
@@ -227,13 +227,23 @@ def _blocks(content: Content, ids: _CallIds | None = None) -> list[Block]:
         return [{"type": "text", "text": encodable(content)}] if content.strip() else []
     blocks: list[Block] = []
     for block in content:
-        if block["type"] == "text" and not block["text"].strip():
+        if _is_refused(block):
             continue
         cleaned = _clean(block)
         if "cache_control" in cleaned:
             cleaned = {k: v for k, v in cleaned.items() if k != "cache_control"}
         blocks.append(_call(cleaned, block, ids) if ids and block["type"] == "tool_use" else cleaned)
     return blocks
+
+
+def _is_refused(block: Block) -> bool:
+    """Invisible text, and thinking without a signature: another provider's, or not wholly recorded."""
+    match block["type"]:
+        case "text":
+            return not block["text"].strip()
+        case "thinking":
+            return not block.get("signature")
+    return False
 
 
 def _clean(value: Any) -> Any:

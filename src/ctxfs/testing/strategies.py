@@ -61,7 +61,7 @@ def texts(*, surrogates: bool = True) -> st.SearchStrategy[str]:
     anything = st.characters() if surrogates else st.characters(exclude_categories=["Cs"])
     return st.one_of(
         st.text(anything, max_size=40),
-        st.text("ab\n \t\r\u2028é😀\0", max_size=60),
+        st.text("ab\n \t\r\u2028é😀\0" + ("\ud800\udc00" if surrogates else ""), max_size=60),
         st.lists(st.sampled_from(["Error: x", "line", "", "  indented", '{"k": [1, 2]}']), max_size=8).map("\n".join),
     )
 

@@ -1,0 +1,77 @@
+"""The events of a stream put together: what the loopback server never sends stands here."""
+
+from typing import Any
+
+import pytest
+
+from ctxfs.llm.accumulate import INVALID_JSON, ReplyBuilder, parse_arguments, usage_of
+from ctxfs.llm.base import Usage
+
+
+def built(*events: dict[str, Any]) -> ReplyBuilder:
+    builder = ReplyBuilder()
+    for event in events:
+        builder.feed(event)
+    return builder
+
+
+def start(block: dict[str, Any], index: int = 0) -> dict[str, Any]:
+    return {"type": "content_block_start", "index": index, "content_block": block}
+
+
+def delta(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": 0, "delta": {"type": kind, **fields}}
+
+
+def test_citations_are_kept() -> None:
+    text = start({"type": "text", "text": "", "citations": None})
+    reply = built(text, *(delta("citations_delta", citation={"n": n}) for n in (1, 2))).reply()
+    assert reply.message.content[0] == {"type": "text", "text": "", "citations": [{"n": 1}, {"n": 2}]}
+
+
+def test_blocks_and_fields_that_are_not_known_are_kept() -> None:
+    block = {"type": "of_next_year", "anything": [1]}
+    assert built({"type": "nobody_knows"}, start(block), delta("unknown_delta", x=1)).reply().message.content == (
+        block,
+    )
+
+
+def test_a_call_that_never_ended_keeps_the_text_of_its_arguments() -> None:
+    call = start({"type": "tool_use", "id": "a", "name": "Read", "input": {}})
+    reply = built(call, delta("input_json_delta", partial_json='{"pa')).reply()
+    assert reply.message.tool_calls[0].arguments == {INVALID_JSON: '{"pa'}
+
+
+def test_blocks_stand_in_the_order_of_their_index() -> None:
+    reply = built(start({"type": "text", "text": "b"}, 1), start({"type": "text", "text": "a"}, 0)).reply()
+    assert reply.message.text == "ab"
+
+
+def test_the_last_count_of_each_kind_holds() -> None:
+    message = {"model": "m", "usage": {"input_tokens": 5, "cache_read_input_tokens": None, "output_tokens": 1}}
+    builder = built(
+        {"type": "message_start", "message": message},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}},
+        {"type": "message_delta", "delta": {"stop_reason": None}},
+    )
+    assert builder.reply().usage == Usage(input_tokens=5, output_tokens=9)
+    assert builder.reply().stop_reason == "end_turn"
+    assert not builder.finished
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("", {}),
+        (" ", {}),
+        ('{"a": "\\ud800"}', {"a": "\ud800"}),
+        ("[1]", {INVALID_JSON: "[1]"}),
+        ("{", {INVALID_JSON: "{"}),
+    ],
+)
+def test_arguments_are_an_object_whatever_the_model_wrote(text: str, arguments: dict[str, Any]) -> None:
+    assert parse_arguments(text) == arguments
+
+
+def test_counts_that_are_missing_are_zero() -> None:
+    assert usage_of({}) == Usage()
