@@ -41,7 +41,7 @@ async def ask(client: AsyncAnthropic, context: Context, tools: dict[str, Tool], 
 
 async def main() -> None:
     script = [[ToolCall("service_log", {"service": name})] for name in ("api", "billing", "mail")]
-    with MessagesServer([*script, "All three services served every request."]) as server:
+    async with MessagesServer([*script, "All three services served every request."]) as server:
         client = AsyncAnthropic(api_key="any", base_url=server.url)
         async with Context(root_path=tempfile.mkdtemp(), keep_recent={"service_log": 1}) as context:
             tools = {t.name: t for t in (service_log, read_tool(context.fs))}

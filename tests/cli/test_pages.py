@@ -1,0 +1,90 @@
+"""docs/cli.md is what the commands say: their help, and the keys of their JSON.
+
+``python tests/cli/test_pages.py`` writes the help anew.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = ROOT / "docs" / "cli.md"
+HELP = re.compile(r"(?P<head><!-- help: (?P<arguments>[^\n]*?) ?-->\n```text\n)(?P<text>.*?)(?P<tail>```\n)", re.DOTALL)
+
+
+def ctxfs(*arguments: str) -> str:
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from ctxfs.cli import main; sys.argv[0] = 'ctxfs'; main()",
+        *arguments,
+    ]
+    environment = {**os.environ, "COLUMNS": "100", "PYTHONUTF8": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def with_help(page: str) -> str:
+    """``page`` with every help text as it is now."""
+    return HELP.sub(lambda m: m["head"] + ctxfs(*m["arguments"].split(), "--help") + m["tail"], page)
+
+
+def test_the_help_is_current() -> None:
+    page = PAGE.read_text()
+    commands = re.findall(r"^  (\w+)  ", ctxfs("--help").partition("Commands:")[2], re.MULTILINE)
+    assert [m["arguments"] for m in HELP.finditer(page)] == ["", *commands]
+    assert with_help(page) == page, f"python {Path(__file__).relative_to(ROOT)} writes it anew"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("root")
+    ctxfs("demo", str(ROOT / "src" / "ctxfs" / "llm"), "--root", str(root))
+    return root
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("demo", lambda root: ("demo", str(ROOT / "docs"), "--root", str(root / "other"))),
+        ("sessions", lambda root: ("sessions", "--root", str(root))),
+        ("ls", lambda root: ("ls", "last", "--root", str(root))),
+        ("cat", lambda root: ("cat", "last", "msg_001", "--root", str(root))),
+        ("tail", lambda root: ("tail", "last", "msg_001", "--root", str(root))),
+        ("grep", lambda root: ("grep", "last", ".", "--root", str(root))),
+        ("verify", lambda root: ("verify", "last", "--root", str(root))),
+    ],
+    ids=lambda command: command[0],
+)
+def test_the_keys_are_those_that_the_page_names(
+    command: tuple[str, Callable[[Path], tuple[str, ...]]], root: Path
+) -> None:
+    name, arguments = command
+    told = json.loads(ctxfs(*arguments(root), "--json"))
+    section = PAGE.read_text().partition(f"## ctxfs {name}\n")[2].partition("\n## ")[0]
+    keys = re.search(r"^Keys: (.*?)\.$", section, re.MULTILINE | re.DOTALL)
+    assert keys is not None
+    assert set(told[0] if isinstance(told, list) else told) == set(re.findall(r"`(\w+)`", keys[1]))
+
+
+def test_the_readme_prints_what_it_says(tmp_path: Path) -> None:
+    found = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert found is not None
+    done = subprocess.run(
+        [sys.executable, "-c", found[1]], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60
+    )
+    # The path in a placeholder is the session's, so its size varies by a few tokens.
+    counts = re.compile(r"\b21\d\b|\b2[0-4]\d\b")
+    assert done.stderr == ""
+    assert counts.sub("N", done.stdout) == counts.sub("N", found[2])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_help(PAGE.read_text()))
