@@ -1,0 +1,124 @@
+"""The step that puts tool results into the workspace.
+
+Follows "Context Offload：Tool Result 落盘与访问": a whole result becomes one artifact; nothing is extracted from it.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from anyio import to_thread
+
+from ctxfs.errors import ConfigError
+from ctxfs.llm.messages import ToolMessage
+from ctxfs.tokens import TokenCounter, exceeds, load_counter
+from ctxfs.tools.base import to_content
+from ctxfs.workspace.artifacts import TOOL_RESULT, Artifact, ArtifactType, text_of
+from ctxfs.workspace.service import KnowledgeService
+
+__all__ = ["DEFAULT_THRESHOLD_TOKENS", "ToolCallResult", "ToolResultOffloadOp"]
+
+DEFAULT_THRESHOLD_TOKENS = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallResult:
+    """What a tool call gave. ``content`` is text, content blocks, bytes or JSON-like data.
+
+    ``metadata["offload"]``, true or false, decides alone whether the result goes to the workspace. ``offloaded``:
+    ``content`` is what stands for it, and the whole lies in ``offload_path`` (absolute).
+    """
+
+    tool_call_id: str
+    content: Any
+    tool_name: str
+    action_name: str | None = None
+    is_error: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    offloaded: bool = False
+    offload_path: str | None = None
+
+    def to_message(self) -> ToolMessage:
+        """Return the result as the context keeps it. Raises ``ToolError`` for content that cannot be JSON."""
+        return ToolMessage(
+            tool_call_id=self.tool_call_id,
+            tool_name=self.tool_name,
+            content=to_content(self.content),
+            is_error=self.is_error,
+            offloaded=self.offloaded,
+            offload_path=self.offload_path,
+        )
+
+
+class ToolResultOffloadOp:
+    """Puts the results of one session's tool calls into the workspace, where they need it.
+
+    Args:
+        service: the workspace.
+        session_id: the session that keeps the results.
+        agent_id, task_id: recorded with each result, to be found by; None records nothing.
+        allow_list: the results of these tools always go to the workspace.
+        threshold_tokens: so do those of other tools with more tokens than this; 0 takes every one that is not empty,
+            None none.
+        counter: counts tokens; None takes the service's.
+    """
+
+    def __init__(
+        self,
+        service: KnowledgeService,
+        *,
+        session_id: str,
+        agent_id: str | None = None,
+        task_id: str | None = None,
+        allow_list: Collection[str] = (),
+        threshold_tokens: int | None = DEFAULT_THRESHOLD_TOKENS,
+        counter: TokenCounter | None = None,
+    ) -> None:
+        if threshold_tokens is not None and threshold_tokens < 0:
+            raise ConfigError(f"threshold_tokens is {threshold_tokens}: it must be at least 0, or None")
+        if isinstance(allow_list, str):
+            raise ConfigError("allow_list is a collection of tool names, not one name")
+        self._service = service
+        self._ids = {"session_id": session_id, "agent_id": agent_id, "task_id": task_id}
+        self._allow_list = frozenset(allow_list)
+        self._threshold_tokens = threshold_tokens
+        self._counter = counter
+
+    async def process(self, result: ToolCallResult) -> ToolCallResult:
+        """Return what the context gets: the result itself, or the same with a ``<knowledge_list>`` as its content.
+
+        A result below the inline limit is stored too, and its content stays. Raises like
+        ``KnowledgeService.add_knowledge_list``, and ``ToolError`` for content that cannot be written as JSON; then the
+        result stays as it is.
+        """
+        artifact = await to_thread.run_sync(self._artifact, result)
+        if not await self._needs_offload(result, artifact.content):
+            return result
+        done = await self._service.offload([artifact], biz_id=result.tool_call_id)
+        if done.inline:
+            return result
+        return replace(result, content=done.content, offloaded=True, offload_path=done.artifacts[0].path)
+
+    async def _needs_offload(self, result: ToolCallResult, content: str) -> bool:
+        """What the result's own metadata says; else the allow-list; else its size."""
+        explicit = result.metadata.get("offload")
+        if explicit is not None:
+            if not isinstance(explicit, bool):
+                raise ConfigError(f"metadata['offload'] is {explicit!r}: it must be true, false or absent")
+            return explicit
+        if result.tool_name in self._allow_list:
+            return True
+        limit = self._threshold_tokens
+        if limit is None:
+            return False
+        counter = self._counter or self._service.counter or await load_counter()
+        return await to_thread.run_sync(exceeds, counter, content, limit)
+
+    def _artifact(self, result: ToolCallResult) -> Artifact:
+        names = {"tool_name": result.tool_name, "action_name": result.action_name}
+        return Artifact(
+            artifact_id=result.tool_call_id,
+            content=text_of(to_content(result.content)),
+            artifact_type=ArtifactType.TEXT if isinstance(result.content, str | bytes) else ArtifactType.JSON,
+            metadata={"context_type": TOOL_RESULT, "biz_id": result.tool_call_id, **self._ids, **names},
+        )

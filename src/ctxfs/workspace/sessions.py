@@ -1,0 +1,162 @@
+"""The sessions of a workspace that are open: one writer each, kept open as long as there is room."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.layout import Layout, safe_name
+from ctxfs.context.records import Stored
+from ctxfs.errors import ConfigError, SessionClosed
+from ctxfs.llm.messages import ToolMessage
+from ctxfs.workspace.artifacts import Artifact, info_of, text_of
+
+__all__ = ["OpenSession", "OpenSessions"]
+
+
+class OpenSession:
+    """A session that artifacts can be added to."""
+
+    def __init__(self, fs: ContextFileSystem, *, ours: bool) -> None:
+        self.fs = fs
+        self.ours = ours
+        self.users = 0
+        self._unused: dict[tuple[str, str | None], list[tuple[str, str]]] = {}
+
+    async def add(self, artifacts: Sequence[Artifact]) -> list[Stored]:
+        """Store artifacts, all of them or none, and return their records.
+
+        One that is stored already, under its id, with the same metadata and content, is not stored again; another
+        content of an id that is taken gets the id ``id~2``, ``id~3``, ...
+        """
+        ids: list[str] = []
+        items: list[ContextItem] = []
+        metadata: dict[str, Mapping[str, Any]] = {}
+        try:
+            for artifact in artifacts:
+                known = await self._known(artifact)
+                if known is None:
+                    item = self._claim(artifact)
+                    items.append(item)
+                    metadata[item.id] = artifact.recorded_metadata()
+                    known = item.id
+                ids.append(known)
+            await self.fs.store(items, metadata=metadata)
+        except BaseException:
+            self._release([item for item in items if item.id not in self.fs.stored()])
+            raise
+        stored = self.fs.stored()
+        return [stored[item_id] for item_id in ids]
+
+    async def _known(self, artifact: Artifact) -> str | None:
+        """Return the id under which the same artifact is stored already."""
+        stored = self.fs.stored()
+        if safe_name(artifact.artifact_id) not in stored:
+            return None
+        wanted = artifact.recorded_metadata()
+        for entry in tuple(stored.values()):
+            info = info_of("", self.fs.session_id, entry)
+            same = info.raw_id == artifact.artifact_id and entry.chars == len(artifact.content)
+            same = same and all(entry.metadata.get(key) == value for key, value in wanted.items())
+            if same and text_of(await self.fs.load(entry.item_id)) == artifact.content:
+                return entry.item_id
+        return None
+
+    def _claim(self, artifact: Artifact) -> ContextItem:
+        tool_name = artifact.metadata.get("tool_name")
+        unused = self._unused.get((artifact.artifact_id, tool_name))
+        raw_id = artifact.artifact_id
+        item_id, name = unused.pop() if unused else self.fs.claim(ItemType.TOOL_RESULT, raw_id, tool_name)
+        message = ToolMessage(tool_call_id=raw_id, tool_name=tool_name or "", content=artifact.content)
+        return ContextItem(
+            id=item_id, item_type=ItemType.TOOL_RESULT, message=message, name=name, token_count=0, content_tokens=0
+        )
+
+    def _release(self, items: Sequence[ContextItem]) -> None:
+        """Keep ids that were claimed for nothing: who tries again gets the same."""
+        for item in items:
+            if isinstance(item.message, ToolMessage):
+                key = (item.message.tool_call_id, item.message.tool_name or None)
+                self._unused.setdefault(key, []).append((item.id, item.name))
+
+
+class OpenSessions:
+    """The open sessions under one root, at most ``limit`` of them unless more are in use at once."""
+
+    def __init__(self, root: str, *, layout: Layout, limit: int) -> None:
+        self._root = root
+        self._layout = layout
+        self._limit = limit
+        self._sessions: dict[str, OpenSession] = {}
+        self._turn = anyio.Lock()
+        self._closed = False
+
+    def attach(self, fs: ContextFileSystem) -> None:
+        """Use a session that somebody else opened, and closes. Raises ``ConfigError``."""
+        if str(fs.session_path.parent) != self._root:
+            raise ConfigError(f"session {fs.session_id} lies under {fs.session_path.parent}, not under {self._root}")
+        known = self._sessions.get(fs.session_id)
+        if known is not None and known.fs is not fs and known.fs.is_open:
+            raise ConfigError(f"session {fs.session_id} is open in this workspace already")
+        self._sessions[fs.session_id] = OpenSession(fs, ours=False)
+
+    @asynccontextmanager
+    async def writing(self, session_id: str) -> AsyncIterator[OpenSession]:
+        """Give the session's one writer; it is opened, and made, when it has to be. Raises ``SessionLocked``."""
+        async with self._turn:
+            self._check()
+            session = self._sessions.pop(session_id, None)
+            if session is None or not session.fs.is_open:
+                await self._make_room()
+                fs = ContextFileSystem(session_id, root_path=self._root, layout=self._layout)
+                await fs.open()
+                session = OpenSession(fs, ours=True)
+            self._sessions[session_id] = session  # the last used is the last to go
+            session.users += 1
+        try:
+            yield session
+        finally:
+            session.users -= 1
+
+    @asynccontextmanager
+    async def reading(self, session_id: str) -> AsyncIterator[ContextFileSystem]:
+        """Give the session to read from, whoever writes it. Raises ``SessionNotFound``."""
+        session = self._sessions.get(session_id)
+        if session is not None and session.fs.is_open:
+            session.users += 1
+            try:
+                yield session.fs
+            finally:
+                session.users -= 1
+            return
+        self._check()
+        fs = ContextFileSystem(session_id, root_path=self._root, read_only=True)
+        await fs.open(create=False)
+        try:
+            yield fs
+        finally:
+            await fs.close()
+
+    async def _make_room(self) -> None:
+        ours = [(name, session) for name, session in self._sessions.items() if session.ours]
+        for name, session in ours[: max(0, len(ours) - self._limit + 1)]:
+            if not session.users:
+                del self._sessions[name]
+                await session.fs.close()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise SessionClosed("the workspace is closed: open a new KnowledgeService")
+
+    async def close(self) -> None:
+        """Close the sessions that were opened here; idempotent."""
+        with anyio.CancelScope(shield=True):
+            async with self._turn:
+                self._closed = True
+                while self._sessions:
+                    _, session = self._sessions.popitem()
+                    if session.ours:
+                        await session.fs.close()

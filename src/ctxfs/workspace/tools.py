@@ -1,0 +1,191 @@
+"""The workspace as an agent's tools: its own session only.
+
+Follows "Context Offload：Tool Result 落盘与访问" for the names; pages and searches are those of the other retrieval
+tools.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from ctxfs.context.layout import check_session_id
+from ctxfs.errors import InvalidToolArguments, SessionError, StorageError, ToolError
+from ctxfs.tokens import TokenCounter
+from ctxfs.tools.base import Tool, ToolResult
+from ctxfs.tools.decorator import tool
+from ctxfs.tools.grep import LinePattern
+from ctxfs.tools.paging import LineCutter
+from ctxfs.tools.retrieval import (
+    DEFAULT_MATCHES,
+    DEFAULT_MAX_TOKENS,
+    MAX_CONTEXT_LINES,
+    MAX_LIMIT_LINES,
+    MAX_MATCHES,
+    grep_page,
+)
+from ctxfs.tools.stored import CHARS_PER_TOKEN, page_result, read_page, rendered
+from ctxfs.workspace.artifacts import ArtifactInfo, info_of
+from ctxfs.workspace.knowledge_list import GET_BY_ID, GET_BY_LINES, GREP, QUERY
+from ctxfs.workspace.service import KnowledgeService
+
+__all__ = ["workspace_tools"]
+
+ArtifactId = Annotated[str, Field(description="The id in <knowledge_list>, or one that query_artifacts lists")]
+CharOffset = Annotated[
+    int | None, Field(ge=0, description="Read the first line only, from this character (0-based) on")
+]
+
+
+def workspace_tools(
+    service: KnowledgeService,
+    session_id: str,
+    *,
+    max_tokens: int = DEFAULT_MAX_TOKENS,
+    counter: TokenCounter | None = None,
+) -> tuple[Tool, ...]:
+    """Make ``get_knowledge_by_id``, ``get_knowledge_by_lines``, ``grep_knowledge`` and ``query_artifacts``.
+
+    Args:
+        service: the workspace.
+        session_id: the only session that these tools see; an id of another one is unknown to them.
+        max_tokens: upper bound on each result (at least 200).
+        counter: counts tokens; None takes the service's.
+    """
+    bound = _Bound(service, check_session_id(session_id), max(200, max_tokens), counter or service.counter)
+    return (_by_id(bound), _by_lines(bound), _grep(bound), _query(bound))
+
+
+class _Bound:
+    """One session of the workspace, in bounded pages."""
+
+    def __init__(
+        self, service: KnowledgeService, session_id: str, max_tokens: int, counter: TokenCounter | None
+    ) -> None:
+        self.service = service
+        self.session_id = session_id
+        self.max_tokens = max_tokens
+        self.counter = counter
+
+    async def page(self, artifact_id: str, first: int, limit: int, char_offset: int | None) -> ToolResult:
+        async with self.service.artifact(artifact_id, self.session_id) as (fs, stored):
+            return await read_page(
+                fs,
+                stored.item_id,
+                first=first,
+                limit=limit,
+                char_offset=char_offset,
+                max_tokens=self.max_tokens,
+                counter=self.counter,
+            )
+
+
+def _by_id(bound: _Bound) -> Tool:
+    @tool(
+        "Read an artifact of the workspace, in numbered lines. A page that is not the whole says how to go on.",
+        name=GET_BY_ID,
+    )
+    async def get_knowledge_by_id(
+        artifact_id: ArtifactId,
+        offset: Annotated[int, Field(ge=1, description="The first line, counted from 1")] = 1,
+        *,
+        char_offset: CharOffset = None,
+    ) -> ToolResult:
+        try:
+            return await bound.page(artifact_id, offset, MAX_LIMIT_LINES, char_offset)
+        except (ToolError, StorageError, SessionError) as error:
+            return ToolResult(str(error), is_error=True)
+
+    return get_knowledge_by_id
+
+
+def _by_lines(bound: _Bound) -> Tool:
+    @tool(
+        "Read some lines of an artifact of the workspace, numbered. Where its end says `next: offset=N`, go on with "
+        "start_line=N.",
+        name=GET_BY_LINES,
+    )
+    async def get_knowledge_by_lines(
+        artifact_id: ArtifactId,
+        start_line: Annotated[int, Field(ge=1, description="The first line, counted from 1")],
+        end_line: Annotated[int, Field(ge=1, description="The last line, itself included")],
+        *,
+        char_offset: CharOffset = None,
+    ) -> ToolResult:
+        try:
+            if end_line < start_line:
+                raise InvalidToolArguments(f"end_line {end_line} is before start_line {start_line}")
+            return await bound.page(artifact_id, start_line, end_line - start_line + 1, char_offset)
+        except (ToolError, StorageError, SessionError) as error:
+            return ToolResult(str(error), is_error=True)
+
+    return get_knowledge_by_lines
+
+
+def _grep(bound: _Bound) -> Tool:
+    @tool("Search the lines of an artifact of the workspace for a regular expression (RE2).", name=GREP)
+    async def grep_knowledge(
+        artifact_id: ArtifactId,
+        pattern: Annotated[str, Field(description="A regular expression in RE2's syntax")],
+        offset: Annotated[int, Field(ge=1, description="The first line to search, counted from 1")] = 1,
+        *,
+        context_lines: Annotated[
+            int, Field(ge=0, le=MAX_CONTEXT_LINES, description="Lines to show before and after each match")
+        ] = 0,
+        max_matches: Annotated[
+            int, Field(ge=1, le=MAX_MATCHES, description="Stop after so many lines")
+        ] = DEFAULT_MATCHES,
+        ignore_case: bool = False,
+    ) -> ToolResult:
+        try:
+            compiled = LinePattern(pattern, ignore_case=ignore_case)
+            async with bound.service.artifact(artifact_id, bound.session_id) as (fs, stored):
+                return await grep_page(
+                    fs,
+                    stored.item_id,
+                    compiled,
+                    offset=offset,
+                    max_matches=max_matches,
+                    context_lines=context_lines,
+                    max_tokens=bound.max_tokens,
+                    counter=bound.counter,
+                )
+        except (ToolError, StorageError, SessionError) as error:
+            return ToolResult(str(error), is_error=True)
+
+    return grep_knowledge
+
+
+def _query(bound: _Bound) -> Tool:
+    @tool("List the artifacts of this session's workspace: id, tool, size; oldest first.", name=QUERY)
+    async def query_artifacts(
+        tool_name: Annotated[str | None, Field(description="Only results of this tool")] = None,
+        biz_id: Annotated[str | None, Field(description="Only what this tool call gave")] = None,
+        offset: Annotated[int, Field(ge=1, description="The first entry, counted from 1")] = 1,
+    ) -> ToolResult:
+        try:
+            found = await _listed(bound, tool_name, biz_id)
+            cutter = LineCutter(offset, limit=MAX_LIMIT_LINES, max_chars=bound.max_tokens * CHARS_PER_TOKEN)
+            for info in found[offset - 1 :]:
+                if cutter.feed(_row(info) + "\n"):
+                    break
+            lines = cutter.finish()
+            page = await rendered(lines, len(found), bound.max_tokens, bound.counter) if lines else None
+            return page_result(page, offset, len(found))
+        except (ToolError, StorageError, SessionError) as error:
+            return ToolResult(str(error), is_error=True)
+
+    return query_artifacts
+
+
+async def _listed(bound: _Bound, tool_name: str | None, biz_id: str | None) -> list[ArtifactInfo]:
+    """The session's artifacts, from its own journal: no other session is looked at."""
+    async with bound.service.session(bound.session_id) as fs:
+        stored = [] if fs is None else fs.stored().values()
+        infos = [info_of(bound.service.namespace, bound.session_id, entry) for entry in stored]
+    return [info for info in infos if tool_name in (None, info.tool_name) and biz_id in (None, info.biz_id)]
+
+
+def _row(info: ArtifactInfo) -> str:
+    what = f"{info.context_type} of {info.tool_name}" if info.tool_name else info.context_type
+    call = "" if info.biz_id == info.artifact_id else f", biz_id {info.biz_id!r}"
+    return f"{info.artifact_id}: {what!r}{call}, {info.lines:,} lines, {info.chars:,} characters"
