@@ -81,7 +81,7 @@ def test_the_readme_prints_what_it_says(tmp_path: Path) -> None:
         [sys.executable, "-c", found[1]], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60
     )
     # The path in a placeholder is the session's, so its size varies by a few tokens.
-    counts = re.compile(r"\b21\d\b|\b2[0-4]\d\b")
+    counts = re.compile(r"\b2\d\d\b")
     assert done.stderr == ""
     assert counts.sub("N", done.stdout) == counts.sub("N", found[2])
 
