@@ -40,6 +40,13 @@ def test_block_types_that_are_not_known_pass() -> None:
     check(body)
 
 
+def test_what_is_only_referred_to_passes() -> None:
+    body = valid_body()
+    sources = [{"type": "url", "url": "https://example.com/a"}, {"type": "file", "file_id": "f"}]
+    body["messages"][0]["content"] += [{"type": kind, "source": s} for kind in ("image", "document") for s in sources]
+    check(body)
+
+
 def test_big_integers_in_arguments_are_no_fault() -> None:
     body = valid_body()
     body["messages"][1]["content"][2]["input"] = {"n": 2**80}

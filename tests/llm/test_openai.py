@@ -194,6 +194,12 @@ def test_blocks_have_their_counterparts(block: dict[str, Any], part: dict[str, A
     assert sent == [{"role": "user", "content": [{"type": "text", "text": "q"}, part]}]
 
 
+def test_a_reply_that_nothing_is_left_of_is_not_sent() -> None:
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
+    said = AssistantMessage((thought, {"type": "of_another_kind"}))
+    assert [m["role"] for m in chat_body(UserMessage("q"), said, UserMessage("r"))["messages"]] == ["user", "user"]
+
+
 def reply_to(chunks: Sequence[dict[str, Any]]) -> tuple[list[Any], Reply]:
     builder = ChatReplyBuilder()
     deltas = [delta for chunk in chunks for delta in builder.feed(chunk)]

@@ -5,7 +5,6 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from itertools import count
 from typing import TypeVar
 
 from ctxfs.errors import (
@@ -121,7 +120,9 @@ async def retrying(
         ModelError: the failure cannot be retried, or the retries are used up.
 
     """
-    for number in count(1):
+    number = 0
+    while True:
+        number += 1
         try:
             async with aclosing(attempt()) as events:
                 async for event in events:

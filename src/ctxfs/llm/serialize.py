@@ -12,7 +12,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, assert_never
+from typing import Any, Literal
 
 from ctxfs.errors import TranscriptError
 from ctxfs.llm.base import ModelRequest
@@ -180,16 +180,11 @@ def _stand_in(raw: str, accepted: re.Pattern[str], length: int, *, salt: str = "
 
 
 def _add(turn: _Turn, message: UserMessage | AssistantMessage | ToolMessage, ids: _CallIds) -> None:
-    match message:
-        case AssistantMessage():
-            turn.content.extend(_blocks(message.content, ids))
-        case ToolMessage():
-            turn.content.insert(turn.results, _result(message, ids))
-            turn.results += 1
-        case UserMessage():
-            turn.content.extend(_blocks(message.content))
-        case _:
-            assert_never(message)
+    if isinstance(message, ToolMessage):
+        turn.content.insert(turn.results, _result(message, ids))
+        turn.results += 1
+    else:
+        turn.content.extend(_blocks(message.content, ids if isinstance(message, AssistantMessage) else None))
 
 
 def _close(turns: list[_Turn]) -> None:
@@ -276,18 +271,11 @@ def _tool_message(block: Block, tool_names: Mapping[str, str]) -> ToolMessage:
 
 
 def _set_breakpoints(body: dict[str, Any], control: dict[str, str]) -> None:
-    """Mark the ends of system (or tools) and of the last user turns; marked blocks are new values."""
+    """Mark the ends of system (or tools) and of the last user turns; marked blocks are new values.
+
+    Each of these ends can be marked: no empty text was let in, and no turn ends in thinking.
+    """
     head: list[Block] = body.get("system") or body.get("tools") or []
-    left = MAX_BREAKPOINTS - _mark_last(head, control)
-    for message in reversed(body["messages"]):
-        if left and message["role"] == "user":
-            left -= _mark_last(message["content"], control)
-
-
-def _mark_last(blocks: list[Block], control: dict[str, str]) -> int:
-    """Put ``control`` on the last block that can carry it; returns how many were marked (0 or 1)."""
-    for index in range(len(blocks) - 1, -1, -1):
-        if blocks[index].get("type") not in _THINKING:
-            blocks[index] = {**blocks[index], "cache_control": control}
-            return 1
-    return 0
+    turns = [m["content"] for m in body["messages"] if m["role"] == "user"]
+    for blocks in [b for b in (head, *turns[1 - MAX_BREAKPOINTS :]) if b]:
+        blocks[-1] = {**blocks[-1], "cache_control": control}
