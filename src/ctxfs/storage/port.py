@@ -15,6 +15,8 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Protocol
 
+from ctxfs.errors import ConfigError
+
 if sys.platform != "win32":
     import fcntl
 
@@ -123,8 +125,13 @@ class FileSystem(Protocol):
 class OsFileSystem:
     """The real file system: Linux and macOS.
 
-    On macOS ``sync`` is F_FULLFSYNC, because fsync leaves the bytes in the drive's cache.
+    On macOS ``sync`` is F_FULLFSYNC where the file system has it, because fsync leaves the bytes in the drive's cache.
+    Windows has no handles of directories to be relative to; it needs another implementation of ``FileSystem``.
     """
+
+    def __init__(self) -> None:
+        if os.name == "nt":
+            raise ConfigError("sessions on the local disk need Linux or macOS: give another store, as MemoryStore")
 
     def process(self) -> int:
         """Return the process id."""
@@ -183,7 +190,12 @@ class OsFileSystem:
     def sync(self, fd: int) -> None:
         """Sync to the medium."""
         if sys.platform == "darwin":
-            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+            try:
+                fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+            except OSError as error:
+                if error.errno not in {errno.ENOTSUP, errno.EINVAL, errno.ENOTTY}:
+                    raise
+                os.fsync(fd)  # all that a network's file system offers
         else:
             os.fsync(fd)
 

@@ -60,7 +60,7 @@ class SessionDir:
         self._lock_fd = fd
         self._fs.truncate(fd, 0)
         write_all(self._fs, fd, [b"process %d\n" % self._process])
-        self._remove_leftovers(self._dir_fd, 0)
+        self._recover(self._dir_fd, 0)
         self._log = LogFile(self._fs, self._dir_fd, self._session_id, sync=self._sync_enabled)
 
     def _open_lock(self) -> int:
@@ -70,15 +70,20 @@ class SessionDir:
             with opening(LOCK_NAME):
                 return self._fs.open_append(self._dir_fd, LOCK_NAME)
 
-    def _remove_leftovers(self, dir_fd: int, depth: int) -> None:
-        """Remove temporary files: nobody refers to them, because names are linked only when they are complete."""
+    def _recover(self, dir_fd: int, depth: int) -> None:
+        """Remove temporary files, which nobody refers to, and sync what names a dead writer may have left unsynced.
+
+        Names are linked only when their files are complete, so what has a name is content.
+        """
         for name, kind in self._fs.list_dir(dir_fd):
             if kind is not FileKind.DIRECTORY:
                 if name.startswith(TEMP_PREFIX):
                     self._fs.unlink(dir_fd, name)
             elif depth < MAX_DEPTH and not is_hidden(name):
                 with self._child(dir_fd, name) as child:
-                    self._remove_leftovers(child, depth + 1)
+                    self._recover(child, depth + 1)
+        if self._sync_enabled:
+            self._fs.sync(dir_fd)
 
     def close(self) -> None:
         """Release the lock and all handles; idempotent. In a forked child nothing happens: all is the parent's."""
