@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         *("llm.*", "storage.*", "context.items", "context.placeholder", "context.layout"),
         *("context.json_shape", "context.json_pieces", "context.events", "context.budget", "context.economics*"),
-        "context.trigger",
+        *("context.trigger", "context.json_text"),
     ),
     (
         "context.content*",
@@ -31,9 +31,17 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "context.journal*",
         "context.records",
         "context.archive",
+        "context.snippets",
     ),
     (
-        *("context.plan", "context.arrival", "context.offload", "context.ephemeral", "context.compaction*", "context.summary"),
+        *(
+            "context.plan",
+            "context.arrival",
+            "context.offload",
+            "context.ephemeral",
+            "context.compaction*",
+            "context.summary",
+        ),
         *("context.fs", "context.fs_*", "context.index", "context.recovery", "context.session_log"),
     ),
     (
@@ -168,13 +176,16 @@ def test_importing_ctxfs_imports_no_sdk_and_no_vocabulary() -> None:
     assert not [name for name in NOT_WITH_CTXFS if name in loaded]
 
 
-def test_every_module_can_be_the_first_one_imported() -> None:
-    names = sorted(f"ctxfs.{name}".rstrip(".") for name in MODULES if name != "__main__")
+def test_every_package_can_be_the_first_one_imported() -> None:
+    facades = sorted(f"ctxfs.{name}".rstrip(".") for name in FACADES if name in MODULES)
+    others = sorted(f"ctxfs.{name}" for name in INNER if name != "__main__")
     code = f"""
 import importlib, sys
-for name in {names!r}:
+for name in {facades!r}:
     for loaded in [m for m in sys.modules if m.split(".")[0] == "ctxfs"]:
         del sys.modules[loaded]
+    importlib.import_module(name)
+for name in {others!r}:
     importlib.import_module(name)
 """
     python(code)
