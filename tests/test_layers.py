@@ -45,7 +45,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("context.fs", "context.fs_*", "context.index", "context.recovery", "context.session_log"),
     ),
     (
-        *("context.planner", "context.apply", "context.ingest", "context.transcript", "context.window"),
+        *(
+            "context.planner",
+            "context.economy",
+            "context.apply",
+            "context.ingest",
+            "context.transcript",
+            "context.window",
+        ),
         *("tools.*", "materialize"),
     ),
     ("context.context",),
