@@ -1,13 +1,27 @@
 """The context of a session: items, what leaves them, and where it goes."""
 
+from ctxfs.context.budget import Budget
+from ctxfs.context.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.context.context import Context
-from ctxfs.context.events import ContextEvent, Evicted, Offloaded, OffloadFailed, RecordFailed
+from ctxfs.context.events import (
+    Compacted,
+    ContextEvent,
+    Evicted,
+    Offloaded,
+    OffloadFailed,
+    RecordFailed,
+    SummaryFailed,
+)
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.offload import OffloadPolicy
-from ctxfs.context.plan import Offload, Plan
+from ctxfs.context.plan import Archive, Offload, Plan
+from ctxfs.context.window import Window
 
 __all__ = [
+    "Archive",
+    "Budget",
+    "Compacted",
     "ContentRange",
     "Context",
     "ContextEvent",
@@ -21,4 +35,9 @@ __all__ = [
     "Offloaded",
     "Plan",
     "RecordFailed",
+    "Rule",
+    "SelectiveCompaction",
+    "Strategy",
+    "SummaryFailed",
+    "Window",
 ]
