@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, BinaryIO
 
 from pydantic import Field
 
-from ctxfs.cli.search import compile_pattern, matching_lines
+from ctxfs.cli.search import matching_lines
 from ctxfs.tools.base import Tool
 from ctxfs.tools.decorator import tool
+from ctxfs.tools.grep import LinePattern
 
 __all__ = ["exploration_tools", "parse_listing"]
 
@@ -52,7 +53,7 @@ def exploration_tools(root: Path) -> list[Tool]:
 
     @tool("Search the text files below a directory for an RE2 regular expression.", ephemeral=1)
     def search(pattern: str, path: RelativePath = ".", ignore_case: bool = False) -> bytes:
-        return _search(root, _inside(root, path), compile_pattern(pattern, ignore_case=ignore_case))
+        return _search(root, _inside(root, path), LinePattern(pattern, ignore_case=ignore_case))
 
     return [list_dir, read_file, search]
 
@@ -146,7 +147,7 @@ def _page(file: BinaryIO, first_line: int) -> bytes:
     return text + f"(go on with first_line={first_line + len(lines)})".encode()
 
 
-def _search(root: Path, start: Path, pattern: Any) -> bytes:
+def _search(root: Path, start: Path, pattern: LinePattern) -> bytes:
     found: list[bytes] = []
     deadline = time.monotonic() + _SEARCH_S
     stopped = ""

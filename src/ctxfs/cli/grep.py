@@ -11,9 +11,10 @@ import typer
 
 from ctxfs.cli.options import AsJson, Root, SessionArgument
 from ctxfs.cli.output import print_json, write
-from ctxfs.cli.search import compile_pattern, matching_lines
+from ctxfs.cli.search import matching_lines
 from ctxfs.cli.session import Entry, content_blocks, entries, find_entry, open_session, sessions_directory
 from ctxfs.context.fs import ContextFileSystem
+from ctxfs.tools.grep import LinePattern
 
 __all__ = ["grep"]
 
@@ -36,12 +37,12 @@ def grep(  # noqa: PLR0917 - typer calls it by name
     as_json: AsJson = False,
 ) -> None:
     """Search the contents of a session's items, line by line; exit code 1 when nothing matches."""
-    compiled = compile_pattern(pattern, ignore_case=ignore_case)
+    compiled = LinePattern(pattern, ignore_case=ignore_case)
     if not anyio.run(partial(_grep, sessions_directory(root), session, compiled, item, as_json=as_json)):
         raise typer.Exit(1)
 
 
-async def _grep(root: Path, session: str, pattern: Any, item: str | None, *, as_json: bool) -> bool:
+async def _grep(root: Path, session: str, pattern: LinePattern, item: str | None, *, as_json: bool) -> bool:
     found: list[dict[str, Any]] = []
     matched = False
     async with open_session(root, session) as fs:
@@ -60,7 +61,7 @@ async def _grep(root: Path, session: str, pattern: Any, item: str | None, *, as_
     return matched
 
 
-async def _matches(fs: ContextFileSystem, entry: Entry, pattern: Any) -> AsyncIterator[_Found]:
+async def _matches(fs: ContextFileSystem, entry: Entry, pattern: LinePattern) -> AsyncIterator[_Found]:
     before = 0
     async for lines in _whole_lines(content_blocks(fs, entry)):
         for number, text in matching_lines(pattern, lines):
