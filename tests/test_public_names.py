@@ -20,8 +20,8 @@ PUBLIC = {
         RetryPolicy Retrying SystemMessage TextDelta ThinkingDelta ToolCall ToolMessage ToolSchema Usage UserMessage
     """,
     "ctxfs.context": """
-        Archive Budget Compacted ContentRange Context ContextEvent ContextFileSystem ContextItem Evicted ItemType Offload
-        OffloadFailed OffloadPolicy Offloaded Plan RecordFailed Rule SelectiveCompaction Strategy SummaryFailed Window
+        Archive Budget Compacted ContentRange Context ContextEvent ContextFileSystem ContextItem Evicted ItemType
+        Offload OffloadFailed OffloadPolicy Offloaded Plan RecordFailed Rule SelectiveCompaction Strategy SummaryFailed Window
     """,
     "ctxfs.testing": """
         Broken ChatCompletionsServer Cut Failure MemoryStore MessagesServer PromptCache ScriptedModel ToolCall
