@@ -67,7 +67,7 @@ class CallFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a session costs under a policy. ``stored_chars``: of the contents that left."""
+    """What a session costs under a policy. ``stored_bytes``: of the contents that left, as UTF-8."""
 
     cost: float
     calls: tuple[CallFigures, ...]
@@ -75,7 +75,7 @@ class Cost:
     written_tokens: int
     prefix_breaks: int
     evictions: int
-    stored_chars: int
+    stored_bytes: int
     read_backs: int
     read_back_cost: float
 
@@ -137,7 +137,7 @@ class _Replay:
             written_tokens=self._written,
             prefix_breaks=self._breaks,
             evictions=self._evictions,
-            stored_chars=self._stored,
+            stored_bytes=self._stored,
             read_backs=self._read_backs,
             read_back_cost=self._read_back_cost,
         )
@@ -161,7 +161,7 @@ class _Replay:
             for string in item.quotable:
                 self._evicted.setdefault(string, []).append(place)
             self._evictions += 1
-            self._stored += 0 if item.page_of is not None else len(item.text)
+            self._stored += 0 if item.page_of is not None else len(item.text.encode("utf-8", "surrogatepass"))
             first = min(first, place)
         return first
 

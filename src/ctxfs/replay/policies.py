@@ -29,8 +29,8 @@ DEFAULT_POLICIES = (
 )
 
 POLICY_NAMES = (
-    "none, exact-N (each tool keeps its last N results), clear-TOKENS-keep-N or clear-TOKENS-keep-N-clear-at-least-TOKENS"
-    " (all results but the last N leave above so many tokens), eager-TOKENS (larger results never enter), ski-rental, "
+    "none, exact-N (each tool keeps its last N results), clear-TOKENS-keep-N[-clear-at-least-TOKENS] "
+    "(all results but the last N leave above so many tokens), eager-TOKENS (larger results never enter), ski-rental, "
     "economic, or a TOML file of eviction parameters; TOKENS as in 100k or 2500"
 )
 

@@ -1,0 +1,114 @@
+"""Recorded sessions under policies, on two cores, without a model."""
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal, TypeVar
+
+from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
+from ctxfs.errors import ConfigError
+from ctxfs.replay.cost import Policy, replay_session
+from ctxfs.replay.formats import load
+from ctxfs.replay.oracle import oracle_cost
+from ctxfs.replay.policies import Never, policy_named
+from ctxfs.replay.report import PolicyRun, Report, SessionReport
+from ctxfs.replay.session import Session, prepare
+from ctxfs.tokens import CharsCounter, default_counter
+
+__all__ = ["PROCESSES", "Progress", "Tokens", "counter_named", "map_files", "replay_files", "run_policies"]
+
+PROCESSES: Final = 2
+
+Tokens = Literal["o200k", "chars4"]
+"""How tokens are counted: exactly, or as characters / 4."""
+
+Progress = Callable[[int, int], None]
+"""Told how many files are done, of how many."""
+
+_T = TypeVar("_T")
+_FEW_BYTES = 400_000
+
+
+def counter_named(tokens: Tokens) -> Callable[[str], int]:
+    """The counter of that name.
+
+    Raises:
+        ConfigError: no such counter.
+    """
+    if tokens == "chars4":
+        return CharsCounter().count
+    if tokens == "o200k":
+        return default_counter().count
+    raise ConfigError(f"no counter {tokens!r}: use o200k or chars4")
+
+
+def replay_files(
+    files: Sequence[Path],
+    policies: Sequence[str],
+    *,
+    tokens: Tokens = "o200k",
+    rates: Rates = ANTHROPIC_RATES,
+    progress: Progress | None = None,
+) -> Report:
+    """Replay each file under each policy.
+
+    Raises:
+        ConfigError: no files, or an unknown policy or counter.
+        ReplayFormatError: a file is in no known format.
+        OSError: a file cannot be read.
+    """
+    if not files:
+        raise ConfigError("no recorded sessions to replay: name at least one file")
+    for name in policies:
+        policy_named(name, rates=rates, count=len)  # a wrong name is found before any work
+    one = partial(_replay_file, policies=tuple(policies), tokens=tokens, rates=rates)
+    return Report(tokens=tokens, sessions=tuple(map_files(one, files, progress)))
+
+
+def run_policies(session: Session, policies: Sequence[Policy], rates: Rates) -> SessionReport:
+    """Replay one session under each policy, and under none at all for comparison."""
+    none = replay_session(session, Never(), rates).cost
+    return SessionReport(
+        session=session.name,
+        calls=len(session.turns),
+        cost_of_none=none,
+        oracle_results=oracle_cost(session, rates, tool_inputs=False) / none,
+        oracle_results_and_inputs=oracle_cost(session, rates, tool_inputs=True) / none,
+        runs=tuple(_timed(session, policy, rates, none) for policy in policies),
+    )
+
+
+def map_files(one: Callable[[Path], _T], files: Sequence[Path], progress: Progress | None) -> Iterator[_T]:
+    """``one`` of each file in order, on ``PROCESSES`` processes when the work is worth starting them."""
+    if len(files) == 1 or sum(f.stat().st_size for f in files) < _FEW_BYTES:
+        done = map(one, files)
+        yield from _counted(done, len(files), progress)
+        return
+    context = multiprocessing.get_context("spawn")  # forking a program that has threads is not safe
+    with ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:
+        largest_first = sorted(files, key=lambda f: -f.stat().st_size)
+        futures = {f: pool.submit(one, f) for f in largest_first}
+        yield from _counted((futures[f].result() for f in files), len(files), progress)
+
+
+def _counted(done: Iterator[_T], total: int, progress: Progress | None) -> Iterator[_T]:
+    for number, found in enumerate(done, 1):
+        if progress:
+            progress(number, total)
+        yield found
+
+
+def _replay_file(path: Path, *, policies: tuple[str, ...], tokens: Tokens, rates: Rates) -> SessionReport:
+    count = counter_named(tokens)
+    session = prepare(load(path), count)
+    return run_policies(session, [policy_named(name, rates=rates, count=count) for name in policies], rates)
+
+
+def _timed(session: Session, policy: Policy, rates: Rates, none: float) -> PolicyRun:
+    start = time.perf_counter()
+    cost = replay_session(session, policy, rates)
+    seconds = time.perf_counter() - start
+    return PolicyRun(policy=policy.name, figures=cost, relative_cost=cost.cost / none, seconds=seconds)

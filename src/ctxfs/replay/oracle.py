@@ -1,0 +1,48 @@
+"""Bounds that no policy can know: each item vanishes, free of charge, after its last use."""
+
+from ctxfs.context.economics_prices import Rates
+from ctxfs.replay.recording import Kind
+from ctxfs.replay.session import Item, Session
+
+__all__ = ["oracle_cost"]
+
+
+def oracle_cost(session: Session, rates: Rates, *, tool_inputs: bool) -> float:
+    """What ``session`` would cost if results (and, with ``tool_inputs``, calls' arguments) vanished after last use.
+
+    A use of a distinctive string counts for the item that had it last, and for none if something that never leaves has
+    it. A new result is sent once in any case.
+    """
+    leaves = {Kind.TOOL_RESULT, Kind.TOOL_INPUT} if tool_inputs else {Kind.TOOL_RESULT}
+    last_use = _last_uses(session, leaves)
+    end, cost = len(session.turns) - 1, 0.0
+    for number, turn in enumerate(session.turns):
+        for item in turn.added:
+            until = last_use.get(item.index, number) if item.kind in leaves else end
+            cost += item.tokens * (rates.write + rates.read * (until - number))
+        for item in turn.reply:
+            until = last_use.get(item.index, number) if item.kind in leaves else end
+            cost += item.tokens * rates.read * (until - number)
+    return cost
+
+
+def _last_uses(session: Session, leaves: set[Kind]) -> dict[int, int]:
+    """The number of the last turn that uses an item, by its index; items that are never used are not in it."""
+    holder: dict[int, Item | None] = {}  # a string: the item that had it last; None for something that never leaves
+    found: dict[int, int] = {}
+
+    def take_in(items: tuple[Item, ...]) -> None:
+        for item in items:
+            for string in item.quotable:
+                if holder.get(string, item) is not None:
+                    holder[string] = item if item.kind in leaves else None
+
+    for number, turn in enumerate(session.turns):
+        take_in(turn.added)
+        for item in turn.reply:
+            for string in item.quotable:
+                used = holder.get(string)
+                if used is not None:
+                    found[used.index] = number
+        take_in(turn.reply)
+    return found
