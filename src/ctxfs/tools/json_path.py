@@ -197,9 +197,8 @@ def _value(text: str, position: int) -> _Span:
 
 def _container_end(text: str, start: int) -> int:
     depth, position = 0, start
-    while match := _TO_BRACKET.match(text, position):
-        if match.end() == position:  # the text's end, or a string that has none
-            break
+    # nothing is consumed at the text's end, and at a string that has none
+    while (match := _TO_BRACKET.match(text, position)) is not None and match.end() > position:
         position = match.end()
         if bracket := match[1]:
             depth += 1 if bracket in "[{" else -1
