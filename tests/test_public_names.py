@@ -21,7 +21,8 @@ PUBLIC = {
     """,
     "ctxfs.context": """
         Archive Budget Compacted ContentRange Context ContextEvent ContextFileSystem ContextItem Evicted ItemType
-        Offload OffloadFailed OffloadPolicy Offloaded Plan RecordFailed Rule SelectiveCompaction Strategy SummaryFailed Window
+        Offload OffloadFailed OffloadPolicy Offloaded Plan RecordFailed Rule SelectiveCompaction Strategy
+        SummaryFailed Window
     """,
     "ctxfs.testing": """
         Broken ChatCompletionsServer Cut Failure MemoryStore MessagesServer PromptCache ScriptedModel ToolCall
