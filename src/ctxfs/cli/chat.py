@@ -17,7 +17,7 @@ from ctxfs.cli.explore import exploration_tools
 from ctxfs.cli.options import Root
 from ctxfs.cli.output import console, for_terminal
 from ctxfs.cli.session import find_session, sessions_directory
-from ctxfs.context.events import Evicted, OffloadFailed, RecordFailed
+from ctxfs.context.events import Compacted, Evicted, OffloadFailed, RecordFailed, SummaryFailed
 from ctxfs.errors import ConfigError, CtxfsError
 from ctxfs.llm.base import ChatModel, Retrying, TextDelta
 
@@ -116,6 +116,11 @@ def _note(event: AgentEvent) -> str | None:
             note = f"{call.name} failed: {result.content}"[:_SHOWN_CHARS]
         case Evicted():
             note = f"{event.item_id} left the context: {event.tokens_before:,} → {event.tokens_after:,} tokens"
+        case Compacted():
+            steps = ", ".join(event.steps)
+            note = f"the context was compacted ({steps}): {event.tokens_before:,} → {event.tokens_after:,} tokens"
+        case SummaryFailed():
+            note = f"no summary: {event.reason}"
         case OffloadFailed() | RecordFailed():
             note = str(event.error)
         case Retrying():

@@ -24,6 +24,7 @@ from ctxfs.cli.explore import exploration_tools
 from ctxfs.cli.explorer import Explorer
 from ctxfs.cli.options import AsJson, Root
 from ctxfs.cli.output import console, for_terminal, print_json, table
+from ctxfs.context.budget import Budget
 from ctxfs.context.events import Evicted, OffloadFailed, RecordFailed
 from ctxfs.context.fs import VerifyReport
 from ctxfs.errors import ConfigError
@@ -34,6 +35,8 @@ __all__ = ["Row", "demo"]
 
 _MAX_TURNS = 24
 _TIME_S = 20.0
+_WINDOW_TOKENS = 1_000_000
+"""Never full here: what leaves does so because newer results came, not because a window was full."""
 _TASK = "Find your way around this directory: what is in it, and where would a newcomer start?"
 _SYSTEM_PROMPT = (
     "You explore a directory with list_dir, read_file and search. Results that are no longer new leave your context "
@@ -103,6 +106,7 @@ async def _demo(directory: Path, root: Path | None, out: Console, *, as_json: bo
         system_prompt=_SYSTEM_PROMPT,
         offload_root_path=root,
         max_turns=_MAX_TURNS,
+        budget=Budget(window_tokens=_WINDOW_TOKENS),
     )
     agent = Agent(ScriptedModel([explorer.turn] * _MAX_TURNS), config)
     run = _Run()

@@ -14,11 +14,9 @@ from ctxfs.cli.output import print_json, write
 from ctxfs.cli.search import matching_lines
 from ctxfs.cli.session import Entry, content_blocks, entries, find_entry, open_session, sessions_directory
 from ctxfs.context.fs import ContextFileSystem
-from ctxfs.tools.grep import LinePattern
+from ctxfs.tools.grep import LineChunks, LinePattern
 
 __all__ = ["grep"]
-
-_GREP_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +68,9 @@ async def _matches(fs: ContextFileSystem, entry: Entry, pattern: LinePattern) ->
 
 
 async def _whole_lines(blocks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Join pieces until there is enough to search, cut at a line's end."""
-    held = bytearray()
+    chunks = LineChunks()
     async for block in blocks:
-        held += block
-        end = held.rfind(b"\n") + 1
-        if len(held) >= _GREP_BYTES and end:
-            yield bytes(held[:end])
-            del held[:end]
-    if held:
-        yield bytes(held)
+        if (chunk := chunks.feed(block)) is not None:
+            yield chunk
+    if rest := chunks.finish():
+        yield rest
