@@ -137,6 +137,7 @@ async def test_without_caching_nothing_is_marked_and_nothing_cached() -> None:
         (Failure(status=500, kind="api_error", message="Internal server error"), Overloaded),
         (Failure(status=408, kind="timeout_error", message="Timed out"), ConnectionFailed),
         (Broken(turn="half of an answer that never ends"), ConnectionFailed),
+        (Broken(turn="half of an answer that never ends", clean=True), ConnectionFailed),
         (Broken(turn="half of an answer", error=Failure.overloaded()), Overloaded),
     ],
 )

@@ -104,6 +104,7 @@ async def test_failures_are_tried_again_like_any_other_models() -> None:
     [
         (Failure.rate_limited(), RateLimited),
         (Broken(turn="x", after_events=1), ConnectionFailed),
+        (Broken(turn="x", after_events=1, clean=True), ConnectionFailed),
         (Failure(status=400, kind="invalid_request_error", message="no"), InvalidRequest),
         (
             Failure(status=400, kind="invalid_request_error", message="maximum context length is 8 tokens, 9 tokens"),

@@ -61,7 +61,7 @@ class ChatCompletionsServer(LoopbackServer):
         )
         events = [b"data: %s\n\n" % json_codec.dumps(c) for c in _chunks(request, message, stop_reason, usage)]
         events.append(b"data: [DONE]\n\n")
-        return Answer(200, events=events[: broken.after_events] if broken else events, whole=not broken)
+        return Answer(200, events=events[: broken.after_events] if broken else events, whole=not broken or broken.clean)
 
     def _refuse(self, reason: str) -> Answer:
         self.refusals.append(reason)

@@ -55,11 +55,15 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """A turn that is streamed until ``after_events`` events were sent; then comes ``error``, or nothing any more."""
+    """A turn that is streamed until ``after_events`` events were sent; then comes ``error``, or nothing any more.
+
+    ``clean`` ends the HTTP response as if it were whole; otherwise the connection breaks off.
+    """
 
     turn: "str | Sequence[Any] | AssistantMessage | Cut"
     after_events: int = 4
     error: Failure | None = None
+    clean: bool = False
 
 
 ServerTurn = Turn | Failure | Broken | Callable[[dict[str, Any]], "Turn | Failure | Broken"]
@@ -146,7 +150,7 @@ class MessagesServer(LoopbackServer):
         if broken:
             events = events[: broken.after_events]
             events += [_sse({**broken.error.body}, name="error")] if broken.error else []
-        return Answer(200, events=events, whole=not broken or bool(broken.error), headers=headers)
+        return Answer(200, events=events, whole=not broken or broken.clean or bool(broken.error), headers=headers)
 
     def _unauthorized(self, headers: Mapping[str, str]) -> Failure | None:
         key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
