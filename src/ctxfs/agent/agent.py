@@ -3,7 +3,7 @@
 Follows "Context FileSystem 上下文卸载功能".
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from inspect import isawaitable
 from pathlib import Path
@@ -17,12 +17,15 @@ from ctxfs.agent.config import AgentConfig
 from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
 from ctxfs.context.context import Context
 from ctxfs.context.events import ContextEvent
+from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContextItem
 from ctxfs.errors import AgentBusy, InvalidToolArguments, PromptTooLong, ReplyIncomplete, TurnLimitReached
 from ctxfs.llm.base import ChatModel, ModelRequest, Reply
 from ctxfs.llm.messages import Message, ToolCall, ToolMessage, UserMessage
+from ctxfs.materialize import Materializer, reading_tools
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.read import read_tool
+from ctxfs.tools.retrieval import retrieval_tools
 
 __all__ = ["Agent"]
 
@@ -49,19 +52,19 @@ class Agent:
         self._config = config
         self._events: list[ContextEvent | UsageReported] = []
         self._busy = False
+        fs = ContextFileSystem(config.session_id, root_path=config.offload_root_path)
+        # A tool of the user's takes the place of ours of that name.
+        self._tools = {tool.name: tool for tool in [*_own_tools(fs, config), *config.tools]}
+        self._schemas = tuple(tool.schema for tool in self._tools.values())
         self._context = Context(
-            config.session_id,
-            root_path=config.offload_root_path,
+            fs=fs,
             keep_recent=config.keep_recent(),
             offload_enabled=config.offload_enabled,
             digest_tokens=config.digest_tokens,
             on_event=self._events.append,
             window=config.window(llm.model, self._summarize),
+            arrival=_arrival(config, self._tools),
         )
-        tools = [read_tool(self._context.fs, roots=[Path(r) for r in config.read_roots]), *config.tools]
-        # A tool of the user's named Read takes the place of ours.
-        self._tools: dict[str, Tool] = {tool.name: tool for tool in tools}
-        self._schemas = tuple(tool.schema for tool in self._tools.values())
 
     @property
     def context(self) -> Context:
@@ -293,6 +296,19 @@ class Agent:
     def _drain(self) -> list[ContextEvent | UsageReported]:
         told, self._events[:] = self._events[:], []
         return told
+
+
+def _own_tools(fs: ContextFileSystem, config: AgentConfig) -> list[Tool]:
+    tools = [read_tool(fs, roots=[Path(r) for r in config.read_roots])]
+    if config.materialize is not None:
+        tools += retrieval_tools(fs)
+    return tools
+
+
+def _arrival(config: AgentConfig, tool_names: Iterable[str]) -> Materializer | None:
+    if config.materialize is None:
+        return None
+    return Materializer(settings=config.materialize, tools=reading_tools(tool_names))
 
 
 def _is_final(reply: Reply) -> bool:

@@ -13,6 +13,7 @@ from ctxfs.context.offload import DEFAULT_THRESHOLD_TOKENS, OffloadPolicy
 from ctxfs.context.window import Summarize, Window
 from ctxfs.errors import ConfigError
 from ctxfs.llm.messages import Content, ToolCall
+from ctxfs.materialize import Materialize
 from ctxfs.tools.base import Tool
 
 __all__ = ["AgentConfig", "Approve", "Redact"]
@@ -41,6 +42,8 @@ class AgentConfig:
     budget: the window, the reply's share and the water marks; None takes the model's window from a table.
     compaction: what is compacted, and how, when the high-water mark is passed; None means the default rules with the
         policy above.
+    materialize: tool output over these limits goes to an artifact before it is ever sent, and the model gets the tools
+        ``context_read``, ``context_tail``, ``context_grep`` and ``context_list``; None means off.
     max_turns: model calls in one query; None means no limit.
     read_roots: directories whose files the ``Read`` tool may show, next to what the session stored.
     approve: asked before every tool call; None approves all.
@@ -61,6 +64,7 @@ class AgentConfig:
     session_id: str | None = None
     budget: Budget | None = None
     compaction: SelectiveCompaction | None = None
+    materialize: Materialize | None = None
     max_turns: int | None = 100
     read_roots: Sequence[str | Path] = field(default=())
     approve: Approve | None = None

@@ -8,7 +8,7 @@ from ctxfs.context.items import ContextItem
 from ctxfs.context.plan import Offload
 from ctxfs.tokens import TokenCounter
 
-__all__ = ["ArrivalPolicy", "Leaving", "Savings"]
+__all__ = ["ArrivalPolicy", "Leaving", "Savings", "StayHere"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,15 @@ class Savings:
     count: int = 0
     saved_chars: int = 0
 
-    def plus(self, leaving: Leaving) -> "Savings":
-        """With one more."""
-        return Savings(count=self.count + 1, saved_chars=self.saved_chars + leaving.saved_chars)
+    def plus(self, *leaving: Leaving) -> "Savings":
+        """With these."""
+        saved = sum(one.saved_chars for one in leaving)
+        return Savings(count=self.count + len(leaving), saved_chars=self.saved_chars + saved)
+
+
+class StayHere:
+    """Nothing leaves on arrival."""
+
+    def arrive(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> Leaving | None:  # noqa: ARG002 - as every policy is asked
+        """None."""
+        return None

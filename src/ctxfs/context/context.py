@@ -12,7 +12,8 @@ from typing import Any, Self
 import anyio
 import anyio.to_thread
 
-from ctxfs.context.apply import apply
+from ctxfs.context.apply import admit, apply
+from ctxfs.context.arrival import ArrivalPolicy, Leaving, Savings, StayHere
 from ctxfs.context.budget import Calibration
 from ctxfs.context.compaction import ArchiveSlot
 from ctxfs.context.events import ContextEvent, RecordFailed
@@ -45,7 +46,8 @@ class Context:
     same. ``digest_tokens`` bounds the digest in a placeholder; 0 means none. ``on_event`` is called, synchronously,
     with what leaves the context and with what could not be written. ``counter``: None means the exact o200k counter.
     ``window`` keeps the context inside a model's window; None means no limit. ``overhead_tokens``: what is sent with
-    every call and is not in the context, such as the tools' schemas, by the counter.
+    every call and is not in the context, such as the tools' schemas, by the counter. ``arrival`` decides what leaves
+    the moment it comes in; None means nothing.
 
     Use it as an async context manager, or call ``open`` and ``close``. Everything that was added is durable when the
     call returns, so a context that is never closed loses nothing.
@@ -67,6 +69,7 @@ class Context:
         counter: TokenCounter | None = None,
         window: Window | None = None,
         overhead_tokens: int = 0,
+        arrival: ArrivalPolicy | None = None,
         fs: ContextFileSystem | None = None,
     ) -> None:
         keep_recent = dict(keep_recent or {})
@@ -85,6 +88,9 @@ class Context:
         self._window = window or Window()
         self.overhead_tokens = overhead_tokens
         self._sent_tokens = 0
+        self._arrival = arrival if arrival is not None and offload_enabled else StayHere()
+        self._leaving: dict[str, Leaving] = {}
+        self.left_on_arrival = Savings()
         self._unrecorded: list[ContextItem] = []
         self._unrecorded_ids: set[str] = set()
 
@@ -331,7 +337,7 @@ class Context:
         self._unrecorded.extend(items)
         self._unrecorded_ids.update(item.id for item in items)
         await self._record()
-        return tuple(items)
+        return tuple(self._transcript.items[item.id] for item in items)
 
     async def _ingest(self, incoming: Incoming) -> ContextItem:
         message = incoming.message
@@ -340,8 +346,8 @@ class Context:
         item_id, name = self.fs.claim(incoming.item_type, raw_id, tool)
         assert self._counter is not None  # open() loads it
 
-        def work() -> ContextItem:
-            return ingest(
+        def work() -> tuple[ContextItem, Leaving | None]:
+            item = ingest(
                 incoming,
                 item_id=item_id,
                 name=name,
@@ -349,10 +355,15 @@ class Context:
                 counter=counter,
                 digest_tokens=self._digest_tokens,
             )
+            return item, self._arrival.arrive(item, path_of=self.fs.path_of, counter=counter)
 
         counter = self._counter
         small = isinstance(message.content, str) and len(message.content) <= _INLINE_CHARS
-        return work() if small else await anyio.to_thread.run_sync(work)
+        item, leaving = work() if small else await anyio.to_thread.run_sync(work)
+        if leaving is None:
+            return item
+        self._leaving[item.id] = leaving
+        return leaving.item
 
     async def _apply(self, plan: Plan) -> None:
         if not plan:
@@ -372,12 +383,17 @@ class Context:
             return
         with anyio.CancelScope(shield=True):
             try:
-                await self.fs.add(self._unrecorded)
+                admitted = await admit(self._unrecorded, self._leaving, self.fs)
             except StorageError as error:
                 self.tell(RecordFailed(item_ids=self.unrecorded, error=error))
-            else:
-                self._unrecorded.clear()
-                self._unrecorded_ids.clear()
+                return
+            self._transcript.rewrite(admitted.items)
+            self._unrecorded.clear()
+            self._unrecorded_ids.clear()
+        self.left_on_arrival = self.left_on_arrival.plus(*self._leaving.values())
+        self._leaving.clear()
+        for event in admitted.events:
+            self.tell(event)
 
     async def _record_call(self, usage: Usage, model: str) -> None:
         self._window.observe(usage, model, self._sent_tokens)

@@ -1,0 +1,81 @@
+"""Whether a text is JSON, decided in steps of bounded size, so that other threads can run in between. Pure."""
+
+import json
+import re
+from json import JSONDecodeError
+
+import orjson
+
+__all__ = ["is_json"]
+
+_SMALL = 131_072
+_WALKED_DEPTH = 3
+_SPACE = re.compile(r"[ \t\n\r]*+")
+_STRING_PART = re.compile(r'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})){0,65536}+')
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
+
+
+def is_json(text: str) -> bool:
+    """Whether the whole of ``text`` is one JSON value; a value that is nested too deeply to be read is none."""
+    start = _after_space(text, 0)
+    if text[start : start + 1] not in set('{["-0123456789tfn'):
+        return False
+    try:
+        if len(text) <= _SMALL:
+            orjson.loads(text)
+            return True
+        return _after_space(text, _after_value(text, start, 0)) == len(text)
+    except (ValueError, RecursionError, IndexError):
+        return False
+
+
+def _after_space(text: str, position: int) -> int:
+    found = _SPACE.match(text, position)
+    assert found is not None  # it matches nothing too
+    return found.end()
+
+
+def _after_value(text: str, position: int, depth: int) -> int:
+    """The end of the value at ``position``. Raises ValueError or IndexError when there is none."""
+    opening = text[position]
+    if opening == '"':
+        return _after_string(text, position)
+    if depth >= _WALKED_DEPTH or opening not in "{[":
+        return _DECODER.raw_decode(text, position)[1]
+    closing = "}" if opening == "{" else "]"
+    position = _after_space(text, position + 1)
+    if text[position] == closing:
+        return position + 1
+    while True:
+        if opening == "{":
+            position = _expect(text, _after_space(text, _after_string(text, position)), ":")
+        position = _after_space(text, _after_value(text, position, depth + 1))
+        if text[position] == closing:
+            return position + 1
+        position = _expect(text, position, ",")
+
+
+def _expect(text: str, position: int, character: str) -> int:
+    if text[position] != character:
+        raise JSONDecodeError(f"expected {character}", text, position)
+    return _after_space(text, position + 1)
+
+
+def _after_string(text: str, position: int) -> int:
+    if text[position] != '"':
+        raise JSONDecodeError("expected a string", text, position)
+    position += 1
+    while True:
+        found = _STRING_PART.match(text, position)
+        assert found is not None  # it matches nothing too
+        if found.end() == position:
+            if text[position] != '"':
+                raise JSONDecodeError("not a string", text, position)
+            return position + 1
+        position = found.end()

@@ -1,0 +1,116 @@
+r"""The parts of a text that are shown in its place: its head, its tail, and the passages with errors. Pure.
+
+Every line stands with its number (1-based; "\n" is the only separator), so that nothing in a snippet can be taken for
+anything else, and a reader can ask for that place.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from ctxfs.context.digest import Pick, clean_line, error_lines, line_count
+
+__all__ = ["Snippets"]
+
+_PASSAGE_LINES = 12
+_MAX_PASSAGES = 40
+_TRACE = re.compile(r"[ \t]|at |Caused by|\.\.\. \d+ more|Traceback|File \"|[\w.]*(?:Error|Exception)\b|E  ")
+
+
+class _Rows:
+    """Numbered lines under two bounds: how many, and how many bytes."""
+
+    def __init__(self, lines: int, size_bytes: int) -> None:
+        self.rows: dict[int, str] = {}
+        self._lines = lines
+        self._bytes = size_bytes
+
+    def add(self, number: int, text: str, *, left: bool = False) -> bool:
+        """Add a line, or as much of it as fits: its begin, or its end (``left``: cut there). False when full."""
+        if self._lines <= 0:
+            return False
+        prefix = f"{number}: "
+        room = self._bytes - len(prefix) - 4  # a newline and the mark of a cut
+        if room <= 0:
+            return False
+        row = clean_line(text).encode("utf-8", "replace")
+        whole = len(row) <= room
+        if not whole:
+            row = row[-room:] if left else row[:room]
+        shown = row.decode("utf-8", "ignore")
+        self.rows[number] = prefix + (shown if whole else f"…{shown}" if left else f"{shown}…")
+        self._lines -= 1
+        self._bytes -= len(self.rows[number].encode()) + 1
+        return whole
+
+
+@dataclass
+class Snippets:
+    """What to show of ``text``."""
+
+    text: str
+
+    @cached_property
+    def line_count(self) -> int:
+        """How many lines the text has."""
+        return line_count(self.text)
+
+    @cached_property
+    def _errors(self) -> list[Pick]:
+        picks, _ = error_lines(self.text)
+        return [*picks[:1], *picks[-1:], *picks[1:-1]][:_MAX_PASSAGES]
+
+    def passages(self, *, lines: int, size_bytes: int) -> dict[str, list[str]]:
+        """Head, errors and tail, each within the bounds; what stands in the head or the tail is not shown twice."""
+        head = _Rows(lines, size_bytes)
+        end, tail = self._head(head, size_bytes), _Rows(lines, size_bytes)
+        self._tail(tail, end, size_bytes)
+        errors = _Rows(lines, size_bytes)
+        shown = head.rows.keys() | tail.rows.keys()
+        for number, line in self._around_errors():
+            if number not in shown and number not in errors.rows and not errors.add(number, line[:size_bytes]):
+                break
+        return {
+            "First lines": list(head.rows.values()),
+            "Lines with errors": [errors.rows[number] for number in sorted(errors.rows)],
+            "Last lines": [tail.rows[number] for number in sorted(tail.rows)],
+        }
+
+    def _head(self, rows: _Rows, size_bytes: int) -> int:
+        """Fill ``rows`` from the begin; the position up to which the text may be shown in them."""
+        position, number = 0, 1
+        while position < len(self.text):
+            end = self._line_end(position)
+            if not rows.add(number, self.text[position : min(end, position + size_bytes)]):
+                return min(position + size_bytes, end) if number in rows.rows else position
+            if end - position > size_bytes:
+                return position + size_bytes
+            position, number = end + 1, number + 1
+        return position
+
+    def _tail(self, rows: _Rows, floor: int, size_bytes: int) -> None:
+        """Fill ``rows`` from the end, not with what stands before ``floor``."""
+        number, end = self.line_count, len(self.text) - self.text.endswith("\n")
+        while number > 0 and end > floor:
+            begin = max(self.text.rfind("\n", 0, end) + 1, floor)
+            cut = max(begin, end - size_bytes)
+            if not rows.add(number, self.text[cut:end], left=True) or cut > begin:
+                return
+            number, end = number - 1, begin - 1
+
+    def _around_errors(self) -> Iterator[tuple[int, str]]:
+        """Each line that speaks of an error, with the stack trace that follows it."""
+        for pick in self._errors:
+            yield pick.number, self.text[pick.start : pick.end]
+            position, number = self._line_end(pick.start) + 1, pick.number + 1
+            for _ in range(_PASSAGE_LINES):
+                if position >= len(self.text) or not _TRACE.match(self.text, position):
+                    break
+                end = self._line_end(position)
+                yield number, self.text[position:end]
+                position, number = end + 1, number + 1
+
+    def _line_end(self, position: int) -> int:
+        end = self.text.find("\n", position)
+        return len(self.text) if end < 0 else end

@@ -1,0 +1,220 @@
+"""Over-size tool output goes to an artifact at the end of the call; a summary and a ``ContextRef`` take its place.
+
+Follows "Tool Output Materialization（工具输出文件化）规格". Characters are Unicode code points, bytes those of UTF-8.
+In an agent: ``AgentConfig(materialize=Materialize())``; in your own loop: ``Context(arrival=Materializer())``.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import anyio.to_thread
+
+from ctxfs import json_codec
+from ctxfs.context.arrival import Leaving, Savings
+from ctxfs.context.encoding import readable_text
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.ingest import Incoming, ingest, with_placeholder
+from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.json_text import is_json
+from ctxfs.context.layout import artifact_name
+from ctxfs.context.placeholder import render_advice, render_materialized
+from ctxfs.context.plan import Offload
+from ctxfs.context.snippets import Snippets
+from ctxfs.context.trigger import Over, utf8_size
+from ctxfs.errors import ConfigError
+from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.tokens import TokenCounter, load_counter
+
+__all__ = ["ContextRef", "Materialize", "Materialized", "Materializer", "Savings", "materialize", "reading_tools"]
+
+_SCALES = (1.0, 0.5, 0.25, 0.125, 0.0)
+_MEDIA = frozenset({"image", "document"})
+_READERS = ("context_tail", "context_grep", "context_read", "context_list", "Read")
+_NEVER = frozenset(_READERS) - {"Read"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Materialize:
+    """When output is materialized, and how much of it is shown in its place.
+
+    max_inline_chars, max_inline_bytes: output over either goes; 0 means all that is not empty.
+    snippet_lines, snippet_bytes: upper bounds on the head, on the tail and on the passages with errors, each; they
+        shrink until the replacement is smaller than the output. 0 means none.
+    servers: which server a tool is of, by tool name; tools that are not named have none.
+
+    Images and documents are not counted: they are no characters, and providers bound them by rules of their own.
+
+    Raises:
+        ConfigError: a negative limit.
+    """
+
+    max_inline_chars: int = 4_000
+    max_inline_bytes: int = 16 * 1024
+    snippet_lines: int = 40
+    snippet_bytes: int = 2 * 1024
+    servers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        for name in ("max_inline_chars", "max_inline_bytes", "snippet_lines", "snippet_bytes"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}: use 0 or more")
+
+    @property
+    def trigger(self) -> Over:
+        """When output goes."""
+        return Over(chars=self.max_inline_chars, size_bytes=self.max_inline_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextRef:
+    """Where the whole output is: ``id`` is what the reading tools take; ``hint`` says what it is a result of."""
+
+    id: str
+    kind: str = "artifact"
+    hint: Mapping[str, str | int] = field(default_factory=lambda: MappingProxyType({}))
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json_codec.dumps_text({"id": self.id, "kind": self.kind, "hint": dict(self.hint)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Materialized:
+    """What is to be sent: ``content`` as it came and no ``ref``, or the text that stands for it."""
+
+    content: Content
+    ref: ContextRef | None
+    saved_chars: int
+
+
+def reading_tools(names: Iterable[str]) -> tuple[str, ...]:
+    """Those of ``names`` that read stored output back, as far as ctxfs knows them."""
+    present = set(names)
+    return tuple(name for name in _READERS if name in present)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Materializer:
+    """The arrival policy behind ``Materialize``. ``tools`` names the tools that the model has. Pure.
+
+    What a retrieval tool gave back is bounded already and stays as it is.
+    """
+
+    settings: Materialize = field(default_factory=Materialize)
+    tools: Collection[str] = ()
+
+    def arrive(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> Leaving | None:
+        """See ``ArrivalPolicy.arrive``."""
+        message = item.message
+        if not isinstance(message, ToolMessage) or item.source is not None or message.tool_name in _NEVER:
+            return None
+        measured = _measured(message.content)
+        if not self.settings.trigger.fires(measured):
+            return None
+        json = not isinstance(message.content, str) or is_json(message.content)
+        name = artifact_name(item.id, is_json=json)
+        item = with_placeholder(replace(item, name=name), path=path_of(name), counter=counter, digest_tokens=0)
+        text = self._replacement(item, message, measured, is_json=json, path=path_of(name), counter=counter)
+        if text is None:
+            return None
+        offload = Offload(
+            item_id=item.id,
+            path=path_of(name),
+            placeholder=text,
+            tokens_before=item.token_count,
+            tokens_after=counter.count(text),
+            reason=f"over {self.settings.max_inline_chars:,} characters or {self.settings.max_inline_bytes:,} bytes",
+        )
+        return Leaving(item=item, offload=offload, saved_chars=len(measured) - len(text))
+
+    def ref(self, item_id: str, message: ToolMessage, measured: str) -> ContextRef:
+        """The reference to a stored output."""
+        server = self.settings.servers.get(message.tool_name)
+        hint: dict[str, str | int] = {"tool": message.tool_name}
+        if server is not None:
+            hint["server"] = server
+        hint |= {"call_id": message.tool_call_id, "chars": len(measured), "bytes": utf8_size(measured)}
+        return ContextRef(id=item_id, hint=MappingProxyType(hint))
+
+    def _replacement(
+        self, item: ContextItem, message: ToolMessage, measured: str, *, is_json: bool, path: str, counter: TokenCounter
+    ) -> str | None:
+        """The longest text that is smaller than the output in characters and bytes and, if any is, in tokens."""
+        ref = self.ref(item.id, message, measured)
+        server = self.settings.servers.get(message.tool_name)
+        snippets = Snippets(readable_text(message.content))
+        size = (
+            f"{ref.hint['chars']:,} characters, {ref.hint['bytes']:,} bytes, {snippets.line_count:,} lines; "
+            f"JSON: {'yes' if is_json else 'no'}"
+        )
+        render = partial(
+            render_materialized,
+            title=f"{server}/{message.tool_name}, call {item.id}" if server else f"{message.tool_name}, call {item.id}",
+            size=size,
+            ref=ref.to_json(),
+            advice=render_advice(item.id, path, self.tools),
+        )
+        smaller: str | None = None
+        for scale in _SCALES:
+            passages = snippets.passages(
+                lines=int(self.settings.snippet_lines * scale), size_bytes=int(self.settings.snippet_bytes * scale)
+            )
+            text = render(passages=passages)
+            if len(text) < len(measured) and utf8_size(text) < int(ref.hint["bytes"]):
+                smaller = text
+                if counter.count(text) < item.content_tokens:
+                    break
+        return smaller
+
+
+def _measured(content: Content) -> str:
+    """What is counted: the text, and the JSON of blocks that are neither text nor media."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(_block_text(block) for block in content if block.get("type") not in _MEDIA)
+
+
+def _block_text(block: Mapping[str, Any]) -> str:
+    text = block.get("text")
+    return text if block.get("type") == "text" and isinstance(text, str) else json_codec.dumps_text(block)
+
+
+async def materialize(
+    content: Content,
+    *,
+    fs: ContextFileSystem,
+    tool_name: str,
+    call_id: str,
+    settings: Materialize | None = None,
+    tools: Collection[str] = (),
+    counter: TokenCounter | None = None,
+) -> Materialized:
+    """Store a tool's output in the open session ``fs`` if it is over the limits, and say what to send instead.
+
+    On return the artifact is durable and readable by its ``ContextRef``. ``tools`` names the tools that the model can
+    read with. ``settings`` and ``counter``: None means the defaults.
+
+    Raises:
+        WriteFailed: it could not be stored; send the content as it is.
+        SessionClosed: the session is not open.
+
+    """
+    counter = counter or await load_counter()
+    message = ToolMessage(call_id, tool_name, content)
+    item_id, name = fs.claim(ItemType.TOOL_RESULT, call_id, tool_name)
+    policy = Materializer(settings=settings or Materialize(), tools=tools)
+
+    def decide() -> Leaving | None:
+        incoming = Incoming(message=message)
+        item = ingest(incoming, item_id=item_id, name=name, path="", counter=counter, digest_tokens=0)
+        return policy.arrive(item, path_of=fs.path_of, counter=counter)
+
+    leaving = await anyio.to_thread.run_sync(decide)
+    if leaving is None:
+        return Materialized(content=content, ref=None, saved_chars=0)
+    await fs.store([leaving.item])
+    ref = policy.ref(item_id, message, _measured(content))
+    return Materialized(content=leaving.offload.placeholder, ref=ref, saved_chars=leaving.saved_chars)
