@@ -16,6 +16,7 @@ the same plan.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from ctxfs.context.economics_ledger import Held, Ledger, Outcome, at_arrival
 
@@ -34,8 +35,7 @@ class Why(StrEnum):
     WAITING = "stays: ripe, but the batch has not earned its rewrite yet"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Eviction:
+class Eviction(NamedTuple):
     """One item that is to leave. ``tokens_after`` is its placeholder's size."""
 
     item_id: str
@@ -144,13 +144,13 @@ def verdicts(ledger: Ledger, *, now: float | None = None) -> tuple[Verdict, ...]
 class _Scale:
     """What is the same for all items of one plan: the price of a read-back, the horizon, what each tool has taught."""
 
-    __slots__ = ("_age_factors", "_exponent", "_ledger", "_read", "_slope", "horizon", "read_back_price")
+    __slots__ = ("_age_factors", "_ledger", "_read", "_slope", "horizon", "read_back_price")
 
     def __init__(self, ledger: Ledger) -> None:
         p, rates = ledger.parameters, ledger.rates
         self._ledger = ledger
         self._age_factors: dict[str, float] = {}
-        self._read, self._exponent, self._slope = rates.read, p.age_exponent, p.age_exponent - 1
+        self._read, self._slope = rates.read, p.age_exponent - 1
         self.horizon = p.horizon(ledger.calls)
         self.read_back_price = (
             rates.read * ledger.total_tokens + rates.output * p.read_back_output_tokens + rates.write * p.page_tokens
@@ -171,8 +171,9 @@ class _Scale:
 
     def gain(self, held: Held, age: float, ripe_age: float) -> float:
         """What leaving is expected to save over the horizon, net of read-backs, before the rewrite."""
-        falling = (age**-self._slope - (age + self.horizon) ** -self._slope) / self._slope
-        return float(self._read * held.saved_tokens * (self.horizon - ripe_age**self._exponent * falling))
+        slope = self._slope
+        falling = (age**-slope - (age + self.horizon) ** -slope) / slope
+        return float(self._read * held.saved_tokens * (self.horizon - ripe_age ** (slope + 1) * falling))
 
 
 def _taught(ledger: Ledger, lesson: str, weight: float) -> float:
@@ -207,27 +208,29 @@ def _batch(ledger: Ledger, *, cold: bool) -> tuple[list[Held], float, float]:
     Walks from the end to the start, and keeps count of what is cached behind each item once the batch has left.
     """
     scale, share, calls = _Scale(ledger), ledger.parameters.rent_share, ledger.calls
+    gain_of, ripe_age_of = scale.gain, scale.ripe_age
     early = ledger.parameters.company_factor ** (-1 / ledger.parameters.age_exponent)
     dearer = 0.0 if cold else ledger.rates.write - ledger.rates.read
     unwritten = ledger.rates.write if cold else 0.0
     batch: list[Held] = []
-    gain = rent_due = best_gain = best_cost = 0.0
+    gain = due = best_gain = best_cost = 0.0  # due: the tokens that ripe items could have saved, times the calls
     best, behind = 0, -ledger.new_tokens  # what is new is written in any case
     for h in ledger.newest_first():
         behind += h.tokens_after + h.tokens
-        age, ripe_age = calls - h.born, scale.ripe_age(h)
+        age, ripe_age = calls - h.born, ripe_age_of(h)
         if age < ripe_age * early or h.arrived >= calls:
             continue
-        item_gain = scale.gain(h, age, ripe_age) + unwritten * h.saved_tokens
+        saved = h.saved_tokens
+        item_gain = gain_of(h, age, ripe_age) + unwritten * saved
         if item_gain <= 0:
             continue
         batch.append(h)
-        behind -= h.saved_tokens
+        behind -= saved
         gain += item_gain
         if age > ripe_age:
-            rent_due += scale.rent(h) * (age - ripe_age)
-        cost = dearer * max(0, behind)
-        if gain - cost > best_gain and (cold or rent_due >= share * cost):
+            due += saved * (age - ripe_age)
+        cost = dearer * behind if behind > 0 else 0.0
+        if gain - cost > best_gain and (cold or ledger.rates.read * due >= share * cost):
             best, best_gain, best_cost = len(batch), gain - cost, cost
     return batch[:best][::-1], best_cost, best_gain
 
