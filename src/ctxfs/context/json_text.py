@@ -26,13 +26,21 @@ def is_json(text: str) -> bool:
     start = _after_space(text, 0)
     if text[start : start + 1] not in set('{["-0123456789tfn'):
         return False
+    if len(text) <= _SMALL and _is_plain_json(text):
+        return True
     try:
-        if len(text) <= _SMALL:
-            orjson.loads(text)
-            return True
         return _after_space(text, _after_value(text, start, 0)) == len(text)
     except (ValueError, RecursionError, IndexError):
         return False
+
+
+def _is_plain_json(text: str) -> bool:
+    """What the fast parser says: it refuses lone surrogates, which are JSON all the same."""
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def _after_space(text: str, position: int) -> int:
