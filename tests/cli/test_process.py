@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,34 @@ def test_chat_reads_questions_until_the_end(tmp_path: Path) -> None:
     with ChatCompletionsServer(["one\x1b[31m", "two"]) as server:
         done = ctxfs("chat", "--model", "local", "--base-url", server.url, "--root", tmp_path, text="first\n\nsecond\n")
     assert (done.returncode, done.stdout) == (0, "one\\x1b[31m\ntwo\n"), done.stderr
+
+
+def test_an_interrupt_stops_the_answer_and_not_the_chat(tmp_path: Path) -> None:
+    started, interrupted = threading.Event(), threading.Event()
+
+    def wait(_: object) -> str:
+        started.set()
+        interrupted.wait(60)
+        return "too late"
+
+    turns: list[Any] = [[ToolCall("list_dir", {})], wait, "Still here."]
+    command = [sys.executable, "-c", MAIN, "chat", "--root", str(tmp_path)]
+    with MessagesServer(turns) as server:
+        environment = {**os.environ, "ANTHROPIC_API_KEY": "any", "ANTHROPIC_BASE_URL": server.url}
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+            assert process.stdin is not None
+            process.stdin.write("first\n")
+            process.stdin.flush()
+            assert started.wait(60)
+            process.send_signal(signal.SIGINT)
+            assert process.stderr is not None
+            while "stopped" not in process.stderr.readline():
+                assert process.poll() is None
+            interrupted.set()
+            out, errors = process.communicate("second\n", timeout=60)
+    assert (process.returncode, out) == (0, "Still here.\n"), errors
+    assert server.refusals == []
 
 
 # The process ---------------------------------------------------------------------------------------------------------

@@ -1,13 +1,14 @@
 """``ctxfs chat``: talk to a real model about a directory; needs a key."""
 
 import sys
+import threading
 from contextlib import aclosing
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import anyio
 import typer
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from rich.console import Console
 
 from ctxfs.agent.agent import Agent
@@ -57,7 +58,8 @@ def chat(  # noqa: PLR0917 - typer calls it by name
         session_id=None if session is None else anyio.run(find_session, sessions_directory(root), session),
     )
     agent = Agent(_model(model, base_url), config)
-    anyio.run(partial(_chat, agent, prompt))
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(agent):
+        _chat(portal, agent, prompt)
 
 
 def _model(name: str | None, base_url: str | None) -> ChatModel:
@@ -73,20 +75,23 @@ def _model(name: str | None, base_url: str | None) -> ChatModel:
     return ChatOpenAI(model=name, base_url=base_url)
 
 
-async def _chat(agent: Agent, prompt: str | None) -> None:
+def _chat(portal: BlockingPortal, agent: Agent, prompt: str | None) -> None:
+    """Ask here, in the main thread, where Ctrl-C arrives; the agent lives in the portal's."""
     out = console()
     notes = Console(stderr=True, markup=False, highlight=False)
-    async with agent:
-        if prompt is not None:
-            await _answer(agent, prompt, out, notes)
-            return
-        notes.print(f"session {agent.session_id}; end with Ctrl-D", style="dim")
-        while (line := await anyio.to_thread.run_sync(_ask, abandon_on_cancel=True)) is not None:
-            if line.strip():
-                try:
-                    await _answer(agent, line, out, notes)
-                except CtxfsError as error:  # the transcript is valid, and the next question goes on from it
-                    notes.print(f"ctxfs: {error}", style="red")
+    if prompt is not None:
+        _answer(portal, agent, prompt, out, notes)
+        return
+    notes.print(f"session {agent.session_id}; Ctrl-C stops an answer, Ctrl-D ends", style="dim")
+    while (line := _ask()) is not None:
+        if not line.strip():
+            continue
+        try:
+            _answer(portal, agent, line, out, notes)
+        except CtxfsError as error:  # the transcript is valid, and the next question goes on from it
+            notes.print(f"ctxfs: {error}", style="red")
+        except KeyboardInterrupt:  # so it is here
+            notes.print("\nstopped", style="dim")
 
 
 def _ask() -> str | None:
@@ -96,14 +101,38 @@ def _ask() -> str | None:
         return None
 
 
-async def _answer(agent: Agent, question: str, out: Console, notes: Console) -> None:
+def _answer(portal: BlockingPortal, agent: Agent, question: str, out: Console, notes: Console) -> None:
+    """Answer one question; when it is interrupted, wait until the agent has put everything in order."""
+    ended = threading.Event()
+
+    async def answer() -> None:
+        try:
+            await _print_answer(agent, question, out, notes)
+        finally:
+            ended.set()
+
+    future = portal.start_task_soon(answer)
+    try:
+        future.result()
+    except KeyboardInterrupt:
+        future.cancel()
+        ended.wait()
+        raise
+
+
+async def _print_answer(agent: Agent, question: str, out: Console, notes: Console) -> None:
+    in_line = False
     async with aclosing(agent.stream(question)) as events:
         async for event in events:
             if isinstance(event, TextDelta):
                 out.out(for_terminal(event.text), end="", highlight=False)
-            elif isinstance(event, Done):
+                in_line = not event.text.endswith("\n")
+                continue
+            note = _note(event)
+            if in_line and (note is not None or isinstance(event, Done)):
                 out.print()
-            elif (note := _note(event)) is not None:
+                in_line = False
+            if note is not None:
                 notes.print(note, style="dim")
 
 
