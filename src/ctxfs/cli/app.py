@@ -52,6 +52,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"ctxfs: {error}\n")
         return WRONG_USE
     except KeyboardInterrupt:
+        if sys.stderr.isatty():
+            sys.stderr.write("\n")
         return INTERRUPTED
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 0
