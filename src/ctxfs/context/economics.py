@@ -141,20 +141,32 @@ def verdicts(ledger: Ledger, *, now: float | None = None) -> tuple[Verdict, ...]
     return tuple(found)
 
 
+class _AgeFactors(dict[str, float]):
+    """By lesson: what an item's patience is multiplied by to get the age at which it is ripe."""
+
+    def __init__(self, ledger: Ledger, read_back_price: float) -> None:
+        super().__init__()
+        self._ledger, self._weight = ledger, ledger.parameters.caution * read_back_price
+
+    def __missing__(self, lesson: str) -> float:
+        p = self._ledger.parameters
+        factor = self[lesson] = p.age_of(_taught(self._ledger, lesson, p.memory_weight) * self._weight)
+        return factor
+
+
 class _Scale:
     """What is the same for all items of one plan: the price of a read-back, the horizon, what each tool has taught."""
 
-    __slots__ = ("_age_factors", "_ledger", "_read", "_slope", "horizon", "read_back_price")
+    __slots__ = ("_read", "age_factors", "horizon", "read_back_price", "slope")
 
     def __init__(self, ledger: Ledger) -> None:
         p, rates = ledger.parameters, ledger.rates
-        self._ledger = ledger
-        self._age_factors: dict[str, float] = {}
-        self._read, self._slope = rates.read, p.age_exponent - 1
+        self._read, self.slope = rates.read, p.age_exponent - 1
         self.horizon = p.horizon(ledger.calls)
         self.read_back_price = (
             rates.read * ledger.total_tokens + rates.output * p.read_back_output_tokens + rates.write * p.page_tokens
         )
+        self.age_factors = _AgeFactors(ledger, self.read_back_price)
 
     def rent(self, held: Held) -> float:
         """What an item costs per call to stay."""
@@ -162,18 +174,13 @@ class _Scale:
 
     def ripe_age(self, held: Held) -> float:
         """The age in calls at which an item's rent is above its risk."""
-        factor = self._age_factors.get(held.lesson)
-        if factor is None:
-            p = self._ledger.parameters
-            taught = _taught(self._ledger, held.lesson, p.memory_weight)
-            factor = self._age_factors[held.lesson] = p.age_of(taught * p.caution * self.read_back_price)
-        return held.patience * factor
+        return held.patience * self.age_factors[held.lesson]
 
-    def gain(self, held: Held, age: float, ripe_age: float) -> float:
-        """What leaving is expected to save over the horizon, net of read-backs, before the rewrite."""
-        slope = self._slope
-        falling = (age**-slope - (age + self.horizon) ** -slope) / slope
-        return float(self._read * held.saved_tokens * (self.horizon - ripe_age ** (slope + 1) * falling))
+
+def _rent_calls(age: float, ripe_age: float, horizon: float, slope: float) -> float:
+    """What leaving saves over ``horizon`` calls, net of read-backs and before the rewrite, in calls' worth of rent."""
+    risk_calls: float = (1 - (age / (age + horizon)) ** slope) * age * (ripe_age / age) ** (slope + 1) / slope
+    return horizon - risk_calls
 
 
 def _taught(ledger: Ledger, lesson: str, weight: float) -> float:
@@ -208,7 +215,7 @@ def _batch(ledger: Ledger, *, cold: bool) -> tuple[list[Held], float, float]:
     Walks from the end to the start, and keeps count of what is cached behind each item once the batch has left.
     """
     scale, share, calls = _Scale(ledger), ledger.parameters.rent_share, ledger.calls
-    gain_of, ripe_age_of = scale.gain, scale.ripe_age
+    age_factors, horizon, slope, read = scale.age_factors, scale.horizon, scale.slope, ledger.rates.read
     early = ledger.parameters.company_factor ** (-1 / ledger.parameters.age_exponent)
     dearer = 0.0 if cold else ledger.rates.write - ledger.rates.read
     unwritten = ledger.rates.write if cold else 0.0
@@ -217,11 +224,11 @@ def _batch(ledger: Ledger, *, cold: bool) -> tuple[list[Held], float, float]:
     best, behind = 0, -ledger.new_tokens  # what is new is written in any case
     for h in ledger.newest_first():
         behind += h.tokens_after + h.tokens
-        age, ripe_age = calls - h.born, ripe_age_of(h)
+        age, ripe_age = calls - h.born, h.patience * age_factors[h.lesson]
         if age < ripe_age * early or h.arrived >= calls:
             continue
         saved = h.saved_tokens
-        item_gain = gain_of(h, age, ripe_age) + unwritten * saved
+        item_gain = saved * (read * _rent_calls(age, ripe_age, horizon, slope) + unwritten)
         if item_gain <= 0:
             continue
         batch.append(h)
@@ -230,7 +237,7 @@ def _batch(ledger: Ledger, *, cold: bool) -> tuple[list[Held], float, float]:
         if age > ripe_age:
             due += saved * (age - ripe_age)
         cost = dearer * behind if behind > 0 else 0.0
-        if gain - cost > best_gain and (cold or ledger.rates.read * due >= share * cost):
+        if gain - cost > best_gain and (cold or read * due >= share * cost):
             best, best_gain, best_cost = len(batch), gain - cost, cost
     return batch[:best][::-1], best_cost, best_gain
 
@@ -241,7 +248,7 @@ def _why_it_stays(ledger: Ledger, scale: _Scale, held: Held) -> Why:
     age, ripe_age = ledger.calls - held.born, scale.ripe_age(held)
     if age < ripe_age:
         return Why.YOUNG
-    return Why.WAITING if scale.gain(held, age, ripe_age) > 0 else Why.SHORT
+    return Why.WAITING if _rent_calls(age, ripe_age, scale.horizon, scale.slope) > 0 else Why.SHORT
 
 
 def _eviction(held: Held, why: Why) -> Eviction:
