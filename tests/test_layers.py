@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "context.records",
         "context.archive",
         "context.snippets",
+        "context.growing",
     ),
     (
         *(

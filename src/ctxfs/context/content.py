@@ -225,6 +225,10 @@ class IndexCache:
         self._keep = keep
         self._indexes: dict[str, BlockIndex] = {}
 
+    def put(self, stored: Stored, index: BlockIndex) -> None:
+        """Keep an index that is known."""
+        self._indexes[stored.name] = index
+
     async def get(self, stored: Stored) -> BlockIndex:
         """Return where the blocks of a content stand. Raises ``CorruptContent`` and ``NotStored``."""
         found = self._indexes.pop(stored.name, None)

@@ -17,6 +17,7 @@ import anyio
 
 from ctxfs.context.content import ContentReader, IndexCache
 from ctxfs.context.encoding import ContentFile
+from ctxfs.context.growing import GrowingLog
 from ctxfs.context.index import INDEX_NAME, parse_index
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.journal import SessionState, fold
@@ -40,7 +41,7 @@ from ctxfs.context.session_log import SessionLog
 from ctxfs.errors import ConfigError, NotStored, SessionClosed, StorageError, UnknownItem
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import Content, ToolMessage
-from ctxfs.storage.base import Store
+from ctxfs.storage.base import GrowingStore, Store
 from ctxfs.storage.local import LocalStore, default_root, list_sessions, remove_session
 
 __all__ = ["ContextFileSystem", "Problem", "VerifyReport", "default_root", "list_sessions", "remove_session"]
@@ -103,6 +104,7 @@ class ContextFileSystem:
         self._session: SessionLog | None = None
         self._state = SessionState()
         self._indexes = IndexCache(self._store, keep=not read_only)
+        self._growing: dict[str, GrowingLog] = {}
 
     # ---- what it is
 
@@ -162,7 +164,12 @@ class ContextFileSystem:
             if path.startswith(base + "/"):
                 path = path[len(base) + 1 :]
                 break
-        return self._state.by_name.get(path)
+        growing = next((log.item_id for log in self._growing.values() if log.name == path), None)
+        return self._state.by_name.get(path, growing)
+
+    def is_stored(self, item_id: str) -> bool:
+        """Whether ``reader`` can read this item's content, or what has come of it so far."""
+        return item_id in self._state.stored or item_id in self._growing
 
     # ---- opening and closing
 
@@ -203,6 +210,7 @@ class ContextFileSystem:
             await session.commit(lambda: records)
             await session.write_index()
         self._names = Names(session.state.ids, layout=self._layout)
+        self._growing.clear()
         return session
 
     def _started(self, *, rebuilt: bool) -> SessionStarted:
@@ -381,6 +389,33 @@ class ContextFileSystem:
             destroyed=item.destroyed,
             reason=reason,
         )
+
+    async def grow(self, tool_name: str) -> GrowingLog:
+        """Begin a file of the session that is written as a command prints: ``artifacts/terminal/<id>.log``.
+
+        It can be read at once; ``finish`` makes it durable and records it, and a crash before that loses nothing that
+        was appended. Raises ``ConfigError`` when the store cannot do this, and ``WriteFailed``.
+        """
+        session = self._writer()
+        if not isinstance(self._store, GrowingStore):
+            raise ConfigError(f"{type(self._store).__name__} has no files that grow: use the local disk")
+        item_id, name = self._names.claim_terminal()
+
+        async def record(stored: Stored) -> None:
+            await session.commit(lambda: [stored])
+            del self._growing[item_id]
+
+        log = GrowingLog(
+            self._store,
+            item_id=item_id,
+            name=name,
+            metadata={"tool_name": tool_name},
+            clock=self._clock,
+            record=record,
+        )
+        await log.append(b"")
+        self._growing[item_id] = log
+        return log
 
     async def flush(self) -> None:
         """Write the index. Raises ``WriteFailed``."""

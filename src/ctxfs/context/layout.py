@@ -19,6 +19,7 @@ from ctxfs.storage.base import check_name
 __all__ = [
     "ARTIFACTS",
     "ENVELOPE",
+    "TERMINAL",
     "TEXT",
     "Layout",
     "Names",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 ARTIFACTS = "artifacts/"
+TERMINAL = f"{ARTIFACTS}terminal/"
 MAX_NAME = 120
 PREFIX_LENGTH = 80
 HASH_BYTES = 15
@@ -72,7 +74,7 @@ def artifact_name(item_id: str, *, is_json: bool) -> str:
 
 def terminal_name(snippet_id: str) -> str:
     """Name what a command printed, "Tool Output Materialization"; ``snippet_id`` is safe already."""
-    return f"{ARTIFACTS}terminal/{snippet_id}.log"
+    return f"{TERMINAL}{snippet_id}.log"
 
 
 def plain_name(raw: str) -> str:
@@ -133,6 +135,7 @@ class Names:
         self._taken = {item_id.casefold() for item_id in taken}
         self._repeats: dict[str, int] = {}
         self._messages = 0
+        self._terminals = 0
 
     def reserve(self, item_id: str) -> None:
         """Never give out this id."""
@@ -150,6 +153,15 @@ class Names:
             item_id = self._next_message()
         self.reserve(item_id)
         return item_id, self._layout.file_name(item_type, item_id, tool_name)
+
+    def claim_terminal(self) -> tuple[str, str]:
+        """Return a new id for what a command prints, terminal_001, terminal_002, ..., and the name of its file."""
+        while True:
+            self._terminals += 1
+            snippet_id = f"terminal_{self._terminals:03}"
+            if snippet_id not in self._taken:
+                self.reserve(snippet_id)
+                return snippet_id, terminal_name(snippet_id)
 
     def _next_message(self) -> str:
         while True:

@@ -14,7 +14,7 @@ from ctxfs.context.content import ContentReader, scan_blocks
 from ctxfs.context.index import INDEX_NAME, Index, parse_index
 from ctxfs.context.items import ItemType
 from ctxfs.context.journal import Damage, Scan, SessionState, fold, scan
-from ctxfs.context.layout import ARTIFACTS, ENVELOPE, TEXT, terminal_name
+from ctxfs.context.layout import ARTIFACTS, ENVELOPE, TERMINAL, TEXT
 from ctxfs.context.records import Stored
 from ctxfs.errors import CtxfsError, NotStored
 from ctxfs.storage.base import Store
@@ -87,13 +87,17 @@ async def examine(store: Store, *, read_only: bool = False) -> Found:
     """Read a session and say what is in it, and what is wrong with it.
 
     A reader may look while the writer writes: for it a torn line and a file that is not in the journal yet are normal.
+    What a command has printed so far is there for it.
     """
     journal = await read_journal(store)
     log, state = journal.scan, journal.state
     started = log.last_seq > 0
     if read_only and started:
+        growing, _ = await _unknown_files(store, state, None, await store.names(TERMINAL))
         recovery = Recovery(damages=log.damages)
-        return Found(state=state, last_seq=log.last_seq, log_end=log.end, new=False, recovery=recovery)
+        return Found(
+            state=state, last_seq=log.last_seq, log_end=log.end, new=False, adopt=tuple(growing), recovery=recovery
+        )
     index, index_damaged = await _read_index(store)
     names = [name for name in await store.names() if name != INDEX_NAME]
     adopt, foreign = await _unknown_files(store, state, index, names)
@@ -221,7 +225,7 @@ async def _describe_text(store: Store, name: str) -> Stored:
 
 async def _describe_artifact(store: Store, name: str) -> Stored:
     """A tool's output; that of a command which had not ended is ``partial``."""
-    metadata = {"partial": True} if name == terminal_name(PurePosixPath(name).stem) else {}
+    metadata = {"partial": True} if name.startswith(TERMINAL) else {}
     return await _describe_raw(store, name, PurePosixPath(name).stem, ItemType.TOOL_RESULT, metadata)
 
 

@@ -6,11 +6,11 @@ a disk, in memory or in an object store.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ctxfs.errors import UnsafePath
 
-__all__ = ["NewFile", "Store", "check_name", "is_hidden"]
+__all__ = ["GrowingStore", "NewFile", "Store", "check_name", "is_hidden"]
 
 MAX_PART_BYTES = 255
 HIDDEN_PREFIX = "."
@@ -75,6 +75,17 @@ class Store(Protocol):
 
     async def truncate_log(self, length: int) -> None:
         """Cut the log to ``length`` bytes, durably. Raises ``WriteFailed``."""
+
+
+@runtime_checkable
+class GrowingStore(Store, Protocol):
+    """A store whose files can also grow, for content that comes over time. Not every store can."""
+
+    async def append(self, name: str, data: bytes, *, sync: bool = False) -> None:
+        """Add to the end of a file, which is made when it is not there; ``sync`` makes the whole file durable.
+
+        Readers see it grow. After a failure the file may hold a part of ``data``. Raises ``WriteFailed``.
+        """
 
 
 def check_name(name: str) -> tuple[str, ...]:

@@ -74,6 +74,11 @@ class LocalStore:
         opened = self._opened()
         return await run_to_completion(lambda: opened.names(prefix))
 
+    async def append(self, name: str, data: bytes, *, sync: bool = False) -> None:
+        """See ``GrowingStore.append``."""
+        opened = self._opened()
+        await run_to_completion(lambda: opened.append(name, data, sync=sync))
+
     async def delete(self, names: Sequence[str]) -> None:
         """See ``Store.delete``."""
         opened = self._opened()

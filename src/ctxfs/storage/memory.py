@@ -95,6 +95,12 @@ class MemoryStore:
         self._check_open()
         return sorted(name for name in self._disk.files if name.startswith(prefix))
 
+    async def append(self, name: str, data: bytes, *, sync: bool = False) -> None:  # noqa: ARG002 - nothing to sync
+        """See ``GrowingStore.append``."""
+        self._check_writer()
+        check_name(name)
+        self._disk.files[name] = self._disk.files.get(name, b"") + data
+
     async def delete(self, names: Sequence[str]) -> None:
         """See ``Store.delete``."""
         self._check_writer()

@@ -180,6 +180,27 @@ class SessionDir:
             rename_temp(self._fs, dir_fd, temp, parts[-1])
             self._directories.sync(parts[:-1])
 
+    def append(self, name: str, data: bytes, *, sync: bool) -> None:
+        """See ``GrowingStore.append``."""
+        *above, last = check_name(name)
+        with self._writing(), writing(name):
+            fd = self._open_growing(self._directories.get(tuple(above)), last)
+            try:
+                self._check_file(name, self._fs.stat_handle(fd))
+                write_all(self._fs, fd, [data])
+                if sync and self._sync_enabled:
+                    self._fs.sync(fd)
+            finally:
+                self._fs.close(fd)
+            if sync:
+                self._directories.sync(tuple(above))
+
+    def _open_growing(self, dir_fd: int, name: str) -> int:
+        try:
+            return self._fs.create(dir_fd, name)
+        except FileExistsError:
+            return self._fs.open_append(dir_fd, name)
+
     def delete(self, names: Sequence[str]) -> None:
         """See ``Store.delete``."""
         paths = [check_name(name) for name in names]
@@ -255,18 +276,18 @@ class SessionDir:
     def names(self, prefix: str = "") -> list[str]:
         """See ``Store.names``."""
         with self._reading(), reading(self._session_id):
-            return sorted(name for name in self._walk("", self._dir_fd, 0) if name.startswith(prefix))
+            return sorted(name for name in self._walk("", self._dir_fd, 0, prefix) if name.startswith(prefix))
 
-    def _walk(self, above: str, dir_fd: int, depth: int) -> Iterator[str]:
+    def _walk(self, above: str, dir_fd: int, depth: int, prefix: str) -> Iterator[str]:
         for name, kind in self._fs.list_dir(dir_fd):
             path = above + name
             if is_hidden(name) or path == LOG_NAME:
                 continue
             if kind is FileKind.FILE:
                 yield path
-            elif kind is FileKind.DIRECTORY and depth < MAX_DEPTH:
+            elif kind is FileKind.DIRECTORY and depth < MAX_DEPTH and _may_hold(path + "/", prefix):
                 with suppress(FileNotFoundError), self._child(dir_fd, name) as child:  # removed meanwhile
-                    yield from self._walk(path + "/", child, depth + 1)
+                    yield from self._walk(path + "/", child, depth + 1, prefix)
 
     def _open_file(self, name: str) -> tuple[int, FileStat]:
         *directories, last = check_name(name)
@@ -327,3 +348,8 @@ class SessionDir:
         if status.kind is not FileKind.FILE:
             raise UnsafePath(f"{name} is not a regular file")
         check_owner(self._fs, name, status)
+
+
+def _may_hold(directory: str, prefix: str) -> bool:
+    """Whether names below ``directory`` can start with ``prefix``."""
+    return directory.startswith(prefix) or prefix.startswith(directory)

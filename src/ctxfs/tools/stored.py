@@ -23,7 +23,7 @@ def find_stored(fs: ContextFileSystem, ref: str) -> str | None:
     item_id = fs.item_of_path(ref)
     if item_id is not None:
         return item_id
-    return ref if ref in fs.stored() else None
+    return ref if fs.is_stored(ref) else None
 
 
 async def stored_lines(
