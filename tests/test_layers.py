@@ -58,13 +58,16 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("context.context",),
     ("agent.*",),
-    ("messages", "workspace.*", "transfer", "adapters.*", "testing.*"),
+    ("messages", "workspace.*", "transfer.*", "adapters.*", "testing.*"),
     ("replay.*", "inspector.*"),
     ("cli", "cli_*", "cli.*", "demo", "__main__"),
 )
 
 # Packages' __init__ modules only gather public names; they stand above all layers, and nothing below imports from them.
-FACADES = ("", "llm", "storage", "context", "tools", "agent", "testing", "replay", "inspector", "adapters", "workspace")
+FACADES = (
+    *("", "llm", "storage", "context", "tools", "agent", "testing", "replay", "inspector", "adapters"),
+    *("workspace", "transfer"),
+)
 
 # Packages that `pip install ctxfs` does not bring, or that cost too much to import with it, and where they live.
 HOMES = {

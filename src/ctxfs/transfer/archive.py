@@ -1,0 +1,248 @@
+r"""The file that an export writes: its form, written and read. Synchronous.
+
+The file is a line of JSON that says what it is, then parts, then a line that ends it, and nothing after that::
+
+    {"format":"ctxfs-session","version":1,"session_id":"session_…","files":2}\n
+    {"name":"journal.jsonl","size_bytes":812}\n <812 bytes> {"sha256":"…"}\n
+    {"name":"tool_result/Read/call_1.json","size_bytes":1048576}\n <1048576 bytes> {"sha256":"…"}\n
+    …
+    {"end":{"files":2,"size_bytes":…,"sha256":"…"}}\n
+
+The journal comes first, up to its last complete line; then every content that it refers to, by name. What can be made
+again from these (the index, the block indexes) is left out, and nothing in the file depends on where the session lay or
+what its directory was called: export, import and export again give the same bytes. The last line's checksum covers all
+other lines, and those the parts. Nothing is compressed, and there is no such thing as a link.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ctxfs import json_codec
+from ctxfs.errors import ArchiveDamaged, ArchiveError, ArchiveTooLarge, ArchiveUnsafe, NameTaken, WriteFailed
+from ctxfs.storage.failures import reason_of
+from ctxfs.storage.port import OsFileSystem
+from ctxfs.storage.session_dir import LOG_NAME
+
+__all__ = ["CHUNK_BYTES", "MAX_JOURNAL_BYTES", "ArchiveReader", "ArchiveWriter"]
+
+MAX_JOURNAL_BYTES = 1 << 30
+
+FORMAT = "ctxfs-session"
+VERSION = 1
+CHUNK_BYTES = 4 << 20
+MAX_LINE_BYTES = 16_384
+
+
+class ArchiveWriter:
+    """Writes an archive; synchronous. Raises ``WriteFailed``."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self._path = path
+        self._file = file
+        self._lines = hashlib.sha256()
+        self._part = hashlib.sha256()
+        self._size = 0
+        self.files = 0
+
+    @classmethod
+    def create(cls, path: Path) -> "ArchiveWriter":
+        """Make the file, mode 0600. Raises ``NameTaken`` when something is there."""
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        except FileExistsError:
+            raise NameTaken(str(path)) from None
+        except OSError as error:
+            raise WriteFailed(str(path), reason_of(error)) from error
+        os.fchmod(fd, 0o600)
+        return cls(path, os.fdopen(fd, "wb", buffering=0))
+
+    def begin(self, session_id: str, files: int) -> None:
+        """Write the first line: ``files`` contents will follow the journal."""
+        self._line({"format": FORMAT, "version": VERSION, "session_id": session_id, "files": files})
+
+    def part(self, name: str, pieces: Sequence[bytes], size: int) -> None:
+        """Write a whole part."""
+        self.open_part(name, size)
+        for piece in pieces:
+            self.write(piece)
+        self.close_part()
+
+    def open_part(self, name: str, size: int) -> None:
+        """Write the line before a part of ``size`` bytes."""
+        self._line({"name": name, "size_bytes": size})
+        self._part = hashlib.sha256()
+        self.files += 1
+
+    def write(self, data: bytes) -> None:
+        """Write some of the open part."""
+        self._part.update(data)
+        self._size += len(data)
+        self._put(data)
+
+    def close_part(self) -> None:
+        """Write the line after a part."""
+        self._line({"sha256": self._part.hexdigest()})
+
+    def end(self) -> int:
+        """Write the last line and bring all of it to the medium; return the size of the parts."""
+        last = {"files": self.files - 1, "size_bytes": self._size, "sha256": self._lines.hexdigest()}
+        self._put(json_codec.dumps({"end": last}) + b"\n")
+        try:
+            os.fsync(self._file.fileno())
+            self._file.close()
+            _sync_directory(self._path.parent)
+        except OSError as error:
+            raise WriteFailed(str(self._path), reason_of(error)) from error
+        return self._size
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        self._file.close()
+        with suppress(FileNotFoundError):
+            self._path.unlink()
+
+    def _line(self, value: Mapping[str, Any]) -> None:
+        data = json_codec.dumps(value) + b"\n"
+        self._lines.update(data)
+        self._put(data)
+
+    def _put(self, data: bytes) -> None:
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            raise WriteFailed(str(self._path), reason_of(error)) from error
+
+
+class ArchiveReader:
+    """Reads an archive from its beginning to its end, once; synchronous."""
+
+    def __init__(self, file: BinaryIO, max_bytes: int, max_files: int) -> None:
+        self._file = file
+        self._max_bytes = max_bytes
+        self._max_files = max_files
+        self._lines = hashlib.sha256()
+        self._seen: set[str] = set()
+        self.session_id = ""
+        self.files = 0
+        self.size_bytes = 0
+
+    @classmethod
+    def open(cls, path: Path, max_bytes: int, max_files: int) -> "ArchiveReader":
+        """Open an archive and read its first line."""
+        try:
+            file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=1 << 20)
+        except OSError as error:
+            raise ArchiveError(f"{path} cannot be read: {reason_of(error)}") from error
+        try:
+            reader = cls(file, max_bytes, max_files)
+            reader._begin(path)
+        except BaseException:
+            file.close()
+            raise
+        return reader
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _begin(self, path: Path) -> None:
+        if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+            raise ArchiveError(f"{path} is not a regular file")
+        try:
+            head = self._line()
+        except ArchiveDamaged as error:
+            raise ArchiveError(f"{path} is no export of a session") from error
+        if head.get("format") != FORMAT:
+            raise ArchiveError(f"{path} is no export of a session")
+        if head.get("version") != VERSION:
+            raise ArchiveError(f"{path} was written by another version of ctxfs ({head.get('version')!r})")
+        self._must_have(head, {"format": str, "version": int, "session_id": str, "files": int})
+        self.session_id, self.files = head["session_id"], head["files"]
+        if self.files > self._max_files:
+            raise ArchiveTooLarge("contents", self._max_files)
+
+    def journal(self) -> bytes:
+        """Read the first part."""
+        size = self.open_part(LOG_NAME)
+        if size > MAX_JOURNAL_BYTES:
+            raise ArchiveTooLarge("bytes of journal", MAX_JOURNAL_BYTES)
+        return b"".join(self.part(LOG_NAME, size))
+
+    def open_part(self, name: str) -> int:
+        """Read the line before a part, which must be ``name``, and return the part's size."""
+        head = self._line()
+        self._must_have(head, {"name": str, "size_bytes": int})
+        if head["name"] in self._seen:
+            raise ArchiveUnsafe(f"{head['name']!r} is there twice")
+        if head["name"] != name:
+            raise ArchiveUnsafe(f"{head['name']!r} is there where {name!r} should be")
+        self._seen.add(name)
+        size = int(head["size_bytes"])
+        self.size_bytes += size
+        if self.size_bytes > self._max_bytes:
+            raise ArchiveTooLarge("bytes", self._max_bytes)
+        return size
+
+    def part(self, name: str, size: int) -> Iterator[bytes]:
+        """Read a part and the line after it; to be iterated once, to its end."""
+        checksum = hashlib.sha256()
+        left = size
+        while left:
+            piece = self._file.read(min(left, CHUNK_BYTES))
+            if not piece:
+                raise ArchiveDamaged(f"the archive is cut short, in {name}")
+            checksum.update(piece)
+            left -= len(piece)
+            yield piece
+        tail = self._line()
+        self._must_have(tail, {"sha256": str})
+        if tail["sha256"] != checksum.hexdigest():
+            raise ArchiveDamaged(f"the checksum of {name} does not match")
+
+    def end(self) -> None:
+        """Read the last line, and that nothing follows it."""
+        expected = {"files": self.files, "size_bytes": self.size_bytes, "sha256": self._lines.hexdigest()}
+        last = self._line()
+        if last.keys() == {"name", "size_bytes"}:
+            raise ArchiveUnsafe(f"{last['name']!r} is more than the archive announces")
+        if last != {"end": expected}:
+            raise ArchiveDamaged("the archive's last line does not match the rest of it")
+        if self._file.read(1):
+            raise ArchiveDamaged("something follows the archive's end")
+
+    def _line(self) -> dict[str, Any]:
+        data = self._file.readline(MAX_LINE_BYTES)
+        if not data.endswith(b"\n"):
+            raise ArchiveDamaged("the archive is cut short, or a line in it is too long")
+        self._lines.update(data)
+        try:
+            value = json_codec.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise ArchiveDamaged("a line of the archive cannot be read") from error
+        if not isinstance(value, dict) or json_codec.dumps(value) + b"\n" != data:
+            raise ArchiveDamaged("a line of the archive cannot be read")
+        return value
+
+    def _must_have(self, line: Mapping[str, Any], fields: Mapping[str, type]) -> None:
+        """Check that a line has these fields and no other, and that no number is negative."""
+        if line.keys() != fields.keys():
+            raise ArchiveUnsafe(f"a line of the archive has {sorted(line)} where {sorted(fields)} should be")
+        for name, kind in fields.items():
+            if type(line[name]) is not kind or (kind is int and line[name] < 0):
+                raise ArchiveUnsafe(f"the archive says {name} = {line[name]!r}")
+
+
+def _sync_directory(path: Path) -> None:
+    fs = OsFileSystem()
+    fd = fs.open_root(path)
+    try:
+        fs.sync(fd)
+    finally:
+        fs.close(fd)

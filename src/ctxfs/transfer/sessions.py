@@ -1,0 +1,319 @@
+"""A session as one file, to be kept or moved to another machine; see ``transfer.archive`` for the form."""
+
+import errno
+import os
+import random
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import anyio
+
+from ctxfs.context.content import scan_blocks
+from ctxfs.context.encoding import BlockIndex, index_name
+from ctxfs.context.index import INDEX_NAME, render_index
+from ctxfs.context.journal import Scan, SessionState, fold, scan
+from ctxfs.context.layout import check_session_id
+from ctxfs.context.records import SessionStarted, Stored, WriterOpened
+from ctxfs.errors import (
+    ArchiveDamaged,
+    ArchiveUnsafe,
+    ConfigError,
+    CorruptContent,
+    CorruptJournal,
+    CtxfsError,
+    SessionExists,
+    SessionLocked,
+    SessionNotFound,
+    UnsafePath,
+    WriteFailed,
+)
+from ctxfs.storage.base import check_name, is_hidden
+from ctxfs.storage.failures import reason_of
+from ctxfs.storage.local import LocalStore, default_root, remove_session
+from ctxfs.storage.port import OsFileSystem
+from ctxfs.storage.session_dir import LOG_NAME, MAX_DEPTH
+from ctxfs.storage.threads import run_to_completion
+from ctxfs.transfer.archive import CHUNK_BYTES, ArchiveReader, ArchiveWriter
+
+__all__ = ["MAX_BYTES", "MAX_FILES", "Transferred", "export_session", "import_session"]
+
+MAX_BYTES = 16 << 30
+MAX_FILES = 1_000_000
+
+IMPORT_PREFIX = ".ctxfs-import-"
+STALE_S = 600.0
+ENCODINGS = frozenset({"text", "blocks", "surrogates", "blocks+surrogates", "bytes"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transferred:
+    """What was exported or imported: ``files`` contents, and ``size_bytes`` of them and the journal together.
+
+    ``path`` is the archive after an export, the session's directory after an import.
+    """
+
+    session_id: str
+    path: Path
+    files: int
+    size_bytes: int
+
+
+# ---- export
+
+
+async def export_session(session_id: str, file: str | Path, *, root_path: str | Path | None = None) -> Transferred:
+    """Write a session into ``file``, which must not be there yet (mode 0600).
+
+    A session that is being written is exported as it stood at one moment. Every content is checked on the way.
+    ``root_path`` None is ``~/.agent/context``.
+
+    Raises ``SessionNotFound``, ``NameTaken`` (the file is there), ``CorruptContent``, ``NotStored``, ``CorruptJournal``
+    (it is lost: opening the session for writing rebuilds it) and ``WriteFailed``; then no file is left behind.
+    """
+    root, target = _absolute(root_path), _absolute(file)
+    store = LocalStore(root, check_session_id(session_id))
+    await store.open(create=False, write=False)
+    try:
+        log = await store.read_log()
+        found = await run_to_completion(lambda: scan(log))
+        if not found.last_seq:
+            raise CorruptJournal(f"session {session_id} has no journal: open it for writing once, that rebuilds it")
+        writer = await run_to_completion(lambda: ArchiveWriter.create(target))
+        try:
+            size = await _write_archive(store, writer, log[: found.end], _started_as(found) or session_id)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await run_to_completion(writer.abandon)
+            raise
+        return Transferred(session_id=session_id, path=target, files=writer.files - 1, size_bytes=size)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await store.close()
+
+
+async def _write_archive(store: LocalStore, writer: ArchiveWriter, log: bytes, session_id: str) -> int:
+    stored = await run_to_completion(lambda: _by_name(fold(SessionState(), scan(log).records)))
+    await run_to_completion(lambda: writer.begin(session_id, len(stored)))
+    await run_to_completion(lambda: writer.part(LOG_NAME, [log], len(log)))
+    for entry in stored:
+        await _checked(store, entry)
+        size = await store.size(entry.name)
+        await run_to_completion(partial(writer.open_part, entry.name, size))
+        for offset in range(0, size, CHUNK_BYTES):
+            piece = await store.read(entry.name, offset, min(CHUNK_BYTES, size - offset))
+            await run_to_completion(partial(writer.write, piece))
+        await run_to_completion(writer.close_part)
+    return await run_to_completion(writer.end)
+
+
+# ---- import
+
+
+async def import_session(
+    file: str | Path,
+    *,
+    root_path: str | Path | None = None,
+    session_id: str | None = None,
+    max_bytes: int = MAX_BYTES,
+    max_files: int = MAX_FILES,
+) -> Transferred:
+    """Make a session from an exported one; it appears whole, under one name, or not at all.
+
+    ``session_id`` None keeps its id. ``max_bytes`` bounds the contents and the journal together, ``max_files`` the
+    number of contents. Every checksum is checked, those of the contents against the journal. Paths in the session's
+    history, which name the place where it lay, mean the imported session's files. Nothing is added to its journal.
+
+    Raises ``SessionExists`` (give it another ``session_id``), ``ArchiveError`` (``ArchiveDamaged``, ``ArchiveUnsafe``,
+    ``ArchiveTooLarge``), ``ConfigError`` and ``WriteFailed``; then nothing is left behind.
+    """
+    root = _absolute(root_path)
+    source = await run_to_completion(lambda: ArchiveReader.open(_absolute(file), max_bytes, max_files))
+    try:
+        target = check_session_id(source.session_id) if session_id is None else check_session_id(session_id)
+    except ConfigError as error:
+        source.close()
+        if session_id is None:
+            raise ArchiveUnsafe(f"the archive's session id cannot be one: {error}") from error
+        raise
+    try:
+        existed = await run_to_completion(lambda: _prepare_root(root, target))
+        await _remove_stale(root)
+        return await _import(source, root, target, existed=existed)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await run_to_completion(source.close)
+
+
+async def _import(source: ArchiveReader, root: Path, session_id: str, *, existed: bool) -> Transferred:
+    temporary = f"{IMPORT_PREFIX}{random.SystemRandom().getrandbits(64):016x}"
+    store = LocalStore(root, temporary)
+    await store.open(create=True, write=True)
+    try:
+        stored = await _take_in(source, store, session_id)
+        await run_to_completion(lambda: _publish(root, temporary, session_id))
+    except BaseException as error:
+        with anyio.CancelScope(shield=True):
+            await store.close()
+            await _remove(root, temporary, error, existed=existed)
+        raise
+    with anyio.CancelScope(shield=True):
+        await store.close()
+    path = root / session_id
+    return Transferred(session_id=session_id, path=path, files=len(stored), size_bytes=source.size_bytes)
+
+
+async def _take_in(source: ArchiveReader, store: LocalStore, session_id: str) -> Sequence[Stored]:
+    """Write what the archive holds into the store, and check all of it."""
+    log = await run_to_completion(source.journal)
+    found, stored = await run_to_completion(lambda: _examine(log))
+    if _started_as(found) not in (None, source.session_id):
+        raise ArchiveUnsafe("the archive and its journal are not of the same session")
+    if len(stored) != source.files:
+        raise ArchiveUnsafe(f"the archive announces {source.files} contents, and its journal {len(stored)}")
+    await store.commit([], lambda: log)
+    for entry in stored:
+        size = await run_to_completion(partial(source.open_part, entry.name))
+        await store.replace(entry.name, source.part(entry.name, size))
+        try:
+            index = await _checked(store, entry)
+        except CorruptContent as error:
+            raise ArchiveUnsafe(f"the archive contradicts itself: {error}") from error
+        if entry.blocks > 1:
+            await store.replace(index_name(entry.name), index.to_bytes())
+    await run_to_completion(source.end)
+    await store.replace(INDEX_NAME, render_index(session_id, found.last_seq, stored))
+    return stored
+
+
+def _examine(log: bytes) -> tuple[Scan, Sequence[Stored]]:
+    """Read an archive's journal, and check that no name in it can do harm."""
+    try:
+        found = scan(log)
+        state = fold(SessionState(), found.records)
+        if not found.last_seq or found.torn_bytes:
+            raise ArchiveDamaged("the archive's journal is not one")
+        for record in found.records:
+            if isinstance(record, WriterOpened) and not (_all_are(int, record.epoch) and _all_are(str, record.path)):
+                raise ArchiveUnsafe("the archive's journal has a writer whose number is none")
+        stored = _by_name(state)
+        _check_names(stored)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ArchiveUnsafe(f"the archive's journal holds what no journal does: {error}") from error
+    return found, stored
+
+
+def _check_names(stored: Sequence[Stored]) -> None:
+    """Check every file that the journal refers to: where it would lie, and that its figures are figures."""
+    seen: set[str] = set()
+    directories: set[str] = set()
+    for entry in stored:
+        numbers = (entry.size_bytes, entry.chars, entry.lines, entry.blocks, entry.content_offset, entry.content_length)
+        if not _all_are(int, *numbers, entry.offloaded_at) or min(numbers) < 0:
+            raise ArchiveUnsafe(f"{entry.name!r} has a size that is none")
+        known = entry.encoding in ENCODINGS and _all_are(bool, entry.raw) and _all_are(dict, entry.metadata)
+        if not known or not _all_are(str, entry.item_id, entry.digest):
+            raise ArchiveUnsafe(f"{entry.name!r} has a record that is none")
+        try:
+            parts = check_name(entry.name)
+        except UnsafePath as error:
+            raise ArchiveUnsafe(str(error)) from error
+        name = entry.name.casefold()
+        if is_hidden(entry.name) or len(parts) > MAX_DEPTH or name in {LOG_NAME, INDEX_NAME}:
+            raise ArchiveUnsafe(f"{entry.name!r} is no name of a content")
+        if name in seen:
+            raise ArchiveUnsafe(f"{entry.name!r} is there twice")
+        seen.add(name)
+        directories.update("/".join(parts[:depth]).casefold() for depth in range(1, len(parts)))
+    clash = sorted(seen & directories) or sorted(name for name in seen if index_name(name) in seen)
+    if clash:
+        raise ArchiveUnsafe(f"{clash[0]!r} stands in the way of another file")
+
+
+def _all_are(kind: type, *values: object) -> bool:
+    """Tell whether the values are of the type that a record declares: its JSON may be anybody's."""
+    return all(type(value) is kind for value in values)
+
+
+async def _checked(store: LocalStore, entry: Stored) -> BlockIndex:
+    """Check a content against the journal, block by block. Raises ``CorruptContent``."""
+    try:
+        index = await scan_blocks(store, entry)
+    except (ValueError, TypeError) as error:
+        raise CorruptContent(entry.name, str(error)) from error
+    if (index.root, index.size_bytes, index.count) != (entry.digest, entry.size_bytes, entry.blocks):
+        raise CorruptContent(entry.name, "it is not what the journal says")
+    trailer = b"" if entry.raw else b"}\n" if entry.encoding == "blocks" else b'"}\n'
+    end = entry.content_offset + entry.content_length
+    if await store.size(entry.name) != end + len(trailer) or await store.read(entry.name, end) != trailer:
+        raise CorruptContent(entry.name, "it does not end with its content")
+    return index
+
+
+# ---- the root
+
+
+def _absolute(path: str | Path | None) -> Path:
+    found = default_root() if path is None else Path(path).expanduser()
+    return Path(os.path.normpath(found if found.is_absolute() else Path.cwd() / found))
+
+
+def _by_name(state: SessionState) -> Sequence[Stored]:
+    return sorted(state.stored.values(), key=lambda entry: entry.name)
+
+
+def _started_as(found: Scan) -> str | None:
+    """Return the id that the session began with, also when it was imported under another; None when it is lost."""
+    return next((record.session_id for record in found.records if isinstance(record, SessionStarted)), None)
+
+
+def _prepare_root(root: Path, session_id: str) -> bool:
+    """Check that the session can be made; whether the root is there already."""
+    if os.path.lexists(root / session_id):
+        raise SessionExists(session_id, str(root))
+    return os.path.lexists(root)
+
+
+async def _remove_stale(root: Path) -> None:
+    """Remove what an import left that was killed: one that runs holds its lock, except in its first moments."""
+
+    def names() -> list[str]:
+        before = time.time() - STALE_S
+        try:
+            found = [entry for entry in os.scandir(root) if entry.name.startswith(IMPORT_PREFIX)]
+            return [entry.name for entry in found if entry.stat(follow_symlinks=False).st_mtime < before]
+        except FileNotFoundError:
+            return []  # no root yet, or another import has just ended
+
+    for name in await run_to_completion(names):
+        with suppress(SessionLocked, SessionNotFound):
+            await remove_session(root, name)
+
+
+def _publish(root: Path, temporary: str, session_id: str) -> None:
+    """Give the session its name; never that of another one, since only an empty directory can be replaced."""
+    fs = OsFileSystem()
+    root_fd = fs.open_root(root)
+    try:
+        if os.path.lexists(root / session_id):
+            raise SessionExists(session_id, str(root))
+        fs.rename(root_fd, temporary, session_id)
+        fs.sync(root_fd)
+    except OSError as error:
+        if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
+            raise SessionExists(session_id, str(root)) from None
+        raise WriteFailed(session_id, reason_of(error)) from error
+    finally:
+        fs.close(root_fd)
+
+
+async def _remove(root: Path, temporary: str, error: BaseException, *, existed: bool) -> None:
+    try:
+        await remove_session(root, temporary)
+        if not existed:
+            await run_to_completion(root.rmdir)
+    except (CtxfsError, OSError) as failure:
+        error.add_note(f"what was imported could not be removed from {root}: {failure}")

@@ -1,0 +1,584 @@
+"""Export and import: a session comes back whole and byte-equal, elsewhere, or not at all."""
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ctxfs.context.encoding import BLOCK
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.journal import encode_line
+from ctxfs.context.layout import ENVELOPE, TEXT, Layout
+from ctxfs.context.placeholder import render
+from ctxfs.context.records import Record, SessionStarted, Stored
+from ctxfs.errors import (
+    ArchiveDamaged,
+    ArchiveError,
+    ArchiveTooLarge,
+    ArchiveUnsafe,
+    ConfigError,
+    CorruptContent,
+    CorruptJournal,
+    NameTaken,
+    SessionExists,
+    SessionNotFound,
+)
+from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.tools.read import read_tool
+from ctxfs.transfer import export_session, import_session
+
+pytestmark = pytest.mark.anyio
+
+CONTENTS: tuple[Content, ...] = (
+    "",
+    "one\ntwo\n",
+    "naïve “text”\u2028 \U0001f600" * 3,
+    "lone \ud800 surrogate",
+    "\x00\x01 raw \r\n bytes",
+    ({"type": "text", "text": "in blocks"}, {"type": "image", "source": {"type": "url", "url": "x"}}),
+    "long line " * 60_000,
+)
+
+
+def item(fs: ContextFileSystem, raw_id: str, content: Content) -> ContextItem:
+    item_id, name = fs.claim(ItemType.TOOL_RESULT, raw_id, "Read")
+    message = ToolMessage(tool_call_id=raw_id, tool_name="Read", content=content)
+    return ContextItem(
+        id=item_id, item_type=ItemType.TOOL_RESULT, message=message, name=name, token_count=9, content_tokens=9
+    )
+
+
+async def fill(fs: ContextFileSystem, contents: Sequence[Content]) -> list[str]:
+    """Store contents and let placeholders stand for them; return their ids."""
+    ids = []
+    for number, content in enumerate(contents):
+        old = item(fs, f"call_{number}", content)
+        await fs.add([old])
+        path = fs.path_of(old.name)
+        message = ToolMessage(
+            tool_call_id=old.id, tool_name="Read", content=render(path), offloaded=True, offload_path=path
+        )
+        new = ContextItem(
+            **{name: getattr(old, name) for name in ("id", "item_type", "name", "token_count", "content_tokens")},
+            message=message,
+            offloaded=True,
+            offload_path=path,
+        )
+        await fs.evict([(old, new, "test")])
+        ids.append(old.id)
+    return ids
+
+
+async def make(root: Path, contents: Sequence[Content] = CONTENTS, *, layout: Layout = ENVELOPE) -> list[str]:
+    async with ContextFileSystem("one", root_path=root, layout=layout) as fs:
+        return await fill(fs, contents)
+
+
+@asynccontextmanager
+async def opened(root: Path, session_id: str = "one", **settings: Any) -> AsyncIterator[ContextFileSystem]:
+    fs = ContextFileSystem(session_id, root_path=root, **settings)
+    await fs.open(create=False)
+    try:
+        yield fs
+    finally:
+        await fs.close()
+
+
+def tree(root: Path) -> list[str]:
+    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*")) if root.exists() else []
+
+
+def is_there(path: Path) -> bool:
+    return os.path.lexists(path)
+
+
+def modes(root: Path) -> set[int]:
+    return {stat.S_IMODE(path.stat().st_mode) for path in root.rglob("*") if path.is_file()}
+
+
+# ---- there and back
+
+
+@pytest.mark.parametrize("layout", [ENVELOPE, TEXT], ids=["envelope", "text"])
+async def test_export_import_export_is_byte_equal(tmp_path: Path, layout: Layout) -> None:
+    ids = await make(tmp_path / "a", layout=layout)
+    done = await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
+    assert done.files == len(CONTENTS)
+    await import_session(tmp_path / "1.ctxfs", root_path=tmp_path / "b")
+    await export_session("one", tmp_path / "2.ctxfs", root_path=tmp_path / "b")
+    assert read(tmp_path / "1.ctxfs") == read(tmp_path / "2.ctxfs")
+    async with opened(tmp_path / "b") as fs:
+        assert fs.recovery.clean
+        assert [await fs.load(item_id) for item_id in ids] == list(CONTENTS)
+        assert (await fs.verify()).ok
+    assert modes(tmp_path / "b") == {0o600}
+
+
+async def test_it_does_not_depend_on_the_place_or_the_id(tmp_path: Path) -> None:
+    await make(tmp_path / "a")
+    await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
+    done = await import_session(tmp_path / "1.ctxfs", root_path=tmp_path / "a", session_id="other")
+    assert done.path == tmp_path / "a" / "other"
+    await export_session("other", tmp_path / "2.ctxfs", root_path=tmp_path / "a")
+    assert read(tmp_path / "1.ctxfs") == read(tmp_path / "2.ctxfs")
+
+
+def read(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+async def test_placeholders_of_the_old_place_mean_the_imported_files(tmp_path: Path) -> None:
+    ids = await make(tmp_path / "a", ["one\ntwo\n"])
+    await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
+    await import_session(tmp_path / "1.ctxfs", root_path=tmp_path / "b", session_id="other")
+    async with opened(tmp_path / "a") as fs:
+        old = fs.path_of("tool_result/Read/call_0.json")
+    async with opened(tmp_path / "b", "other") as fs:
+        assert fs.item_of_path(old) == ids[0]
+        (there,) = await fs.items()
+        assert old in str(there.message.content), "the history is as it was"
+        assert there.offload_path == str(tmp_path / "b" / "other" / "tool_result" / "Read" / "call_0.json")
+        page = await read_tool(fs).run({"file_path": old})
+        assert str(page.content).startswith("1\tone\n2\ttwo")
+
+
+async def test_an_imported_session_goes_on(tmp_path: Path) -> None:
+    await make(tmp_path / "a")
+    await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
+    await import_session(tmp_path / "1.ctxfs", root_path=tmp_path / "b")
+    async with opened(tmp_path / "b") as fs:
+        await fs.store([item(fs, "call_new", "more")])
+    await export_session("one", tmp_path / "2.ctxfs", root_path=tmp_path / "b")
+    await import_session(tmp_path / "2.ctxfs", root_path=tmp_path / "c")
+    async with opened(tmp_path / "c", read_only=True) as fs:
+        assert await fs.load("call_new") == "more"
+        assert await fs.load("call_1") == CONTENTS[1]
+
+
+async def test_export_while_a_writer_is_active(tmp_path: Path) -> None:
+    async with ContextFileSystem("one", root_path=tmp_path / "a") as fs:
+        ids = await fill(fs, ["first"])
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(fill_more, fs)
+            for number in range(4):
+                await export_session("one", tmp_path / f"{number}.ctxfs", root_path=tmp_path / "a")
+    for number in range(4):
+        await import_session(tmp_path / f"{number}.ctxfs", root_path=tmp_path / f"b{number}")
+        async with opened(tmp_path / f"b{number}", read_only=True) as fs:
+            assert (await fs.verify()).ok
+            assert await fs.load(ids[0]) == "first"
+
+
+async def fill_more(fs: ContextFileSystem) -> None:
+    for number in range(20):
+        await fs.store([item(fs, f"more_{number}", "x" * 10_000)])
+
+
+async def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
+    await make(tmp_path / "a")
+    await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
+    append(tmp_path / "a" / "one" / "journal.jsonl", b'{"v":1,"seq":')
+    await export_session("one", tmp_path / "2.ctxfs", root_path=tmp_path / "a")
+    assert read(tmp_path / "1.ctxfs") == read(tmp_path / "2.ctxfs")
+
+
+def append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+TEXTS = st.text(st.characters(), max_size=300)
+SOME = st.lists(
+    TEXTS | st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": TEXTS})).map(tuple), max_size=6
+)
+
+
+@given(contents=SOME, raw=st.booleans())
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+async def test_any_contents_come_back(
+    contents: list[Content], raw: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.mktemp("root")
+    ids = await make(root / "a", contents, layout=TEXT if raw else ENVELOPE)
+    await export_session("one", root / "1.ctxfs", root_path=root / "a")
+    await import_session(root / "1.ctxfs", root_path=root / "b")
+    await export_session("one", root / "2.ctxfs", root_path=root / "b")
+    assert read(root / "1.ctxfs") == read(root / "2.ctxfs")
+    async with opened(root / "b") as fs:
+        assert fs.recovery.clean
+        assert [await fs.load(item_id) for item_id in ids] == contents
+        assert (await fs.verify()).ok
+
+
+# ---- what cannot be exported
+
+
+async def test_a_session_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SessionNotFound):
+        await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path)
+    with pytest.raises(ConfigError):
+        await export_session("../one", tmp_path / "1.ctxfs", root_path=tmp_path)
+    assert tree(tmp_path) == []
+
+
+async def test_a_file_that_is_there_is_not_replaced(tmp_path: Path) -> None:
+    await make(tmp_path / "a")
+    write(tmp_path / "1.ctxfs", b"mine")
+    with pytest.raises(NameTaken):
+        await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
+    assert read(tmp_path / "1.ctxfs") == b"mine"
+
+
+def write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+async def test_a_damaged_content_is_not_exported(tmp_path: Path) -> None:
+    await make(tmp_path / "a", ["some text", "other text"])
+    file = tmp_path / "a" / "one" / "tool_result" / "Read" / "call_1.json"
+    write(file, read(file).replace(b"other", b"wrong"))
+    with pytest.raises(CorruptContent, match="call_1"):
+        await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
+    assert not is_there(tmp_path / "1.ctxfs"), "no half of an archive is left"
+
+
+async def test_a_lost_journal_is_said(tmp_path: Path) -> None:
+    await make(tmp_path / "a")
+    write(tmp_path / "a" / "one" / "journal.jsonl", b"")
+    with pytest.raises(CorruptJournal, match="open it for writing"):
+        await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
+
+
+async def test_the_archive_is_the_owners_alone(tmp_path: Path) -> None:
+    await make(tmp_path / "a")
+    await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
+    assert modes(tmp_path) == {0o600}
+
+
+# ---- what cannot be imported, and leaves nothing behind
+
+
+async def test_a_session_of_that_id_is_there(tmp_path: Path) -> None:
+    await make(tmp_path / "a")
+    await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
+    before = tree(tmp_path)
+    with pytest.raises(SessionExists):
+        await import_session(tmp_path / "1.ctxfs", root_path=tmp_path / "a")
+    assert tree(tmp_path) == before
+
+
+async def test_two_imports_at_once_one_wins(tmp_path: Path) -> None:
+    await make(tmp_path / "a")
+    await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
+    outcomes: list[str] = []
+
+    async def one() -> None:
+        try:
+            await import_session(tmp_path / "1.ctxfs", root_path=tmp_path / "b")
+            outcomes.append("imported")
+        except SessionExists:
+            outcomes.append("there")
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(one)
+    assert sorted(outcomes) == ["imported", "there", "there"]
+    assert [name for name in tree(tmp_path / "b") if "/" not in name] == ["one"]
+
+
+async def refused(file: Path, root: Path, error: type[ArchiveError], **settings: Any) -> None:
+    """Import, and see that it fails with exactly this error and leaves nothing."""
+    before = tree(root)
+    with pytest.raises(ArchiveError) as caught:
+        await import_session(file, root_path=root, **settings)
+    assert type(caught.value) is error, caught.value
+    assert tree(root) == before
+
+
+async def exported(tmp_path: Path, contents: Sequence[Content] = ("some text", "other text", "x" * BLOCK * 2)) -> bytes:
+    await make(tmp_path / "a", contents)
+    await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
+    return read(tmp_path / "1.ctxfs")
+
+
+@pytest.mark.parametrize("root_exists", [True, False])
+async def test_truncated_anywhere(tmp_path: Path, root_exists: bool) -> None:
+    archive = await exported(tmp_path)
+    root = tmp_path / "b"
+    if root_exists:
+        root.mkdir()
+    places = [*range(1, 400, 37), *range(len(archive) // 3, len(archive), len(archive) // 7), len(archive) - 1]
+    for length in places:
+        write(tmp_path / "cut", archive[:length])
+        with pytest.raises(ArchiveError):
+            await import_session(tmp_path / "cut", root_path=root)
+        assert tree(root) == []
+        assert is_there(root) == root_exists
+
+
+async def test_trailing_garbage(tmp_path: Path) -> None:
+    archive = await exported(tmp_path)
+    for garbage in (b"\n", b"x", archive):
+        write(tmp_path / "long", archive + garbage)
+        await refused(tmp_path / "long", tmp_path / "b", ArchiveDamaged)
+
+
+@given(position=st.integers(0, 10_000), change=st.integers(1, 255))
+async def test_no_changed_byte_goes_unseen(
+    position: int, change: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("flip")
+    archive = bytearray(simple("tool_result/Read/call_1.txt"))
+    archive[position % len(archive)] ^= change
+    write(folder / "changed", bytes(archive))
+    with pytest.raises(ArchiveError):
+        await import_session(folder / "changed", root_path=folder / "b")
+    assert tree(folder / "b") == []
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"{}\n", b"PK\x03\x04", b"x" * 100_000, b"[" * 10_000 + b"\n"])
+async def test_what_is_no_archive(tmp_path: Path, data: bytes) -> None:
+    write(tmp_path / "file", data)
+    await refused(tmp_path / "file", tmp_path / "b", ArchiveError)
+
+
+async def test_what_is_no_file(tmp_path: Path) -> None:
+    await refused(tmp_path / "nothing", tmp_path / "b", ArchiveError)
+    await refused(tmp_path, tmp_path / "b", ArchiveError)
+    os.mkfifo(tmp_path / "pipe")
+    await refused(tmp_path / "pipe", tmp_path / "b", ArchiveError)
+
+
+async def test_bombs(tmp_path: Path) -> None:
+    archive = await exported(tmp_path)
+    size = len(archive)
+    await refused(tmp_path / "1.ctxfs", tmp_path / "b", ArchiveTooLarge, max_bytes=size // 2)
+    await refused(tmp_path / "1.ctxfs", tmp_path / "b", ArchiveTooLarge, max_files=2)
+    await import_session(tmp_path / "1.ctxfs", root_path=tmp_path / "b", max_bytes=size, max_files=3)
+
+
+# ---- archives that somebody made by hand: every checksum in them is right
+
+
+def stored(name: str, content: bytes = b"text", item_id: str = "call_1", **values: Any) -> Stored:
+    fields: dict[str, Any] = {
+        "item_id": item_id,
+        "item_type": ItemType.TOOL_RESULT,
+        "name": name,
+        "encoding": "text",
+        "size_bytes": len(content),
+        "chars": len(content),
+        "lines": 1,
+        "digest": hashlib.sha256(hashlib.sha256(content).digest()).hexdigest(),
+        "blocks": 1,
+        "content_offset": 0,
+        "content_length": len(content),
+        "raw": True,
+        "offloaded_at": 0,
+        "metadata": {"encoding": "text"},
+    }
+    return Stored(**{**fields, **values})
+
+
+def journal(records: Sequence[Record]) -> bytes:
+    started = SessionStarted(session_id="one", started_at=0.0, layout="text")
+    return b"".join(encode_line(seq, [record]) for seq, record in enumerate([started, *records], 1))
+
+
+def handmade(
+    parts: Sequence[tuple[str, bytes]], *, change: Callable[[dict[str, Any]], None] = lambda line: None, files: int = -1
+) -> bytes:
+    """Write an archive of these parts; ``change`` may change each of its lines before its checksum is taken."""
+    lines = hashlib.sha256()
+    out: list[bytes] = []
+
+    def line(value: dict[str, Any]) -> None:
+        change(value)
+        data = json.dumps(value, separators=(",", ":")).encode() + b"\n"
+        if "end" not in value:
+            lines.update(data)
+        out.append(data)
+
+    count = len(parts) - 1 if files < 0 else files
+    line({"format": "ctxfs-session", "version": 1, "session_id": "one", "files": count})
+    for name, data in parts:
+        line({"name": name, "size_bytes": len(data)})
+        out.append(data)
+        line({"sha256": hashlib.sha256(data).hexdigest()})
+    total = sum(len(data) for _, data in parts)
+    line({"end": {"files": count, "size_bytes": total, "sha256": lines.hexdigest()}})
+    return b"".join(out)
+
+
+def simple(name: str, **values: Any) -> bytes:
+    return handmade([("journal.jsonl", journal([stored(name, **values)])), (name, b"text")])
+
+
+async def test_handmade_archives_can_be_right(tmp_path: Path) -> None:
+    write(tmp_path / "made", simple("tool_result/Read/call_1.txt"))
+    await import_session(tmp_path / "made", root_path=tmp_path / "b")
+    async with opened(tmp_path / "b") as fs:
+        assert await fs.load("call_1") == "text"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("../escaped", "/tmp/escaped", "a/../../escaped", "a//b", "./a", "a/.", "..", "", "a\0b", "a\\b"),
+        *("journal.jsonl", "JOURNAL.JSONL", "index.json", ".lock", "tool_result/.hidden", ".ctxfs-tmp-1", "\ud800"),
+        *("x" * 300, "/".join("a" * 40), "C:\\x"),
+    ],
+)
+async def test_names_that_lead_elsewhere(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "made", simple(name))
+    await refused(tmp_path / "made", tmp_path / "b", ArchiveUnsafe)
+    assert tree(tmp_path) == ["made"]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("a.txt", "A.txt"), ("a", "a/b"), ("A", "a/b"), ("a.txt", "a.txt.idx")],
+    ids=["case", "directory", "directory and case", "block index"],
+)
+async def test_names_that_meet(tmp_path: Path, names: tuple[str, str]) -> None:
+    records = [stored(name, item_id=f"call_{number}") for number, name in enumerate(names)]
+    parts = [("journal.jsonl", journal(records)), *((name, b"text") for name in sorted(names))]
+    write(tmp_path / "made", handmade(parts))
+    await refused(tmp_path / "made", tmp_path / "b", ArchiveUnsafe)
+
+
+async def test_duplicate_names(tmp_path: Path) -> None:
+    log = journal([stored("a.txt"), stored("b.txt", item_id="call_2")])
+    write(tmp_path / "made", handmade([("journal.jsonl", log), ("a.txt", b"text"), ("a.txt", b"text")]))
+    await refused(tmp_path / "made", tmp_path / "b", ArchiveUnsafe)
+    write(tmp_path / "made", handmade([("journal.jsonl", log), ("journal.jsonl", log), ("a.txt", b"text")]))
+    await refused(tmp_path / "made", tmp_path / "b", ArchiveUnsafe)
+
+
+async def test_parts_that_the_journal_does_not_know(tmp_path: Path) -> None:
+    log = journal([stored("a.txt")])
+    for parts, files in (
+        ([("journal.jsonl", log), ("a.txt", b"text"), ("b.txt", b"text")], -1),
+        ([("journal.jsonl", log), ("a.txt", b"text"), ("b.txt", b"text")], 1),
+        ([("journal.jsonl", log), ("b.txt", b"text")], -1),
+        ([("journal.jsonl", log)], -1),
+        ([("a.txt", b"text"), ("journal.jsonl", log)], -1),
+    ):
+        write(tmp_path / "made", handmade(parts, files=files))
+        await refused(tmp_path / "made", tmp_path / "b", ArchiveUnsafe)
+
+
+async def test_contents_that_the_journal_contradicts(tmp_path: Path) -> None:
+    wrong: list[dict[str, Any]] = [
+        {"digest": "0" * 64},
+        {"size_bytes": 3},
+        {"blocks": 2},
+        {"content_length": 3},
+        {"content_length": 10**15},
+        {"content_offset": 1},
+        {"content_offset": -1},
+        {"lines": "1"},
+        {"chars": None},
+        {"encoding": "unheard"},
+        {"encoding": 7},
+        {"raw": False},
+        {"digest": None},
+        {"metadata": []},
+        {"item_id": 7},
+    ]
+    for values in wrong:
+        write(tmp_path / "made", simple("a.txt", **values))
+        await refused(tmp_path / "made", tmp_path / "b", ArchiveUnsafe)
+
+
+async def test_bytes_beside_a_content(tmp_path: Path) -> None:
+    log = journal([stored("a.txt")])
+    write(tmp_path / "made", handmade([("journal.jsonl", log), ("a.txt", b"text and more")]))
+    await refused(tmp_path / "made", tmp_path / "b", ArchiveUnsafe)
+
+
+async def test_links_and_other_kinds_of_parts(tmp_path: Path) -> None:
+    for extra in ({"link": "/etc/passwd"}, {"type": "symlink"}, {"mode": 0o777}):
+
+        def change(line: dict[str, Any], extra: dict[str, Any] = extra) -> None:
+            if line.get("name") == "a.txt":
+                line.update(extra)
+
+        data = handmade([("journal.jsonl", journal([stored("a.txt")])), ("a.txt", b"text")], change=change)
+        write(tmp_path / "made", data)
+        await refused(tmp_path / "made", tmp_path / "b", ArchiveUnsafe)
+
+
+async def test_a_part_that_announces_more_than_there_can_be(tmp_path: Path) -> None:
+    for size, error in ((10**30, ArchiveTooLarge), (-1, ArchiveUnsafe), (True, ArchiveUnsafe), (5, ArchiveDamaged)):
+
+        def change(line: dict[str, Any], size: int = size) -> None:
+            if line.get("name") == "a.txt":
+                line["size_bytes"] = size
+
+        data = handmade([("journal.jsonl", journal([stored("a.txt")])), ("a.txt", b"text")], change=change)
+        write(tmp_path / "made", data)
+        await refused(tmp_path / "made", tmp_path / "b", error)
+
+
+@pytest.mark.parametrize("session_id", ["../b", "", ".hidden", "CON", "a/b", "x" * 200])
+async def test_session_ids_that_lead_elsewhere(tmp_path: Path, session_id: str) -> None:
+    def change(line: dict[str, Any]) -> None:
+        if "format" in line:
+            line["session_id"] = session_id
+
+    log = encode_line(1, [SessionStarted(session_id=session_id, started_at=0.0)])
+    write(tmp_path / "made", handmade([("journal.jsonl", log)], change=change))
+    await refused(tmp_path / "made", tmp_path / "b", ArchiveUnsafe)
+    with pytest.raises(ConfigError):
+        await import_session(tmp_path / "made", root_path=tmp_path / "b", session_id=session_id)
+    assert tree(tmp_path / "b") == []
+    await import_session(tmp_path / "made", root_path=tmp_path / "b", session_id="fine")
+
+
+@pytest.mark.parametrize("log", [b"", b"\n", b"no journal\n", b'{"v":1,"seq":1'])
+async def test_journals_that_are_none(tmp_path: Path, log: bytes) -> None:
+    write(tmp_path / "made", handmade([("journal.jsonl", log)]))
+    await refused(tmp_path / "made", tmp_path / "b", ArchiveDamaged)
+
+
+async def test_a_link_in_the_place_of_the_session(tmp_path: Path) -> None:
+    write(tmp_path / "made", simple("a.txt"))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "one").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SessionExists):
+        await import_session(tmp_path / "made", root_path=tmp_path / "b")
+    assert not is_there(tmp_path / "elsewhere")
+
+
+async def test_what_a_killed_import_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    write(tmp_path / "made", simple("a.txt"))
+    left = ContextFileSystem("x", root_path=tmp_path / "b")
+    await left.open()
+    await left.close()
+    (tmp_path / "b" / "x").rename(tmp_path / "b" / ".ctxfs-import-dead")
+    os.utime(tmp_path / "b" / ".ctxfs-import-dead", (0, 0))
+    await import_session(tmp_path / "made", root_path=tmp_path / "b")
+    assert [name for name in tree(tmp_path / "b") if "/" not in name] == ["one"]
+
+
+async def test_cancelling_an_import_leaves_nothing(tmp_path: Path) -> None:
+    await exported(tmp_path, ["x" * 10_000] * 20)
+    (tmp_path / "b").mkdir()
+    for delay in range(1, 40, 4):
+        with anyio.move_on_after(delay / 1000) as scope:
+            await import_session(tmp_path / "1.ctxfs", root_path=tmp_path / "b", session_id=f"s{delay}")
+        left = [name for name in tree(tmp_path / "b") if "/" not in name]
+        assert left == [] or (not scope.cancelled_caught and left == [f"s{delay}"]) or left == [f"s{delay}"]
+        for name in left:
+            (tmp_path / "b" / name).rename(tmp_path / f"done-{name}")
