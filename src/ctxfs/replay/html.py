@@ -19,10 +19,10 @@ _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);margin:2rem auto;max-width:72rem;
 padding:0 1rem}
 h1{font-size:1.5rem;margin:0 0 .3rem}h2{font-size:1.1rem;margin:2rem 0 .5rem}p{color:var(--dim);margin:.2rem 0 1rem}
-.scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;white-space:nowrap}
-th,td{padding:.3rem .7rem;text-align:right;border-bottom:1px solid var(--line)}th{color:var(--dim);font-weight:500}
-th:first-child,td:first-child{text-align:left}tr.best td{font-weight:600;background:var(--band)}
-.bar{display:inline-block;height:.6rem;border-radius:2px;margin-right:.5rem;vertical-align:middle}
+.scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;white-space:nowrap;font-size:.84rem}
+th,td{padding:.25rem .45rem;text-align:right;border-bottom:1px solid var(--line)}th{color:var(--dim);font-weight:500}
+th:first-child,td:first-child,td:nth-child(2){text-align:left}tr.best td{font-weight:600;background:var(--band)}
+.bar{display:inline-block;height:.6rem;border-radius:2px;vertical-align:middle}
 details{border-top:1px solid var(--line);padding:.4rem 0}summary{cursor:pointer}summary span{color:var(--dim)}
 .charts{display:flex;flex-wrap:wrap;gap:1rem}figure{margin:.5rem 0;flex:1 1 26rem}
 figcaption{color:var(--dim);font-size:.85rem}svg{width:100%;height:auto}svg text{fill:var(--dim);font-size:11px}
@@ -69,10 +69,9 @@ def _policy_table(report: Report) -> str:
     rows = [_policy_row(p, colour, best=p.relative_cost == cheapest) for p, colour in _coloured(report.policies)]
     for label, tool_inputs in (("bound: results", False), ("bound: results and tool inputs", True)):
         total, mean = report.oracle(tool_inputs=tool_inputs)
-        rows.append(
-            f"<tr><td>{label}</td><td>{total:.3f}</td><td>{mean:.3f}</td>{'<td></td>' * (len(columns) - 2)}</tr>"
-        )
-    head = "".join(f"<th>{c}</th>" for c in ("policy", *columns))
+        cells = (label, "", f"{total:.3f}", f"{mean:.3f}", *("" for _ in columns[2:]))
+        rows.append(f"<tr>{''.join(f'<td>{c}</td>' for c in cells)}</tr>")
+    head = "".join(f"<th>{c}</th>" for c in ("policy", "", *columns))
     return f'<div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
 
 
@@ -81,14 +80,14 @@ def _coloured(policies: Sequence[PolicyFigures]) -> list[tuple[PolicyFigures, st
 
 
 def _policy_row(p: PolicyFigures, colour: str, *, best: bool) -> str:
-    bar = f'<span class="bar" style="width:{min(p.relative_cost, 2) * 60:.0f}px;background:{colour}"></span>'
+    bar = f'<span class="bar" style="width:{min(p.relative_cost, 2) * 50:.0f}px;background:{colour}"></span>'
     cells = (
-        f"{bar}{p.relative_cost:.3f}", f"{p.mean_relative_cost:.3f}", f"{p.max_relative_cost:.3f}",
+        f"{p.relative_cost:.3f}", f"{p.mean_relative_cost:.3f}", f"{p.max_relative_cost:.3f}",
         f"{p.peak_tokens:,}", f"{p.mean_tokens:,.0f}", f"{p.cache_hit_rate:.1%}", f"{p.prefix_breaks:,}",
         f"{p.evictions:,}", f"{p.read_backs:,}", f"{p.read_backs_per_100_evictions:.1f}",
         f"{p.stored_bytes / 1e6:,.1f} MB",
     )  # fmt: skip
-    row = "".join(f"<td>{c}</td>" for c in (escape(p.policy), *cells))
+    row = "".join(f"<td>{c}</td>" for c in (escape(p.policy), bar, *cells))
     return f'<tr class="best">{row}</tr>' if best else f"<tr>{row}</tr>"
 
 

@@ -1,0 +1,191 @@
+"""The bill, added up by hand: one token a character, reading 0.1, writing 1.25, output 5."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
+from ctxfs.replay.cost import Replacement, Run, replay_session
+from ctxfs.replay.oracle import oracle_cost
+from ctxfs.replay.policies import DEFAULT_POLICIES, Never, policy_named
+from ctxfs.replay.recording import Recording, Role
+from ctxfs.replay.session import Item, Session, distinctive, prepare
+from replay_samples import call, chars, recordings, result, session, text
+
+NAMES = [*DEFAULT_POLICIES, "eager-100", "exact-1", "clear-500-keep-1", "clear-500-keep-0-clear-at-least-200"]
+
+
+@dataclass
+class Scripted:
+    """Replaces the item of an index at a call, and remembers what it was told."""
+
+    at: dict[int, Replacement]
+    name: str = "scripted"
+    pages: list[tuple[int, Item]] = field(default_factory=list)
+    calls: int = 0
+
+    def start(self, _session: Session) -> Run:
+        self.calls = 0
+        return self
+
+    def plan(self, _added: Sequence[Item]) -> Sequence[Replacement]:
+        self.calls += 1
+        return [self.at[self.calls]] if self.calls in self.at else ()
+
+    def replied(self, _reply: Sequence[Item]) -> None:
+        pass
+
+    def read_back(self, index: int, page: Item) -> None:
+        self.pages.append((index, page))
+
+
+def reading(content: str, reply: str) -> Session:
+    return session(
+        [
+            text(Role.USER, "u" * 100),
+            call(1, "Read", {"path": "a"}),
+            result(1, "Read", content),
+            text(Role.ASSISTANT, "b" * 50),
+            text(Role.USER, "c" * 10),
+            text(Role.ASSISTANT, reply),
+        ]
+    )
+
+
+CALL = len('Read{"path": "a"}')
+
+
+def test_without_eviction_each_token_is_written_once_and_read_from_then_on() -> None:
+    cost = replay_session(reading("r" * 1000, "end"), Never(), ANTHROPIC_RATES)
+    second = 0.1 * (100 + CALL) + 1.25 * 1000
+    third = 0.1 * (100 + CALL + 1000 + 50) + 1.25 * 10
+    assert [c.cost for c in cost.calls] == pytest.approx([125, second, third])
+    assert [c.context_tokens for c in cost.calls] == [100, 1100 + CALL, 1160 + CALL]
+    assert (cost.prefix_breaks, cost.evictions, cost.read_backs) == (0, 0, 0)
+
+
+def test_an_eviction_rewrites_what_stands_behind_it() -> None:
+    policy = Scripted({3: Replacement(2, 40)})
+    cost = replay_session(reading("r" * 1000, "end"), policy, ANTHROPIC_RATES)
+    assert cost.calls[2].cost == pytest.approx(0.1 * (100 + CALL) + 1.25 * (40 + 50 + 10))
+    assert (cost.prefix_breaks, cost.evictions, cost.stored_bytes) == (1, 1, 1000)
+
+
+def test_what_leaves_before_it_is_sent_breaks_nothing() -> None:
+    policy = Scripted({2: Replacement(2, 40)})
+    cost = replay_session(reading("r" * 1000, "end"), policy, ANTHROPIC_RATES)
+    assert cost.calls[1].cost == pytest.approx(0.1 * (100 + CALL) + 1.25 * 40)
+    assert cost.prefix_breaks == 0
+
+
+def test_a_quote_of_something_evicted_is_a_read_back() -> None:
+    content = "x" * 500 + " secret_identifier " + "y" * 481
+    policy = Scripted({3: Replacement(2, 40)})
+    cost = replay_session(reading(content, "it is secret_identifier"), policy, ANTHROPIC_RATES)
+    context = 100 + CALL + 40 + 50 + 10
+    assert cost.read_backs == 1
+    assert cost.read_back_cost == pytest.approx(0.1 * context + 5 * 120 + 1.25 * 1000)
+    (index, page), *more = policy.pages
+    assert (index, page.tokens, page.page_of, more) == (2, 1000, 2, [])
+
+
+@pytest.mark.parametrize(
+    ("reply", "shown"),
+    [
+        ("it is secret", ()),  # too short to be distinctive
+        ("it is another_identifier", ()),  # stands nowhere
+        ("it is secret_identifier", (0,)),  # the placeholder says it
+    ],
+)
+def test_what_is_not_quoted_or_still_visible_is_none(reply: str, shown: tuple[int, ...]) -> None:
+    content = "x" * 5 + " secret_identifier\n" + "y" * 981
+    policy = Scripted({3: Replacement(2, 40, shown)})
+    assert replay_session(reading(content, reply), policy, ANTHROPIC_RATES).read_backs == 0
+
+
+def test_a_page_is_part_of_a_large_item_and_holds_what_was_looked_for() -> None:
+    filler = "\n".join(f"line number {n} of the file" for n in range(400))
+    policy = Scripted({3: Replacement(2, 40)})
+    replay_session(reading(f"{filler}\nsecret_identifier\n{filler}", "secret_identifier"), policy, ANTHROPIC_RATES)
+    ((_, page),) = policy.pages
+    assert page.tokens == 1000
+    assert "secret_identifier" in page.text
+    assert len(page.text) <= 1000
+
+
+def test_what_a_reply_can_only_know_from_the_context() -> None:
+    found = distinctive('  12→    def method_name(self):\n    12\tshort\nhttps://a.b/c "x"\n')
+    assert list(found) == ["https://a.b/c", "def method_name(self):"]
+
+
+def test_the_oracle_keeps_what_is_used_until_its_last_use() -> None:
+    used = reading("x" * 981 + "\nsecret_identifier", "it is secret_identifier")
+    unused = reading("x" * 981 + "\nsecret_identifier", "no")
+    saved = oracle_cost(used, ANTHROPIC_RATES, tool_inputs=False) - oracle_cost(
+        unused, ANTHROPIC_RATES, tool_inputs=False
+    )
+    assert saved == pytest.approx(0.1 * 999)
+    inputs = oracle_cost(unused, ANTHROPIC_RATES, tool_inputs=True)
+    assert oracle_cost(unused, ANTHROPIC_RATES, tool_inputs=False) - inputs == pytest.approx(2 * 0.1 * CALL)
+
+
+class Checked:
+    """A policy whose run is watched: nothing leaves twice, and nothing that the context does not hold."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.name = inner, inner.name
+        self.known: dict[int, Item] = {}
+
+    def start(self, of: Session) -> Run:
+        self.known, self.run = {}, self.inner.start(of)
+        return self
+
+    def plan(self, added: Sequence[Item]) -> Sequence[Replacement]:
+        self.replied_or_added(added)
+        found = self.run.plan(added)
+        for r in found:
+            assert r.tokens < self.known.pop(r.index).tokens
+        return found
+
+    def replied(self, reply: Sequence[Item]) -> None:
+        self.replied_or_added(reply)
+        self.run.replied(reply)
+
+    def read_back(self, index: int, page: Item) -> None:
+        self.known[page.index] = page
+        self.run.read_back(index, page)
+
+    def replied_or_added(self, items: Sequence[Item]) -> None:
+        self.known |= {i.index: i for i in items}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(recording=recordings())
+def test_nothing_leaves_twice_or_grows_under_any_policy(name: str, recording: Recording) -> None:
+    policy = Checked(policy_named(name, rates=ANTHROPIC_RATES, count=chars))
+    cost = replay_session(prepare(recording, chars), policy, ANTHROPIC_RATES)
+    assert len(cost.calls) == sum(m.role is Role.ASSISTANT for m in recording.messages)
+    never = replay_session(prepare(recording, chars), Never(), ANTHROPIC_RATES)
+    if not cost.read_backs:
+        assert cost.peak_tokens <= never.peak_tokens
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(recording=recordings(), share=st.floats(0.1, 1))
+def test_no_policy_sees_what_comes(name: str, recording: Recording, share: float) -> None:
+    policy = policy_named(name, rates=ANTHROPIC_RATES, count=chars)
+    whole = replay_session(prepare(recording, chars), policy, ANTHROPIC_RATES)
+    cut = Recording(name="cut", messages=recording.messages[: max(2, int(share * len(recording.messages)))])
+    part = replay_session(prepare(cut, chars), policy, ANTHROPIC_RATES)
+    assert part.calls == whole.calls[: len(part.calls)]
+
+
+@given(recording=recordings())
+def test_without_a_cache_every_call_pays_the_whole_context(recording: Recording) -> None:
+    rates = Rates(read=1, write=1, output=5)
+    cost = replay_session(prepare(recording, chars), Never(), rates)
+    assert cost.cost == pytest.approx(sum(c.context_tokens for c in cost.calls))
