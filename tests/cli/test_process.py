@@ -104,6 +104,22 @@ def test_an_interrupt_ends_the_demo_in_order(folder: Path, tmp_path: Path) -> No
     assert ctxfs("verify", "last", "--root", tmp_path / "root").returncode == 0
 
 
+def test_a_terminal_without_unicode_is_no_error(folder: Path, tmp_path: Path) -> None:
+    done = ctxfs("demo", folder, "--root", tmp_path, PYTHONUTF8="0", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_full_disk_is_told_and_the_figures_are_shown(folder: Path, tmp_path: Path) -> None:
+    """A limit on the size of files stands in for the full disk."""
+    code = f"import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); {{limit}}; {MAIN}"
+    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000))"
+    done = ctxfs("demo", folder, "--root", tmp_path, code=code.format(limit=limit))
+    assert done.returncode == 1, done.stderr
+    assert "could not store" in done.stdout
+    assert "The context ends with" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
 # Chat ----------------------------------------------------------------------------------------------------------------
 
 

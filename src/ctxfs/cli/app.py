@@ -1,5 +1,7 @@
 """The command line's entry: the commands, and what an error becomes."""
 
+import io
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -43,6 +45,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
     ``arguments`` None: those of the process.
     """
+    logging.getLogger("ctxfs").addHandler(logging.NullHandler())  # commands tell what happens themselves
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character is no error
     try:
         app(arguments)
     except CtxfsError as error:

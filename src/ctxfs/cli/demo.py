@@ -27,7 +27,7 @@ from ctxfs.cli.output import console, for_terminal, print_json, table
 from ctxfs.context.budget import Budget
 from ctxfs.context.events import Evicted, OffloadFailed, RecordFailed
 from ctxfs.context.fs import VerifyReport
-from ctxfs.errors import ConfigError
+from ctxfs.errors import ConfigError, StorageError
 from ctxfs.llm.messages import ToolCall
 from ctxfs.testing.scripted import ScriptedModel
 
@@ -92,13 +92,16 @@ def demo(
     out = Console(stderr=True, quiet=True) if as_json else console()
     directory = directory.resolve()
     try:
-        anyio.run(partial(_demo, directory, root, out, as_json=as_json))
+        in_order = anyio.run(partial(_demo, directory, root, out, as_json=as_json))
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; what the session holds is safe: `ctxfs sessions` shows it\n")
         raise
+    if not in_order:
+        raise typer.Exit(1)
 
 
-async def _demo(directory: Path, root: Path | None, out: Console, *, as_json: bool) -> None:
+async def _demo(directory: Path, root: Path | None, out: Console, *, as_json: bool) -> bool:
+    """Run the agent and show it; whether all could be stored, and is as it was written."""
     started = time.monotonic()
     explorer = Explorer(max_turns=_MAX_TURNS, in_time=lambda: time.monotonic() - started < _TIME_S)
     config = AgentConfig(
@@ -110,21 +113,26 @@ async def _demo(directory: Path, root: Path | None, out: Console, *, as_json: bo
     )
     agent = Agent(ScriptedModel([explorer.turn] * _MAX_TURNS), config)
     run = _Run()
-    async with agent:
-        where = agent.context.fs.session_path
-        out.print(f"An agent explores {for_terminal(str(directory))}; its session is {where}", soft_wrap=True)
-        out.print()
-        with Live(console=out, transient=True, auto_refresh=False) as live:
-            await _watch(agent, run, lambda: live.update(_frame(run.rows, out), refresh=True))
-        report = await agent.context.fs.verify()
-        stored_bytes = sum(s.size_bytes for s in agent.context.fs.stored().values())
+    where = agent.context.fs.session_path
+    try:
+        async with agent:
+            out.print(f"An agent explores {for_terminal(str(directory))}; its session is {where}\n", soft_wrap=True)
+            with Live(console=out, transient=True, auto_refresh=False) as live:
+                await _watch(agent, run, lambda: live.update(_frame(run.rows, out), refresh=True))
+            report = await agent.context.fs.verify()
+            stored_bytes = sum(s.size_bytes for s in agent.context.fs.stored().values())
+    except StorageError as error:
+        if not run.answer:
+            raise
+        run.failures.append(str(error))  # only closing failed: what there is to show is still true
     seconds = time.monotonic() - started
     if as_json:
         print_json(_as_dict(agent, run, report, seconds))
-        return
-    out.print(_table(run.rows, wide=out.width))
-    out.print(_figures(run, report, stored_bytes=stored_bytes, seconds=seconds))
-    out.print(_next_steps(agent, run, root), soft_wrap=True)
+    else:
+        out.print(_table(run.rows, wide=out.width))
+        out.print(_figures(run, report, stored_bytes=stored_bytes, seconds=seconds))
+        out.print(_next_steps(agent, run, root), soft_wrap=True)
+    return report.ok and not run.failures
 
 
 async def _watch(agent: Agent, run: _Run, show: Callable[[], None]) -> None:
@@ -241,7 +249,7 @@ def _figures(run: _Run, report: VerifyReport, *, stored_bytes: int, seconds: flo
             f" ({_percent(sent, sent_without)}).",
         ),
         Text(f"Results that left: {len(left)}, freeing {freed:,} tokens. {_stored(report, stored_bytes)}."),
-        *(Text(f"Not stored: {for_terminal(failure)}", style="red") for failure in run.failures),
+        *(Text(for_terminal(failure), style="red") for failure in dict.fromkeys(run.failures)),
         Text(
             f"It took {seconds:.1f} s. Tokens are not money: see docs/economics.md for the prompt cache.", style="dim"
         ),
