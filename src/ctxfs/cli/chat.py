@@ -33,7 +33,7 @@ _OPENAI_PREFIXES = ("gpt-", "o1", "o3", "o4", "chatgpt-")
 
 
 def chat(  # noqa: PLR0917 - typer calls it by name
-    prompt: Annotated[str | None, typer.Argument(metavar="[PROMPT]", help="Answer this and end.")] = None,
+    prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="Answer this and end.")] = None,
     model: Annotated[
         str | None, typer.Option("--model", metavar="NAME", help="The model; gpt-* is OpenAI's, others Anthropic's.")
     ] = None,

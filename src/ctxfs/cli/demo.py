@@ -77,12 +77,14 @@ class _Run:
 
 def demo(
     directory: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="The directory to explore; it is only read.")
+        Path, typer.Argument(metavar="DIR", help="The directory to explore; it is only read.")
     ] = Path(),
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """Watch an agent explore DIR, with real tools and without a key: what leaves its context, and where it goes.
+    """Watch an agent explore a directory; needs no key.
+
+    A table shows what leaves its context, and where it goes.
 
     The model is a script, everything else is real: the tools, the files, the session on disk and the figures. What the
     tools show of DIR is stored in the session, which only you can read; `ctxfs rm` removes it.

@@ -34,7 +34,10 @@ def grep(  # noqa: PLR0917 - typer calls it by name
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search the contents of a session's items, line by line; exit code 1 when nothing matches."""
+    """Search everything that a session holds.
+
+    Line by line; exit code 1 when nothing matches.
+    """
     compiled = LinePattern(pattern, ignore_case=ignore_case)
     if not anyio.run(partial(_grep, sessions_directory(root), session, compiled, item, as_json=as_json)):
         raise typer.Exit(1)

@@ -27,7 +27,7 @@ _RANGE = re.compile(r"(?P<first>\d*):(?P<last>\d*)|(?P<only>\d+)")
 
 
 def ls(session: SessionArgument, root: Root = None, as_json: AsJson = False) -> None:
-    """List a session's items: what its context holds, and what has left for files."""
+    """List what a session's context holds, and what has left it."""
     anyio.run(_ls, sessions_directory(root), session, as_json)
 
 
@@ -89,7 +89,10 @@ def cat(
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print an item's content, also when it has left the context: byte for byte into a pipe or a file."""
+    """Print an item's content, wherever it is now.
+
+    Byte for byte into a pipe or a file.
+    """
     anyio.run(_cat, sessions_directory(root), session, item, None if lines is None else _parse_range(lines), as_json)
 
 

@@ -9,7 +9,12 @@ __all__ = ["AsJson", "ItemArgument", "Root", "SessionArgument"]
 
 Root = Annotated[
     Path | None,
-    typer.Option("--root", metavar="DIR", help="The directory that holds sessions.", show_default="~/.agent/context"),
+    typer.Option(
+        "--root",
+        metavar="DIR",
+        help="The directory that holds sessions (default: ~/.agent/context).",
+        show_default=False,
+    ),
 ]
 SessionArgument = Annotated[
     str, typer.Argument(metavar="SESSION", help="A session's id, the beginning of one, or 'last' for the newest.")

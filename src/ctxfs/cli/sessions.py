@@ -75,7 +75,10 @@ async def _summary(root: Path, session_id: str) -> dict[str, Any]:
 
 
 def verify(session: SessionArgument, root: Root = None, as_json: AsJson = False) -> None:
-    """Check every stored byte against its checksum, and the index against the journal; exit code 1 if one fails."""
+    """Check every stored byte against its checksum.
+
+    And the index against the journal; exit code 1 if one fails.
+    """
     if not anyio.run(_verify, sessions_directory(root), session, as_json):
         raise typer.Exit(1)
 
