@@ -8,7 +8,7 @@ from ctxfs.errors import UnsafePath
 from ctxfs.storage.failures import opening
 from ctxfs.storage.port import FileStat, FileSystem
 
-__all__ = ["Directories", "Parts", "check_owner", "make_root"]
+__all__ = ["Directories", "Parts", "check_only_name", "check_owner", "make_root"]
 
 MAX_OPEN = 64
 
@@ -98,6 +98,12 @@ def check_owner(fs: FileSystem, name: str, status: FileStat) -> None:
     """Raise ``UnsafePath`` when what is there is not ours."""
     if status.owner != fs.user():
         raise UnsafePath(f"{name} belongs to another user")
+
+
+def check_only_name(name: str, status: FileStat) -> None:
+    """Raise ``UnsafePath`` when a file that is written in place has a second name, which may lie anywhere."""
+    if status.links > 1:
+        raise UnsafePath(f"{name} has a second name (a hard link), under which its bytes would change too: copy it")
 
 
 def make_root(fs: FileSystem, path: Path, *, sync: bool) -> None:

@@ -148,13 +148,33 @@ class LocalStore:
                 with suppress(FileExistsError):
                     self._fs.make_dir(root_fd, self._session_id)
                 self._sync_handle(root_fd)  # its maker may have died before
-            return self._fs.open_dir(root_fd, self._session_id)
+            dir_fd = self._fs.open_dir(root_fd, self._session_id)
         except FileNotFoundError:
             raise SessionNotFound(self._session_id, str(self._root)) from None
         except OSError as error:
             if isinstance(error, NotADirectoryError) or error.errno == errno.ELOOP:
                 raise UnsafePath(f"{self._root / self._session_id} is not a directory of its own") from error
             raise WriteFailed(str(self._root / self._session_id), reason_of(error)) from error
+        try:
+            self._check_spelling(root_fd, dir_fd)
+        except BaseException:
+            self._fs.close(dir_fd)
+            raise
+        return dir_fd
+
+    def _check_spelling(self, root_fd: int, dir_fd: int) -> None:
+        """Refuse a directory that only answers to the id because case does not count here: it is another session."""
+        try:
+            other = self._fs.stat(root_fd, self._session_id.swapcase())
+            if other.identity != self._fs.stat_handle(dir_fd).identity:
+                return
+            names = [name for name, _ in self._fs.list_dir(root_fd)]
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise WriteFailed(str(self._root / self._session_id), reason_of(error)) from error
+        if self._session_id not in names:
+            raise UnsafePath(f"under {self._root} is a session whose id differs from {self._session_id!r} only in case")
 
     def _check_dir(self, dir_fd: int, *, write: bool) -> None:
         status = self._fs.stat_handle(dir_fd)

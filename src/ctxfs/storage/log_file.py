@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 from ctxfs.errors import SessionLocked, StorageError, WriteFailed
-from ctxfs.storage.directories import check_owner
+from ctxfs.storage.directories import check_only_name, check_owner
 from ctxfs.storage.failures import opening
 from ctxfs.storage.port import FileKind, FileStat, FileSystem, write_all
 
@@ -26,6 +26,7 @@ class LogFile:
         try:
             status = fs.stat_handle(self._fd)
             check_owner(fs, LOG_NAME, status)
+            check_only_name(LOG_NAME, status)
             self._sync(self._fd)  # what a dead writer left counts from here on
             self._sync(dir_fd)
         except BaseException:

@@ -37,13 +37,17 @@ class FileKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStat:
-    """What the store needs to know of a file. ``identity`` differs between any two that exist at the same time."""
+    """What the store needs to know of a file. ``identity`` differs between any two that exist at the same time.
+
+    ``links`` counts the names of a file; 1 for what is no regular file.
+    """
 
     kind: FileKind
     mode: int
     owner: int
     size: int
     identity: tuple[int, int]
+    links: int = 1
 
 
 class FileSystem(Protocol):
@@ -265,11 +269,13 @@ def _entry_kind(entry: os.DirEntry[str]) -> FileKind:
 
 
 def _file_stat(result: os.stat_result) -> FileStat:
-    kind = {stat.S_IFREG: FileKind.FILE, stat.S_IFDIR: FileKind.DIRECTORY, stat.S_IFLNK: FileKind.LINK}
+    kinds = {stat.S_IFREG: FileKind.FILE, stat.S_IFDIR: FileKind.DIRECTORY, stat.S_IFLNK: FileKind.LINK}
+    kind = kinds.get(stat.S_IFMT(result.st_mode), FileKind.OTHER)
     return FileStat(
-        kind=kind.get(stat.S_IFMT(result.st_mode), FileKind.OTHER),
+        kind=kind,
         mode=stat.S_IMODE(result.st_mode),
         owner=result.st_uid,
         size=result.st_size,
         identity=(result.st_dev, result.st_ino),
+        links=result.st_nlink if kind is FileKind.FILE else 1,
     )

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 from ctxfs.errors import NameTaken, NotStored, SessionClosed, SessionLocked, StorageError, UnsafePath
 from ctxfs.storage.base import NewFile, check_name, is_hidden
-from ctxfs.storage.directories import Directories, Parts, check_owner
+from ctxfs.storage.directories import Directories, Parts, check_only_name, check_owner
 from ctxfs.storage.failures import opening, reading, writing
 from ctxfs.storage.log_file import LOG_NAME, LogFile
 from ctxfs.storage.port import FileKind, FileStat, FileSystem, write_all
@@ -48,7 +48,9 @@ class SessionDir:
         """Become the one writer and remove what a dead one left half-written. Raises ``SessionLocked`` and OSError."""
         fd = self._open_lock()
         try:
-            self._check_file(LOCK_NAME, self._fs.stat_handle(fd))
+            status = self._fs.stat_handle(fd)
+            self._check_file(LOCK_NAME, status)
+            check_only_name(LOCK_NAME, status)
             self._fs.lock(fd)
         except BlockingIOError:
             holder = self._fs.read(fd, 200, 0).decode("utf-8", "replace").strip()
