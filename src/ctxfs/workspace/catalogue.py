@@ -36,7 +36,7 @@ from ctxfs.storage.local import LocalStore
 from ctxfs.storage.session_dir import LOG_NAME
 from ctxfs.workspace.artifacts import ArtifactInfo, ArtifactPage, info_of
 
-__all__ = ["CATALOGUE_NAME", "COLUMNS", "Catalogue", "Stamp"]
+__all__ = ["CATALOGUE_NAME", "COLUMNS", "DAMAGED", "Catalogue", "Stamp"]
 
 CATALOGUE_NAME = ".catalogue.sqlite"
 COLUMNS = (
@@ -60,6 +60,9 @@ CREATE INDEX by_biz_id ON artifacts (biz_id);
 CREATE INDEX by_task ON artifacts (task_id);
 PRAGMA user_version = {_VERSION};
 """
+
+DAMAGED = (sqlite3.Error, UnicodeDecodeError)
+"""What a damaged file raises; sqlite3 cannot even say what is wrong when a name in the schema is not UTF-8."""
 
 logger = logging.getLogger(__name__)
 
@@ -87,8 +90,8 @@ class _Known:
 class Catalogue:
     """What the sessions under ``root`` stored. Not for concurrent use; every method blocks.
 
-    ``refresh`` comes first. Every method raises ``sqlite3.Error`` when the file is damaged: call ``discard``, and begin
-    again.
+    ``refresh`` comes first. Every method raises one of ``DAMAGED`` when the file is damaged: call ``discard``, and
+    begin again.
     """
 
     def __init__(self, root: Path) -> None:

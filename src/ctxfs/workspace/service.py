@@ -5,7 +5,6 @@ Follows "Context Offload：Tool Result 落盘与访问".
 
 import logging
 import os
-import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ from ctxfs.workspace.artifacts import (
     info_of,
     text_of,
 )
-from ctxfs.workspace.catalogue import COLUMNS, Catalogue
+from ctxfs.workspace.catalogue import COLUMNS, DAMAGED, Catalogue
 from ctxfs.workspace.knowledge_list import render
 from ctxfs.workspace.sessions import OpenSessions
 
@@ -326,7 +325,7 @@ class KnowledgeService:
             for _ in range(2):
                 try:
                     return await self._ask_once(session_id, question, in_memory=False)
-                except sqlite3.Error as error:
+                except DAMAGED as error:
                     logger.warning("the catalogue of %s is made again: %s", self._root, error)
                     await run_to_completion(self._catalogue.discard)
             return await self._ask_once(session_id, question, in_memory=True)
