@@ -151,8 +151,10 @@ async def _unknown_files(
     adopt: list[Stored] = []
     foreign: list[str] = []
     present = set(names)
+    # Where case does not count, a directory is listed as its first user spelled it.
+    spelled_otherwise = {name.casefold() for name in state.by_name if name not in present}
     for name in names:
-        if name in state.by_name or _is_index_of_another(name, present):
+        if name in state.by_name or name.casefold() in spelled_otherwise or _is_index_of_another(name, present):
             continue
         entry = await _describe(store, name, indexed.get(name))
         if entry is not None and await _fits(store, state, entry):
