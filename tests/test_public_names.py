@@ -24,6 +24,13 @@ PUBLIC = {
         Offload OffloadFailed OffloadPolicy Offloaded Plan RecordFailed Rule SelectiveCompaction Strategy
         SummaryFailed Window
     """,
+    "ctxfs.workspace": """
+        Artifact ArtifactInfo ArtifactPage ArtifactType KnowledgeService ToolCallResult ToolResultOffloadOp
+        WorkspaceOffload workspace_tools
+    """,
+    "ctxfs.transfer": """
+        MAX_BYTES MAX_FILES Transferred export_session import_session
+    """,
     "ctxfs.testing": """
         Broken ChatCompletionsServer Cut Failure MemoryStore MessagesServer PromptCache ScriptedModel ToolCall
     """,
