@@ -4,7 +4,7 @@ Follows "Tool Output Materialization（工具输出文件化）规格". Characte
 In an agent: ``AgentConfig(materialize=Materialize())``; in your own loop: ``Context(arrival=Materializer())``.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -67,6 +67,11 @@ class Materialize:
         """When output goes."""
         return Over(chars=self.max_inline_chars, size_bytes=self.max_inline_bytes)
 
+    def snippet_bounds(self) -> Iterator[tuple[int, int]]:
+        """Lines and bytes of a snippet, at first as they are set, then less and less, at last none."""
+        for scale in _SCALES:
+            yield int(self.snippet_lines * scale), int(self.snippet_bytes * scale)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextRef:
@@ -116,7 +121,7 @@ class Materializer:
             return None
         json = not isinstance(message.content, str) or is_json(message.content)
         name = artifact_name(item.id, is_json=json)
-        item = with_placeholder(replace(item, name=name), path=path_of(name), counter=counter, digest_tokens=0)
+        item = with_placeholder(replace(item, name=name), path=path_of(name), counter=counter, digest="")
         text = self._replacement(item, message, measured, is_json=json, path=path_of(name), counter=counter)
         if text is None:
             return None
@@ -158,11 +163,8 @@ class Materializer:
             advice=render_advice(item.id, path, self.tools),
         )
         smaller: str | None = None
-        for scale in _SCALES:
-            passages = snippets.passages(
-                lines=int(self.settings.snippet_lines * scale), size_bytes=int(self.settings.snippet_bytes * scale)
-            )
-            text = render(passages=passages)
+        for lines, size_bytes in self.settings.snippet_bounds():
+            text = render(passages=snippets.passages(lines=lines, size_bytes=size_bytes))
             if len(text) < len(measured) and utf8_size(text) < int(ref.hint["bytes"]):
                 smaller = text
                 if counter.count(text) < item.content_tokens:
@@ -209,7 +211,7 @@ async def materialize(
 
     def decide() -> Leaving | None:
         incoming = Incoming(message=message)
-        item = ingest(incoming, item_id=item_id, name=name, path="", counter=counter, digest_tokens=0)
+        item = ingest(incoming, item_id=item_id, name=name, counter=counter)
         return policy.arrive(item, path_of=fs.path_of, counter=counter)
 
     leaving = await anyio.to_thread.run_sync(decide)

@@ -24,6 +24,7 @@ from ctxfs.llm.base import ChatModel, ModelRequest, Reply
 from ctxfs.llm.messages import Message, ToolCall, ToolMessage, UserMessage
 from ctxfs.materialize import Materializer, reading_tools
 from ctxfs.tools.base import Tool, ToolResult
+from ctxfs.tools.bash import bash_tool
 from ctxfs.tools.read import read_tool
 from ctxfs.tools.retrieval import retrieval_tools
 
@@ -300,9 +301,13 @@ class Agent:
 
 def _own_tools(fs: ContextFileSystem, config: AgentConfig) -> list[Tool]:
     tools = [read_tool(fs, roots=[Path(r) for r in config.read_roots])]
-    if config.materialize is not None:
+    if config.materialize is not None or config.bash is not None:
         tools += retrieval_tools(fs)
     return tools
+    if config.bash is not None:
+        readers = reading_tools(tool.name for tool in tools)
+        asks_first = config.approve is not None
+        tools.append(bash_tool(fs, config.bash, asks_first=asks_first, limits=config.materialize, tools=readers))
 
 
 def _arrival(config: AgentConfig, tool_names: Iterable[str]) -> Materializer | None:

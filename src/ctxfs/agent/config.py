@@ -15,6 +15,7 @@ from ctxfs.errors import ConfigError
 from ctxfs.llm.messages import Content, ToolCall
 from ctxfs.materialize import Materialize
 from ctxfs.tools.base import Tool
+from ctxfs.tools.bash import Bash
 
 __all__ = ["AgentConfig", "Approve", "Redact"]
 
@@ -44,6 +45,9 @@ class AgentConfig:
         policy above.
     materialize: tool output over these limits goes to an artifact before it is ever sent, and the model gets the tools
         ``context_read``, ``context_tail``, ``context_grep`` and ``context_list``; None means off.
+    bash: gives the model the tool ``Bash``, with these settings, and the reading tools as above; None means off. Needs
+        ``approve``, or settings that allow commands nobody was asked about. Not together with ``redact``: output is on
+        the disk before the command ends.
     max_turns: model calls in one query; None means no limit.
     read_roots: directories whose files the ``Read`` tool may show, next to what the session stored.
     approve: asked before every tool call; None approves all.
@@ -65,6 +69,7 @@ class AgentConfig:
     budget: Budget | None = None
     compaction: SelectiveCompaction | None = None
     materialize: Materialize | None = None
+    bash: Bash | None = None
     max_turns: int | None = 100
     read_roots: Sequence[str | Path] = field(default=())
     approve: Approve | None = None
@@ -80,6 +85,10 @@ class AgentConfig:
             value = getattr(self, name)
             if value is not None and value < lowest:
                 raise ConfigError(f"{name} is {value}: use {lowest} or more")
+        if self.bash is not None:
+            self.bash.check_approval(asks_first=self.approve is not None)
+            if self.redact is not None:
+                raise ConfigError("redact cannot see what bash streams to the disk: use one of the two")
         names: set[str] = set()
         for tool in self.tools:
             if not isinstance(tool, Tool):

@@ -439,8 +439,10 @@ class ContextFileSystem:
         """Return an item's stored content, exactly. Raises ``UnknownItem``, ``NotStored`` and ``CorruptContent``."""
         return await self.reader(item_id).load()
 
+        if item_id in self._growing:
+            return self._growing[item_id].reader()
     def reader(self, item_id: str) -> ContentReader:
-        """Return a reader of an item's stored content. Raises ``UnknownItem``."""
+        """Return a reader of an item's stored content, or of what has come of it so far. Raises ``UnknownItem``."""
         self._opened()
         return ContentReader(self._store, self._stored_of(item_id), indexes=self._indexes)
 

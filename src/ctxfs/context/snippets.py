@@ -11,7 +11,7 @@ from functools import cached_property
 
 from ctxfs.context.digest import Pick, clean_line, error_lines, line_count
 
-__all__ = ["Snippets"]
+__all__ = ["Ends", "Snippets"]
 
 _PASSAGE_LINES = 12
 _MAX_PASSAGES = 40
@@ -65,7 +65,7 @@ class Snippets:
         """Head, errors and tail, each within the bounds; what stands in the head or the tail is not shown twice."""
         head = _Rows(lines, size_bytes)
         end, tail = self._head(head, size_bytes), _Rows(lines, size_bytes)
-        self._tail(tail, end, size_bytes)
+        _fill_tail(tail, self.text, self.line_count, floor=end, size_bytes=size_bytes)
         errors = _Rows(lines, size_bytes)
         shown = head.rows.keys() | tail.rows.keys()
         for number, line in self._around_errors():
@@ -89,16 +89,6 @@ class Snippets:
             position, number = end + 1, number + 1
         return position
 
-    def _tail(self, rows: _Rows, floor: int, size_bytes: int) -> None:
-        """Fill ``rows`` from the end, not with what stands before ``floor``."""
-        number, end = self.line_count, len(self.text) - self.text.endswith("\n")
-        while number > 0 and end > floor:
-            begin = max(self.text.rfind("\n", 0, end) + 1, floor)
-            cut = max(begin, end - size_bytes)
-            if not rows.add(number, self.text[cut:end], left=True) or cut > begin:
-                return
-            number, end = number - 1, begin - 1
-
     def _around_errors(self) -> Iterator[tuple[int, str]]:
         """Each line that speaks of an error, with the stack trace that follows it."""
         for pick in self._errors:
@@ -114,3 +104,50 @@ class Snippets:
     def _line_end(self, position: int) -> int:
         end = self.text.find("\n", position)
         return len(self.text) if end < 0 else end
+
+
+def _fill_tail(rows: _Rows, text: str, number: int, *, floor: int, size_bytes: int) -> None:
+    """Fill ``rows`` from the end, whose line is ``number``, not with what stands before ``floor``."""
+    end = len(text) - text.endswith("\n")
+    while number > 0 and end > floor:
+        begin = max(text.rfind("\n", 0, end) + 1, floor)
+        cut = max(begin, end - size_bytes)
+        if not rows.add(number, text[cut:end], left=True) or cut > begin:
+            return
+        number, end = number - 1, begin - 1
+
+
+class Ends:
+    """The begin and the end of bytes that come in pieces; no more than ``head_bytes`` and ``tail_bytes`` is kept."""
+
+    def __init__(self, *, head_bytes: int, tail_bytes: int) -> None:
+        self._head_bytes = head_bytes
+        self._tail_bytes = tail_bytes
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._size = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next piece."""
+        self._size += len(data)
+        if len(self._head) < self._head_bytes:
+            self._head += data[: self._head_bytes - len(self._head)]
+        self._tail += data[-self._tail_bytes :] if self._tail_bytes else b""
+        del self._tail[: max(0, len(self._tail) - self._tail_bytes)]
+
+    @property
+    def whole(self) -> str | None:
+        """Everything, if no more came than the head holds; bytes that are no UTF-8 become U+FFFD."""
+        return self._head.decode("utf-8", "replace") if self._size <= self._head_bytes else None
+
+    def passages(self, *, line_count: int, lines: int, size_bytes: int) -> dict[str, list[str]]:
+        """Head and tail, each within the bounds, of what had ``line_count`` lines in all."""
+        head, tail = _Rows(lines, size_bytes), _Rows(lines, size_bytes)
+        for number, line in enumerate(self._head[:size_bytes].decode("utf-8", "ignore").split("\n"), 1):
+            if number > line_count or not head.add(number, line):
+                break
+        _fill_tail(tail, self._tail.decode("utf-8", "replace"), line_count, floor=0, size_bytes=size_bytes)
+        return {
+            "First lines": list(head.rows.values()),
+            "Last lines": [tail.rows[number] for number in sorted(tail.rows) if number >= max(head.rows, default=0)],
+        }

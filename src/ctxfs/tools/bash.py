@@ -1,0 +1,265 @@
+"""The Bash tool: a command's output streams into the session, however much it is; the model gets a part of it.
+
+Follows "Tool Output Materialization（工具输出文件化）规格", terminal output. Linux and macOS.
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import anyio
+import anyio.abc
+from anyio import to_thread
+from pydantic import Field
+
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.growing import GrowingLog
+from ctxfs.context.items import ContentRange
+from ctxfs.context.placeholder import render_advice, render_materialized
+from ctxfs.context.records import Stored
+from ctxfs.context.snippets import Ends
+from ctxfs.errors import ConfigError, StorageError
+from ctxfs.materialize import ContextRef, Materialize
+from ctxfs.tools.base import Tool, ToolResult
+from ctxfs.tools.decorator import tool
+
+__all__ = ["Bash", "bash_tool"]
+
+_NAME = "Bash"
+_READ_BYTES = 65_536
+_FLUSH_BYTES = 524_288
+_FLUSH_S = 0.05
+"""So long output waits for more of it before readers see it."""
+
+_GRACE_S = 2.0
+"""So long a command that ran out of time may take to end by itself, and its output to arrive."""
+
+_DESCRIPTION = (
+    "Run a command in bash. Standard output and standard error come back together, with the exit code; of long output "
+    "the begin, the end and a reference to the whole. It has no terminal and no input, and what it leaves running in "
+    "the background is ended with it."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bash:
+    """The settings of the Bash tool.
+
+    cwd: where commands run; None means where the agent runs.
+    env: the whole environment of commands; None hands on the agent's own, with all the secrets in it.
+    timeout_s: how long a command may run, in seconds, unless the model asks for another time.
+    max_timeout_s: the longest time that the model may ask for, in seconds.
+    shell: the program that gets ``-c`` and the command.
+    allow_unapproved: True runs commands that nobody was asked about.
+
+    Raises:
+        ConfigError: a time-out that is not positive, or above the longest.
+    """
+
+    cwd: str | Path | None = None
+    env: Mapping[str, str] | None = None
+    timeout_s: float = 120.0
+    max_timeout_s: float = 600.0
+    shell: str = "bash"
+    allow_unapproved: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.timeout_s <= self.max_timeout_s:
+            raise ConfigError(f"timeout_s is {self.timeout_s}: use more than 0 and at most {self.max_timeout_s}")
+
+    def check_approval(self, *, asks_first: bool) -> None:
+        """Raise ``ConfigError`` when commands would run without anybody being asked."""
+        if not asks_first and not self.allow_unapproved:
+            raise ConfigError("the Bash tool needs approve=..., which is asked before every call, or allow_unapproved")
+
+
+def bash_tool(
+    fs: ContextFileSystem,
+    settings: Bash | None = None,
+    *,
+    asks_first: bool = False,
+    limits: Materialize | None = None,
+    tools: Collection[str] = (),
+) -> Tool:
+    """Make the tool "Bash" for one session.
+
+    Everything that a command prints goes to ``artifacts/terminal/<id>.log`` of the session as it comes, and can be read
+    while the command runs. Output within ``limits`` comes back whole as well. A process that leaves its group (with
+    ``setsid``, say) is not ended with the command.
+
+    Args:
+        fs: the session.
+        settings: None means the defaults.
+        asks_first: whoever runs the tool asks for approval before each call, as ``Agent`` does with ``approve``.
+        limits: what comes back whole, and how much of what does not; None means the defaults.
+        tools: names of the tools that the model can read the rest with.
+
+    Raises:
+        ConfigError: nobody is asked, and the settings do not allow that.
+    """
+    bash = settings or Bash()
+    bash.check_approval(asks_first=asks_first)
+    shown = _Shown(fs, limits or Materialize(), tools)
+
+    @tool(_DESCRIPTION, name=_NAME)
+    async def run(
+        command: Annotated[str, Field(description="The command")],
+        timeout_s: Annotated[
+            float | None, Field(gt=0, le=bash.max_timeout_s, description="How long it may run, in seconds")
+        ] = None,
+    ) -> ToolResult:
+        try:
+            return await _Command(bash, await fs.grow(_NAME), shown).run(command, timeout_s or bash.timeout_s)
+        except StorageError as error:
+            return ToolResult(f"The output could not be stored: {error}", is_error=True)
+
+    return run
+
+
+class _Command:
+    """One command that runs."""
+
+    def __init__(self, bash: Bash, log: GrowingLog, shown: "_Shown") -> None:
+        self._bash = bash
+        self._log = log
+        self._shown = shown
+        self._ends = shown.ends()
+        self._failure: StorageError | None = None
+
+    async def run(self, command: str, timeout_s: float) -> ToolResult:
+        try:
+            process = await self._start(command)
+        except (OSError, ValueError) as error:
+            await self._log.finish({"exit_code": None})
+            return ToolResult(f"The command could not be started: {error}", is_error=True)
+        timed_out = False
+        try:
+            timed_out = await self._until_end(process, timeout_s)
+        finally:
+            with anyio.CancelScope(shield=True):
+                _kill_group(process, signal.SIGKILL)
+                await process.aclose()
+                stored = await self._log.finish({"exit_code": process.returncode, "timed_out": timed_out})
+        if self._failure is not None:
+            raise self._failure
+        outcome = f"timed out after {timeout_s:g} s and was ended" if timed_out else _outcome(process.returncode)
+        return self._shown.result(stored, self._ends, outcome, is_error=timed_out or process.returncode != 0)
+
+    async def _start(self, command: str) -> anyio.abc.Process:
+        nothing = await to_thread.run_sync(os.open, os.devnull, os.O_RDONLY)
+        try:
+            return await anyio.open_process(
+                [self._bash.shell, "-c", command],
+                stdin=nothing,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                cwd=self._bash.cwd,
+                env=self._bash.env,
+                start_new_session=True,
+            )
+        finally:
+            os.close(nothing)
+
+    async def _until_end(self, process: anyio.abc.Process, timeout_s: float) -> bool:
+        """Let the command run, and take in what it prints; True when its time ran out."""
+        drained = anyio.Event()
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._pump, process, drained)
+            with anyio.move_on_after(timeout_s) as in_time:
+                await process.wait()
+            if in_time.cancelled_caught:
+                _kill_group(process, signal.SIGTERM)
+                with anyio.move_on_after(_GRACE_S):
+                    await process.wait()
+            _kill_group(process, signal.SIGKILL)
+            with anyio.move_on_after(_GRACE_S):  # a process that left the group may hold the pipe open for ever
+                await drained.wait()
+            group.cancel_scope.cancel()
+        return in_time.cancelled_caught
+
+    async def _pump(self, process: anyio.abc.Process, drained: anyio.Event) -> None:
+        """Bring the output into the log, in pieces that are large or a moment old."""
+        assert process.stdout is not None
+        pending = bytearray()
+        try:
+            while True:
+                with anyio.move_on_after(_FLUSH_S if pending else None) as waiting:
+                    data = await process.stdout.receive(_READ_BYTES)
+                    self._ends.feed(data)
+                    pending += data
+                if waiting.cancelled_caught or len(pending) >= _FLUSH_BYTES:
+                    await self._flush(pending)
+        except anyio.EndOfStream:
+            pass
+        except StorageError as error:
+            self._failure = error
+            _kill_group(process, signal.SIGKILL)
+        finally:
+            with anyio.CancelScope(shield=True):
+                try:
+                    await self._flush(pending)
+                except StorageError as error:
+                    self._failure = error
+            drained.set()
+
+    async def _flush(self, pending: bytearray) -> None:
+        if pending and self._failure is None:
+            data = bytes(pending)
+            pending.clear()
+            await self._log.append(data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What the model sees of a command's output."""
+
+    fs: ContextFileSystem
+    limits: Materialize
+    tools: Collection[str]
+
+    def ends(self) -> Ends:
+        head_bytes = max(self.limits.max_inline_bytes, self.limits.snippet_bytes)
+        return Ends(head_bytes=head_bytes, tail_bytes=self.limits.snippet_bytes)
+
+    def result(self, stored: Stored, ends: Ends, outcome: str, *, is_error: bool) -> ToolResult:
+        text = ends.whole
+        if text is None or self.limits.trigger.fires(text):
+            text = self._part(stored, ends, outcome)
+        else:
+            text = f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}[{outcome}]"
+        path = self.fs.path_of(stored.name)
+        whole = ContentRange(item_id=stored.item_id, path=path, first_line=1, last_line=stored.lines)
+        return ToolResult(text, is_error=is_error, source=whole if stored.lines else None)
+
+    def _part(self, stored: Stored, ends: Ends, outcome: str) -> str:
+        hint: dict[str, Any] = {"tool": _NAME, "bytes": stored.size_bytes, **stored.metadata}
+        hint = {key: hint[key] for key in ("tool", "bytes", "exit_code")}
+        text = ""
+        for lines, size_bytes in self.limits.snippet_bounds():
+            text = render_materialized(
+                title=f"{_NAME}, {stored.item_id}: {outcome}",
+                size=f"{stored.size_bytes:,} bytes in lines: {stored.lines:,}",
+                ref=ContextRef(id=stored.item_id, hint=MappingProxyType(hint)).to_json(),
+                advice=render_advice(stored.item_id, self.fs.path_of(stored.name), self.tools),
+                passages=ends.passages(line_count=stored.lines, lines=lines, size_bytes=size_bytes),
+            )
+            if len(text) < stored.size_bytes:
+                break
+        return text
+
+
+def _outcome(returncode: int | None) -> str:
+    if returncode is not None and returncode < 0:
+        return f"killed by signal {-returncode}"
+    return f"exit code {returncode}"
+
+
+def _kill_group(process: anyio.abc.Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # all of it has ended; macOS says it the second way
+        os.killpg(process.pid, number)
