@@ -52,9 +52,9 @@ def turn_ms(items: int) -> float:
         start = time.perf_counter()
         for item in pair:
             transcript.enter(item)
-        plan = transcript.ledger.plan()
+        plan = transcript.plan()
         gone = [replace(transcript.items[o.item_id], destroyed=True, token_count=40) for o in plan.offloads]
-        transcript.rewrite(gone)
+        transcript.rewrite(gone, [item.id for item in gone])
         if len(transcript.items) >= items:
             times.append((time.perf_counter() - start) * 1000)
         number += 1

@@ -63,6 +63,7 @@ class Agent:
             offload_enabled=config.offload_enabled,
             digest_tokens=config.digest_tokens,
             on_event=self._events.append,
+            economy=config.economy(llm.model),
             window=config.window(llm.model, self._summarize),
             arrival=_arrival(config, self._tools),
         )
@@ -303,11 +304,11 @@ def _own_tools(fs: ContextFileSystem, config: AgentConfig) -> list[Tool]:
     tools = [read_tool(fs, roots=[Path(r) for r in config.read_roots])]
     if config.materialize is not None or config.bash is not None:
         tools += retrieval_tools(fs)
-    return tools
     if config.bash is not None:
         readers = reading_tools(tool.name for tool in tools)
         asks_first = config.approve is not None
         tools.append(bash_tool(fs, config.bash, asks_first=asks_first, limits=config.materialize, tools=readers))
+    return tools
 
 
 def _arrival(config: AgentConfig, tool_names: Iterable[str]) -> Materializer | None:

@@ -6,9 +6,13 @@ Follows "Context FileSystem 上下文卸载功能", Agent configuration.
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, get_args
 
 from ctxfs.context.budget import Budget, window_of
 from ctxfs.context.compaction import SelectiveCompaction
+from ctxfs.context.economics_parameters import EvictionParameters
+from ctxfs.context.economics_prices import ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, prices_for
+from ctxfs.context.economy import CacheTerms, Economy
 from ctxfs.context.offload import DEFAULT_THRESHOLD_TOKENS, OffloadPolicy
 from ctxfs.context.window import Summarize, Window
 from ctxfs.errors import ConfigError
@@ -17,10 +21,12 @@ from ctxfs.materialize import Materialize
 from ctxfs.tools.base import Tool
 from ctxfs.tools.bash import Bash
 
-__all__ = ["AgentConfig", "Approve", "Redact"]
+__all__ = ["AgentConfig", "Approve", "Eviction", "Redact"]
 
 Approve = Callable[[ToolCall], "bool | str | Awaitable[bool | str]"]
 """True lets the call run; False denies it; a text denies it and tells the model why. May be a coroutine function."""
+
+Eviction = Literal["auto", "exact", "economic"]
 
 Redact = Callable[[ToolCall, Content], "Content | Awaitable[Content]"]
 """Gets a tool's result (or its error text) and returns what everything else may see. May be a coroutine function."""
@@ -40,6 +46,11 @@ class AgentConfig:
     ephemeral_keep_recent: overrides the n of every tool that has one; None leaves each tool its own.
     digest_tokens: the longest digest in a placeholder, in tokens; 0 means none.
     session_id: an existing session goes on where it stood; None starts a new one.
+    eviction: "auto": results of tools with ``ephemeral=n`` leave exactly when due, and everything else when that pays;
+        "exact": only the former leave; "economic": the former too are held back until it pays.
+    eviction_parameters: the few numbers of the economic planner; None means the defaults.
+    prices: what the model's tokens cost; None takes them from a table, or Anthropic's ratios for an unknown model.
+    cache_ttl: how long the provider keeps a prefix, as the model was told: "5m" or "1h".
     budget: the window, the reply's share and the water marks; None takes the model's window from a table.
     compaction: what is compacted, and how, when the high-water mark is passed; None means the default rules with the
         policy above.
@@ -66,6 +77,10 @@ class AgentConfig:
     ephemeral_keep_recent: int | None = None
     digest_tokens: int = 200
     session_id: str | None = None
+    eviction: Eviction = "auto"
+    eviction_parameters: EvictionParameters | None = None
+    prices: Prices | None = None
+    cache_ttl: CacheTtl = "5m"
     budget: Budget | None = None
     compaction: SelectiveCompaction | None = None
     materialize: Materialize | None = None
@@ -89,6 +104,10 @@ class AgentConfig:
             self.bash.check_approval(asks_first=self.approve is not None)
             if self.redact is not None:
                 raise ConfigError("redact cannot see what bash streams to the disk: use one of the two")
+        if self.eviction not in get_args(Eviction):
+            raise ConfigError(f"eviction is {self.eviction!r}: use one of {', '.join(get_args(Eviction))}")
+        if self.cache_ttl not in TTL_SECONDS:
+            raise ConfigError(f"cache_ttl is {self.cache_ttl!r}: use one of {', '.join(TTL_SECONDS)}")
         names: set[str] = set()
         for tool in self.tools:
             if not isinstance(tool, Tool):
@@ -111,8 +130,22 @@ class AgentConfig:
             model=model,
         )
 
+    def economy(self, model: str) -> Economy | None:
+        """What leaves when it pays; None when nothing does."""
+        if self.eviction == "exact":
+            return None
+        prices = self.prices or prices_for(model)
+        rates = prices.rates(self.cache_ttl) if prices else ANTHROPIC_RATES
+        return Economy(
+            parameters=self.eviction_parameters,
+            terms=CacheTerms(rates=rates, ttl_s=TTL_SECONDS[self.cache_ttl]),
+            exact=self.keep_recent(),
+        )
+
     def keep_recent(self) -> dict[str, int]:
-        """How many results each tool keeps; tools that keep all are not in it."""
+        """How many results each tool keeps exactly; tools that are not in it keep all, or what pays."""
+        if self.eviction == "economic":
+            return {}
         return {
             tool.name: self.ephemeral_keep_recent or tool.keep_recent
             for tool in self.tools

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import anyio.to_thread
 
@@ -10,11 +11,14 @@ from ctxfs.context.arrival import Leaving
 from ctxfs.context.events import ContextEvent, Evicted, Offloaded, OffloadFailed
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.plan import Archive, Offload, Plan
+from ctxfs.context.plan import Archive, Offload, Plan, Trim
 from ctxfs.errors import StorageError
-from ctxfs.llm.messages import ToolMessage, UserMessage
+from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
 
 __all__ = ["Applied", "Archived", "admit", "apply"]
+
+_Step = tuple[Offload | Trim, ContextItem, ContextItem]
+"""What is done, the item whose content is stored for it, and the item of the context in its new form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +32,10 @@ class Archived:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a plan came to: the items in their new form, and the events that tell it."""
+    """What a plan came to: the items in their new form, the ids of what left, and the events that tell it."""
 
     items: tuple[ContextItem, ...] = ()
+    left: tuple[str, ...] = ()
     archived: Archived | None = None
     events: tuple[ContextEvent, ...] = ()
 
@@ -42,7 +47,7 @@ async def apply(plan: Plan, items: Mapping[str, ContextItem], fs: ContextFileSys
         return offloaded
     current = {**items, **{item.id: item for item in offloaded.items}}
     archived, event = await _archive(plan.archive, current, fs)
-    return Applied(offloaded.items, archived, (*offloaded.events, event))
+    return Applied(offloaded.items, offloaded.left, archived, (*offloaded.events, event))
 
 
 async def admit(items: Sequence[ContextItem], leaving: Mapping[str, Leaving], fs: ContextFileSystem) -> Applied:
@@ -55,25 +60,54 @@ async def admit(items: Sequence[ContextItem], leaving: Mapping[str, Leaving], fs
     steps = [(leaving[i.id].offload, i, evicted(i, leaving[i.id].offload)) for i in items if i.id in leaving]
     await fs.add(items, replaced=[(new, offload.reason) for offload, _, new in steps])
     return Applied(
-        items=tuple(new for _, _, new in steps), events=tuple(event for step in steps for event in _events(*step))
+        items=tuple(new for _, _, new in steps),
+        left=tuple(new.id for _, _, new in steps),
+        events=tuple(event for step, old, _ in steps for event in _events(step, old)),
     )
 
 
-async def _offload(offloads: Sequence[Offload], items: Mapping[str, ContextItem], fs: ContextFileSystem) -> Applied:
-    steps = [(o, items[o.item_id], evicted(items[o.item_id], o)) for o in offloads]
+async def _offload(
+    offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem], fs: ContextFileSystem
+) -> Applied:
+    steps = _steps(offloads, items)
     try:
-        await fs.evict([(old, new, offload.reason) for offload, old, new in steps])
+        await fs.evict([(old, new, step.reason) for step, old, new in steps])
     except StorageError as error:
         if len(steps) == 1:
             return Applied(events=(OffloadFailed(item_id=steps[0][0].item_id, error=error),))
-        # One that cannot be stored must not hold back the others.
-        singles = [await _offload([offload], items, fs) for offload in offloads]
-        return Applied(
-            items=tuple(i for a in singles for i in a.items), events=tuple(e for a in singles for e in a.events)
-        )
+        return await _one_by_one(offloads, items, fs)
     return Applied(
-        items=tuple(new for _, _, new in steps), events=tuple(event for step in steps for event in _events(*step))
+        items=tuple({new.id: new for _, _, new in steps}.values()),
+        left=tuple(old.id for _, old, _ in steps),
+        events=tuple(event for step, old, _ in steps for event in _events(step, old)),
     )
+
+
+async def _one_by_one(
+    offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem], fs: ContextFileSystem
+) -> Applied:
+    """What cannot be stored must not hold back the others."""
+    done = Applied()
+    for offload in offloads:
+        one = await _offload([offload], {**items, **{item.id: item for item in done.items}}, fs)
+        rewritten = {item.id: item for item in (*done.items, *one.items)}
+        done = Applied(tuple(rewritten.values()), (*done.left, *one.left), events=(*done.events, *one.events))
+    return done
+
+
+def _steps(offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem]) -> list[_Step]:
+    """For each, what is to be stored and the item's new form; trims of one reply build on each other."""
+    rewritten: dict[str, ContextItem] = {}
+    steps: list[_Step] = []
+    for step in offloads:
+        item = rewritten.get(step.item_id) or items[step.item_id]
+        if isinstance(step, Trim):
+            old, new = step.stored, trimmed(item, step)
+        else:
+            old, new = item, evicted(item, step)
+        rewritten[item.id] = new
+        steps.append((step, old, new))
+    return steps
 
 
 async def _archive(
@@ -127,15 +161,24 @@ def evicted(item: ContextItem, offload: Offload) -> ContextItem:
     )
 
 
-def _events(offload: Offload, old: ContextItem, new: ContextItem) -> tuple[ContextEvent, ...]:
+def trimmed(item: ContextItem, trim: Trim) -> ContextItem:
+    """The reply ``item`` as it stands in the context once ``trim`` is durable."""
+    assert isinstance(item.message, AssistantMessage)
+    blocks: list[Any] = list(item.message.content)
+    blocks[trim.block] = {**blocks[trim.block], "input": dict(trim.arguments)}
+    saved = trim.tokens_before - trim.tokens_after
+    return replace(item, message=AssistantMessage(tuple(blocks)), token_count=item.token_count - saved)
+
+
+def _events(step: Offload | Trim, old: ContextItem) -> tuple[ContextEvent, ...]:
     gone = Evicted(
         item_id=old.id,
         tool_name=old.tool_name,
-        path=offload.path,
-        tokens_before=old.token_count,
-        tokens_after=new.token_count,
-        reason=offload.reason,
+        path=step.path,
+        tokens_before=step.tokens_before,
+        tokens_after=step.tokens_after,
+        reason=step.reason,
     )
     if old.source is not None:
         return (gone,)
-    return (Offloaded(item_id=old.id, path=offload.path, tokens=old.content_tokens), gone)
+    return (Offloaded(item_id=old.id, path=step.path, tokens=old.content_tokens), gone)

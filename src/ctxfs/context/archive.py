@@ -52,5 +52,5 @@ def read_archive(archive: str) -> dict[str, Content]:
 def _entry(item: ContextItem) -> str:
     content = item.message.content
     what = f"{item.item_type} of {safe_name(item.tool_name)}" if item.tool_name else item.item_type
-    form, text = ("text", content) if isinstance(content, str) else ("json", json_codec.dumps(content).decode())
+    form, text = ("text", content) if isinstance(content, str) else ("json", json_codec.dumps_text(content))
     return f"=== {item.id} {what}, {form}, {len(text)} characters\n{text}\n"

@@ -16,9 +16,11 @@ from ctxfs.context.apply import admit, apply
 from ctxfs.context.arrival import ArrivalPolicy, Leaving, Savings, StayHere
 from ctxfs.context.budget import Calibration
 from ctxfs.context.compaction import ArchiveSlot
+from ctxfs.context.economics import Verdict
+from ctxfs.context.economy import NOTHING_PREPARED, Economy, Prepared
 from ctxfs.context.events import ContextEvent, RecordFailed
 from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.ingest import Incoming, ingest
+from ctxfs.context.ingest import Incoming, digest_of, ingest, with_placeholder
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.plan import Plan
 from ctxfs.context.transcript import Transcript
@@ -45,6 +47,7 @@ class Context:
     are not named keep all. ``offload_enabled=False``: nothing leaves the context, the session is recorded all the
     same. ``digest_tokens`` bounds the digest in a placeholder; 0 means none. ``on_event`` is called, synchronously,
     with what leaves the context and with what could not be written. ``counter``: None means the exact o200k counter.
+    ``economy`` lets what keep-recent does not govern leave when that pays; None lets nothing else leave.
     ``window`` keeps the context inside a model's window; None means no limit. ``overhead_tokens``: what is sent with
     every call and is not in the context, such as the tools' schemas, by the counter. ``arrival`` decides what leaves
     the moment it comes in; None means nothing.
@@ -70,6 +73,7 @@ class Context:
         window: Window | None = None,
         overhead_tokens: int = 0,
         arrival: ArrivalPolicy | None = None,
+        economy: Economy | None = None,
         fs: ContextFileSystem | None = None,
     ) -> None:
         keep_recent = dict(keep_recent or {})
@@ -84,7 +88,8 @@ class Context:
         self._on_event = on_event
         self._counter = counter
         self._lock = anyio.Lock()
-        self._transcript = Transcript(keep_recent, self.fs.path_of)
+        self._economy = economy if offload_enabled else None
+        self._transcript = Transcript(keep_recent, self.fs.path_of, economy=self._economy)
         self._window = window or Window()
         self.overhead_tokens = overhead_tokens
         self._sent_tokens = 0
@@ -115,10 +120,14 @@ class Context:
             if self._counter is None:
                 self._counter = await load_counter()
             await self.fs.open()
-            for item in await self.fs.items():
-                self._transcript.enter(item)
+            items = await self.fs.items()
+            prepared = await anyio.to_thread.run_sync(lambda: [self._prepare(item) for item in items])
+            for item, what in zip(items, prepared, strict=True):
+                self._transcript.enter(item, what)
             for call in self.fs.calls:
                 self._window.observe(call.usage, call.model, call.counted_tokens)
+            if self._economy is not None and self.fs.calls:
+                self._economy.resumed(self.fs.calls[-1].made_at)
 
     async def close(self) -> None:
         """Write the index and release the session; idempotent."""
@@ -229,7 +238,7 @@ class Context:
             await self._take([Incoming(message=SystemMessage(content))])
             if old:
                 await self.fs.remove([i.id for i in old], reason="a new system prompt")
-            self._transcript.remove([i.id for i in old])
+            self._transcript.move([i.id for i in old])
 
     async def answer_open_calls(self, text: str) -> tuple[ContextItem, ...]:
         """Answer every open tool call with an error result that says ``text``, so that the transcript is valid."""
@@ -243,7 +252,11 @@ class Context:
 
     def plan(self) -> Plan:
         """What would leave now, and why; changes nothing."""
-        return self._transcript.ledger.plan() if self._offload_enabled else Plan()
+        return self._transcript.plan() if self._offload_enabled else Plan()
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """What the economic planner thinks of all that could leave: why it goes or stays, and when it would go."""
+        return self._economy.verdicts() if self._economy is not None else ()
 
     async def evict(self) -> Plan:
         """Let what is due leave the context, stored first; returns the plan that was carried out."""
@@ -331,49 +344,60 @@ class Context:
     async def _take(self, incoming: Sequence[Incoming]) -> tuple[ContextItem, ...]:
         """Validate, count, enter and record: all or nothing up to the moment when the messages are in the context."""
         self._transcript.check_order([i.message for i in incoming])
-        items = [await self._ingest(i) for i in incoming]
-        for item in items:
-            self._transcript.enter(item)
+        ingested = [await self._ingest(i) for i in incoming]
+        for item, prepared in ingested:
+            self._transcript.enter(item, prepared)
+        items = [item for item, _ in ingested]
         self._unrecorded.extend(items)
         self._unrecorded_ids.update(item.id for item in items)
         await self._record()
         return tuple(self._transcript.items[item.id] for item in items)
 
-    async def _ingest(self, incoming: Incoming) -> ContextItem:
+    async def _ingest(self, incoming: Incoming) -> tuple[ContextItem, Prepared]:
         message = incoming.message
         raw_id = message.tool_call_id if isinstance(message, ToolMessage) else ""
         tool = message.tool_name if isinstance(message, ToolMessage) else None
         item_id, name = self.fs.claim(incoming.item_type, raw_id, tool)
-        assert self._counter is not None  # open() loads it
 
-        def work() -> tuple[ContextItem, Leaving | None]:
-            item = ingest(
-                incoming,
-                item_id=item_id,
-                name=name,
-                path=self.fs.path_of(name),
-                counter=counter,
-                digest_tokens=self._digest_tokens,
-            )
-            return item, self._arrival.arrive(item, path_of=self.fs.path_of, counter=counter)
+        def work() -> tuple[ContextItem, Prepared, Leaving | None]:
+            item = ingest(incoming, item_id=item_id, name=name, counter=self.counter)
+            prepared = self._prepare(item)
+            item, prepared = self._described(item, prepared)
+            return item, prepared, self._arrival.arrive(item, path_of=self.fs.path_of, counter=self.counter)
 
-        counter = self._counter
         small = isinstance(message.content, str) and len(message.content) <= _INLINE_CHARS
-        item, leaving = work() if small else await anyio.to_thread.run_sync(work)
+        item, prepared, leaving = work() if small else await anyio.to_thread.run_sync(work)
         if leaving is None:
-            return item
+            return item, prepared
         self._leaving[item.id] = leaving
-        return leaving.item
+        return leaving.item, prepared
+
+    def _described(self, item: ContextItem, prepared: Prepared) -> tuple[ContextItem, Prepared]:
+        """Write the placeholders that may stand for the item one day."""
+        path, counter = self.fs.path_of(item.name), self.counter
+
+        def described() -> str:
+            return digest_of(item, counter=counter, digest_tokens=self._digest_tokens)
+
+        digest = prepared.digest if prepared.digest is not None else described()
+        described_item = with_placeholder(item, path=path, counter=counter, digest=digest)
+        if self._economy is None or item.source is not None:
+            return described_item, prepared
+        return described_item, self._economy.unseen(item, prepared, described=described, path=path, counter=counter)
+
+    def _prepare(self, item: ContextItem) -> Prepared:
+        if self._economy is None:
+            return NOTHING_PREPARED
+        return self._economy.prepare(item, claim=self.fs.claim, path_of=self.fs.path_of, counter=self.counter)
 
     async def _apply(self, plan: Plan) -> None:
         if not plan:
             return
         with anyio.CancelScope(shield=True):
             applied = await apply(plan, self._transcript.items, self.fs)
-            self._transcript.rewrite(applied.items)
-            if applied.archived is not None:
-                self._transcript.insert(applied.archived.item, before=applied.archived.before)
-                self._transcript.remove(applied.archived.item_ids)
+            self._transcript.rewrite(applied.items, applied.left)
+            if (moved := applied.archived) is not None:
+                self._transcript.move(moved.item_ids, item=moved.item, before=moved.before)
         for event in applied.events:
             self.tell(event)
 
@@ -387,7 +411,7 @@ class Context:
             except StorageError as error:
                 self.tell(RecordFailed(item_ids=self.unrecorded, error=error))
                 return
-            self._transcript.rewrite(admitted.items)
+            self._transcript.rewrite(admitted.items, admitted.left)
             self._unrecorded.clear()
             self._unrecorded_ids.clear()
         self.left_on_arrival = self.left_on_arrival.plus(*self._leaving.values())

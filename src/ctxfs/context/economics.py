@@ -201,7 +201,7 @@ def _arrivals(ledger: Ledger) -> list[Held]:
     for h in ledger.newest_first():
         if not ledger.is_new(h):
             break
-        if h.tokens <= p.arrival_tokens:
+        if h.tokens <= p.arrival_tokens or h.candidate.pinned:
             continue
         taught = _taught(ledger, at_arrival(h.lesson), p.arrival_memory_weight)
         if ledger.rates.write * h.saved_tokens > price * taught * p.needs(h.candidate.tool_class, h.tokens):

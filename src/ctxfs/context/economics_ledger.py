@@ -6,6 +6,7 @@ the number of tokens that stay. A transition copies one shallow table at most; n
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from types import MappingProxyType
 from typing import Any
 
@@ -21,7 +22,8 @@ class Candidate:
     """A tool result, or the arguments of a tool call, that a placeholder could stand for.
 
     ``id`` is unique in the session. ``tool`` is the tool's name; what the session learns of read-backs is kept per tool
-    and class. ``paths``: the files it is about. Sizes in tokens; the placeholder's with its digest.
+    and class. ``paths``: the files it is about. Sizes in tokens; the placeholder's with its digest. ``pinned``: it
+    leaves by another rule, and never by this one.
     """
 
     id: str
@@ -30,6 +32,7 @@ class Candidate:
     tokens: int
     placeholder_tokens: int
     paths: tuple[str, ...] = ()
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +199,7 @@ def _held(ledger: Ledger, candidate: Candidate, *, arrived: int) -> Held:
         candidate=candidate,
         tokens=candidate.tokens,
         saved_tokens=saved,
-        patience=ledger.parameters.age_of(needs / (ledger.rates.read * saved)),
+        patience=inf if candidate.pinned else ledger.parameters.age_of(needs / (ledger.rates.read * saved)),
         lesson=f"{candidate.tool_class}:{candidate.tool}",
         arrived=arrived,
         born=ledger.calls - 1,

@@ -326,7 +326,7 @@ class ContextFileSystem:
     async def record_call(self, usage: Usage, model: str, *, counted_tokens: int = 0) -> None:
         """Record that the model was called on the context as it stands; ``counted_tokens`` is our own count."""
         number = len(self._state.calls) + 1
-        call = CallMade(number=number, usage=usage, model=model, counted_tokens=counted_tokens)
+        call = CallMade(number=number, usage=usage, model=model, counted_tokens=counted_tokens, made_at=self._clock())
         await self._commit_files([], [call])
 
     async def offload(self, item: ContextItem) -> str:
@@ -378,12 +378,9 @@ class ContextFileSystem:
 
     def _replaced(self, item: ContextItem, reason: str) -> Replaced:
         item = self._relative(item)
-        content = item.message.content
-        if not isinstance(content, str):
-            raise ConfigError(f"item {item.id}: a placeholder is text")
         return Replaced(
             item_id=item.id,
-            content=content,
+            content=item.message.content,
             token_count=item.token_count,
             path=item.offload_path,
             destroyed=item.destroyed,
@@ -439,11 +436,11 @@ class ContextFileSystem:
         """Return an item's stored content, exactly. Raises ``UnknownItem``, ``NotStored`` and ``CorruptContent``."""
         return await self.reader(item_id).load()
 
-        if item_id in self._growing:
-            return self._growing[item_id].reader()
     def reader(self, item_id: str) -> ContentReader:
         """Return a reader of an item's stored content, or of what has come of it so far. Raises ``UnknownItem``."""
         self._opened()
+        if item_id in self._growing:
+            return self._growing[item_id].reader()
         return ContentReader(self._store, self._stored_of(item_id), indexes=self._indexes)
 
     async def verify(self) -> VerifyReport:

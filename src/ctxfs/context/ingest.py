@@ -9,7 +9,7 @@ from ctxfs.context.placeholder import render, render_range
 from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolMessage
 from ctxfs.tokens import TokenCounter, count_content
 
-__all__ = ["Incoming", "ingest", "with_placeholder"]
+__all__ = ["Incoming", "digest_of", "ingest", "with_placeholder"]
 
 _DIGEST_FRACTION = 5
 _MAY_LEAVE = frozenset({ItemType.TOOL_RESULT, ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT})
@@ -37,16 +37,11 @@ class Incoming:
                 return ItemType.USER_MESSAGE if self.label is None else ItemType.SKILL_PROMPT
 
 
-def ingest(
-    incoming: Incoming, *, item_id: str, name: str, path: str, counter: TokenCounter, digest_tokens: int
-) -> ContextItem:
-    """Count and describe ``incoming``, which would go to the file ``name`` at ``path`` (absolute) if it left.
-
-    ``digest_tokens`` bounds the digest after the placeholder; 0 means none.
-    """
+def ingest(incoming: Incoming, *, item_id: str, name: str, counter: TokenCounter) -> ContextItem:
+    """Count ``incoming``, which would go to the file ``name`` if it left."""
     content = incoming.message.content
     tokens = count_content(counter, content)
-    item = ContextItem(
+    return ContextItem(
         id=item_id,
         item_type=incoming.item_type,
         message=incoming.message,
@@ -56,27 +51,34 @@ def ingest(
         source=incoming.source,
         label=incoming.label,
     )
+
+
+def digest_of(item: ContextItem, *, counter: TokenCounter, digest_tokens: int) -> str:
+    """Describe the item's content in at most ``digest_tokens``, and in a fraction of what it takes; "" for 0."""
+    budget = min(digest_tokens, item.content_tokens // _DIGEST_FRACTION)
+    if not budget:
+        return ""
+    return describe(item.message.content, budget_tokens=budget, counter=counter, content_tokens=item.content_tokens)
+
+
+def with_placeholder(item: ContextItem, *, path: str, counter: TokenCounter, digest: str) -> ContextItem:
+    """``item`` with the placeholder that may stand for it: the longest that is smaller than the content, if any is.
+
+    ``path`` is the file that it would go to (absolute), ``digest`` describes its content.
+    """
     if item.item_type not in _MAY_LEAVE:
         return item
-    return with_placeholder(item, path=path, counter=counter, digest_tokens=digest_tokens)
-
-
-def with_placeholder(item: ContextItem, *, path: str, counter: TokenCounter, digest_tokens: int) -> ContextItem:
-    """``item`` with the placeholder that may stand for it: the longest that is smaller than the content, if any is."""
-    # A digest pays only where it is a fraction of what it stands for.
-    budget = min(digest_tokens, item.content_tokens // _DIGEST_FRACTION)
-    for text in _candidates(item, path, counter, budget):
+    for text in _candidates(item, path, digest):
         tokens = counter.count(text)
         if tokens < item.content_tokens:
             return replace(item, placeholder=text, placeholder_tokens=tokens)
     return replace(item, placeholder=None, placeholder_tokens=0)
 
 
-def _candidates(item: ContextItem, path: str, counter: TokenCounter, budget: int) -> Iterator[str]:
+def _candidates(item: ContextItem, path: str, digest: str) -> Iterator[str]:
     if item.source is not None:
         yield render_range(item.source)
         return
-    digest = describe(item.message.content, budget_tokens=budget, counter=counter) if budget else ""
     if digest:
         yield render(path, digest)
     yield render(path)

@@ -18,6 +18,8 @@ class ItemType(StrEnum):
     USER_MESSAGE = "user_message"
     ASSISTANT_MESSAGE = "assistant_message"
     TOOL_RESULT = "tool_result"
+    TOOL_INPUT = "tool_input"
+    """The arguments of a call; stored when they leave, never an item of the context."""
     SKILL_PROMPT = "skill_prompt"
     COMPACTION_SUMMARY = "compaction_summary"
 

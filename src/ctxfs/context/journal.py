@@ -192,7 +192,7 @@ class SessionState:
             item,
             message=message,
             token_count=record.token_count,
-            offloaded=True,
+            offloaded=record.path is not None,
             destroyed=record.destroyed,
             offload_path=record.path,
         )

@@ -17,6 +17,7 @@ DEFAULT_THRESHOLD_TOKENS = 2000
 _TYPE_ENABLED: Mapping[str, bool] = MappingProxyType(
     {
         ItemType.TOOL_RESULT: True,
+        ItemType.TOOL_INPUT: True,
         ItemType.USER_MESSAGE: True,
         ItemType.SKILL_PROMPT: True,
         ItemType.ASSISTANT_MESSAGE: False,

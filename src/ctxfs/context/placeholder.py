@@ -7,7 +7,16 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ctxfs.context.items import ContentRange
 
-__all__ = ["HEADER", "render", "render_advice", "render_direct", "render_listed", "render_materialized", "render_range"]
+__all__ = [
+    "HEADER",
+    "render",
+    "render_advice",
+    "render_argument",
+    "render_direct",
+    "render_listed",
+    "render_materialized",
+    "render_range",
+]
 
 HEADER = "[Content offloaded]"
 
@@ -22,6 +31,11 @@ def render_range(source: ContentRange) -> str:
     """The placeholder for a read-back: it names the first file and the lines, since no copy is stored."""
     first, last = source.first_line, source.last_line
     return render(source.path, f"Lines {first}-{last} of it were here: offset={first}, limit={last - first + 1}")
+
+
+def render_argument(argument: str) -> str:
+    """The placeholder for a call's argument that went to the same file as the argument named ``argument``."""
+    return f"{HEADER} with {argument}"
 
 
 def render_direct(path: str) -> str:

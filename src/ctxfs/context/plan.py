@@ -1,8 +1,12 @@
 """A plan: what is to leave the context, decided as a value before anything is done."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["Archive", "Offload", "Plan"]
+from ctxfs.context.items import ContextItem
+
+__all__ = ["Archive", "Offload", "Plan", "Trim"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,6 +16,24 @@ class Offload:
     item_id: str
     path: str
     placeholder: str
+    tokens_before: int
+    tokens_after: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trim:
+    """Replace the arguments of one call in a reply by ``arguments``, once ``stored`` is durable. Sizes in tokens.
+
+    ``block`` is the call's place in the reply's content. ``stored`` is an item of its own, which never stands in the
+    context: the large arguments, as text blocks that name their ``argument``; its file is ``path`` (absolute).
+    """
+
+    item_id: str
+    block: int
+    arguments: Mapping[str, Any]
+    stored: ContextItem
+    path: str
     tokens_before: int
     tokens_after: int
     reason: str
@@ -43,7 +65,7 @@ class Plan:
     as before, so a prompt cache is broken from there on.
     """
 
-    offloads: tuple[Offload, ...] = ()
+    offloads: tuple[Offload | Trim, ...] = ()
     archive: Archive | None = None
     first_changed: str | None = None
 

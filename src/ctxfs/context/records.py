@@ -94,10 +94,13 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
-    """An item's content in the context is now ``content`` (its placeholder)."""
+    """An item's content in the context is now ``content``: its placeholder, or a reply without its large arguments.
+
+    ``path`` is where the original is, None when it is only in part elsewhere.
+    """
 
     item_id: str
-    content: str
+    content: Content
     token_count: int
     path: str | None
     destroyed: bool
@@ -125,13 +128,15 @@ class Removed:
 class CallMade:
     """The model was called on the context as it stood here. ``number`` counts from 1.
 
-    ``counted_tokens``: the prompt by our own count; 0 when it was not counted.
+    ``counted_tokens``: the prompt by our own count; 0 when it was not counted. ``made_at``: when the reply was there,
+    in seconds since the epoch; 0 when it is not known.
     """
 
     number: int
     usage: Usage
     model: str
     counted_tokens: int = 0
+    made_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +216,11 @@ def _convert_stored(values: dict[str, Any]) -> None:
     values["item_type"] = ItemType(values["item_type"])
 
 
+def _convert_replaced(values: dict[str, Any]) -> None:
+    if not isinstance(values["content"], str):
+        values["content"] = tuple(values["content"])
+
+
 def _convert_removed(values: dict[str, Any]) -> None:
     values["item_ids"] = tuple(values["item_ids"])
 
@@ -223,6 +233,7 @@ def _convert_call(values: dict[str, Any]) -> None:
 _CONVERTERS: dict[type, Callable[[dict[str, Any]], None]] = {
     ItemAdded: _convert_item_added,
     Stored: _convert_stored,
+    Replaced: _convert_replaced,
     Removed: _convert_removed,
     CallMade: _convert_call,
 }

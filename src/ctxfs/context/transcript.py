@@ -5,8 +5,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from ctxfs.context.economy import NOTHING_PREPARED, Economy, Prepared
 from ctxfs.context.ephemeral import EphemeralLedger
 from ctxfs.context.items import ContextItem
+from ctxfs.context.plan import Plan
 from ctxfs.errors import TranscriptError
 from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage
 from ctxfs.llm.serialize import from_dict
@@ -17,17 +19,22 @@ __all__ = ["Transcript"]
 class Transcript:
     """Items in order, rewritten by id, and what planning needs to know of them, kept up as they come and go.
 
-    ``keep_recent``: how many results stay, a tool. ``path_of`` gives the absolute path of an item's file.
+    ``keep_recent``: how many results stay, a tool. ``path_of`` gives the absolute path of an item's file. ``economy``
+    lets other things leave when that pays; None lets nothing else leave.
     """
 
-    def __init__(self, keep_recent: Mapping[str, int], path_of: Callable[[str], str]) -> None:
+    def __init__(
+        self, keep_recent: Mapping[str, int], path_of: Callable[[str], str], *, economy: Economy | None = None
+    ) -> None:
         self._items: dict[str, ContextItem] = {}
         self._path_of = path_of
         self._position = 0
+        self._positions: dict[str, int] = {}
         self._tool_names: dict[str, str] = {}
         self.tokens = 0
         self.open_calls: list[ToolCall] = []
-        self.ledger = EphemeralLedger(keep_recent=MappingProxyType(dict(keep_recent)))
+        self._ledger = EphemeralLedger(keep_recent=MappingProxyType(dict(keep_recent)))
+        self.economy = economy
 
     @property
     def items(self) -> Mapping[str, ContextItem]:
@@ -80,40 +87,56 @@ class Transcript:
         if self.open_calls:
             raise TranscriptError(no_result(call.id) for call in self.open_calls)
 
-    def enter(self, item: ContextItem) -> None:
-        """Put an item at the end."""
+    def plan(self) -> Plan:
+        """What is due now: what keep-recent lets go, and what pays."""
+        due = self._ledger.plan()
+        if self.economy is None:
+            return due
+        paying = self.economy.plan()
+        steps = sorted((*due.offloads, *paying), key=lambda step: self._positions[step.item_id])
+        return Plan(offloads=tuple(steps), first_changed=steps[0].item_id if steps else None)
+
+    def enter(self, item: ContextItem, prepared: Prepared = NOTHING_PREPARED) -> None:
+        """Put an item at the end; ``prepared`` is what the economy made of it."""
         message = item.message
         if isinstance(message, AssistantMessage):
             self.open_calls = list(message.tool_calls)
             self._tool_names.update((call.id, call.name) for call in message.tool_calls)
-            self.ledger = self.ledger.seen_up_to(self._position)
+            self._ledger = self._ledger.seen_up_to(self._position)
         elif isinstance(message, ToolMessage):
             answered = next(n for n, call in enumerate(self.open_calls) if call.id == message.tool_call_id)
             del self.open_calls[answered]
-            self.ledger = self.ledger.added(item, self._position, self.path_of(item))
+            self._ledger = self._ledger.added(item, self._position, self.path_of(item))
+        if self.economy is not None:
+            self.economy.entered(item, prepared, self.path_of(item))
         self._items[item.id] = item
+        self._positions[item.id] = self._position
         self._position += 1
         self.tokens += item.token_count
 
-    def rewrite(self, items: Sequence[ContextItem]) -> None:
-        """Put items in their new form in the place of the old ones."""
+    def rewrite(self, items: Sequence[ContextItem], left: Collection[str]) -> None:
+        """Put items in their new form in the place of the old ones; ``left`` are the ids of what left thereby."""
         for item in items:
             self.tokens += item.token_count - self._items[item.id].token_count
             self._items[item.id] = item
-        self.ledger = self.ledger.left({item.id for item in items if item.destroyed})
+        self._ledger = self._ledger.left(left)
+        if self.economy is not None:
+            self.economy.left(left)
 
-    def remove(self, item_ids: Collection[str]) -> None:
-        """Take items out."""
-        self.ledger = self.ledger.left(item_ids)
+    def move(self, item_ids: Collection[str], *, item: ContextItem | None = None, before: str | None = None) -> None:
+        """Take items out, and put ``item`` before another one (None: at the end). Costs a copy of the order."""
+        self._ledger = self._ledger.left(item_ids)
         for item_id in item_ids:
             self.tokens -= self._items.pop(item_id).token_count
-
-    def insert(self, item: ContextItem, *, before: str | None) -> None:
-        """Put an item before another one; None means at the end. Costs a copy of the order."""
-        entries = list(self._items.items())
-        at = len(entries) if before is None else next(n for n, (item_id, _) in enumerate(entries) if item_id == before)
-        self._items = dict([*entries[:at], (item.id, item), *entries[at:]])
-        self.tokens += item.token_count
+        if item is not None:
+            entries = list(self._items.items())
+            at = next((n for n, (item_id, _) in enumerate(entries) if item_id == before), len(entries))
+            self._items = dict([*entries[:at], (item.id, item), *entries[at:]])
+            # It shares the position of what follows: it never leaves by a plan, so the order stays clear.
+            self._positions[item.id] = self._positions[before] if before is not None else self._position
+            self.tokens += item.token_count
+        if self.economy is not None:
+            self.economy.rebuilt(self._items.values())
 
 
 def no_result(call_id: str) -> str:

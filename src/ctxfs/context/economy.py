@@ -1,0 +1,297 @@
+"""The economic planner inside a context: what an item is to it, and what its verdicts mean for the context. No I/O.
+
+What leaves is decided in ``economics``. Besides tool results, the arguments of tool calls may leave: the large ones are
+replaced by a placeholder, small ones stay as they are.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ctxfs import json_codec
+from ctxfs.context.economics import Verdict, Why, plan, verdicts
+from ctxfs.context.economics_features import IdentifierIndex, classify, paths_of, strings_of, writes
+from ctxfs.context.economics_ledger import Candidate, Ledger
+from ctxfs.context.economics_parameters import EvictionParameters
+from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
+from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.placeholder import render, render_argument
+from ctxfs.context.plan import Offload, Trim
+from ctxfs.llm.messages import AssistantMessage, Block, ToolMessage, text_of
+from ctxfs.tokens import TokenCounter, chunks
+
+__all__ = ["NOTHING_PREPARED", "CacheTerms", "Economy", "Prepared"]
+
+_SMALL_ARGUMENT_CHARS = 200
+
+Claim = Callable[[ItemType, str, str], tuple[str, str]]
+"""Gives a new item's id and the name of its file, for a type, an id and a tool."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheTerms:
+    """What a token costs, and for how many seconds the provider keeps a prefix; 0 means that it keeps none."""
+
+    rates: Rates = ANTHROPIC_RATES
+    ttl_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What could be done with an item one day: the trims of a reply, or the digest of a result's placeholder.
+
+    ``digest`` None means that the result leaves by another rule, which describes it its own way. ``unseen``: the
+    placeholder of a result that leaves before the model has seen it, which says more, and its tokens; None if it won't.
+    """
+
+    trims: tuple[Trim, ...] = ()
+    digest: str | None = None
+    unseen: tuple[str, int] | None = None
+
+
+NOTHING_PREPARED = Prepared()
+
+
+class Economy:
+    """Keeps the ledger of one session.
+
+    ``exact``: tools whose results leave by another rule; they are counted here, and never leave by this one.
+    ``clock`` gives seconds since the epoch; the prompt cache expires by it.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.time,
+        parameters: EvictionParameters | None = None,
+        terms: CacheTerms | None = None,
+        exact: Collection[str] = (),
+    ) -> None:
+        self._terms = terms or CacheTerms()
+        self._parameters = parameters or EvictionParameters()
+        self._clock = clock
+        self._exact = frozenset(exact)
+        self._identifiers = IdentifierIndex()
+        self._arguments: dict[str, Mapping[str, Any]] = {}
+        self._prepared: dict[str, Trim] = {}
+        self._offloads: dict[str, Offload] = {}
+        self._unseen: dict[str, tuple[str, int]] = {}
+        self.ledger = Ledger(parameters=self._parameters, rates=self._terms.rates)
+
+    # In a worker thread, in the order of the messages ----------------------------------------------------------------
+
+    def prepare(
+        self, item: ContextItem, *, claim: Claim, path_of: Callable[[str], str], counter: TokenCounter
+    ) -> Prepared:
+        """Read an item once: the identifiers that it brings in, and what its arguments would be without large ones."""
+        message = item.message
+        if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
+            return Prepared(trims=tuple(self._trims(item, message.content, claim, path_of, counter)))
+        names = self._new_identifiers([text_of(message.content)])
+        if not isinstance(message, ToolMessage) or message.tool_name in self._exact:
+            return NOTHING_PREPARED
+        return Prepared(digest=_mentions(self._parameters.digest(names, item.content_tokens)))
+
+    def _trims(
+        self,
+        item: ContextItem,
+        blocks: Sequence[Block],
+        claim: Claim,
+        path_of: Callable[[str], str],
+        counter: TokenCounter,
+    ) -> Iterable[Trim]:
+        for index, block in enumerate(blocks):
+            if block.get("type") == "text":
+                self._new_identifiers([block["text"]])
+            if block.get("type") != "tool_use":
+                continue
+            names = self._new_identifiers(strings_of(block["input"]))
+            large = _large_arguments(block["input"])
+            tokens = counter.count(_json(block["input"])) if large else 0
+            if not large or not self._parameters.tool_inputs or not self._parameters.could_leave(tokens, 0):
+                continue
+            item_id, name = claim(ItemType.TOOL_INPUT, f"{block['id']}.input", block["name"])
+            digest = _mentions(self._parameters.digest(names, tokens))
+            arguments = _without(block["input"], large, render(path_of(name), digest))
+            yield Trim(
+                item_id=item.id,
+                block=index,
+                arguments=arguments,
+                stored=_stored(item_id, name, large, tokens),
+                path=path_of(name),
+                tokens_before=tokens,
+                tokens_after=counter.count(_json(arguments)),
+                reason="",
+            )
+
+    def _new_identifiers(self, texts: Iterable[str]) -> list[str]:
+        # In pieces, so that other threads can run in between.
+        return [name for text in texts for part in chunks(text) for name in self._identifiers.new_in(part)]
+
+    def unseen(
+        self, item: ContextItem, prepared: Prepared, *, described: Callable[[], str], path: str, counter: TokenCounter
+    ) -> Prepared:
+        """Add the placeholder for a result that the model has not seen: what it is, and what it mentions."""
+        if prepared.digest is None or not 0 < self._parameters.arrival_tokens < item.content_tokens:
+            return prepared
+        text = render(path, "\n".join(part for part in (described(), prepared.digest) if part))
+        return replace(prepared, unseen=(text, counter.count(text)))
+
+    # On the loop, in the same order ----------------------------------------------------------------------------------
+
+    def entered(self, item: ContextItem, prepared: Prepared, path: str) -> None:
+        """Take in an item at the end of the context; ``path`` is where it would go."""
+        message = item.message
+        if isinstance(message, AssistantMessage):
+            self._replied(item, message, prepared.trims)
+            return
+        if item.source is not None:
+            self.ledger = self.ledger.read_back(item.source.item_id)
+        if prepared.unseen is not None:
+            self._unseen[item.id] = prepared.unseen
+        part = self._result(item, message, path) if isinstance(message, ToolMessage) else item.token_count
+        self.ledger = self.ledger.added([part])
+
+    def _replied(self, item: ContextItem, message: AssistantMessage, trims: Sequence[Trim]) -> None:
+        self._unseen.clear()
+        calls = message.tool_calls
+        self._arguments = {call.id: call.arguments for call in calls}
+        parts: list[Candidate | int] = [max(0, item.token_count - sum(t.tokens_before for t in trims))]
+        for trim in trims:
+            self._prepared[trim.stored.id] = trim
+            parts.append(_candidate_of(trim, message))
+        self.ledger = self.ledger.replied(
+            parts,
+            paths=[p for call in calls for p in paths_of(call.arguments)],
+            changed_paths=[p for call in calls if writes(call.name) for p in paths_of(call.arguments)],
+            cache_expires_at=self._clock() + self._terms.ttl_s,
+        )
+
+    def _result(self, item: ContextItem, message: ToolMessage, path: str) -> Candidate | int:
+        if item.placeholder is None or item.destroyed:
+            return item.token_count
+        self._offloads[item.id] = Offload(
+            item_id=item.id,
+            path=path,
+            placeholder=item.placeholder,
+            tokens_before=item.token_count,
+            tokens_after=item.placeholder_tokens,
+            reason="",
+        )
+        return Candidate(
+            id=item.id,
+            tool=message.tool_name,
+            tool_class=classify(message.tool_name, is_input=False),
+            tokens=item.token_count,
+            placeholder_tokens=item.placeholder_tokens,
+            paths=paths_of(self._arguments.get(message.tool_call_id, {})),
+            pinned=message.tool_name in self._exact,
+        )
+
+    def left(self, item_ids: Collection[str]) -> None:
+        """These left, by whatever rule; ids are those of results, or of trimmed arguments."""
+        longer = 0
+        for item_id in item_ids:
+            offload = self._offloads.pop(item_id, None)
+            self._prepared.pop(item_id, None)
+            if offload is not None and item_id in self._unseen:
+                longer += self._unseen.pop(item_id)[1] - offload.tokens_after
+        self.ledger = self.ledger.evicted(item_ids)
+        if longer > 0:
+            self.ledger = self.ledger.added([longer])
+
+    def rebuilt(self, items: Iterable[ContextItem]) -> None:
+        """The context was rewritten in the middle: it now holds ``items``, and nothing of it is cached."""
+        parts: list[Candidate | int] = []
+        held = {item_id: h.candidate for item_id, h in self.ledger.held.items()}
+        trims: dict[str, list[Trim]] = {}
+        for trim in self._prepared.values():
+            trims.setdefault(trim.item_id, []).append(trim)
+        for item in items:
+            inside = [held[t.stored.id] for t in trims.get(item.id, ()) if t.stored.id in held]
+            if item.id in held:
+                parts.append(held[item.id])
+            else:
+                parts += [max(0, item.token_count - sum(c.tokens for c in inside)), *inside]
+        self.ledger = self.ledger.rebuilt(parts)
+        self._offloads = {k: v for k, v in self._offloads.items() if k in self.ledger.held}
+        self._prepared = {k: v for k, v in self._prepared.items() if k in self.ledger.held}
+
+    def resumed(self, last_call_at: float) -> None:
+        """The session was taken up again; its cache counts from its last call, in seconds of the clock (0: unknown)."""
+        self.ledger = replace(self.ledger, cache_expires_at=last_call_at + self._terms.ttl_s)
+
+    # Deciding --------------------------------------------------------------------------------------------------------
+
+    def plan(self) -> tuple[Offload | Trim, ...]:
+        """What leaves now because it pays, oldest first, each with its reason."""
+        decided = plan(self.ledger, now=self._clock())
+        steps: list[Offload | Trim] = []
+        for eviction in decided.evictions:
+            step = self._offloads.get(eviction.item_id) or self._prepared[eviction.item_id]
+            if eviction.why is Why.ARRIVAL:
+                if eviction.item_id not in self._unseen:
+                    continue  # it was read back just now: the model is to see it
+                assert isinstance(step, Offload)
+                text, tokens = self._unseen[eviction.item_id]
+                step = replace(step, placeholder=text, tokens_after=tokens)
+            steps.append(replace(step, reason=str(eviction.why)))
+        return tuple(steps)
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """What the planner thinks of every item that could leave: why it leaves or stays, and when it would go."""
+        return verdicts(self.ledger, now=self._clock())
+
+
+def _candidate_of(trim: Trim, message: AssistantMessage) -> Candidate:
+    block = message.content[trim.block]
+    assert isinstance(block, dict)
+    return Candidate(
+        id=trim.stored.id,
+        tool=block["name"],
+        tool_class=classify(block["name"], is_input=True),
+        tokens=trim.tokens_before,
+        placeholder_tokens=trim.tokens_after,
+        paths=paths_of(block["input"]),
+    )
+
+
+def _mentions(identifiers: str) -> str:
+    return f"Mentions: {identifiers}" if identifiers else ""
+
+
+def _json(value: Any) -> str:
+    return json_codec.dumps(value).decode()
+
+
+def _large_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in arguments.items() if len(v if isinstance(v, str) else _json(v)) > _SMALL_ARGUMENT_CHARS}
+
+
+def _without(arguments: Mapping[str, Any], large: Collection[str], placeholder: str) -> dict[str, Any]:
+    """The arguments with a placeholder in the place of the first large one, and a pointer to it in the others'."""
+    first, *others = large
+    shown = {first: placeholder, **{key: render_argument(first) for key in others}}
+    return {key: shown.get(key, value) for key, value in arguments.items()}
+
+
+def _stored(item_id: str, name: str, large: Mapping[str, Any], tokens: int) -> ContextItem:
+    """The large arguments as an item of their own: a text block each, so that their lines can be read."""
+    blocks = tuple(
+        {
+            "type": "text",
+            "text": value if isinstance(value, str) else _json(value),
+            "argument": key,
+            "json": not isinstance(value, str),
+        }
+        for key, value in large.items()
+    )
+    return ContextItem(
+        id=item_id,
+        item_type=ItemType.TOOL_INPUT,
+        message=AssistantMessage(blocks),
+        name=name,
+        token_count=tokens,
+        content_tokens=tokens,
+    )

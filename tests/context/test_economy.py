@@ -1,0 +1,161 @@
+"""Eviction that pays, inside a context: what leaves by it, what does not, and that nothing is lost by it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxfs import Agent, AgentConfig, tool
+from ctxfs.agent import Evicted
+from ctxfs.context import ContentRange, Context, ItemType
+from ctxfs.context.economics import Why
+from ctxfs.context.economy import CacheTerms, Economy
+from ctxfs.errors import ConfigError
+from ctxfs.llm import ToolCall
+from ctxfs.llm.invariants import check
+from ctxfs.testing import ScriptedModel
+from ctxfs.tokens import CharsCounter
+
+pytestmark = pytest.mark.anyio
+
+WORDS = " ".join(f"identifier_{n:05d}" for n in range(1500))
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def call(number: int, name: str = "Bash", **arguments: Any) -> dict[str, Any]:
+    block = {"type": "tool_use", "id": f"t{number}", "name": name, "input": arguments}
+    return {"role": "assistant", "content": [block]}
+
+
+def answer(number: int, content: object) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"t{number}", "content": content}]}
+
+
+def context_in(root: Path, clock: Clock, session_id: str | None = None, **settings: Any) -> Context:
+    economy = Economy(clock=clock, exact=settings.get("keep_recent", ()))
+    return Context(session_id, root_path=root, economy=economy, counter=CharsCounter(), **settings)
+
+
+async def test_a_large_unseen_result_leaves_at_once_described_and_with_what_it_mentions(tmp_path: Path) -> None:
+    async with context_in(tmp_path, Clock()) as context:
+        await context.add({"role": "user", "content": "go"}, call(1), answer(1, WORDS))
+        request = await context.request(cache=False)
+        (item,) = [i for i in context.items if i.offloaded]
+        assert await context.fs.load(item.id) == WORDS
+    text = request["messages"][-1]["content"][0]["content"]
+    assert text.startswith("[Content offloaded]\nPath: ")
+    assert "1 line" in text
+    assert "Mentions: identifier_00000 identifier_00001" in text
+    assert len(text) < len(WORDS) / 2
+
+
+async def test_what_was_read_back_is_seen_before_it_may_leave(tmp_path: Path) -> None:
+    async with context_in(tmp_path, Clock()) as context:
+        await context.add({"role": "user", "content": "go"}, call(1), answer(1, WORDS))
+        await context.request()
+        (item,) = [i for i in context.items if i.offloaded]
+        source = ContentRange(item_id=item.id, path=str(item.offload_path), first_line=1, last_line=1)
+        await context.add(call(2, "Read", file_path=item.offload_path))
+        await context.add(answer(2, WORDS), sources={"t2": source})
+        request = await context.request(cache=False)
+        assert request["messages"][-1]["content"][0]["content"] == WORDS
+
+
+async def test_exact_tools_are_counted_but_never_leave_by_price(tmp_path: Path) -> None:
+    async with context_in(tmp_path, Clock(), keep_recent={"Bash": 2}) as context:
+        await context.add({"role": "user", "content": "go"}, call(1), answer(1, WORDS))
+        await context.request()
+        assert not any(i.offloaded for i in context.items)
+        await context.add(call(2), answer(2, WORDS), call(3), answer(3, WORDS))
+        await context.request()
+        assert [i.id for i in context.items if i.offloaded] == ["t1"]
+
+
+async def test_large_arguments_leave_when_the_cache_is_cold_and_can_be_read_back(tmp_path: Path) -> None:
+    clock = Clock()
+    patch = "\n".join(f"def function_{n}(): return {n}" for n in range(400))
+    async with context_in(tmp_path, clock) as context:
+        await context.add({"role": "user", "content": "go"})
+        await context.add(call(1, "Write", file_path="a.py", content=patch), answer(1, "ok"))
+        for number in range(2, 60):
+            await context.add(call(number, "Bash", command="ls"), answer(number, "a short answer"))
+        await context.request()
+        clock.now += 3600
+        plan = context.plan()
+        await context.evict()
+        request = await context.request(cache=False)
+        stored = [s for s in context.fs.stored().values() if s.item_type is ItemType.TOOL_INPUT]
+        assert [o.reason for o in plan.offloads] == [str(Why.EXPIRED)]
+        assert len(stored) == 1
+        blocks = await context.fs.load(stored[0].item_id)
+        items = context.items
+    block = request["messages"][1]["content"][0]
+    assert block["input"]["file_path"] == "a.py"
+    assert block["input"]["content"].startswith("[Content offloaded]\nPath: ")
+    assert blocks == ({"type": "text", "text": patch, "argument": "content", "json": False},)
+    check({"model": "m", "max_tokens": 1, **request})
+    async with context_in(tmp_path, clock, context.session_id) as resumed:
+        assert resumed.items == items
+        assert not resumed.plan()
+        report = await resumed.fs.verify()
+        assert report.ok
+
+
+async def test_a_resume_counts_the_cache_from_the_last_call(tmp_path: Path) -> None:
+    async with context_in(tmp_path, Clock()) as context:
+        await context.add({"role": "user", "content": "go"}, call(1), answer(1, "short"))
+    economy = Economy(clock=Clock())
+    async with Context(context.session_id, root_path=tmp_path, economy=economy, counter=CharsCounter()):
+        assert economy.ledger.calls == 1
+
+
+async def test_verdicts_say_why_everything_stays_or_goes(tmp_path: Path) -> None:
+    async with context_in(tmp_path, Clock()) as context:
+        await context.add({"role": "user", "content": "go"}, call(1), answer(1, "middling " * 120), call(2))
+        verdicts = {v.item_id: v for v in context.verdicts()}
+        assert verdicts["t1"].why in {Why.YOUNG, Why.SHORT, Why.WAITING}
+        assert Context(root_path=tmp_path).verdicts() == ()
+
+
+@pytest.mark.parametrize("mode", ["auto", "exact", "economic"])
+async def test_the_modes_of_an_agent(tmp_path: Path, mode: str) -> None:
+    @tool("Keep two", ephemeral=2)
+    def recent(n: int) -> str:
+        return f"{n} " + "word " * 300
+
+    @tool("Keep all")
+    def plain(n: int) -> str:
+        return f"{n} {WORDS}"
+
+    turns: list[Any] = [[ToolCall("recent", {"n": n}), ToolCall("plain", {"n": n})] for n in range(4)]
+    model = ScriptedModel([*turns, "done"])
+    config = AgentConfig(tools=[recent, plain], offload_root_path=tmp_path, eviction=mode)  # type: ignore[arg-type]
+    async with Agent(model, config) as agent:
+        events = [e async for e in agent.stream("go")]
+    left = [e.tool_name for e in events if isinstance(e, Evicted)]
+    assert left.count("recent") == {"auto": 2, "exact": 2, "economic": 0}[mode]
+    assert left.count("plain") == {"auto": 4, "exact": 0, "economic": 4}[mode]
+    for request in model.requests:
+        check(request)
+    assert ("Mentions:" in json.dumps(model.requests[-1])) is (mode != "exact")
+
+
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(ConfigError, match="eviction"):
+        AgentConfig(eviction="sometimes")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="cache_ttl"):
+        AgentConfig(cache_ttl="2h")  # type: ignore[arg-type]
+
+
+def test_terms_have_defaults() -> None:
+    assert CacheTerms().ttl_s == 300.0
