@@ -89,7 +89,6 @@ async def test_large_arguments_leave_when_the_cache_is_cold_and_can_be_read_back
         await context.add(call(1, "Write", file_path="a.py", content=patch), answer(1, "ok"))
         for number in range(2, 60):
             await context.add(call(number, "Bash", command="ls"), answer(number, "a short answer"))
-        await context.request()
         clock.now += 3600
         plan = context.plan()
         await context.evict()
