@@ -167,7 +167,12 @@ def trimmed(item: ContextItem, trim: Trim) -> ContextItem:
     blocks: list[Any] = list(item.message.content)
     blocks[trim.block] = {**blocks[trim.block], "input": dict(trim.arguments)}
     saved = trim.tokens_before - trim.tokens_after
-    return replace(item, message=AssistantMessage(tuple(blocks)), token_count=item.token_count - saved)
+    return replace(
+        item,
+        message=AssistantMessage(tuple(blocks)),
+        token_count=item.token_count - saved,
+        trimmed=(*item.trimmed, trim.block),
+    )
 
 
 def _events(step: Offload | Trim, old: ContextItem) -> tuple[ContextEvent, ...]:

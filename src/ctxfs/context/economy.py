@@ -104,7 +104,7 @@ class Economy:
         for index, block in enumerate(blocks):
             if block.get("type") == "text":
                 self._new_identifiers([block["text"]])
-            if block.get("type") != "tool_use":
+            if block.get("type") != "tool_use" or index in item.trimmed:
                 continue
             names = self._new_identifiers(strings_of(block["input"]))
             large = _large_arguments(block["input"])

@@ -385,6 +385,7 @@ class ContextFileSystem:
             path=item.offload_path,
             destroyed=item.destroyed,
             reason=reason,
+            trimmed=item.trimmed,
         )
 
     async def grow(self, tool_name: str) -> GrowingLog:

@@ -45,6 +45,7 @@ class ContextItem:
     when no placeholder would be smaller than the content, which then never leaves. ``offloaded``: the content lives in
     ``offload_path`` (absolute) and the message holds its placeholder. ``destroyed``: the original left the context.
     ``source``: the result only repeats these lines of stored content. ``label`` is a skill prompt's name, else None.
+    ``trimmed``: the places of the calls of a reply whose large arguments have left.
     """
 
     id: str
@@ -60,6 +61,7 @@ class ContextItem:
     offload_path: str | None = None
     source: ContentRange | None = None
     label: str | None = None
+    trimmed: tuple[int, ...] = ()
 
     @property
     def tool_name(self) -> str | None:

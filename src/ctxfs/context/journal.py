@@ -195,6 +195,7 @@ class SessionState:
             offloaded=record.path is not None,
             destroyed=record.destroyed,
             offload_path=record.path,
+            trimmed=record.trimmed,
         )
 
     def _restore(self, record: Restored) -> None:

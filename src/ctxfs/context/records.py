@@ -96,7 +96,7 @@ class Stored:
 class Replaced:
     """An item's content in the context is now ``content``: its placeholder, or a reply without its large arguments.
 
-    ``path`` is where the original is, None when it is only in part elsewhere.
+    ``path`` is where the original is, None when it is only in part elsewhere. ``trimmed``: see ``ContextItem``.
     """
 
     item_id: str
@@ -105,6 +105,7 @@ class Replaced:
     path: str | None
     destroyed: bool
     reason: str
+    trimmed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +220,7 @@ def _convert_stored(values: dict[str, Any]) -> None:
 def _convert_replaced(values: dict[str, Any]) -> None:
     if not isinstance(values["content"], str):
         values["content"] = tuple(values["content"])
+    values["trimmed"] = tuple(values.get("trimmed", ()))
 
 
 def _convert_removed(values: dict[str, Any]) -> None:
@@ -270,6 +272,7 @@ def _item_from_json(data: Mapping[str, Any]) -> ContextItem:
     values = {entry.name: data[entry.name] for entry in fields(ContextItem) if entry.name in data}
     values["item_type"] = ItemType(values["item_type"])
     values["message"] = _message_from_json(values["message"])
+    values["trimmed"] = tuple(values.get("trimmed", ()))
     if values.get("source") is not None:
         values["source"] = ContentRange(**values["source"])
     return ContextItem(**values)
