@@ -13,11 +13,12 @@ PUBLIC = {
         SummaryFailed TextDelta ThinkingDelta ToolEnded ToolStarted UsageReported tool
     """,
     "ctxfs.tools": """
-        Tool ToolResult read_tool retrieval_tools tool
+        Bash Tool ToolResult bash_tool read_tool retrieval_tools tool
     """,
     "ctxfs.llm": """
-        AssistantMessage Block ChatAnthropic ChatModel ChatOpenAI Content Message ModelEvent ModelRequest Reply
-        RetryPolicy Retrying SystemMessage TextDelta ThinkingDelta ToolCall ToolMessage ToolSchema Usage UserMessage
+        AssistantMessage Block ChatAnthropic ChatModel ChatOpenAI Content LegacyToolCalls Message ModelEvent
+        ModelRequest Reply RetryPolicy Retrying SystemMessage TextDelta ThinkingDelta ToolCall ToolMessage ToolSchema
+        Usage UserMessage
     """,
     "ctxfs.context": """
         Archive Budget Compacted ContentRange Context ContextEvent ContextFileSystem ContextItem Evicted ItemType
@@ -27,6 +28,13 @@ PUBLIC = {
     "ctxfs.workspace": """
         Artifact ArtifactInfo ArtifactPage ArtifactType KnowledgeService ToolCallResult ToolResultOffloadOp
         WorkspaceOffload workspace_tools
+    """,
+    "ctxfs.messages": """
+        DiskFileWriter FileWriter Message OffloadResult OffloadResults offload_tool_result offload_tool_results
+        stringify
+    """,
+    "ctxfs.materialize": """
+        ContextRef Materialize Materialized Materializer Savings materialize reading_tools
     """,
     "ctxfs.transfer": """
         MAX_BYTES MAX_FILES Transferred export_session import_session

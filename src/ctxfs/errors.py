@@ -37,7 +37,8 @@
     │   ├── ConnectionFailed         network or time-out, after all retries
     │   ├── PromptTooLong            the provider's own limit was passed
     │   ├── InvalidRequest           any other 4xx
-    │   └── ReplyIncomplete          the reply was cut or broken off
+    │   ├── ReplyIncomplete          the reply was cut or broken off
+    │   └── InvalidFunctionCall      a call in text form that cannot be read
     ├── TurnLimitReached             the agent's limit on turns
     ├── ContextOverflow              nothing more can be reduced
     └── ReplayFormatError            a recording in no known format
@@ -61,6 +62,7 @@ __all__ = [
     "CorruptContent",
     "CorruptJournal",
     "CtxfsError",
+    "InvalidFunctionCall",
     "InvalidRequest",
     "InvalidToolArguments",
     "MissingApiKey",
@@ -301,6 +303,10 @@ class ReplyIncomplete(ModelError):
     def __init__(self, message: str, *, stop_reason: str | None = None) -> None:
         super().__init__(message)
         self.stop_reason = stop_reason
+
+
+class InvalidFunctionCall(ModelError):
+    """The model wrote a call in text form that cannot be read, also when it was asked again; nothing was run."""
 
 
 class TurnLimitReached(CtxfsError):

@@ -17,6 +17,7 @@ from ctxfs.llm.base import (
     ToolSchema,
     Usage,
 )
+from ctxfs.llm.legacy import LegacyToolCalls
 from ctxfs.llm.messages import (
     AssistantMessage,
     Block,
@@ -40,6 +41,7 @@ __all__ = [
     "ChatModel",
     "ChatOpenAI",
     "Content",
+    "LegacyToolCalls",
     "Message",
     "ModelEvent",
     "ModelRequest",
