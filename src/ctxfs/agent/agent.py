@@ -53,6 +53,7 @@ class Agent:
         self._config = config
         self._events: list[ContextEvent | UsageReported] = []
         self._busy = False
+        self._opened = False
         fs = ContextFileSystem(config.session_id, root_path=config.offload_root_path)
         # A tool of the user's takes the place of ours of that name.
         self._tools = {tool.name: tool for tool in [*_own_tools(fs, config), *config.tools]}
@@ -91,7 +92,7 @@ class Agent:
             StorageError: the session's directory cannot be used.
 
         """
-        if self._context.fs.is_open:
+        if self._opened:
             return
         await self._context.open()
         schemas = "".join(
@@ -101,9 +102,11 @@ class Agent:
         await self._context.answer_open_calls(_INTERRUPTED)
         if self._config.system_prompt is not None:
             await self._context.set_system_prompt(self._config.system_prompt)
+        self._opened = True
 
     async def close(self) -> None:
         """Release the session and the model's connections; idempotent."""
+        self._opened = False
         with anyio.CancelScope(shield=True):
             await self._context.close()
             await self._llm.close()

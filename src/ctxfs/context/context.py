@@ -265,7 +265,8 @@ class Context:
             await self._record()
             plan = self.plan()
             if self._unrecorded:
-                plan = Plan(offloads=tuple(o for o in plan.offloads if o.item_id not in self._unrecorded_ids))
+                recorded = tuple(o for o in plan.offloads if o.item_id not in self._unrecorded_ids)
+                plan = Plan(offloads=recorded, first_changed=recorded[0].item_id if recorded else None)
             await self._apply(plan)
             return plan
 
