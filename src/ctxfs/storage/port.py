@@ -10,6 +10,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -20,7 +21,7 @@ from ctxfs.errors import ConfigError
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["FileKind", "FileStat", "FileSystem", "OsFileSystem", "write_all"]
+__all__ = ["FileKind", "FileStat", "FileSystem", "OsFileSystem", "close_quietly", "write_all"]
 
 DIR_MODE = 0o700
 FILE_MODE = 0o600
@@ -39,7 +40,7 @@ class FileKind(Enum):
 class FileStat:
     """What the store needs to know of a file. ``identity`` differs between any two that exist at the same time.
 
-    ``links`` counts the names of a file; 1 for what is no regular file.
+    ``links`` counts the names of a file; 1 for what is no regular file. ``modified_at`` is in seconds since the epoch.
     """
 
     kind: FileKind
@@ -48,6 +49,7 @@ class FileStat:
     size: int
     identity: tuple[int, int]
     links: int = 1
+    modified_at: float = 0.0
 
 
 class FileSystem(Protocol):
@@ -260,6 +262,12 @@ def write_all(fs: FileSystem, fd: int, chunks: Iterable[bytes]) -> None:
             rest = rest[written:]
 
 
+def close_quietly(fs: FileSystem, fd: int) -> None:
+    """Close a handle through which nothing was written that is not synced: the handle is gone even when that fails."""
+    with suppress(OSError):
+        fs.close(fd)
+
+
 def _entry_kind(entry: os.DirEntry[str]) -> FileKind:
     if entry.is_symlink():
         return FileKind.LINK
@@ -278,4 +286,5 @@ def _file_stat(result: os.stat_result) -> FileStat:
         size=result.st_size,
         identity=(result.st_dev, result.st_ino),
         links=result.st_nlink if kind is FileKind.FILE else 1,
+        modified_at=result.st_mtime,
     )

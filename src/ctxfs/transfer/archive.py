@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 from ctxfs import json_codec
 from ctxfs.errors import ArchiveDamaged, ArchiveError, ArchiveTooLarge, ArchiveUnsafe, NameTaken, WriteFailed
 from ctxfs.storage.failures import reason_of
-from ctxfs.storage.port import OsFileSystem
+from ctxfs.storage.port import FileSystem, close_quietly, write_all
 from ctxfs.storage.session_dir import LOG_NAME
 
 __all__ = ["CHUNK_BYTES", "MAX_JOURNAL_BYTES", "ArchiveReader", "ArchiveWriter"]
@@ -41,25 +41,30 @@ MAX_LINE_BYTES = 16_384
 class ArchiveWriter:
     """Writes an archive; synchronous. Raises ``WriteFailed``."""
 
-    def __init__(self, path: Path, file: BinaryIO) -> None:
+    def __init__(self, path: Path, fs: FileSystem, dir_fd: int, fd: int) -> None:
         self._path = path
-        self._file = file
+        self._fs = fs
+        self._dir_fd = dir_fd
+        self._fd = fd
         self._lines = hashlib.sha256()
         self._part = hashlib.sha256()
         self._size = 0
         self.files = 0
 
     @classmethod
-    def create(cls, path: Path) -> "ArchiveWriter":
+    def create(cls, path: Path, fs: FileSystem) -> "ArchiveWriter":
         """Make the file, mode 0600. Raises ``NameTaken`` when something is there."""
         try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            dir_fd = fs.open_root(path.parent)
+            try:
+                return cls(path, fs, dir_fd, fs.create(dir_fd, path.name))
+            except BaseException:
+                close_quietly(fs, dir_fd)
+                raise
         except FileExistsError:
             raise NameTaken(str(path)) from None
         except OSError as error:
             raise WriteFailed(str(path), reason_of(error)) from error
-        os.fchmod(fd, 0o600)
-        return cls(path, os.fdopen(fd, "wb", buffering=0))
 
     def begin(self, session_id: str, files: int) -> None:
         """Write the first line: ``files`` contents will follow the journal."""
@@ -93,18 +98,23 @@ class ArchiveWriter:
         last = {"files": self.files - 1, "size_bytes": self._size, "sha256": self._lines.hexdigest()}
         self._put(json_codec.dumps({"end": last}) + b"\n")
         try:
-            os.fsync(self._file.fileno())
-            self._file.close()
-            _sync_directory(self._path.parent)
+            self._fs.sync(self._fd)
+            self._fs.sync(self._dir_fd)
         except OSError as error:
             raise WriteFailed(str(self._path), reason_of(error)) from error
+        self._close()
         return self._size
 
     def abandon(self) -> None:
         """Remove what was written."""
-        self._file.close()
         with suppress(FileNotFoundError):
-            self._path.unlink()
+            self._fs.unlink(self._dir_fd, self._path.name)
+        self._close()
+
+    def _close(self) -> None:
+        """Close; what counts is synced."""
+        for fd in (self._fd, self._dir_fd):
+            close_quietly(self._fs, fd)
 
     def _line(self, value: Mapping[str, Any]) -> None:
         data = json_codec.dumps(value) + b"\n"
@@ -112,10 +122,8 @@ class ArchiveWriter:
         self._put(data)
 
     def _put(self, data: bytes) -> None:
-        rest = memoryview(data)
         try:
-            while rest:
-                rest = rest[self._file.write(rest) :]
+            write_all(self._fs, self._fd, [data])
         except OSError as error:
             raise WriteFailed(str(self._path), reason_of(error)) from error
 
@@ -237,12 +245,3 @@ class ArchiveReader:
         for name, kind in fields.items():
             if type(line[name]) is not kind or (kind is int and line[name] < 0):
                 raise ArchiveUnsafe(f"the archive says {name} = {line[name]!r}")
-
-
-def _sync_directory(path: Path) -> None:
-    fs = OsFileSystem()
-    fd = fs.open_root(path)
-    try:
-        fs.sync(fd)
-    finally:
-        fs.close(fd)

@@ -34,7 +34,7 @@ from ctxfs.errors import (
 from ctxfs.storage.base import check_name, is_hidden
 from ctxfs.storage.failures import reason_of
 from ctxfs.storage.local import LocalStore, default_root, remove_session
-from ctxfs.storage.port import OsFileSystem
+from ctxfs.storage.port import FileSystem, OsFileSystem, close_quietly
 from ctxfs.storage.session_dir import LOG_NAME, MAX_DEPTH
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.transfer.archive import CHUNK_BYTES, ArchiveReader, ArchiveWriter
@@ -65,7 +65,9 @@ class Transferred:
 # ---- export
 
 
-async def export_session(session_id: str, file: str | Path, *, root_path: str | Path | None = None) -> Transferred:
+async def export_session(
+    session_id: str, file: str | Path, *, root_path: str | Path | None = None, fs: FileSystem | None = None
+) -> Transferred:
     """Write a session into ``file``, which must not be there yet (mode 0600).
 
     A session that is being written is exported as it stood at one moment. Every content is checked on the way.
@@ -75,14 +77,15 @@ async def export_session(session_id: str, file: str | Path, *, root_path: str | 
     (it is lost: opening the session for writing rebuilds it) and ``WriteFailed``; then no file is left behind.
     """
     root, target = _absolute(root_path), _absolute(file)
-    store = LocalStore(root, check_session_id(session_id))
+    port: FileSystem = fs if fs is not None else OsFileSystem()
+    store = LocalStore(root, check_session_id(session_id), fs=port)
     await store.open(create=False, write=False)
     try:
         log = await store.read_log()
         found = await run_to_completion(lambda: scan(log))
         if not found.last_seq:
             raise CorruptJournal(f"session {session_id} has no journal: open it for writing once, that rebuilds it")
-        writer = await run_to_completion(lambda: ArchiveWriter.create(target))
+        writer = await run_to_completion(lambda: ArchiveWriter.create(target, port))
         try:
             size = await _write_archive(store, writer, log[: found.end], _started_as(found) or session_id)
         except BaseException:
@@ -120,6 +123,7 @@ async def import_session(
     session_id: str | None = None,
     max_bytes: int = MAX_BYTES,
     max_files: int = MAX_FILES,
+    fs: FileSystem | None = None,
 ) -> Transferred:
     """Make a session from an exported one; it appears whole, under one name, or not at all.
 
@@ -131,6 +135,7 @@ async def import_session(
     ``ArchiveTooLarge``), ``ConfigError`` and ``WriteFailed``; then nothing is left behind.
     """
     root = _absolute(root_path)
+    port: FileSystem = fs if fs is not None else OsFileSystem()
     source = await run_to_completion(lambda: ArchiveReader.open(_absolute(file), max_bytes, max_files))
     try:
         target = check_session_id(source.session_id) if session_id is None else check_session_id(session_id)
@@ -140,25 +145,25 @@ async def import_session(
             raise ArchiveUnsafe(f"the archive's session id cannot be one: {error}") from error
         raise
     try:
-        existed = await run_to_completion(lambda: _prepare_root(root, target))
-        await _remove_stale(root)
-        return await _import(source, root, target, existed=existed)
+        existed = await run_to_completion(lambda: _prepare_root(port, root, target))
+        await _remove_stale(port, root)
+        return await _import(port, source, root, target, existed=existed)
     finally:
         with anyio.CancelScope(shield=True):
             await run_to_completion(source.close)
 
 
-async def _import(source: ArchiveReader, root: Path, session_id: str, *, existed: bool) -> Transferred:
+async def _import(fs: FileSystem, source: ArchiveReader, root: Path, session_id: str, *, existed: bool) -> Transferred:
     temporary = f"{IMPORT_PREFIX}{random.SystemRandom().getrandbits(64):016x}"
-    store = LocalStore(root, temporary)
+    store = LocalStore(root, temporary, fs=fs)
     await store.open(create=True, write=True)
     try:
         stored = await _take_in(source, store, session_id)
-        await run_to_completion(lambda: _publish(root, temporary, session_id))
+        await run_to_completion(lambda: _publish(fs, root, temporary, session_id))
     except BaseException as error:
         with anyio.CancelScope(shield=True):
             await store.close()
-            await _remove(root, temporary, error, existed=existed)
+            await _remove(fs, root, temporary, error, existed=existed)
         raise
     with anyio.CancelScope(shield=True):
         await store.close()
@@ -270,50 +275,86 @@ def _started_as(found: Scan) -> str | None:
     return next((record.session_id for record in found.records if isinstance(record, SessionStarted)), None)
 
 
-def _prepare_root(root: Path, session_id: str) -> bool:
+def _prepare_root(fs: FileSystem, root: Path, session_id: str) -> bool:
     """Check that the session can be made; whether the root is there already."""
-    if os.path.lexists(root / session_id):
-        raise SessionExists(session_id, str(root))
-    return os.path.lexists(root)
+    try:
+        root_fd = fs.open_root(root)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # opening the store says what is wrong with it
+    try:
+        if _is_there(fs, root_fd, session_id):
+            raise SessionExists(session_id, str(root))
+    except OSError as error:
+        raise ConfigError(f"{root} cannot be read: {reason_of(error)}") from error
+    else:
+        return True
+    finally:
+        close_quietly(fs, root_fd)
 
 
-async def _remove_stale(root: Path) -> None:
+def _is_there(fs: FileSystem, root_fd: int, name: str) -> bool:
+    try:
+        fs.stat(root_fd, name)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+async def _remove_stale(fs: FileSystem, root: Path) -> None:
     """Remove what an import left that was killed: one that runs holds its lock, except in its first moments."""
 
     def names() -> list[str]:
-        before = time.time() - STALE_S
         try:
-            found = [entry for entry in os.scandir(root) if entry.name.startswith(IMPORT_PREFIX)]
-            return [entry.name for entry in found if entry.stat(follow_symlinks=False).st_mtime < before]
+            root_fd = fs.open_root(root)
+        except OSError:
+            return []  # no root yet; whatever else is wrong is said when the store is opened
+        try:
+            found = [name for name, _ in fs.list_dir(root_fd) if name.startswith(IMPORT_PREFIX)]
+            before = time.time() - STALE_S
+            return [name for name in found if fs.stat(root_fd, name).modified_at < before]
         except FileNotFoundError:
-            return []  # no root yet, or another import has just ended
+            return []  # another import has just ended
+        except OSError as error:
+            raise ConfigError(f"{root} cannot be read: {reason_of(error)}") from error
+        finally:
+            close_quietly(fs, root_fd)
 
     for name in await run_to_completion(names):
         with suppress(SessionLocked, SessionNotFound):
-            await remove_session(root, name)
+            await remove_session(root, name, fs=fs)
 
 
-def _publish(root: Path, temporary: str, session_id: str) -> None:
+def _publish(fs: FileSystem, root: Path, temporary: str, session_id: str) -> None:
     """Give the session its name; never that of another one, since only an empty directory can be replaced."""
-    fs = OsFileSystem()
-    root_fd = fs.open_root(root)
     try:
-        if os.path.lexists(root / session_id):
-            raise SessionExists(session_id, str(root))
-        fs.rename(root_fd, temporary, session_id)
-        fs.sync(root_fd)
+        root_fd = fs.open_root(root)
+        try:
+            if _is_there(fs, root_fd, session_id):
+                raise SessionExists(session_id, str(root))
+            fs.rename(root_fd, temporary, session_id)
+            fs.sync(root_fd)
+        finally:
+            close_quietly(fs, root_fd)
     except OSError as error:
         if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
             raise SessionExists(session_id, str(root)) from None
         raise WriteFailed(session_id, reason_of(error)) from error
-    finally:
-        fs.close(root_fd)
 
 
-async def _remove(root: Path, temporary: str, error: BaseException, *, existed: bool) -> None:
+async def _remove(fs: FileSystem, root: Path, temporary: str, error: BaseException, *, existed: bool) -> None:
     try:
-        await remove_session(root, temporary)
+        await remove_session(root, temporary, fs=fs)
         if not existed:
-            await run_to_completion(root.rmdir)
+            await run_to_completion(lambda: _remove_root(fs, root))
     except (CtxfsError, OSError) as failure:
         error.add_note(f"what was imported could not be removed from {root}: {failure}")
+
+
+def _remove_root(fs: FileSystem, root: Path) -> None:
+    above = fs.open_root(root.parent)
+    try:
+        fs.remove_dir(above, root.name)
+    finally:
+        close_quietly(fs, above)
