@@ -28,11 +28,14 @@ class FailingFileSystem:
             if not self.armed:
                 return method(*arguments)
             self.log.append(name)
-            if self._fails(len(self.log), name):
-                raise OSError(self._error, "injected")
-            return method(*arguments)
+            return self.perform(name, method, arguments)
 
         return call
+
+    def perform(self, name: str, method: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        if self._fails(len(self.log), name):
+            raise OSError(self._error, "injected")
+        return method(*arguments)
 
 
 class ShortWrites(OsFileSystem):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ctxfs.errors import UnsafePath
 from ctxfs.storage.failures import opening
-from ctxfs.storage.port import FileStat, FileSystem
+from ctxfs.storage.port import FileStat, FileSystem, close_quietly
 
 __all__ = ["Directories", "Parts", "check_only_name", "check_owner", "make_root"]
 
@@ -70,7 +70,7 @@ class Directories:
             if self._sync_enabled:  # also when it was there already: its maker may have died before this
                 self._fs.sync(parent)
         except BaseException:
-            self._fs.close(fd)
+            close_quietly(self._fs, fd)
             raise
         return _Entry(fd, status.identity)
 
@@ -83,15 +83,14 @@ class Directories:
             self._fs.sync(fd)
         except BaseException:
             if parts:
-                self._fs.close(self._entries.pop(parts).fd)
+                close_quietly(self._fs, self._entries.pop(parts).fd)
             raise
 
     def close(self) -> None:
         """Close all handles; they are opened again when they are used."""
         while self._entries:
             _, entry = self._entries.popitem()
-            with suppress(OSError):  # nothing was written through it
-                self._fs.close(entry.fd)
+            close_quietly(self._fs, entry.fd)
 
 
 def check_owner(fs: FileSystem, name: str, status: FileStat) -> None:
@@ -123,4 +122,4 @@ def make_root(fs: FileSystem, path: Path, *, sync: bool) -> None:
         if sync:
             fs.sync(parent)
     finally:
-        fs.close(parent)
+        close_quietly(fs, parent)

@@ -6,7 +6,7 @@ from pathlib import Path
 from ctxfs.errors import NameTaken
 from ctxfs.storage.directories import make_root
 from ctxfs.storage.failures import writing
-from ctxfs.storage.port import FileKind, FileSystem, OsFileSystem
+from ctxfs.storage.port import FileKind, FileSystem, OsFileSystem, close_quietly
 from ctxfs.storage.temp_files import TEMP_PREFIX, discard_temp, rename_temp, write_temp
 
 __all__ = ["write_file"]
@@ -34,7 +34,7 @@ def write_file(path: Path, data: bytes, *, overwrite: bool, fs: FileSystem | Non
                 _link(port, dir_fd, path, data)
             port.sync(dir_fd)
         finally:
-            port.close(dir_fd)
+            close_quietly(port, dir_fd)
 
 
 def _temp(fs: FileSystem, dir_fd: int, data: bytes) -> str:
@@ -70,7 +70,7 @@ def _is_there(fs: FileSystem, dir_fd: int, path: Path, data: bytes) -> bool:
                 raise NameTaken(str(path))
             position += len(piece)
     finally:
-        fs.close(fd)
+        close_quietly(fs, fd)
     if position != len(data):
         raise NameTaken(str(path))
     return True

@@ -10,7 +10,7 @@ from ctxfs.errors import ConfigError, SessionClosed, SessionNotFound, UnsafePath
 from ctxfs.storage.base import NewFile, check_name, is_hidden
 from ctxfs.storage.directories import make_root
 from ctxfs.storage.failures import reason_of
-from ctxfs.storage.port import FileSystem, OsFileSystem
+from ctxfs.storage.port import FileSystem, OsFileSystem, close_quietly
 from ctxfs.storage.session_dir import LOG_NAME, SessionDir
 from ctxfs.storage.threads import run_to_completion
 
@@ -19,6 +19,8 @@ __all__ = ["Durability", "LocalStore", "default_root", "list_sessions", "remove_
 Durability = Literal["full", "process"]
 OTHERS_MAY_WRITE = 0o022
 OTHERS = 0o077
+NOT_A_SESSION = {errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENOENT}
+"""A file, a link, somebody else's directory, or one that was removed meanwhile."""
 
 
 class LocalStore:
@@ -103,26 +105,29 @@ class LocalStore:
 
     def open_now(self, *, create: bool, write: bool) -> SessionDir:
         """Open in the calling thread; see ``Store.open``."""
+        try:
+            return self._open_dir(create=create, write=write)
+        except OSError as error:
+            raise WriteFailed(self._session_id, reason_of(error)) from error
+
+    def _open_dir(self, *, create: bool, write: bool) -> SessionDir:
         root_fd = self._open_root(create=create)
         try:
             dir_fd = self._open_session(root_fd, create=create)
         finally:
-            self._fs.close(root_fd)
+            close_quietly(self._fs, root_fd)
         try:
             self._check_dir(dir_fd, write=write)
         except BaseException:
-            self._fs.close(dir_fd)
+            close_quietly(self._fs, dir_fd)
             raise
         opened = SessionDir(self._fs, self._session_id, dir_fd, sync=self._sync)
-        if write:
-            try:
+        try:
+            if write:
                 opened.take_lock()
-            except OSError as error:
-                opened.close()
-                raise WriteFailed(self._session_id, reason_of(error)) from error
-            except BaseException:
-                opened.close()
-                raise
+        except BaseException:
+            opened.close()
+            raise
         return opened
 
     def _open_root(self, *, create: bool) -> int:
@@ -158,7 +163,7 @@ class LocalStore:
         try:
             self._check_spelling(root_fd, dir_fd)
         except BaseException:
-            self._fs.close(dir_fd)
+            close_quietly(self._fs, dir_fd)
             raise
         return dir_fd
 
@@ -214,8 +219,10 @@ def _list_sessions(root: Path, fs: FileSystem) -> list[str]:
         raise ConfigError(f"{root} cannot hold sessions: {reason_of(error)}") from error
     try:
         return sorted(name for name, _ in fs.list_dir(root_fd) if _is_session(fs, root_fd, name))
+    except OSError as error:
+        raise ConfigError(f"{root} cannot be read: {reason_of(error)}") from error
     finally:
-        fs.close(root_fd)
+        close_quietly(fs, root_fd)
 
 
 def _is_session(fs: FileSystem, root_fd: int, name: str) -> bool:
@@ -223,12 +230,14 @@ def _is_session(fs: FileSystem, root_fd: int, name: str) -> bool:
         return False
     try:
         dir_fd = fs.open_dir(root_fd, name)
-    except OSError:
-        return False  # a file, a link, or somebody else's directory
+    except OSError as error:
+        if error.errno in NOT_A_SESSION:
+            return False
+        raise
     try:
         return not {LOG_NAME, "index.json"}.isdisjoint(name for name, _ in fs.list_dir(dir_fd))
     finally:
-        fs.close(dir_fd)
+        close_quietly(fs, dir_fd)
 
 
 async def remove_session(root: Path, session_id: str, *, fs: FileSystem | None = None) -> None:
@@ -243,13 +252,15 @@ async def remove_session(root: Path, session_id: str, *, fs: FileSystem | None =
 def _remove_session(root: Path, session_id: str, fs: FileSystem) -> None:
     store = LocalStore(root, session_id, fs=fs)
     opened = store.open_now(create=False, write=True)
-    root_fd = fs.open_root(root)
     try:
         opened.remove_everything()
-        fs.remove_dir(root_fd, session_id)
-        fs.sync(root_fd)
+        root_fd = fs.open_root(root)
+        try:
+            fs.remove_dir(root_fd, session_id)
+            fs.sync(root_fd)
+        finally:
+            close_quietly(fs, root_fd)
     except OSError as error:
         raise WriteFailed(session_id, reason_of(error)) from error
     finally:
-        fs.close(root_fd)
         opened.close()

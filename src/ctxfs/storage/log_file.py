@@ -5,7 +5,7 @@ from contextlib import suppress
 from ctxfs.errors import SessionLocked, StorageError, WriteFailed
 from ctxfs.storage.directories import check_only_name, check_owner
 from ctxfs.storage.failures import opening
-from ctxfs.storage.port import FileKind, FileStat, FileSystem, write_all
+from ctxfs.storage.port import FileKind, FileStat, FileSystem, close_quietly, write_all
 
 __all__ = ["LOG_NAME", "LogFile"]
 
@@ -21,7 +21,7 @@ class LogFile:
         self._session_id = session_id
         self._sync_enabled = sync
         with suppress(FileExistsError):
-            fs.close(fs.create(dir_fd, LOG_NAME))
+            close_quietly(fs, fs.create(dir_fd, LOG_NAME))
         self._fd: int | None = self._open()
         try:
             status = fs.stat_handle(self._fd)
@@ -38,8 +38,13 @@ class LogFile:
     def _open(self) -> int:
         with opening(LOG_NAME):
             fd = self._fs.open_append(self._dir_fd, LOG_NAME)
-        if self._fs.stat_handle(fd).kind is not FileKind.FILE:
-            self._fs.close(fd)
+        try:
+            kind = self._fs.stat_handle(fd).kind
+        except BaseException:
+            close_quietly(self._fs, fd)
+            raise
+        if kind is not FileKind.FILE:
+            close_quietly(self._fs, fd)
             raise WriteFailed(LOG_NAME, "it is not a regular file")
         return fd
 
@@ -77,8 +82,7 @@ class LogFile:
                 self._fs.truncate(fd, self.length)
                 self._sync(fd)
             except BaseException:
-                with suppress(OSError):
-                    self._fs.close(fd)
+                close_quietly(self._fs, fd)
                 raise
             self._fd = fd
         return self._fd
@@ -102,8 +106,7 @@ class LogFile:
         """Close the handle; what was acknowledged is synced already."""
         if self._fd is not None:
             fd, self._fd = self._fd, None
-            with suppress(OSError):
-                self._fs.close(fd)
+            close_quietly(self._fs, fd)
 
     def _sync(self, fd: int) -> None:
         if self._sync_enabled:

@@ -14,7 +14,7 @@ from ctxfs.storage.base import NewFile, check_name, is_hidden
 from ctxfs.storage.directories import Directories, Parts, check_only_name, check_owner
 from ctxfs.storage.failures import opening, reading, writing
 from ctxfs.storage.log_file import LOG_NAME, LogFile
-from ctxfs.storage.port import FileKind, FileStat, FileSystem, write_all
+from ctxfs.storage.port import FileKind, FileStat, FileSystem, close_quietly, write_all
 from ctxfs.storage.temp_files import TEMP_PREFIX, discard_temp, rename_temp, write_temp
 
 __all__ = ["LOCK_NAME", "LOG_NAME", "TEMP_PREFIX", "SessionDir"]
@@ -53,11 +53,11 @@ class SessionDir:
             check_only_name(LOCK_NAME, status)
             self._fs.lock(fd)
         except BlockingIOError:
-            holder = self._fs.read(fd, 200, 0).decode("utf-8", "replace").strip()
-            self._fs.close(fd)
+            holder = self._holder(fd)
+            close_quietly(self._fs, fd)
             raise SessionLocked(self._session_id, holder or None) from None
         except BaseException:
-            self._fs.close(fd)
+            close_quietly(self._fs, fd)
             raise
         self._lock_fd = fd
         self._fs.truncate(fd, 0)
@@ -71,6 +71,12 @@ class SessionDir:
         except FileExistsError:
             with opening(LOCK_NAME):
                 return self._fs.open_append(self._dir_fd, LOCK_NAME)
+
+    def _holder(self, fd: int) -> str:
+        try:
+            return self._fs.read(fd, 200, 0).decode("utf-8", "replace").strip()
+        except OSError:
+            return ""  # who it is only helps: that it is held is known
 
     def _recover(self, dir_fd: int, depth: int) -> None:
         """Remove temporary files, which nobody refers to, and sync what names a dead writer may have left unsynced.
@@ -99,9 +105,10 @@ class SessionDir:
                 self._log.close()
             self._directories.close()
             if self._lock_fd is not None:
-                self._fs.unlock(self._lock_fd)
-                self._fs.close(self._lock_fd)
-            self._fs.close(self._dir_fd)
+                with suppress(OSError):  # closing releases it too
+                    self._fs.unlock(self._lock_fd)
+                close_quietly(self._fs, self._lock_fd)
+            close_quietly(self._fs, self._dir_fd)
 
     # ---- writing
 
@@ -251,7 +258,7 @@ class SessionDir:
             with reading(name):
                 return b"".join(self._pieces(fd, offset, wanted))
         finally:
-            self._fs.close(fd)
+            close_quietly(self._fs, fd)
 
     def _pieces(self, fd: int, offset: int, wanted: int) -> Iterator[bytes]:
         while wanted > 0:
@@ -265,7 +272,7 @@ class SessionDir:
     def size(self, name: str) -> int:
         """See ``Store.size``."""
         fd, status = self._open_file(name)
-        self._fs.close(fd)
+        close_quietly(self._fs, fd)
         return status.size
 
     def read_log(self, offset: int = 0) -> bytes:
@@ -303,12 +310,13 @@ class SessionDir:
                 fd = self._fs.open_read(current, last)
             finally:
                 for directory in opened:
-                    self._fs.close(directory)
+                    close_quietly(self._fs, directory)
         try:
-            status = self._fs.stat_handle(fd)
+            with reading(name):
+                status = self._fs.stat_handle(fd)
             self._check_file(name, status)
         except BaseException:
-            self._fs.close(fd)
+            close_quietly(self._fs, fd)
             raise
         return fd, status
 
@@ -320,7 +328,7 @@ class SessionDir:
         try:
             yield child
         finally:
-            self._fs.close(child)
+            close_quietly(self._fs, child)
 
     @contextmanager
     def _writing(self) -> Iterator[LogFile]:

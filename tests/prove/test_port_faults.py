@@ -1,0 +1,61 @@
+"""Whatever call fails, falls short or is the last: what was acknowledged is there, and nothing is left behind."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ctxfs.errors import ConfigError
+from ctxfs.storage.local import LocalStore, list_sessions, remove_session
+from failing_fs import as_port
+from prove.faults import ERRORS, Fault, FaultyFileSystem
+from prove.operations import SESSION_ID, Bench, Operation, filled
+from prove.port_faults import PORT_OPERATIONS, run_all
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]  # the calls are the same
+
+
+MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def fast_path(tmp_path: Path) -> Iterator[Path]:
+    """Give a directory in memory where there is one: what a sync does to a disk is not what is examined."""
+    if not MEMORY.is_dir():
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=MEMORY) as path:
+        yield Path(path)
+
+
+@pytest.mark.parametrize("operation", PORT_OPERATIONS, ids=lambda operation: operation.name)
+async def test_every_call_of_an_operation_fails_once(operation: Operation, fast_path: Path) -> None:
+    tally = await run_all([operation], fast_path, every_fault=False)
+    assert tally.violations == []
+    assert tally.unhit == 0
+    assert tally.runs >= 2 * tally.calls > 0
+
+
+@pytest.mark.parametrize("name", ["unlock", "close"])
+async def test_a_close_that_fails_releases_the_session_all_the_same(tmp_path: Path, name: str) -> None:
+    await filled(Bench(tmp_path / "root"))
+    port = FaultyFileSystem(Fault(kind="error", at=1, for_good=True))
+    port.armed = False
+    store = LocalStore(tmp_path / "root", SESSION_ID, fs=as_port(port))
+    await store.open(create=False, write=True)
+    port.armed = True
+    await store.close()
+    assert name in port.log
+    assert port.handles == set()
+    await remove_session(tmp_path / "root", SESSION_ID)
+
+
+async def test_no_session_is_left_out_of_the_list_for_want_of_descriptors(tmp_path: Path) -> None:
+    await filled(Bench(tmp_path / "root"))
+    assert await list_sessions(tmp_path / "root") == [SESSION_ID]
+    for at in (1, 2, 3, 4):
+        port = FaultyFileSystem(Fault(kind="error", at=at, error=ERRORS["EMFILE"]))
+        with pytest.raises(ConfigError):
+            await list_sessions(tmp_path / "root", fs=as_port(port))
+        assert port.handles == set()
