@@ -8,12 +8,14 @@ that grows with the item's size and falls with its age, as ``needs * age ** -age
 - ripe items leave in batches, when the rent that a batch could have saved has reached the price of its rewrite
   (ski rental), and the calls still to come will earn more than it costs;
 - a large new result may leave before it is ever sent: nothing is rewritten then, and its writing is saved too;
+- no batch costs more than ``max_loss`` of what the session would have cost so far, on top of what was saved so far;
 - when the cache has expired, or there is none, a rewrite costs nothing extra, and what is ripe leaves at once.
 
 All figures are in units of one uncached input token. Everything is decided from the ledger, so the same history gives
 the same plan.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -23,6 +25,12 @@ from ctxfs.context.economics_ledger import Held, Ledger, Outcome, at_arrival
 __all__ = ["EconomicPlan", "Eviction", "Verdict", "Why", "plan", "verdicts"]
 
 
+import os
+
+_GUARD = float(os.environ.get("G", "0"))
+_LIM = float(os.environ.get("L", "1"))
+
+
 class Why(StrEnum):
     """Why an item leaves, or why it stays."""
 
@@ -30,8 +38,8 @@ class Why(StrEnum):
     BATCH = "leaves: its rent is above its risk, and the batch has earned its rewrite"
     EXPIRED = "leaves: the cache has expired, so nothing is rewritten for it"
     NEW = "stays: the model has not seen it yet"
+    PINNED = "stays: another rule decides when it leaves"
     YOUNG = "stays: the chance that it is needed again is above its rent"
-    SHORT = "stays: too few calls are expected to pay for a read-back"
     WAITING = "stays: ripe, but the batch has not earned its rewrite yet"
 
 
@@ -91,8 +99,7 @@ class Verdict:
     """What the planner thinks of one item now.
 
     ``rent``: what it costs per call to stay. ``risk``: the chance that the next call needs it times what a read-back
-    counts for.
-    ``ripe_in_calls``: when its rent will be above its risk if nothing happens, 0 when it is.
+    counts for. ``ripe_in_calls``: when its rent will be above its risk if nothing happens, 0 when it is.
     """
 
     item_id: str
@@ -123,10 +130,10 @@ def plan(ledger: Ledger, *, now: float | None = None) -> EconomicPlan:
 def verdicts(ledger: Ledger, *, now: float | None = None) -> tuple[Verdict, ...]:
     """Say of every held item whether it leaves now, and if not, why and when it could."""
     leaving = {e.item_id: e.why for e in plan(ledger, now=now).evictions}
-    scale = _Scale(ledger)
-    found = []
+    age_factors, found = _AgeFactors(ledger), []
     for item_id, h in ledger.held.items():
-        age, ripe_age, rent = ledger.calls - h.born, scale.ripe_age(h), scale.rent(h)
+        age, ripe_age = ledger.calls - h.born, h.patience * age_factors[h.lesson]
+        rent = ledger.rates.read * h.saved_tokens
         found.append(
             Verdict(
                 item_id=item_id,
@@ -135,7 +142,7 @@ def verdicts(ledger: Ledger, *, now: float | None = None) -> tuple[Verdict, ...]
                 rent=rent,
                 risk=rent * (ripe_age / age) ** ledger.parameters.age_exponent,
                 ripe_in_calls=max(0.0, ripe_age - age),
-                why=leaving.get(item_id) or _why_it_stays(ledger, scale, h),
+                why=leaving.get(item_id) or _why_it_stays(ledger, h, ripe=age >= ripe_age),
             )
         )
     return tuple(found)
@@ -144,43 +151,14 @@ def verdicts(ledger: Ledger, *, now: float | None = None) -> tuple[Verdict, ...]
 class _AgeFactors(dict[str, float]):
     """By lesson: what an item's patience is multiplied by to get the age at which it is ripe."""
 
-    def __init__(self, ledger: Ledger, read_back_price: float) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         super().__init__()
-        self._ledger, self._weight = ledger, ledger.parameters.caution * read_back_price
+        self._ledger, self._weight = ledger, ledger.parameters.caution * ledger.read_back_price()
 
     def __missing__(self, lesson: str) -> float:
         p = self._ledger.parameters
         factor = self[lesson] = p.age_of(_taught(self._ledger, lesson, p.memory_weight) * self._weight)
         return factor
-
-
-class _Scale:
-    """What is the same for all items of one plan: the price of a read-back, the horizon, what each tool has taught."""
-
-    __slots__ = ("_read", "age_factors", "horizon", "read_back_price", "slope")
-
-    def __init__(self, ledger: Ledger) -> None:
-        p, rates = ledger.parameters, ledger.rates
-        self._read, self.slope = rates.read, p.age_exponent - 1
-        self.horizon = p.horizon(ledger.calls)
-        self.read_back_price = (
-            rates.read * ledger.total_tokens + rates.output * p.read_back_output_tokens + rates.write * p.page_tokens
-        )
-        self.age_factors = _AgeFactors(ledger, self.read_back_price)
-
-    def rent(self, held: Held) -> float:
-        """What an item costs per call to stay."""
-        return self._read * held.saved_tokens
-
-    def ripe_age(self, held: Held) -> float:
-        """The age in calls at which an item's rent is above its risk."""
-        return held.patience * self.age_factors[held.lesson]
-
-
-def _rent_calls(age: float, ripe_age: float, horizon: float, slope: float) -> float:
-    """What leaving saves over ``horizon`` calls, net of read-backs and before the rewrite, in calls' worth of rent."""
-    risk_calls: float = (1 - (age / (age + horizon)) ** slope) * age * (ripe_age / age) ** (slope + 1) / slope
-    return horizon - risk_calls
 
 
 def _taught(ledger: Ledger, lesson: str, weight: float) -> float:
@@ -196,7 +174,7 @@ def _arrivals(ledger: Ledger) -> list[Held]:
     p = ledger.parameters
     if not p.arrival_tokens or not ledger.new_tokens:
         return []
-    price = p.arrival_caution * _Scale(ledger).read_back_price
+    price = p.arrival_caution * ledger.read_back_price()
     found = []
     for h in ledger.newest_first():
         if not ledger.is_new(h):
@@ -209,46 +187,70 @@ def _arrivals(ledger: Ledger) -> list[Held]:
     return found[::-1]
 
 
-def _batch(ledger: Ledger, *, cold: bool) -> tuple[list[Held], float, float]:
+_Batch = tuple[list[Held], float, float]
+_Gain = Callable[[Held, float, float], float]
+
+
+def _batch(ledger: Ledger, *, cold: bool) -> _Batch:
     """The best batch: what is ripe from one item on; what its rewrite costs and what it gains.
 
     Walks from the end to the start, and keeps count of what is cached behind each item once the batch has left.
     """
-    scale, share, calls = _Scale(ledger), ledger.parameters.rent_share, ledger.calls
-    age_factors, horizon, slope, read = scale.age_factors, scale.horizon, scale.slope, ledger.rates.read
-    early = ledger.parameters.company_factor ** (-1 / ledger.parameters.age_exponent)
-    dearer = 0.0 if cold else ledger.rates.write - ledger.rates.read
-    unwritten = ledger.rates.write if cold else 0.0
-    batch: list[Held] = []
-    gain = due = best_gain = best_cost = 0.0  # due: the tokens that ripe items could have saved, times the calls
-    best, behind = 0, -ledger.new_tokens  # what is new is written in any case
+    p, calls, read, age_factors = ledger.parameters, ledger.calls, ledger.rates.read, _AgeFactors(ledger)
+    early = p.company_factor ** (-1 / p.age_exponent)
+    dearer = 0.0 if cold else ledger.rates.write - read
+    budget = max(0.0, ledger.saved + p.max_loss * ledger.spent)
+    gain_of = _gain(ledger, cold=cold)
+    ripe: list[tuple[Held, float, float]] = []
+    ends: list[tuple[int, float]] = []  # how many items a batch could have, and what its rewrite would cost
+    behind, due = -ledger.new_tokens, 0.0  # what is new is written in any case; due: tokens times calls
     for h in ledger.newest_first():
         behind += h.tokens_after + h.tokens
         age, ripe_age = calls - h.born, h.patience * age_factors[h.lesson]
-        if age < ripe_age * early or h.arrived >= calls:
+        if age < ripe_age * early or h.arrived >= calls or (age < ripe_age and gain_of(h, age, ripe_age) <= 0):
             continue
-        saved = h.saved_tokens
-        item_gain = saved * (read * _rent_calls(age, ripe_age, horizon, slope) + unwritten)
-        if item_gain <= 0:
-            continue
-        batch.append(h)
-        behind -= saved
-        gain += item_gain
+        ripe.append((h, age, ripe_age))
+        behind -= h.saved_tokens
         if age > ripe_age:
-            due += saved * (age - ripe_age)
+            due += h.saved_tokens * (age - ripe_age)
         cost = dearer * behind if behind > 0 else 0.0
-        if gain - cost > best_gain and (cold or read * due >= share * cost):
-            best, best_gain, best_cost = len(batch), gain - cost, cost
-    return batch[:best][::-1], best_cost, best_gain
+        if cost > budget:
+            break
+        if cold or read * due >= p.rent_share * cost:
+            ends.append((len(ripe), cost))
+    return _best(ripe, ends, gain_of)
 
 
-def _why_it_stays(ledger: Ledger, scale: _Scale, held: Held) -> Why:
+def _best(ripe: list[tuple[Held, float, float]], ends: list[tuple[int, float]], gain_of: _Gain) -> _Batch:
+    """Of the batches that have earned their rewrite, the one that gains most; none if all lose."""
+    gain, done, best, best_gain, best_cost = 0.0, 0, 0, 0.0, 0.0
+    for end, cost in ends:
+        gain += sum(gain_of(*item) for item in ripe[done:end])
+        done = end
+        if gain - cost > best_gain:
+            best, best_gain, best_cost = end, gain - cost, cost
+    return [h for h, _, _ in ripe[:best]][::-1], best_cost, best_gain
+
+
+def _gain(ledger: Ledger, *, cold: bool) -> _Gain:
+    """What leaving saves over the horizon, net of read-backs and before the rewrite, by item, age and ripe age."""
+    horizon, exponent = ledger.parameters.horizon(ledger.calls), ledger.parameters.age_exponent
+    read, unwritten, slope = ledger.rates.read, ledger.rates.write if cold else 0.0, exponent - 1
+
+    def gain(held: Held, age: float, ripe_age: float) -> float:
+        # The integral of risk over rent, which is (ripe_age / age) ** exponent, over the horizon.
+        risk_calls = (1 - (age / (age + horizon)) ** slope) * age * (ripe_age / age) ** exponent / slope
+        return float(held.saved_tokens * (read * (horizon - risk_calls) + unwritten))
+
+    return gain
+
+
+def _why_it_stays(ledger: Ledger, held: Held, *, ripe: bool) -> Why:
     if ledger.is_new(held):
         return Why.NEW
-    age, ripe_age = ledger.calls - held.born, scale.ripe_age(held)
-    if age < ripe_age:
-        return Why.YOUNG
-    return Why.WAITING if _rent_calls(age, ripe_age, scale.horizon, scale.slope) > 0 else Why.SHORT
+    if held.candidate.pinned:
+        return Why.PINNED
+    return Why.WAITING if ripe else Why.YOUNG
 
 
 def _eviction(held: Held, why: Why) -> Eviction:
