@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import stat
+import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -529,6 +530,41 @@ async def test_a_part_that_announces_more_than_there_can_be(tmp_path: Path) -> N
         data = handmade([("journal.jsonl", journal([stored("a.txt")])), ("a.txt", b"text")], change=change)
         write(tmp_path / "made", data)
         await refused(tmp_path / "made", tmp_path / "b", error)
+
+
+async def test_lines_that_are_not_as_an_export_writes_them(tmp_path: Path) -> None:
+    for old, new in (
+        (b'{"name":"a.txt",', b'{"name": "a.txt",'),
+        (b'{"name":"a.txt",', b'{"name":"../b","name":"a.txt",'),
+        (b'"format":', b'"format":"x","format":'),
+    ):
+        archive = rewritten(simple("a.txt"), old, new)
+        write(tmp_path / "made", archive)
+        with pytest.raises(ArchiveError):
+            await import_session(tmp_path / "made", root_path=tmp_path / "b")
+        assert tree(tmp_path / "b") == []
+
+
+def rewritten(archive: bytes, old: bytes, new: bytes) -> bytes:
+    """Change a line, and the last line's checksum with it."""
+    assert old in archive
+    lines = [line + b"\n" for line in archive.replace(old, new).split(b"\n")[:-1]]
+    spine = [line for line in lines if line.startswith((b'{"format', b'{"name', b'{"sha256'))]
+    text = next(line for line in lines if line.startswith(b'text{"sha256'))  # the content ends without a newline
+    spine.append(text[len(b"text") :])
+    last = json.loads(lines[-1])
+    last["end"]["sha256"] = hashlib.sha256(b"".join(spine)).hexdigest()
+    return b"".join(lines[:-1]) + json.dumps(last, separators=(",", ":")).encode() + b"\n"
+
+
+async def test_a_journal_that_is_too_deep(tmp_path: Path) -> None:
+    deep = b"[" * 200_000
+    rec = b'{"type":"x","a":' + deep + b"]" * len(deep) + b"}"
+    line = b'{"v":1,"seq":1,"len":%d,"crc":"%08x","rec":%b}\n' % (len(rec), zlib.crc32(rec, zlib.crc32(b"1:")), rec)
+    write(tmp_path / "made", handmade([("journal.jsonl", line)]))
+    with pytest.raises(ArchiveError):
+        await import_session(tmp_path / "made", root_path=tmp_path / "b")
+    assert tree(tmp_path / "b") == []
 
 
 @pytest.mark.parametrize("session_id", ["../b", "", ".hidden", "CON", "a/b", "x" * 200])

@@ -117,6 +117,21 @@ def with_changed_sessions(path: Path) -> None:
     db.close()
 
 
+def with_wrong_numbers(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE sessions SET last_seq = last_seq + 50")
+    db.close()
+
+
+def with_indexes_exchanged(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        roots = dict(db.execute("SELECT name, rootpage FROM sqlite_master WHERE name IN ('by_task', 'by_raw_id')"))
+        db.execute("PRAGMA writable_schema = ON")
+        for name, other in (("by_task", "by_raw_id"), ("by_raw_id", "by_task")):
+            db.execute("UPDATE sqlite_master SET rootpage = ? WHERE name = ?", (roots[other], name))
+    db.close()
+
+
 def a_link(path: Path) -> None:
     path.rename(path.with_name("moved"))
     path.symlink_to(path.with_name("moved"))
@@ -129,7 +144,8 @@ def a_directory(path: Path) -> None:
 
 DAMAGE: list[Callable[[Path], None]] = [
     *(deleted, emptied, overwritten, truncated, of_another_version, a_link, a_directory),
-    *(with_lost_rows, with_changed_rows, with_added_rows, with_changed_sessions),
+    *(with_lost_rows, with_changed_rows, with_added_rows, with_changed_sessions, with_wrong_numbers),
+    with_indexes_exchanged,
 ]
 
 
@@ -138,7 +154,28 @@ async def test_damage_changes_nothing_but_time(tmp_path: Path, damage: Callable[
     await fill(tmp_path)
     before = await everything(tmp_path)
     damage(tmp_path / CATALOGUE_NAME)
-    assert await everything(tmp_path) == before
+    async with KnowledgeService(tmp_path) as service:
+        assert list(await service.query_artifacts({"tool_name": "t1"})) == [i for i in before if i.tool_name == "t1"]
+        assert list(await service.query_artifacts({"task_id": "task_1"})) == [
+            i for i in before if i.task_id == "task_1"
+        ]
+        assert list(await service.query_artifacts()) == before
+        await service.add_knowledge_list([artifact("s1", 77)])
+        assert (await service.query_artifacts({"biz_id": "call_77"})).total == 1
+
+
+async def test_a_session_that_the_catalogue_forgot_to_list(tmp_path: Path) -> None:
+    await fill(tmp_path)
+    before = await everything(tmp_path)
+    forget(tmp_path / CATALOGUE_NAME, "s2")
+    await remove_session(tmp_path, "s2")
+    assert await everything(tmp_path) == [info for info in before if info.session_id != "s2"]
+
+
+def forget(path: Path, session_id: str) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
+    db.close()
 
 
 @pytest.mark.parametrize("damage", [deleted, overwritten, truncated, emptied])

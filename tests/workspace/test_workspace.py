@@ -412,6 +412,16 @@ async def test_concurrent_offloads(tmp_path: Path) -> None:
         assert (await service.query_artifacts({"session_id": "s3"})).total == 6
 
 
+async def test_a_session_in_use_is_not_closed_to_make_room(tmp_path: Path) -> None:
+    async with service_at(tmp_path, max_open_sessions=1) as service:
+        await service.add_knowledge_list([artifact("call_1", LARGE, "one")])
+        async with service.artifact("call_1", "one") as (fs, stored):
+            await service.add_knowledge_list([artifact("call_2", LARGE, "two")])
+            assert await fs.load(stored.item_id) == LARGE
+        await service.add_knowledge_list([artifact("call_3", LARGE, "three")])
+        assert not fs.is_open, "not in use any more, and there is no room"
+
+
 async def test_an_id_that_several_sessions_have(tmp_path: Path) -> None:
     async with service_at(tmp_path) as service:
         await service.add_knowledge_list([artifact("call_1", "first", "one"), artifact("call_1", "second", "two")])

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import typer
 
-from ctxfs.cli import chat, demo, grep, items, sessions
-from ctxfs.errors import CorruptContent, CorruptJournal, CtxfsError
+from ctxfs.cli import chat, demo, explain, grep, items, replay, sessions, transfer
+from ctxfs.errors import ArchiveError, CorruptContent, CorruptJournal, CtxfsError
 
 __all__ = ["app", "run"]
 
@@ -34,10 +34,15 @@ for _command in (
     items.cat,
     items.tail,
     grep.grep,
+    explain.explain,
+    replay.replay,
+    replay.tune,
     sessions.verify,
-    sessions.rm,
+    transfer.export,
 ):
     app.command()(_command)
+app.command("import")(transfer.import_)
+app.command()(sessions.rm)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -52,7 +57,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         app(arguments)
     except CtxfsError as error:
         sys.stderr.write(f"ctxfs: {error}\n")
-        return CHECK_FAILED if isinstance(error, CorruptContent | CorruptJournal) else WRONG_USE
+        return CHECK_FAILED if isinstance(error, CorruptContent | CorruptJournal | ArchiveError) else WRONG_USE
     except OSError as error:
         sys.stderr.write(f"ctxfs: {error}\n")
         return WRONG_USE
