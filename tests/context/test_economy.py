@@ -122,7 +122,7 @@ async def test_verdicts_say_why_everything_stays_or_goes(tmp_path: Path) -> None
     async with context_in(tmp_path, Clock()) as context:
         await context.add({"role": "user", "content": "go"}, call(1), answer(1, "middling " * 120), call(2))
         verdicts = {v.item_id: v for v in context.verdicts()}
-        assert verdicts["t1"].why in {Why.YOUNG, Why.SHORT, Why.WAITING}
+        assert verdicts["t1"].why in {Why.YOUNG, Why.WAITING}
         assert Context(root_path=tmp_path).verdicts() == ()
 
 
