@@ -1,6 +1,6 @@
 """Carrying out a plan: the only place where a plan meets I/O. Stored and journalled first, replaced after."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -114,9 +114,7 @@ async def _archive(
     archive: Archive, items: Mapping[str, ContextItem], fs: ContextFileSystem
 ) -> tuple[Archived | None, ContextEvent]:
     going = set(archive.item_ids)
-    order = list(items)
-    last = max(n for n, item_id in enumerate(order) if item_id in going)
-    before = order[last + 1] if last + 1 < len(order) else None
+    before = _place_of(going, list(items.values()))
     item = ContextItem(
         id=archive.item_id,
         item_type=ItemType.COMPACTION_SUMMARY,
@@ -142,6 +140,17 @@ async def _archive(
         reason=f"{len(going)} messages: {archive.reason}",
     )
     return Archived(item, archive.item_ids, before), event
+
+
+def _place_of(going: Collection[str], items: Sequence[ContextItem]) -> str | None:
+    """The item that an archive of ``going`` stands before: the one after the last of them, None for the end.
+
+    Where that would leave a reply at the beginning, which providers refuse, it is the place of the first of them.
+    """
+    places = [n for n, item in enumerate(items) if item.id in going]
+    left = (i.item_type for i in items[: places[-1]] if i.id not in going and i.item_type != ItemType.SYSTEM_PROMPT)
+    place = places[0] if next(left, None) == ItemType.ASSISTANT_MESSAGE else places[-1]
+    return next((item.id for item in items[place:] if item.id not in going), None)
 
 
 def evicted(item: ContextItem, offload: Offload) -> ContextItem:

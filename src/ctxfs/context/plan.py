@@ -44,7 +44,7 @@ class Archive:
     """Move whole items into one file, and leave one placeholder for all of them. Sizes in tokens.
 
     ``item_id``, ``name`` and ``path`` are those of the new item that holds the placeholder; it stands where the last
-    of ``item_ids`` stood.
+    of ``item_ids`` stood, or the first, where a reply would otherwise come first of all.
     """
 
     item_id: str

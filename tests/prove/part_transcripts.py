@@ -1,0 +1,129 @@
+"""Random transcripts under every policy: a provider accepts all that is sent, and nothing is lost."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from ctxfs import json_codec
+from ctxfs.context.budget import Budget
+from ctxfs.context.compaction import Rule, SelectiveCompaction, Strategy
+from ctxfs.context.economics_parameters import EvictionParameters
+from ctxfs.context.items import ItemType
+from ctxfs.context.offload import OffloadPolicy
+from ctxfs.llm.invariants import violations
+from ctxfs.materialize import Materialize, Materializer
+from ctxfs.testing.corruptions import CORRUPTIONS, corrupt, valid_body
+from prove.parts import Part, Result
+from prove.play import LosingStore, Policy, check_request, play
+from prove.sessions import session
+
+__all__ = ["PART", "POLICIES", "controls", "run_sessions"]
+
+SESSIONS = 100_000
+_BATCH = 200
+_KEEP = {"Read": 1, "Bash": 2, "web-search": 1}
+_SMALL = Budget(window_tokens=7_000, reply_tokens=1_000)
+_DROP = SelectiveCompaction(
+    rules={
+        ItemType.SKILL_PROMPT: Rule(strategy=Strategy.DROP),
+        ItemType.TOOL_RESULT: Rule(strategy=Strategy.DROP),
+        ItemType.USER_MESSAGE: Rule(strategy=Strategy.DROP),
+        ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.DROP),
+    },
+    policy=OffloadPolicy(token_threshold=50),
+)
+
+POLICIES = (
+    Policy(name="keep-recent", settings={"keep_recent": _KEEP}),
+    Policy(name="compaction", budget=_SMALL, compaction=SelectiveCompaction(policy=OffloadPolicy(token_threshold=200))),
+    Policy(name="dropping compaction", budget=_SMALL, compaction=_DROP),
+    Policy(name="summary", budget=_SMALL, summarize=True),
+    Policy(name="materialization", arrival=Materializer(settings=Materialize(max_inline_chars=500))),
+    Policy(name="economic", economic=EvictionParameters()),
+    Policy(
+        name="economic, eager, in a window",
+        settings={"keep_recent": {"Read": 1}},
+        budget=_SMALL,
+        summarize=True,
+        economic=EvictionParameters(
+            caution=0.1, horizon_calls=100, rent_share=0, arrival_tokens=200, arrival_caution=0
+        ),
+    ),
+    Policy(
+        name="all of them",
+        settings={"keep_recent": _KEEP, "digest_tokens": 60},
+        budget=_SMALL,
+        summarize=True,
+        arrival=Materializer(settings=Materialize(max_inline_chars=2_000, snippet_lines=5)),
+    ),
+)
+
+
+def run_sessions(
+    numbers: Iterable[int], policies: Sequence[Policy] = POLICIES, *, backend: str = "asyncio"
+) -> tuple[Counter[str], list[str]]:
+    """Play sessions under every policy; what was counted, and everything that was wrong."""
+    counted: Counter[str] = Counter()
+    wrong: list[str] = []
+
+    async def all_of_them() -> None:
+        for number in numbers:
+            one = session(number)
+            for policy in policies:
+                played = await play(one, policy)
+                counted.update(
+                    {
+                        "transcripts": 1,
+                        "requests": played.requests,
+                        "left": played.left,
+                        "archives": played.archives,
+                        "overflows": played.overflows,
+                        f"left: {policy.name}": played.left,
+                    }
+                )
+                wrong.extend(f"session {number}, {policy.name}: {what}" for what in played.wrong)
+
+    anyio.run(all_of_them, backend=backend)
+    return counted, wrong
+
+
+def controls() -> dict[str, bool]:
+    """Bad transcripts, each refused with its reason; a policy that tears pairs, and a store that loses content."""
+    seen = {}
+    for name in CORRUPTIONS:
+        bad = corrupt(name, valid_body())
+        seen[f"refused: {name}"] = any(bad.reason in found for found in violations(bad.body))
+    step = next(turn.steps[0] for one in map(session, range(100)) for turn in one.turns if turn.steps)
+    seen["a result that leaves without its call"] = bool(check_request([step.reply, *step.results[1:]]))
+    seen["a call that leaves without its result"] = bool(check_request(list(step.results)))
+    for policy in POLICIES:
+        losing = [anyio.run(play, session(number), policy, LosingStore) for number in range(10)]
+        seen[f"content that is lost: {policy.name}"] = any("is lost" in what for one in losing for what in one.wrong)
+    return seen
+
+
+def _run(budget_s: float, state_dir: Path) -> Result:
+    started = time.monotonic()
+    file = state_dir / "transcripts.json"
+    state: dict[str, Any] = json_codec.loads(file.read_bytes()) if file.exists() else {}
+    counted: Counter[str] = Counter(state.get("counted", {}))
+    wrong: list[str] = state.get("wrong", [])
+    done: int = state.get("done", 0)
+    while done < SESSIONS and time.monotonic() - started < budget_s:
+        backend = ("asyncio", "trio")[done // _BATCH % 2]
+        more, bad = run_sessions(range(done, min(SESSIONS, done + _BATCH)), backend=backend)
+        counted += more
+        wrong += bad
+        done = min(SESSIONS, done + _BATCH)
+        file.write_bytes(json_codec.dumps({"done": done, "counted": dict(counted), "wrong": wrong}))
+        if done % 5_000 == 0:
+            print(f"transcripts: {done:,} of {SESSIONS:,} sessions, {len(wrong)} violations", flush=True)
+    figures = {"sessions": done, "policies": len(POLICIES), **dict(sorted(counted.items()))}
+    return Result(figures=figures, violations=wrong, controls=controls(), complete=done >= SESSIONS)
+
+
+PART = Part(name="transcripts", title="Random transcripts under every policy", run=_run)

@@ -1,0 +1,253 @@
+"""Plays a random session through a ``Context``, as an agent's loop would, and checks every request on the way."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ctxfs import json_codec
+from ctxfs.context.archive import read_archive
+from ctxfs.context.arrival import ArrivalPolicy
+from ctxfs.context.budget import Budget
+from ctxfs.context.compaction import SelectiveCompaction
+from ctxfs.context.context import Context
+from ctxfs.context.economics_parameters import EvictionParameters
+from ctxfs.context.economy import Economy
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.items import ContextItem
+from ctxfs.context.window import Window
+from ctxfs.errors import ContextOverflow, Overloaded, StorageError
+from ctxfs.llm.base import ModelRequest, ToolSchema, Usage
+from ctxfs.llm.invariants import violations
+from ctxfs.llm.messages import AssistantMessage, Block, Content, Message
+from ctxfs.llm.serialize import messages_to_dicts, to_messages_body
+from ctxfs.storage.base import NewFile
+from ctxfs.testing import MemoryStore
+from ctxfs.testing.strategies import TOOL_NAMES
+from ctxfs.tokens import CharsCounter
+from prove.sessions import Session, Skill
+
+__all__ = ["InlineStore", "LosingStore", "Played", "Policy", "check_request", "play"]
+
+_TOOLS = tuple(ToolSchema(name=name, description="A tool.", input_schema={"type": "object"}) for name in TOOL_NAMES)
+_COUNTER = CharsCounter()
+_ID = "session_20260101_000000_aaaaaa"
+
+
+class InlineStore(MemoryStore):
+    """A memory store that does its work at once and not in a thread: a hundred thousand sessions are played on it."""
+
+    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+        self._check_writer()
+        self._commit(files, log)
+
+    async def replace(self, name: str, data: Any) -> None:
+        self._check_writer()
+        self._replace(name, [data] if isinstance(data, bytes) else data)
+
+
+class LosingStore(InlineStore):
+    """A store that acknowledges contents and keeps none of them: the checks here have to notice."""
+
+    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+        for file in files:
+            b"".join(file.chunks)
+        await super().commit([], log)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What may leave the context, and when. ``settings`` go to ``Context`` as they are; ``economic``: what pays."""
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    budget: Budget | None = None
+    compaction: SelectiveCompaction | None = None
+    summarize: bool = False
+    arrival: ArrivalPolicy | None = None
+    economic: EvictionParameters | None = None
+
+    def context(self, store: MemoryStore, draw: random.Random, clock: "Clock | None" = None) -> Context:
+        """A context under this policy, on ``store``."""
+        window = Window(
+            self.budget,
+            compaction=self.compaction,
+            summarize=_summarizer(draw) if self.summarize else None,
+            model="a-model",
+        )
+        return Context(
+            fs=ContextFileSystem(_ID, root_path="/sessions", store=store, clock=lambda: 1.75e9),
+            counter=_COUNTER,
+            window=window,
+            arrival=self.arrival,
+            economy=self._economy(clock or Clock()) if self.economic else None,
+            **self.settings,
+        )
+
+    def _economy(self, clock: "Clock") -> Economy:
+        exact = self.settings.get("keep_recent", ())
+        return Economy(clock=lambda: clock.now, parameters=self.economic, exact=exact)
+
+
+@dataclass(slots=True)
+class Clock:
+    """Seconds; they pass between calls to the model only, sometimes so many that the prompt cache is cold."""
+
+    now: float = 0.0
+
+
+@dataclass(slots=True)
+class Played:
+    """What came of a session: how many requests, how much left, and everything that was wrong."""
+
+    requests: int = 0
+    left: int = 0
+    archives: int = 0
+    overflows: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+def _summarizer(draw: random.Random) -> Callable[[str], Any]:
+    async def summarize(prompt: str) -> str:
+        kind = draw.random()
+        if kind < 0.1:
+            raise Overloaded("the provider has no capacity")
+        return " \n" if kind < 0.2 else "The plan goes on. " * (500 if kind < 0.3 else 3)
+
+    return summarize
+
+
+def check_request(messages: Sequence[Message]) -> list[str]:
+    """What a provider would refuse in the request for ``messages``, cache breakpoints included."""
+    request = ModelRequest(messages=tuple(messages), tools=_TOOLS)
+    return violations(to_messages_body(request, model="a-model", max_tokens=1_000))
+
+
+async def play(session: Session, policy: Policy, make_store: Callable[[str], InlineStore] = InlineStore) -> Played:
+    """Play all of ``session``; what left has to be there, word for word, and the session has to reopen as it was."""
+    store = make_store(_ID)
+    clock = Clock()
+    context = policy.context(store, random.Random(session.number), clock)
+    player = _Player(context, clock, random.Random(session.number), policy)
+    async with context:
+        try:
+            await player.session(session)
+        except ContextOverflow:  # some sessions have a single reply that is larger than the window
+            player.played.overflows += 1
+        await player.check_lossless()
+        items = context.items
+    reopened = policy.context(store.peer(), random.Random(0))
+    try:
+        async with reopened:
+            if reopened.items != items:
+                player.played.wrong.append("the session did not reopen as it was")
+    except StorageError as error:
+        player.played.wrong.append(f"the session did not reopen: {error}")
+    return player.played
+
+
+class _Player:
+    def __init__(self, context: Context, clock: Clock, draw: random.Random, policy: Policy) -> None:
+        self.played = Played()
+        self._context = context
+        self._clock = clock
+        self._draw = draw
+        self._has_window = policy.budget is not None
+        self._is_economic = policy.economic is not None
+        self._originals: dict[str, Content] = {}
+        self._archives: dict[str, dict[str, Content]] = {}
+
+    async def session(self, session: Session) -> None:
+        if session.system is not None:
+            await self._context.set_system_prompt(session.system)
+        for turn in session.turns:
+            if isinstance(turn.user, Skill):
+                item = await self._context.add_skill_prompt("a-skill", turn.user.text)
+                self._originals[item.id] = turn.user.text
+            else:
+                await self._add(turn.user)
+            for step in turn.steps:
+                await self._reply(step.reply)
+                await self._add(*step.results)
+            await self._reply(turn.answer)
+
+    async def _reply(self, reply: AssistantMessage) -> None:
+        """Make the request that is answered by ``reply``."""
+        self._clock.now += self._draw.choice((1, 1, 60, 400))
+        before = self._context.items
+        plan = self._context.plan()
+        messages = await self._context.messages()
+        self.played.requests += 1
+        self.played.wrong += check_request(messages)
+        # What pays is reckoned anew once something left; what is due by the other rules left in one go.
+        if not self._is_economic and self._context.plan():
+            self.played.wrong.append("what was due did not leave")
+        if plan and plan.tokens_freed <= 0:
+            self.played.wrong.append(f"a plan that frees nothing: {plan.explain()}")
+        if not self._has_window:
+            self._check_prefix(before, plan.first_changed, messages)
+        counted = self._context.counted_tokens
+        await self._add(reply, usage=Usage(input_tokens=counted, output_tokens=1), model="a-model")
+
+    def _check_prefix(self, before: Sequence[ContextItem], changed: str | None, messages: Sequence[Message]) -> None:
+        """What stands before the first change of a plan is sent in the same bytes as before."""
+        if changed is None:
+            return
+        at = next(n for n, item in enumerate(before) if item.id == changed)
+        old, new = [i.message for i in before[:at]], list(messages[:at])
+        if messages_to_dicts(old) != messages_to_dicts(new):
+            self.played.wrong.append(f"a plan changed what stands before {changed}")
+
+    async def _add(self, *messages: Message, **settings: Any) -> None:
+        items = await self._context.add(*messages, **settings)
+        for item, message in zip(items, messages, strict=True):
+            self._originals[item.id] = message.content
+
+    async def check_lossless(self) -> None:
+        """Every content that came in is in the context, in its file or in an archive."""
+        for item_id, content in self._originals.items():
+            try:
+                found = await self._found(item_id)
+                if found is not None and await self._with_arguments(found) == content:
+                    continue
+            except StorageError:
+                pass  # lost, as is said below
+            self.played.wrong.append(f"{item_id} is lost: {str(content)[:80]!r}")
+        self.played.archives = len(self._archives)
+        stored = self._context.fs.stored()
+        without = [i.id for i in self._context.items if i.offloaded and i.id not in stored]
+        self.played.wrong += [f"{item_id} has a placeholder and no content" for item_id in without]
+
+    async def _found(self, item_id: str) -> Content | None:
+        """What there is of a content, wherever it is now."""
+        fs = self._context.fs
+        item = next((i for i in self._context.items if i.id == item_id), None)
+        if item is not None and not item.offloaded:
+            return item.message.content
+        if item_id in fs.stored():
+            self.played.left += 1
+            return await fs.load(item_id)
+        archive = fs.archive_of(item_id)
+        if archive is None:
+            return None
+        if archive not in self._archives:
+            self._archives[archive] = read_archive(str(await fs.load(archive)))
+        return self._archives[archive].get(item_id)
+
+    async def _with_arguments(self, content: Content) -> Content:
+        """``content`` with the arguments that left it."""
+        if isinstance(content, str):
+            return content
+        return tuple([await self._with_argument(b) if b["type"] == "tool_use" else b for b in content])
+
+    async def _with_argument(self, block: Block) -> Block:
+        fs = self._context.fs
+        lines = next(
+            (v.split("\n") for v in block["input"].values() if str(v).startswith("[Content offloaded]\n")), None
+        )
+        if lines is None:
+            return block
+        stored = await fs.load(str(fs.item_of_path(lines[1].removeprefix("Path: "))))
+        assert not isinstance(stored, str)
+        left = {b["argument"]: json_codec.loads(b["text"]) if b["json"] else b["text"] for b in stored}
+        return {**block, "input": {**block["input"], **left}}

@@ -1,0 +1,28 @@
+"""What is sent is a transcript that a provider accepts, whatever leaves; the long version is ``make prove``."""
+
+import pytest
+
+from ctxfs.testing.corruptions import CORRUPTIONS
+from prove.part_transcripts import POLICIES, controls, run_sessions
+from prove.play import Policy
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_random_sessions_are_accepted_and_lossless(policy: Policy) -> None:
+    for backend, numbers in (("asyncio", range(40)), ("trio", range(40, 80))):
+        counted, wrong = run_sessions(numbers, [policy], backend=backend)
+        assert wrong == []
+        assert counted["left"] > 0
+        assert counted["overflows"] <= 2
+
+
+def test_bad_transcripts_are_refused_each_with_its_reason() -> None:
+    seen = controls()
+    assert len(CORRUPTIONS) >= 25
+    assert [name for name, refused in seen.items() if not refused] == []
+
+
+def test_an_archive_of_what_the_user_said_leaves_no_reply_in_front() -> None:
+    dropping = next(policy for policy in POLICIES if policy.name == "dropping compaction")
+    _, wrong = run_sessions([20, 200], [dropping])
+    assert wrong == []
