@@ -9,7 +9,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+import anyio
 from anyio import to_thread
+from anyio.streams.memory import MemoryObjectSendStream
 from pydantic import Field
 
 from ctxfs.context.content import ContentReader
@@ -36,6 +38,7 @@ DEFAULT_MATCHES = 50
 MAX_CONTEXT_LINES = 20
 MAX_JSON_CHARS = 32 * 1024 * 1024
 _FOOTER_TOKENS = 64
+_CHUNKS_AHEAD = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,16 +265,27 @@ async def _search(reader: ContentReader, offset: int, search: LineSearch) -> lis
     """The matching lines from ``offset`` on: chunk by chunk in a worker thread."""
     if offset > max(1, reader.stored.lines):
         raise ToolError(f"offset={offset} is past the end: there are {reader.stored.lines:,} lines")
-    chunks = LineChunks()
     found: list[Line] = []
-    async with aclosing(reader.bytes_from(offset)) as blocks:
+    async with anyio.create_task_group() as group:
+        send, receive = anyio.create_memory_object_stream[bytes](_CHUNKS_AHEAD)
+        group.start_soon(_read_chunks, reader, offset, send)
+        async with receive:
+            async for chunk in receive:
+                found += await to_thread.run_sync(search.feed, chunk, abandon_on_cancel=True)
+                if search.done:
+                    group.cancel_scope.cancel()
+    return found
+
+
+async def _read_chunks(reader: ContentReader, offset: int, send: MemoryObjectSendStream[bytes]) -> None:
+    """Read and check the chunks, while those before them are searched."""
+    chunks = LineChunks()
+    async with send, aclosing(reader.bytes_from(offset)) as blocks:
         async for block in blocks:
             chunk = chunks.feed(block)
             if chunk is not None:
-                found += await to_thread.run_sync(search.feed, chunk, abandon_on_cancel=True)
-                if search.done:
-                    return found
-    return found + await to_thread.run_sync(search.feed, chunks.finish(), abandon_on_cancel=True)
+                await send.send(chunk)
+        await send.send(chunks.finish())
 
 
 async def grep_page(

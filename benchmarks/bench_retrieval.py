@@ -1,0 +1,134 @@
+"""Reading back: a page anywhere in 1 GB, a search of 100 MB, and how long the loop stands still meanwhile.
+
+Limits: a page of 1 GB in at most 3 ms, checksum included, wherever it stands; a search at most twice a bare RE2 scan
+of the same bytes in memory; the loop held for less than 25 ms. Each in both layouts. ``--quick``: 100 MB and 20 MB.
+"""
+
+import asyncio
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import re2
+
+from bench_loop_stall import Heartbeat
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.layout import ENVELOPE, TEXT, Layout
+from ctxfs.llm.messages import ToolMessage
+from ctxfs.tokens import load_counter
+from ctxfs.tools.grep import LinePattern
+from ctxfs.tools.retrieval import grep_page
+
+PAGE_LIMIT_MS = 3.0
+GREP_LIMIT = 2.0
+STALL_LIMIT_MS = 25.0
+PATTERNS = {
+    "rare": "needle in the hay",
+    "alternation": "never|nowhere|nothing at all",
+    "any case": "(?i)needle in the hay",
+    "hostile": "(a+)+$",
+}
+
+
+def log_lines(size_bytes: int) -> Iterator[str]:
+    rng = random.Random(7)
+    # Letters as frequent as in English: a search that skips to a rare letter would measure nothing else.
+    letters = "eeeeeeeeeeeetttttttttaaaaaaaaoooooooiiiiiiinnnnnnnsssssshhhhhhrrrrrrddddlllluuucccmmmwwffggyyppbbvk"
+    words = ["".join(rng.choices(letters, k=rng.randint(2, 9))) for _ in range(3000)]
+    block = [f"2026-01-01T00:00:{n % 60:02} INFO " + " ".join(rng.choices(words, k=14)) for n in range(5000)]
+    size = 0
+    while size < size_bytes:
+        for line in block:
+            yield line
+            size += len(line) + 1
+
+
+async def stored(fs: ContextFileSystem, content: str, call_id: str) -> str:
+    item_id, name = fs.claim(ItemType.TOOL_RESULT, call_id, "Bash")
+    message = ToolMessage(call_id, "Bash", content)
+    item = ContextItem(
+        id=item_id, item_type=ItemType.TOOL_RESULT, message=message, name=name, token_count=1, content_tokens=1
+    )
+    await fs.offload(item)
+    return item_id
+
+
+async def page_ms(fs: ContextFileSystem, item_id: str) -> list[float]:
+    """Return the median cost of a page of 50 lines at ten places, the sidecar's first read left out."""
+    total = fs.reader(item_id).stored.lines
+    await fs.reader(item_id).lines(1, 1)
+    times = []
+    for tenth in range(10):
+        runs = []
+        for shift in range(7):
+            first = 1 + (total - 60) * tenth // 9 + shift
+            start = time.perf_counter()
+            lines = await fs.reader(item_id).lines(first, first + 49)
+            runs.append((time.perf_counter() - start) * 1000)
+            assert len(lines) == 50
+        times.append(statistics.median(runs))
+    return times
+
+
+def bare_ms(data: bytes, pattern: str) -> float:
+    options = re2.Options()
+    options.log_errors = False
+    compiled = re2.compile(f"(?m){pattern}".encode(), options)
+    start = time.perf_counter()
+    for begin in range(0, len(data), 1_048_576):
+        for _ in compiled.finditer(data[begin : begin + 1_048_576]):
+            pass
+    return (time.perf_counter() - start) * 1000
+
+
+async def search(fs: ContextFileSystem, item_id: str, data: bytes) -> bool:
+    failed = False
+    for name, pattern in PATTERNS.items():
+        ratios, ours, stalls = [], [], []
+        for _ in range(5):
+            bare = await asyncio.to_thread(bare_ms, data, pattern)
+            async with Heartbeat() as heart:
+                start = time.perf_counter()
+                await grep_page(fs, item_id, LinePattern(pattern))
+                ours.append((time.perf_counter() - start) * 1000)
+            ratios.append(ours[-1] / bare)
+            stalls.append(heart.worst_ms)
+        ratio, stall = statistics.median(ratios), statistics.median(stalls)
+        print(
+            f"  search, {name:12} {statistics.median(ours):6.0f} ms, {ratio:5.2f} x a bare scan (limit {GREP_LIMIT}), "
+            f"loop held {stall:4.1f} ms (limit {STALL_LIMIT_MS})"
+        )
+        failed |= ratio > GREP_LIMIT or stall > STALL_LIMIT_MS
+    return failed
+
+
+async def one_layout(layout: Layout, page_bytes: int, search_bytes: int) -> bool:
+    with tempfile.TemporaryDirectory() as root:
+        async with ContextFileSystem(root_path=Path(root), layout=layout) as fs:
+            print(f"layout {layout.name}")
+            content = "\n".join(log_lines(search_bytes))
+            data = content.encode()
+            failed = await search(fs, await stored(fs, content, "searched"), data)
+            del content, data
+            times = await page_ms(fs, await stored(fs, "\n".join(log_lines(page_bytes)), "paged"))
+            worst = max(times)
+            print(
+                f"  page of {page_bytes // 1_000_000:,} MB: {min(times):.2f} to {worst:.2f} ms (limit {PAGE_LIMIT_MS})"
+            )
+            return failed or worst > PAGE_LIMIT_MS
+
+
+async def main() -> int:
+    await load_counter()
+    quick = "--quick" in sys.argv
+    sizes = (100_000_000, 20_000_000) if quick else (1_000_000_000, 100_000_000)
+    return int(any([await one_layout(layout, *sizes) for layout in (ENVELOPE, TEXT)]))
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
