@@ -6,7 +6,6 @@ following links, so that nothing can be swapped in between.
 
 import base64
 import codecs
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from ctxfs.errors import ToolError
 from ctxfs.llm.messages import Block
 from ctxfs.storage.port import FileKind, FileSystem, OsFileSystem
+from ctxfs.storage.session_dir import LOCK_NAME, LOG_NAME
 from ctxfs.tools.paging import Line, LineCutter
 
 __all__ = ["FilePage", "Roots"]
@@ -23,6 +23,7 @@ MAX_IMAGE_BYTES = 5 * 1024 * 1024
 _BLOCK_BYTES = 262_144
 _SNIFFED_BYTES = 8_192
 _LISTED_NAMES = 20
+_MARKS_OF_A_SESSION = (LOG_NAME, LOCK_NAME, "index.json")
 _SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -78,7 +79,8 @@ class Roots:
                 fds.append(self._fs.open_dir(fds[-1], part))
             kind = self._fs.stat(fds[-1], parts[-1]).kind if parts else FileKind.DIRECTORY
             if kind is FileKind.DIRECTORY:
-                raise ToolError(self._directory_message(path, root.joinpath(*parts)))
+                fds += [self._fs.open_dir(fds[-1], part) for part in parts[-1:]]
+                raise ToolError(self._directory_message(path, fds[-1]))
             if kind is not FileKind.FILE:
                 raise ToolError(f"{path} is no regular file, so it cannot be read")
             fds.append(self._fs.open_read(fds[-1], parts[-1]))
@@ -111,18 +113,20 @@ class Roots:
         raise self._unknown(path)
 
     def _is_a_sessions(self, resolved: Path) -> bool:
-        """Whether the file lies in the directory of some session, this one or another."""
-        sessions = self._sessions.resolve()
-        if not resolved.is_relative_to(sessions) or resolved == sessions:
-            return False
-        return (sessions / resolved.relative_to(sessions).parts[0] / "journal.jsonl").exists()
+        """Whether the file lies in the directory of some session, this one or another, however the path is spelled."""
+        inner = resolved
+        for directory in resolved.parents:
+            if self._sessions.exists() and directory.samefile(self._sessions):
+                return any((inner / name).exists() for name in _MARKS_OF_A_SESSION)
+            inner = directory
+        return False
 
     def _unknown(self, path: str) -> ToolError:
         allowed = f"files under {', '.join(map(str, self._roots))}" if self._roots else "no other files"
         return ToolError(f"no file {path!r}: you may read what this session stored, and {allowed}")
 
-    def _directory_message(self, path: str, directory: Path) -> str:
-        names = sorted(entry.name + "/" * entry.is_dir() for entry in os.scandir(directory))
+    def _directory_message(self, path: str, dir_fd: int) -> str:
+        names = sorted(name + "/" * (kind is FileKind.DIRECTORY) for name, kind in self._fs.list_dir(dir_fd))
         listed = ", ".join(names[:_LISTED_NAMES]) + (", …" if len(names) > _LISTED_NAMES else "")
         return f"{path} is a directory, read one of its {len(names)} files: {listed or '(it is empty)'}"
 
