@@ -16,7 +16,7 @@ _POINTS = 160
 _STYLE = """
 :root{color-scheme:light dark;--ink:#1c2026;--dim:#5c636d;--line:#d9dde3;--page:#fff;--band:#f5f6f8}
 @media(prefers-color-scheme:dark){:root{--ink:#e6e8eb;--dim:#9aa2ad;--line:#353b44;--page:#15181c;--band:#1d2126}}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);margin:2rem auto;max-width:72rem;
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);margin:2rem auto;max-width:84rem;
 padding:0 1rem}
 h1{font-size:1.5rem;margin:0 0 .3rem}h2{font-size:1.1rem;margin:2rem 0 .5rem}p{color:var(--dim);margin:.2rem 0 1rem}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;white-space:nowrap;font-size:.84rem}
