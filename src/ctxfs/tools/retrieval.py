@@ -266,26 +266,34 @@ async def _search(reader: ContentReader, offset: int, search: LineSearch) -> lis
     if offset > max(1, reader.stored.lines):
         raise ToolError(f"offset={offset} is past the end: there are {reader.stored.lines:,} lines")
     found: list[Line] = []
+    failures: list[StorageError] = []
     async with anyio.create_task_group() as group:
         send, receive = anyio.create_memory_object_stream[bytes](_CHUNKS_AHEAD)
-        group.start_soon(_read_chunks, reader, offset, send)
+        group.start_soon(_read_chunks, reader, offset, send, failures)
         async with receive:
             async for chunk in receive:
                 found += await to_thread.run_sync(search.feed, chunk, abandon_on_cancel=True)
                 if search.done:
                     group.cancel_scope.cancel()
+    if failures:
+        raise failures[0]
     return found
 
 
-async def _read_chunks(reader: ContentReader, offset: int, send: MemoryObjectSendStream[bytes]) -> None:
-    """Read and check the chunks, while those before them are searched."""
+async def _read_chunks(
+    reader: ContentReader, offset: int, send: MemoryObjectSendStream[bytes], failures: list[StorageError]
+) -> None:
+    """Read and check the chunks, while those before them are searched; raised by the searcher, not in a group."""
     chunks = LineChunks()
     async with send, aclosing(reader.bytes_from(offset)) as blocks:
-        async for block in blocks:
-            chunk = chunks.feed(block)
-            if chunk is not None:
-                await send.send(chunk)
-        await send.send(chunks.finish())
+        try:
+            async for block in blocks:
+                chunk = chunks.feed(block)
+                if chunk is not None:
+                    await send.send(chunk)
+            await send.send(chunks.finish())
+        except StorageError as error:
+            failures.append(error)
 
 
 async def grep_page(
