@@ -123,13 +123,17 @@ def with_wrong_numbers(path: Path) -> None:
     db.close()
 
 
-def with_indexes_exchanged(path: Path) -> None:
+def with_a_changed_index(path: Path) -> None:
+    """Change the key of one artifact where it is looked up, and nowhere else."""
     with sqlite3.connect(path) as db:
-        roots = dict(db.execute("SELECT name, rootpage FROM sqlite_master WHERE name IN ('by_task', 'by_raw_id')"))
-        db.execute("PRAGMA writable_schema = ON")
-        for name, other in (("by_task", "by_raw_id"), ("by_raw_id", "by_task")):
-            db.execute("UPDATE sqlite_master SET rootpage = ? WHERE name = ?", (roots[other], name))
+        (root,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'by_biz_id'").fetchone()
+        (size,) = db.execute("PRAGMA page_size").fetchone()
     db.close()
+    data = bytearray(path.read_bytes())
+    page = slice((root - 1) * size, root * size)
+    assert b"call_2" in data[page]
+    data[page] = data[page].replace(b"call_2", b"call_9")
+    path.write_bytes(data)
 
 
 def a_link(path: Path) -> None:
@@ -145,7 +149,7 @@ def a_directory(path: Path) -> None:
 DAMAGE: list[Callable[[Path], None]] = [
     *(deleted, emptied, overwritten, truncated, of_another_version, a_link, a_directory),
     *(with_lost_rows, with_changed_rows, with_added_rows, with_changed_sessions, with_wrong_numbers),
-    with_indexes_exchanged,
+    with_a_changed_index,
 ]
 
 
@@ -155,6 +159,7 @@ async def test_damage_changes_nothing_but_time(tmp_path: Path, damage: Callable[
     before = await everything(tmp_path)
     damage(tmp_path / CATALOGUE_NAME)
     async with KnowledgeService(tmp_path) as service:
+        assert (await service.query_artifacts({"biz_id": "call_2"})).total == 3
         assert list(await service.query_artifacts({"tool_name": "t1"})) == [i for i in before if i.tool_name == "t1"]
         assert list(await service.query_artifacts({"task_id": "task_1"})) == [
             i for i in before if i.task_id == "task_1"
