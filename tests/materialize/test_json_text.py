@@ -17,7 +17,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=20,
 )
-PADDING = " " * 140_000
+PADDING = " " * 1_100_000
 """Makes a text so long that it is walked in steps."""
 
 

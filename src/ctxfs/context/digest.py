@@ -257,8 +257,8 @@ def _interleaved(*groups: Sequence[Pick]) -> list[Pick]:
     return [group[i] for i in range(min(longest, _MAX_PICKS)) for group in groups if i < len(group)]
 
 
-def error_lines(text: str) -> tuple[list[Pick], bool]:
-    """Lines that speak of an error, and whether the search stopped because there are so many."""
+def error_lines(text: str, most: int = _MAX_ERROR_LINES) -> tuple[list[Pick], bool]:
+    """Lines that speak of an error, and whether the search stopped because there are ``most`` of them."""
     found: dict[int, Pick] = {}
     number = 1
     for start, end in _slices(text):
@@ -274,7 +274,7 @@ def error_lines(text: str) -> tuple[list[Pick], bool]:
             pick = _error_pick(text, number, char, char + _chars(line), _chars(data[line_start : match.start()]))
             if not _NO_ERROR.search(text, pick.start, min(pick.end, pick.start + _LINE_CHARS)):
                 found.setdefault(number, pick)
-            if len(found) >= _MAX_ERROR_LINES:
+            if len(found) >= most:
                 return list(found.values()), True
             number += line.count(b"\n")
             char += _chars(line)

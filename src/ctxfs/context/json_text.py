@@ -4,14 +4,21 @@ import json
 import re
 from json import JSONDecodeError
 
-import orjson
+from pydantic_core import SchemaValidator, ValidationError, core_schema
 
 __all__ = ["is_json"]
 
-_SMALL = 131_072
-_WALKED_DEPTH = 3
+_SMALL = 1_048_576
+_WALKED_DEPTH = 2
 _SPACE = re.compile(r"[ \t\n\r]*+")
 _STRING_PART = re.compile(r'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})){0,65536}+')
+
+
+_PARSED_ONLY = {
+    "{": SchemaValidator(core_schema.typed_dict_schema({}, extra_behavior="ignore")),
+    "[": SchemaValidator(core_schema.list_schema(core_schema.none_schema(), fail_fast=True)),
+}
+"""Both parse the whole text and make no objects of it."""
 
 
 def _refuse(constant: str) -> None:
@@ -26,7 +33,7 @@ def is_json(text: str) -> bool:
     start = _after_space(text, 0)
     if text[start : start + 1] not in set('{["-0123456789tfn'):
         return False
-    if len(text) <= _SMALL and _is_plain_json(text):
+    if len(text) <= _SMALL and _is_plain_json(text, start):
         return True
     try:
         return _after_space(text, _after_value(text, start, 0)) == len(text)
@@ -34,11 +41,16 @@ def is_json(text: str) -> bool:
         return False
 
 
-def _is_plain_json(text: str) -> bool:
-    """What the fast parser says: it refuses lone surrogates, which are JSON all the same."""
+def _is_plain_json(text: str, start: int) -> bool:
+    """What a fast parser says of an object or a list; it knows no lone surrogates and no deep nesting."""
+    parser = _PARSED_ONLY.get(text[start])
+    if parser is None or "NaN" in text or "Infinity" in text:  # which it takes as numbers
+        return False
     try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
+        parser.validate_json(text)
+    except ValidationError as error:
+        return error.errors(include_url=False, include_context=False, include_input=False)[0]["type"] != "json_invalid"
+    except ValueError:
         return False
     return True
 

@@ -58,8 +58,8 @@ class Snippets:
 
     @cached_property
     def _errors(self) -> list[Pick]:
-        picks, _ = error_lines(self.text)
-        return [*picks[:1], *picks[-1:], *picks[1:-1]][:_MAX_PASSAGES]
+        picks, _ = error_lines(self.text, _MAX_PASSAGES)
+        return [*picks[:1], *picks[-1:], *picks[1:-1]]
 
     def passages(self, *, lines: int, size_bytes: int) -> dict[str, list[str]]:
         """Head, errors and tail, each within the bounds; what stands in the head or the tail is not shown twice."""
