@@ -1,5 +1,7 @@
 """The operations of a session, each of whose system calls is made to fail, and what must hold after it did."""
 
+import os
+import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +15,7 @@ from ctxfs.storage.port import FileSystem, OsFileSystem
 from ctxfs.transfer import export_session, import_session
 from session_items import PLACEHOLDER, evicted, tool_result
 
-__all__ = ["OPERATIONS", "SESSION_ID", "Bench", "Operation", "check", "filled", "temp_files"]
+__all__ = ["OPERATIONS", "SESSION_ID", "Bench", "Operation", "check", "filled", "left_behind", "try_again"]
 
 SESSION_ID = "session_1"
 INLINE_LIMIT_CHARS = 256
@@ -166,11 +168,11 @@ async def open_session(bench: Bench) -> None:
 
 
 async def export(bench: Bench) -> None:
-    await export_session(SESSION_ID, bench.root / "session.ctxfs", root_path=bench.root)
+    await export_session(SESSION_ID, bench.root / "session.ctxfs", root_path=bench.root, fs=bench.port)
 
 
 async def import_(bench: Bench) -> None:
-    await import_session(bench.root / "session.ctxfs", root_path=bench.root / "elsewhere")
+    await import_session(bench.root / "session.ctxfs", root_path=bench.root / "elsewhere", fs=bench.port)
 
 
 OPERATIONS: Mapping[str, Operation] = {
@@ -199,6 +201,29 @@ def temp_files(root: Path) -> list[str]:
     return [str(path) for path in root.rglob("*") if path.name.startswith(LEFT_BEHIND)]
 
 
+async def try_again(operation: Operation, bench: Bench) -> None:
+    """Run an operation that failed, now without a fault."""
+    made = _made(operation, bench.root)
+    if made is not None and made.is_file():  # what could not be removed then is the user's to remove
+        made.unlink()
+    elif made is not None and made.exists():
+        shutil.rmtree(made)
+    await operation.run(bench)
+
+
+def left_behind(operation: Operation, root: Path) -> list[str]:
+    """Say what an operation that was refused has left, though it could have removed it."""
+    left = [path for path in temp_files(root) if not path.endswith("-tmp-1-1")]  # that one is the ground's
+    made = _made(operation, root)
+    if made is not None and made.exists():
+        left.append(str(made))
+    return [f"left behind at once: {path}" for path in left]
+
+
+def _made(operation: Operation, root: Path) -> Path | None:
+    return {"export": root / "session.ctxfs", "import": root / "elsewhere"}.get(operation.name)
+
+
 async def check(operation: Operation, root: Path, *, acknowledged: bool) -> list[str]:
     """Open what is there as the next process would, twice, and say what should not be so."""
     before = set() if operation.prepare is nothing else {"old_small", "old_large", "old_evicted"}
@@ -211,8 +236,9 @@ async def check(operation: Operation, root: Path, *, acknowledged: bool) -> list
             found += await _check_session(root / "elsewhere", before)
         elif acknowledged:
             found.append("the imported session is not there")
-        else:
-            await import_session(root / "session.ctxfs", root_path=root / "elsewhere")
+        for path in temp_files(root):
+            os.utime(path, (0, 0))  # only what is old is taken for abandoned
+        await import_session(root / "session.ctxfs", root_path=root / "elsewhere", session_id="session_2")
         found += [f"left behind: {path}" for path in temp_files(root)]
     return found
 

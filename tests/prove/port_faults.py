@@ -15,12 +15,9 @@ import anyio
 from ctxfs.errors import CtxfsError
 from failing_fs import as_port
 from prove.faults import ERRORS, Fault, FaultyFileSystem, Killed
-from prove.operations import OPERATIONS, Bench, Operation, check, temp_files
+from prove.operations import Bench, Operation, check, left_behind, try_again
 
-__all__ = ["PORT_OPERATIONS", "Ground", "Tally", "all_faults", "count_calls", "examine", "one_of_each", "run_all"]
-
-PORT_OPERATIONS = tuple(op for op in OPERATIONS.values() if op.name not in {"export", "import"})
-"""Export and import reach the disk through their own calls; the system's calls are failed under them instead."""
+__all__ = ["Ground", "Tally", "all_faults", "count_calls", "examine", "one_of_each", "run_all"]
 
 
 @dataclass(slots=True)
@@ -123,8 +120,11 @@ async def examine(operation: Operation, ground: Ground, fault: Fault) -> tuple[i
     if not port.dead:
         port.armed = False
         if not acknowledged and operation.again:
-            await operation.run(bench)
-            acknowledged = True
+            try:
+                await try_again(operation, bench)
+                acknowledged = True
+            except CtxfsError as error:
+                found.append(f"it fails again without a fault: {error}")
         await bench.close()
         found += [f"left open: {len(port.handles)} handles"] * bool(port.handles)
     found += await check(operation, root, acknowledged=acknowledged)
@@ -141,8 +141,8 @@ def _after_failure(
         found.append("a failed operation changed what is stored")
     if not operation.opened and port.handles:
         found.append(f"a failed opening left {len(port.handles)} handles open")
-    if not fault.for_good and port.log[fault.at - 1] != "unlink":
-        found += [f"left behind at once: {path}" for path in temp_files(bench.root) if ".ctxfs-tmp-1-1" not in path]
+    if not fault.for_good and port.log[fault.at - 1] not in {"unlink", "remove_dir"}:
+        found += left_behind(operation, bench.root)
     return found
 
 

@@ -10,8 +10,8 @@ from ctxfs.errors import ConfigError
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
 from failing_fs import as_port
 from prove.faults import ERRORS, Fault, FaultyFileSystem
-from prove.operations import SESSION_ID, Bench, Operation, filled
-from prove.port_faults import PORT_OPERATIONS, run_all
+from prove.operations import OPERATIONS, SESSION_ID, Bench, Operation, filled
+from prove.port_faults import run_all
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]  # the calls are the same
 
@@ -29,7 +29,7 @@ def fast_path(tmp_path: Path) -> Iterator[Path]:
         yield Path(path)
 
 
-@pytest.mark.parametrize("operation", PORT_OPERATIONS, ids=lambda operation: operation.name)
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=lambda operation: operation.name)
 async def test_every_call_of_an_operation_fails_once(operation: Operation, fast_path: Path) -> None:
     tally = await run_all([operation], fast_path, every_fault=False)
     assert tally.violations == []

@@ -169,8 +169,15 @@ class OsFileSystem:
         """Create with O_EXCL, and set the mode where the umask took too much."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW
         fd = os.open(name, flags, FILE_MODE, dir_fd=dir_fd)
-        if stat.S_IMODE(os.fstat(fd).st_mode) != FILE_MODE:
-            os.fchmod(fd, FILE_MODE)
+        try:
+            if stat.S_IMODE(os.fstat(fd).st_mode) != FILE_MODE:
+                os.fchmod(fd, FILE_MODE)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name, dir_fd=dir_fd)
+            with suppress(OSError):
+                os.close(fd)
+            raise
         return fd
 
     def open_read(self, dir_fd: int, name: str) -> int:

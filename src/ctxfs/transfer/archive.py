@@ -18,7 +18,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -105,10 +105,14 @@ class ArchiveWriter:
         self._close()
         return self._size
 
-    def abandon(self) -> None:
-        """Remove what was written."""
-        with suppress(FileNotFoundError):
+    def abandon(self, reason: BaseException) -> None:
+        """Remove what was written; when that fails too, ``reason`` gets a note that says so."""
+        try:
             self._fs.unlink(self._dir_fd, self._path.name)
+        except FileNotFoundError:
+            pass  # removed already
+        except OSError as error:
+            reason.add_note(f"{self._path} could not be removed: {reason_of(error)}")
         self._close()
 
     def _close(self) -> None:
@@ -144,24 +148,31 @@ class ArchiveReader:
     @classmethod
     def open(cls, path: Path, max_bytes: int, max_files: int) -> "ArchiveReader":
         """Open an archive and read its first line."""
-        try:
-            file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=1 << 20)
-        except OSError as error:
-            raise ArchiveError(f"{path} cannot be read: {reason_of(error)}") from error
+        with _reading():
+            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                file = os.fdopen(fd, "rb", buffering=1 << 20)
+            except BaseException:
+                os.close(fd)
+                raise
         try:
             reader = cls(file, max_bytes, max_files)
             reader._begin(path)
         except BaseException:
-            file.close()
+            with suppress(OSError):
+                file.close()
             raise
         return reader
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with suppress(OSError):  # it was only read
+            self._file.close()
 
     def _begin(self, path: Path) -> None:
-        if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+        with _reading():
+            mode = os.fstat(self._file.fileno()).st_mode
+        if not stat.S_ISREG(mode):
             raise ArchiveError(f"{path} is not a regular file")
         try:
             head = self._line()
@@ -203,7 +214,8 @@ class ArchiveReader:
         checksum = hashlib.sha256()
         left = size
         while left:
-            piece = self._file.read(min(left, CHUNK_BYTES))
+            with _reading():
+                piece = self._file.read(min(left, CHUNK_BYTES))
             if not piece:
                 raise ArchiveDamaged(f"the archive is cut short, in {name}")
             checksum.update(piece)
@@ -222,11 +234,14 @@ class ArchiveReader:
             raise ArchiveUnsafe(f"{last['name']!r} is more than the archive announces")
         if last != {"end": expected}:
             raise ArchiveDamaged("the archive's last line does not match the rest of it")
-        if self._file.read(1):
+        with _reading():
+            more = self._file.read(1)
+        if more:
             raise ArchiveDamaged("something follows the archive's end")
 
     def _line(self) -> dict[str, Any]:
-        data = self._file.readline(MAX_LINE_BYTES)
+        with _reading():
+            data = self._file.readline(MAX_LINE_BYTES)
         if not data.endswith(b"\n"):
             raise ArchiveDamaged("the archive is cut short, or a line in it is too long")
         self._lines.update(data)
@@ -245,3 +260,12 @@ class ArchiveReader:
         for name, kind in fields.items():
             if type(line[name]) is not kind or (kind is int and line[name] < 0):
                 raise ArchiveUnsafe(f"the archive says {name} = {line[name]!r}")
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Turn the OSError of reading an archive into ``ArchiveError``."""
+    try:
+        yield
+    except OSError as error:
+        raise ArchiveError(f"the archive cannot be read: {reason_of(error)}") from error

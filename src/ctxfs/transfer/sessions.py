@@ -88,9 +88,9 @@ async def export_session(
         writer = await run_to_completion(lambda: ArchiveWriter.create(target, port))
         try:
             size = await _write_archive(store, writer, log[: found.end], _started_as(found) or session_id)
-        except BaseException:
+        except BaseException as error:
             with anyio.CancelScope(shield=True):
-                await run_to_completion(writer.abandon)
+                await run_to_completion(partial(writer.abandon, error))
             raise
         return Transferred(session_id=session_id, path=target, files=writer.files - 1, size_bytes=size)
     finally:
@@ -156,8 +156,8 @@ async def import_session(
 async def _import(fs: FileSystem, source: ArchiveReader, root: Path, session_id: str, *, existed: bool) -> Transferred:
     temporary = f"{IMPORT_PREFIX}{random.SystemRandom().getrandbits(64):016x}"
     store = LocalStore(root, temporary, fs=fs)
-    await store.open(create=True, write=True)
     try:
+        await store.open(create=True, write=True)
         stored = await _take_in(source, store, session_id)
         await run_to_completion(lambda: _publish(fs, root, temporary, session_id))
     except BaseException as error:
@@ -334,7 +334,11 @@ def _publish(fs: FileSystem, root: Path, temporary: str, session_id: str) -> Non
             if _is_there(fs, root_fd, session_id):
                 raise SessionExists(session_id, str(root))
             fs.rename(root_fd, temporary, session_id)
-            fs.sync(root_fd)
+            try:
+                fs.sync(root_fd)
+            except BaseException:
+                fs.rename(root_fd, session_id, temporary)  # refused: it goes the way of every import that failed
+                raise
         finally:
             close_quietly(fs, root_fd)
     except OSError as error:
@@ -345,9 +349,11 @@ def _publish(fs: FileSystem, root: Path, temporary: str, session_id: str) -> Non
 
 async def _remove(fs: FileSystem, root: Path, temporary: str, error: BaseException, *, existed: bool) -> None:
     try:
-        await remove_session(root, temporary, fs=fs)
+        with suppress(SessionNotFound):
+            await remove_session(root, temporary, fs=fs)
         if not existed:
-            await run_to_completion(lambda: _remove_root(fs, root))
+            with suppress(FileNotFoundError):
+                await run_to_completion(lambda: _remove_root(fs, root))
     except (CtxfsError, OSError) as failure:
         error.add_note(f"what was imported could not be removed from {root}: {failure}")
 
