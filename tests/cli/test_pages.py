@@ -50,6 +50,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def recording(root: Path) -> str:
+    """A session of two messages, recorded."""
+    path = root.parent / "recording.json"
+    path.write_text(json.dumps([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]))
+    return str(path)
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -59,6 +66,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("cat", lambda root: ("cat", "last", "msg_001", "--root", str(root))),
         ("tail", lambda root: ("tail", "last", "msg_001", "--root", str(root))),
         ("grep", lambda root: ("grep", "last", ".", "--root", str(root))),
+        ("explain", lambda root: ("explain", "last", "--root", str(root))),
+        ("replay", lambda root: ("replay", recording(root), "--policy", "none")),
         ("verify", lambda root: ("verify", "last", "--root", str(root))),
     ],
     ids=lambda command: command[0],

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from ctxfs.cli import chat, demo, grep, items, sessions, transfer
+from ctxfs.cli import chat, demo, explain, grep, items, replay, sessions, transfer
 from ctxfs.errors import ArchiveError, CorruptContent, CorruptJournal, CtxfsError
 
 __all__ = ["app", "run"]
@@ -34,6 +34,9 @@ for _command in (
     items.cat,
     items.tail,
     grep.grep,
+    explain.explain,
+    replay.replay,
+    replay.tune,
     sessions.verify,
     transfer.export,
 ):

@@ -138,6 +138,11 @@ class ContextFileSystem:
         """The model calls that were recorded, in order."""
         return tuple(self._state.calls)
 
+    async def history(self) -> tuple[Record, ...]:
+        """Return every record of the journal, from the first; damaged ones are left out."""
+        self._opened()
+        return (await read_journal(self._store)).scan.records
+
     def archive_of(self, item_id: str) -> str | None:
         """Return the item whose content holds this item's, when it left in an archive; None otherwise."""
         return self._state.archived.get(item_id)

@@ -1,0 +1,88 @@
+"""``ctxfs replay`` and ``ctxfs tune``: recorded sessions under eviction policies, without a model."""
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ctxfs.cli.options import AsJson
+from ctxfs.cli.output import for_terminal
+from ctxfs.errors import ConfigError
+from ctxfs.replay import commands, lab
+
+__all__ = ["replay", "tune"]
+
+_Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE",
+        help="Recorded sessions: Anthropic messages, Claude Code JSONL, OpenAI chat messages or Codex rollout JSONL.",
+        show_default=False,
+    ),
+]
+_Tokens = Annotated[lab.Tokens, typer.Option("--tokens", help="How tokens are counted: exactly, or as characters / 4.")]
+
+
+def replay(
+    files: _Files,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            metavar="NAME",
+            help="A policy, or a TOML file of parameters; again for more.",
+            show_default=False,
+        ),
+    ] = None,
+    tokens: _Tokens = "o200k",
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="OUT", help="Write a report with charts to this file too.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replay recorded sessions under eviction policies.
+
+    Without a model; prints what each policy would have cost, relative to never evicting.
+    """
+    if html is not None and not html.absolute().parent.is_dir():
+        raise ConfigError(f"--html {html}: {html.absolute().parent} is not a directory")
+    with _progress("replaying") as progress:
+        report = commands.replay(files, policy or (), tokens, progress=progress)
+    if html is not None:
+        html.write_text(commands.render_html(report), encoding="utf-8")
+        sys.stderr.write(for_terminal(f"the report is in {html}\n"))
+    _print(f"{commands.render_json(report)}\n" if as_json else commands.render_table(report))
+
+
+def tune(files: _Files, tokens: _Tokens = "o200k") -> None:
+    """Find eviction parameters on recorded sessions.
+
+    And judge them on others. Prints them as TOML, for `ctxfs replay --policy FILE.toml`.
+    """
+    with _progress("tuning") as progress:
+        tuned = commands.tune(files, tokens, progress=progress)
+    _print(tuned.to_toml())
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(for_terminal(text) if sys.stdout.isatty() else text)
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[lab.Progress]:
+    """A bar on stderr that counts files, when that is a terminal."""
+    out = Console(stderr=True)
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("sessions"), TimeElapsedColumn())
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as shown:
+        task = shown.add_task(what, total=None)
+        try:
+            yield lambda done, total: shown.update(task, completed=done, total=total)
+        except BrokenProcessPool as error:
+            raise ConfigError("a worker process was killed, so memory may be short: try fewer sessions") from error
