@@ -4,8 +4,10 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -247,6 +249,22 @@ async def test_what_another_process_stores_is_seen(tmp_path: Path) -> None:
             await other.add_knowledge_list([artifact("s1", number)])
             assert (await service.query_artifacts()).total == number + 1
             assert (await service.query_artifacts({"session_id": "s1", "biz_id": f"call_{number}"})).total == 1
+
+
+async def test_several_processes_ask_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def ask(service: KnowledgeService) -> None:
+        for _ in range(10):
+            total = (await service.query_artifacts()).total
+            assert (await service.query_artifacts()).total >= total
+
+    async with KnowledgeService(tmp_path) as writer, AsyncExitStack() as stack, anyio.create_task_group() as tasks:
+        await writer.add_knowledge_list([artifact("s1", 0)])
+        for _ in range(3):
+            tasks.start_soon(ask, await stack.enter_async_context(KnowledgeService(tmp_path)))
+        for number in range(1, 40):
+            await writer.add_knowledge_list([artifact("s1", number)])
+    assert len(await everything(tmp_path)) == 40
+    assert [record.getMessage() for record in caplog.records] == [], "nothing was made again"
 
 
 class Watched(Catalogue):

@@ -166,13 +166,23 @@ class Catalogue:
 
     def _check(self) -> None:
         """Make the tables, or check every row that is there. Raises ``sqlite3.DatabaseError``."""
+        if self._is_new():
+            with self._transaction():
+                if self._is_new():  # still: another process may have been here
+                    for statement in _SCHEMA.strip().split(";\n"):
+                        self._opened().execute(statement)
+                    return
+        with self._transaction(write=False):  # of one moment, whatever others write meanwhile
+            self._check_rows()
+
+    def _is_new(self) -> bool:
         db = self._opened()
         version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0 and not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            with self._transaction():
-                for statement in _SCHEMA.strip().split(";\n"):
-                    db.execute(statement)
-            return
+        return version == 0 and not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+
+    def _check_rows(self) -> None:
+        db = self._opened()
+        version = db.execute("PRAGMA user_version").fetchone()[0]
         if version != _VERSION or db.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
             raise sqlite3.DatabaseError("the catalogue is of another version, or damaged")
         counts = dict(db.execute("SELECT session_id, count(*) FROM artifacts GROUP BY session_id").fetchall())
@@ -193,14 +203,13 @@ class Catalogue:
         """
         self._open(in_memory=in_memory)
         stamps = self._stamps(session_id)
-        known = self._known(session_id)
-        changed = [name for name, stamp in stamps.items() if name not in known or known[name].stamp != stamp]
-        gone = [name for name in known if name not in stamps]
-        if not changed and not gone:
+        if stamps == {name: known.stamp for name, known in self._known(session_id).items()}:
             return []
         with self._transaction():
-            for name in gone:
+            known = self._known(session_id)  # again: another process may have been here
+            for name in known.keys() - stamps.keys():
                 self._forget(name)
+            changed = [name for name, stamp in stamps.items() if name not in known or known[name].stamp != stamp]
             lost = [name for name in changed if not self._read(name, stamps[name], known.get(name))]
         return [(name, stamps[name]) for name in lost]
 
@@ -360,13 +369,14 @@ class Catalogue:
         return self._db
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, *, write: bool = True) -> Iterator[None]:
         db = self._opened()
-        db.execute("BEGIN IMMEDIATE")
+        db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         try:
             yield
         except BaseException:
-            db.execute("ROLLBACK")
+            if db.in_transaction:
+                db.execute("ROLLBACK")
             raise
         db.execute("COMMIT")
 
