@@ -23,7 +23,7 @@ from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.ingest import Incoming, digest_of, ingest, with_placeholder
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.plan import Plan
-from ctxfs.context.transcript import Transcript
+from ctxfs.context.transcript import Transcript, losses_in
 from ctxfs.context.window import Window
 from ctxfs.errors import ConfigError, PromptTooLong, SessionClosed, StorageError
 from ctxfs.llm.base import ModelRequest, Usage
@@ -35,6 +35,10 @@ __all__ = ["Context"]
 
 _log = logging.getLogger("ctxfs")
 
+_LOST_RESULT = (
+    "The result of this call was lost: the session's journal was damaged. Call the tool again if you need it."
+)
+_LOST_BEGINNING = "(What was said before is lost: the session's journal was damaged.)"
 _INLINE_CHARS = 4096
 """Counting less than this costs less than the hop to a worker thread."""
 
@@ -120,14 +124,43 @@ class Context:
             if self._counter is None:
                 self._counter = await load_counter()
             await self.fs.open()
-            items = await self.fs.items()
-            prepared = await anyio.to_thread.run_sync(lambda: [self._prepare(item) for item in items])
-            for item, what in zip(items, prepared, strict=True):
-                self._transcript.enter(item, what)
-            for call in self.fs.calls:
-                self._window.observe(call.usage, call.model, call.counted_tokens)
-            if self._economy is not None and self.fs.calls:
-                self._economy.resumed(self.fs.calls[-1].made_at)
+            try:
+                await self._resume()
+            except BaseException:
+                with anyio.CancelScope(shield=True):
+                    await self.fs.close()
+                raise
+
+    async def _resume(self) -> None:
+        items = await self._mended(await self.fs.items())
+        prepared = await anyio.to_thread.run_sync(lambda: [self._prepare(item) for item in items])
+        for item, what in zip(items, prepared, strict=True):
+            self._transcript.enter(item, what)
+        for call in self.fs.calls:
+            self._window.observe(call.usage, call.model, call.counted_tokens)
+        if self._economy is not None and self.fs.calls:
+            self._economy.resumed(self.fs.calls[-1].made_at)
+
+    async def _mended(self, items: tuple[ContextItem, ...]) -> tuple[ContextItem, ...]:
+        """Make what a damaged journal left a valid transcript: answer calls, take out results that answer nothing."""
+        losses = losses_in(items)
+        if not losses:
+            return items
+        additions: list[tuple[Message, str]] = [
+            (ToolMessage(call.id, call.name, _LOST_RESULT, is_error=True), gap.before)
+            for gap in losses.gaps
+            for call in gap.calls
+        ]
+        if losses.headless is not None:
+            additions.append((UserMessage(_LOST_BEGINNING), losses.headless))
+        for message, before in additions:
+            item, _ = await self._ingest(Incoming(message=message))
+            await self.fs.add([item], before=before)
+        if losses.orphans:
+            await self.fs.remove(losses.orphans, reason="its call is lost: the journal was damaged")
+        text = "session %s: the journal was damaged; to go on, %d messages were put in and %d left out"
+        _log.warning(text, self.session_id, len(additions), len(losses.orphans))
+        return await self.fs.items()
 
     async def close(self) -> None:
         """Write the index and release the session; idempotent."""

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +14,53 @@ from ctxfs.errors import TranscriptError
 from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage
 from ctxfs.llm.serialize import from_dict
 
-__all__ = ["Transcript"]
+__all__ = ["Gap", "Losses", "Transcript", "losses_in"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Calls whose results are lost; ``before`` is the item that follows where the results should be."""
+
+    before: str
+    calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Losses:
+    """What a damaged journal lost; false when that is nothing.
+
+    ``orphans`` are results without their call, ``headless`` the reply that comes first because what it answers is lost.
+    """
+
+    orphans: tuple[str, ...]
+    gaps: tuple[Gap, ...]
+    headless: str | None
+
+    def __bool__(self) -> bool:
+        return bool(self.orphans or self.gaps or self.headless)
+
+
+def losses_in(items: Iterable[ContextItem]) -> Losses:
+    """Find where ``items`` are no valid transcript. Calls at the end that have no result yet are no loss."""
+    orphans: list[str] = []
+    gaps: list[Gap] = []
+    waiting: list[ToolCall] = []
+    turns: list[ContextItem] = []
+    for item in items:
+        message = item.message
+        if isinstance(message, ToolMessage):
+            place = next((n for n, call in enumerate(waiting) if call.id == message.tool_call_id), None)
+            if place is None:
+                orphans.append(item.id)
+            else:
+                del waiting[place]
+        elif not isinstance(message, SystemMessage):
+            if waiting:
+                gaps.append(Gap(before=item.id, calls=tuple(waiting)))
+            waiting = list(message.tool_calls) if isinstance(message, AssistantMessage) else []
+            turns.append(item)
+    headless = turns[0].id if turns and isinstance(turns[0].message, AssistantMessage) else None
+    return Losses(orphans=tuple(orphans), gaps=tuple(gaps), headless=headless)
 
 
 class Transcript:
