@@ -1,12 +1,11 @@
 """What materializing an over-size result costs over the core's durable write, and what a huge output holds in memory.
 
-Limits: 1 MB materialized in at most 1.5 times the time of the core's durable write of the same content, as the median
-of pairs that run one after the other; a command that prints 1 GB raises the resident memory by less than 20 MB.
+Limits: 1 MB materialized in at most 1.5 times the time of the core's durable write of the same content, each the
+fastest of runs that alternate; a command that prints 1 GB raises the resident memory by less than 20 MB.
 """
 
 import json
 import shutil
-import statistics
 import sys
 import tempfile
 import time
@@ -24,7 +23,7 @@ from ctxfs.tools import Bash, bash_tool
 
 LIMIT_RATIO = 1.5
 LIMIT_MB = 20.0
-PAIRS = 25
+PAIRS = 60
 OUTPUT_BYTES = 1_000_000_000
 
 LOG = "".join(
@@ -45,7 +44,7 @@ async def timed_ms(work: Callable[[], Awaitable[object]]) -> float:
 
 
 async def ratio(fs: ContextFileSystem, name: str, content: str) -> tuple[float, float, float]:
-    """Return the median ratio and both medians in ms: durable write, and decision, write and replacement."""
+    """Return the ratio and both times in ms: durable write, and decision, write and replacement."""
     counter = await load_counter()
     tokens = counter.count(content)  # both count the content when it comes in; what is compared is what follows
     policy = Materializer(tools=("context_tail", "context_grep"))
@@ -63,8 +62,7 @@ async def ratio(fs: ContextFileSystem, name: str, content: str) -> tuple[float, 
 
         writes.append(await timed_ms(store))
         whole.append(await timed_ms(arrive))
-    pairs = zip(whole, writes, strict=True)
-    return statistics.median(w / b for w, b in pairs), statistics.median(writes), statistics.median(whole)
+    return min(whole) / min(writes), min(writes), min(whole)
 
 
 async def new_item(fs: ContextFileSystem, call_id: str, content: str, tokens: int) -> ContextItem:

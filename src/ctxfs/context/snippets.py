@@ -58,6 +58,8 @@ class Snippets:
 
     @cached_property
     def _errors(self) -> list[Pick]:
+        if self.line_count <= 1:
+            return []  # no passage stands out
         picks, _ = error_lines(self.text, _MAX_PASSAGES)
         return [*picks[:1], *picks[-1:], *picks[1:-1]]
 
