@@ -19,7 +19,14 @@ def dumps(value: Any) -> bytes:
         return orjson.dumps(value)
     except TypeError:
         # orjson refuses lone surrogates, integers over 64 bits and deep nesting; the standard library escapes them
+        return _dumps_slowly(value)
+
+
+def _dumps_slowly(value: Any) -> bytes:
+    try:
         return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+    except RecursionError:
+        raise ValueError("the value is nested too deep to be JSON") from None
 
 
 def dumps_text(value: Any) -> str:
@@ -38,7 +45,10 @@ def loads(data: bytes | bytearray | memoryview | str) -> Any:
 
 
 def _loads_slowly(data: bytes | bytearray | memoryview | str) -> Any:
-    return json.loads(data if isinstance(data, str) else bytes(data))
+    try:
+        return json.loads(data if isinstance(data, str) else bytes(data))
+    except RecursionError:
+        raise ValueError("the JSON is nested too deep") from None
 
 
 def _has_huge_float(value: Any) -> bool:

@@ -59,5 +59,5 @@ def parse_index(data: bytes) -> Index:
         entries = [from_json({"type": "stored", **json_codec.loads(line.rstrip(b","))}) for line in lines]
         items = {entry.item_id: entry for entry in entries if isinstance(entry, Stored)}
         return Index(session_id=fields["session_id"], journal_seq=fields["journal_seq"], items=items)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not an index: {error}") from error

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
+from ctxfs.context.journal_types import check_types
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
 
@@ -197,7 +198,9 @@ def to_json(record: Record) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> Record:
-    """Return the record. Raises KeyError, TypeError or ValueError when a known type lacks what it needs."""
+    """Return the record. Raises KeyError, TypeError or ValueError when it is none, or lacks what its type needs."""
+    if not isinstance(data, dict):
+        raise TypeError("a record is an object")
     kind = _TYPES.get(data.get("type", ""))
     if kind is None:
         return UnknownRecord(data=data)
@@ -206,6 +209,7 @@ def from_json(data: Mapping[str, Any]) -> Record:
     if convert is not None:
         convert(values)
     record: Record = kind(**values)
+    check_types(record)
     return record
 
 
@@ -215,6 +219,8 @@ def _convert_item_added(values: dict[str, Any]) -> None:
 
 def _convert_stored(values: dict[str, Any]) -> None:
     values["item_type"] = ItemType(values["item_type"])
+    if any(isinstance(value, int) and value < 0 for value in values.values()):
+        raise ValueError("a size is negative")
 
 
 def _convert_replaced(values: dict[str, Any]) -> None:
@@ -295,4 +301,8 @@ def _message_from_json(data: Mapping[str, Any]) -> Message:
         "user": UserMessage,
         "assistant": AssistantMessage,
     }
-    return kinds[data["role"]](content)
+    message = kinds[data["role"]](content)
+    if isinstance(message, AssistantMessage):
+        for call in message.tool_calls:
+            check_types(call)
+    return message

@@ -1,0 +1,49 @@
+"""Whether what was read as JSON has the types that its fields ask for. Pure.
+
+A journal or an archive may come from anywhere; what has the wrong type is damage, and is found here and not later.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+__all__ = ["check_types"]
+
+_Accepted = tuple[type, ...]
+
+
+def check_types(value: Any) -> None:
+    """Raise TypeError when a field of the dataclass ``value``, or of one in it, has another type than it says."""
+    kind: type = type(value)
+    for name, accepted, inner in _fields_of(kind):
+        found = getattr(value, name)
+        if not isinstance(found, accepted):
+            raise TypeError(f"{name} is {found!r:.80}")
+        if isinstance(found, tuple) and not all(isinstance(part, inner) for part in found):
+            raise TypeError(f"{name} has parts of the wrong type: {found!r:.80}")
+        if is_dataclass(found):
+            check_types(found)
+
+
+@cache
+def _fields_of(kind: type) -> tuple[tuple[str, _Accepted, _Accepted], ...]:
+    """A dataclass's fields, the types that each may have, and those of a tuple's parts."""
+    return tuple((field.name, _accepted(field.type), _parts(field.type)) for field in fields(kind))
+
+
+def _accepted(annotation: Any) -> _Accepted:
+    if isinstance(annotation, UnionType):
+        return tuple(kind for part in get_args(annotation) for kind in _accepted(part))
+    if annotation is float:
+        return (int, float)
+    origin = get_origin(annotation)
+    return (dict,) if origin is Mapping else (origin or annotation,)
+
+
+def _parts(annotation: Any) -> _Accepted:
+    for part in get_args(annotation) if isinstance(annotation, UnionType) else (annotation,):
+        if get_origin(part) is tuple:
+            return _accepted(get_args(part)[0])
+    return ()
