@@ -6,7 +6,7 @@ The real code runs on the real file system; only the chosen call is kept from it
 import itertools
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -84,10 +84,11 @@ def all_faults(calls: Sequence[str]) -> Iterator[Fault]:
 
 
 def one_of_each(calls: Sequence[str]) -> Iterator[Fault]:
-    """At every call: the end, and an error; which one, and whether once or for good, changes from call to call."""
+    """At every call an error, in turn another one, once or for good; at every third call the end."""
     errors = itertools.cycle(itertools.product(ERRORS.values(), (False, True)))
     for at, name in enumerate(calls, 1):
-        yield Fault(kind="kill", at=at)
+        if at % 3 == 1:
+            yield Fault(kind="kill", at=at)
         error, for_good = next(errors)
         yield Fault(kind="error", at=at, error=error, for_good=for_good)
         if name == "write":
@@ -100,10 +101,16 @@ def _write_faults(at: int) -> Iterator[Fault]:
     yield Fault(kind="short", at=at, for_good=True)
 
 
-async def examine(operation: Operation, ground: Ground, fault: Fault) -> tuple[int, list[str]]:
+async def examine(
+    operation: Operation,
+    ground: Ground,
+    fault: Fault,
+    *,
+    make: Callable[[Fault], FaultyFileSystem] = FaultyFileSystem,
+) -> tuple[int, list[str]]:
     """Run the operation under a fault; return how often it was hit, and what should not be so."""
     root = ground.copy(operation)
-    port = FaultyFileSystem(fault)
+    port = make(fault)
     bench = await _bench(operation, root, port)
     before = dict(bench.fs.stored()) if bench.fs is not None else {}
     found: list[str] = []

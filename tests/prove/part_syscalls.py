@@ -1,0 +1,137 @@
+"""Part: every system call of every operation, under every fault; in the port, and in the kernel by strace."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from ctxfs.errors import CtxfsError
+from prove import port_faults, strace_faults
+from prove.faults import Fault, FaultyFileSystem
+from prove.operations import OPERATIONS, Bench, Operation
+from prove.parts import Part, Result
+
+__all__ = ["PART", "controls", "run"]
+
+WORKERS = 2
+MEMORY = Path("/dev/shm")
+
+
+def run(budget_s: float, state_dir: Path) -> Result:
+    """Fail the port's calls first, then the kernel's."""
+    ends_at = time.monotonic() + budget_s
+    port = _port(ends_at, state_dir / "port.json")
+    figures: dict[str, int | float | str] = {
+        "port calls": port["calls"],
+        "port runs": port["runs"],
+        "not hit": port["unhit"],
+    }
+    violations = list(port["violations"])
+    complete = bool(port["complete"])
+    reason = strace_faults.why_not()
+    if reason is None:
+        with ThreadPoolExecutor(WORKERS) as pool:
+            tallies = list(pool.map(partial(_strace, state_dir, ends_at), OPERATIONS))
+        figures["system calls"] = sum(tally.calls for tally in tallies)
+        figures["system call runs"] = runs = sum(tally.done for tally in tallies)
+        figures["% hit"] = 100 * sum(tally.hits for tally in tallies) / max(1, runs)
+        violations += [violation for tally in tallies for violation in tally.violations]
+        complete = complete and all(tally.complete for tally in tallies)
+    else:
+        print(f"  NOT PROVED under strace: {reason}")
+        figures["system calls"] = f"NOT PROVED: {reason}"
+    return Result(figures=figures, violations=violations, controls=anyio.run(controls), complete=complete)
+
+
+def _port(ends_at: float, kept: Path) -> dict[str, Any]:
+    if kept.exists():
+        found: dict[str, Any] = json.loads(kept.read_text())
+        return found
+    total = port_faults.Tally()
+    for operation in OPERATIONS.values():
+        with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as base:
+            work = partial(port_faults.run_all, [operation], Path(base), every_fault=True, ends_at=ends_at)
+            tally = anyio.run(work)
+        print(f"  port, {operation.name}: {tally.calls} calls, {tally.runs} runs, {len(tally.violations)} broken")
+        total.calls += tally.calls
+        total.runs += tally.runs
+        total.unhit += tally.unhit
+        total.violations += tally.violations
+    result = {**asdict(total), "complete": time.monotonic() < ends_at}
+    if result["complete"]:
+        kept.write_text(json.dumps(result))
+    return result
+
+
+def _strace(state_dir: Path, ends_at: float, name: str) -> strace_faults.Tally:
+    """Run in a process of its own, which forks."""
+    base = state_dir / name.replace(" ", "-").replace(",", "")
+    budget = max(0.0, ends_at - time.monotonic())
+    command = [sys.executable, strace_faults.__file__, name, str(base), str(budget)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return strace_faults.Tally(violations=[f"{name}: the harness failed: {done.stderr[-500:]}"])
+    tally = strace_faults.Tally(**json.loads(done.stdout))
+    print(f"  strace, {name}: {tally.calls} calls, {tally.done} runs, {len(tally.violations)} broken", flush=True)
+    return tally
+
+
+# ---- what must be seen failing
+
+
+async def controls() -> dict[str, bool]:
+    """Break something on purpose; whether each was noticed."""
+
+    async def acknowledge_anyway(bench: Bench) -> None:
+        with suppress(CtxfsError):
+            await OPERATIONS["offload"].run(bench)
+
+    liar = replace(OPERATIONS["offload"], run=acknowledge_anyway)
+    return {
+        "acknowledged though it failed": await _noticed(liar, "lost"),
+        "temporary files not removed": await _noticed(OPERATIONS["offload"], "left behind", ignored="unlink"),
+        "handles not closed": await _noticed(OPERATIONS["open, again"], "left open", ignored="close"),
+    }
+
+
+async def _noticed(operation: Operation, problem: str, *, ignored: str = "") -> bool:
+    with tempfile.TemporaryDirectory() as base:
+        ground = port_faults.Ground(Path(base))
+        await ground.prepare(operation)
+        calls = await port_faults.count_calls(operation, ground)
+        for at in range(1, len(calls) + 1):
+            make: Callable[[Fault], FaultyFileSystem] = partial(_Ignoring, ignored)
+            _, found = await port_faults.examine(operation, ground, Fault(kind="error", at=at), make=make)
+            if any(problem in violation for violation in found):
+                return True
+    return False
+
+
+class _Ignoring(FaultyFileSystem):
+    """Does not do one of the calls, and says that it did."""
+
+    def __init__(self, ignored: str, fault: Fault) -> None:
+        super().__init__(fault)
+        self._ignored = ignored
+
+    def perform(self, name: str, method: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        if name == self._ignored:
+            return None
+        return super().perform(name, method, arguments)
+
+    def _close(self, call: Callable[[int], None], fd: int) -> None:
+        if self._ignored != "close":
+            super()._close(call, fd)
+
+
+PART = Part(name="syscalls", title="every system call of every operation, under every fault", run=run, share=3.0)
