@@ -126,6 +126,25 @@ async def test_f_001_a_file_with_other_content_is_skipped(tmp_path: Path) -> Non
     assert taken.read_text() == "mine"
 
 
+async def test_f_001_a_file_with_other_content_of_the_same_length_is_skipped(tmp_path: Path) -> None:
+    (tmp_path / "tool-result-id.md").write_text(BIG[:-1] + "!")
+    done = await offload_tool_results([user(result(BIG, "id"))], output_dir=tmp_path)
+    assert [Path(f).name for f in done.files] == ["tool-result-id-1.md"]
+
+
+async def test_f_001_two_calls_at_once_lose_nothing(tmp_path: Path) -> None:
+    done: list[OffloadResults] = []
+
+    async def offload(text: str) -> None:
+        done.append(await offload_tool_results([user(result(text, "id"))], output_dir=tmp_path))
+
+    texts = [letter * 100 for letter in "abcdef"]
+    async with anyio.create_task_group() as group:
+        for text in texts:
+            group.start_soon(offload, text)
+    assert sorted(read(one.files[0]) for one in done) == texts
+
+
 async def test_f_001_a_link_is_skipped_and_not_followed(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text(BIG)
