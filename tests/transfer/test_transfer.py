@@ -153,6 +153,22 @@ async def test_placeholders_of_the_old_place_mean_the_imported_files(tmp_path: P
         assert str(page.content).startswith("1\tone\n2\ttwo")
 
 
+async def test_what_a_command_printed_moves_too(tmp_path: Path) -> None:
+    async with ContextFileSystem("one", root_path=tmp_path / "a") as fs:
+        log = await fs.grow("Bash")
+        for number in range(50):
+            await log.append(b"line %d of the output\xff\n" % number * 1_000)
+        await log.finish({})
+        expected = await fs.load(log.item_id)
+    await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
+    await import_session(tmp_path / "1.ctxfs", root_path=tmp_path / "b")
+    await export_session("one", tmp_path / "2.ctxfs", root_path=tmp_path / "b")
+    assert read(tmp_path / "1.ctxfs") == read(tmp_path / "2.ctxfs")
+    async with opened(tmp_path / "b") as fs:
+        assert fs.recovery.clean
+        assert await fs.load(log.item_id) == expected
+
+
 async def test_an_imported_session_goes_on(tmp_path: Path) -> None:
     await make(tmp_path / "a")
     await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")

@@ -22,6 +22,7 @@ from ctxfs.context.records import (
     Closed,
     ItemAdded,
     Record,
+    Removed,
     Replaced,
     Restored,
     SessionStarted,
@@ -46,7 +47,7 @@ COLUMNS = (
 ANCHOR_BYTES = 4096
 _VERSION = 1
 _LOCK_WAIT_S = 30.0
-_HARMLESS = (SessionStarted, WriterOpened, ItemAdded, Stored, Replaced, Restored, CallMade, Closed)
+_HARMLESS = (SessionStarted, WriterOpened, ItemAdded, Stored, Replaced, Removed, Restored, CallMade, Closed)
 _SCHEMA = f"""
 CREATE TABLE sessions (session_id TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, inode INTEGER, log_end INTEGER,
     last_seq INTEGER, anchor INTEGER, artifacts INTEGER, crc INTEGER) WITHOUT ROWID;
