@@ -1,6 +1,7 @@
 """Recorded sessions under policies, on two cores, without a model."""
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -88,10 +89,21 @@ def map_files(one: Callable[[Path], _T], files: Sequence[Path], progress: Progre
         yield from _counted(done, len(files), progress)
         return
     context = multiprocessing.get_context("spawn")  # forking a program that has threads is not safe
-    with ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:
+    others = multiprocessing.active_children()
+    with ProcessPoolExecutor(PROCESSES, context, _end_when_interrupted) as pool:
         largest_first = sorted(files, key=lambda f: -f.stat().st_size)
         futures = {f: pool.submit(one, f) for f in largest_first}
-        yield from _counted((futures[f].result() for f in files), len(files), progress)
+        try:
+            yield from _counted((futures[f].result() for f in files), len(files), progress)
+        except BaseException:  # nobody waits for the rest any more
+            for worker in multiprocessing.active_children():
+                if worker not in others:
+                    worker.terminate()
+            raise
+
+
+def _end_when_interrupted() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback: the program says what there is to say
 
 
 def _counted(done: Iterator[_T], total: int, progress: Progress | None) -> Iterator[_T]:

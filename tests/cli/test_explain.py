@@ -1,0 +1,205 @@
+"""``ctxfs explain``: why items left or stay, what goes next as the agent itself would decide, and the bill."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from ctxfs import Context, ContextFileSystem
+from ctxfs.cli.app import run
+from ctxfs.context.economics import Verdict
+from ctxfs.context.economy import Economy
+from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.journal_account import account
+from ctxfs.context.plan import Plan
+from ctxfs.llm.base import Usage
+from ctxfs.llm.messages import UserMessage
+
+WORDS = "what stands in a file that was read and is no longer wanted by anybody here\n"
+USAGE = Usage(input_tokens=10, cache_creation_input_tokens=1_000, cache_read_input_tokens=9_000, output_tokens=40)
+MODEL = "claude-sonnet-4-5"
+
+Explain = Callable[..., tuple[int, bytes, str]]
+
+
+@pytest.fixture
+def explain(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> Explain:
+    """Run the command in this process on what is in ``tmp_path``."""
+
+    def call(*arguments: str) -> tuple[int, bytes, str]:
+        capfdbinary.readouterr()
+        code = run(["explain", *arguments, "--root", str(tmp_path)])
+        out, err = capfdbinary.readouterr()
+        return code, out, err.decode()
+
+    return call
+
+
+def as_json(explain: Explain) -> Any:
+    code, out, err = explain("last", "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+async def turn(context: Context, number: int, tool: str, content: str, arguments: dict[str, Any]) -> None:
+    call = {"type": "tool_use", "id": f"call_{number}", "name": tool, "input": arguments}
+    await context.add({"role": "assistant", "content": [call]}, usage=USAGE, model=MODEL)
+    await context.add(
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"call_{number}", "content": content}]}
+    )
+    await context.messages()
+
+
+async def made(root: Path, **settings: Any) -> Context:
+    """A session whose bash results are kept exactly, and which wrote a file; still to be closed."""
+    context = Context(root_path=root, keep_recent={"bash": 1}, **settings)
+    await context.open()
+    await context.add({"role": "user", "content": "do it"})
+    await turn(context, 1, "Write", "ok", {"path": "a.py", "content": WORDS * 100})
+    for number in range(2, 8):
+        await turn(context, number, "bash", f"{number} {WORDS}" * 40, {"command": f"cat {number}"})
+    return context
+
+
+def test_it_tells_why_each_item_left_or_stays(explain: Explain, tmp_path: Path) -> None:
+    async def session() -> None:
+        await (await made(tmp_path)).close()
+
+    anyio.run(session)
+    told = as_json(explain)
+    items = {item["item_id"]: item for item in told["items"]}
+    gone = items["call_3"]
+    assert (gone["place"], gone["why"], gone["left_after_reply"]) == ("file", "bash keeps its last 1", 4)
+    assert gone["replies_since"] == told["replies"] - 4 == 3
+    assert gone["tokens"] < gone["content_tokens"]
+    assert items["call_7"]["left_after_reply"] is None
+    assert items["call_7"]["why"].startswith("stays: the model has not seen it yet")
+    assert items["call_1.input"]["item_type"] == "tool_input"
+    assert items["call_1.input"]["place"] == "context"
+    assert all(item["why"].startswith("stays: ") for item in items.values() if item["place"] == "context")
+    text = explain("last")[1].decode()
+    assert "bash keeps its last 1" in text
+    assert "3 replies ago" in text
+
+
+def test_the_figures_are_those_of_the_journal(explain: Explain, tmp_path: Path) -> None:
+    async def session() -> tuple[int, int]:
+        context = await made(tmp_path)
+        freed = sum(item.content_tokens - item.token_count for item in context.items)
+        await context.close()
+        return context.token_count, freed
+
+    held, freed = anyio.run(session)
+    told = as_json(explain)
+    effect = told["effect"]
+    assert told["context_tokens"] == held
+    assert (effect["evictions"], effect["tokens_freed"]) == (5, freed)
+    assert effect["net"] == pytest.approx(effect["saved"] - effect["rewriting"] - effect["reading_back"])
+    assert effect["net_usd"] == pytest.approx(effect["net"] * 3 / 1e6)
+    assert told["model"] == MODEL
+    billed = told["billed"]
+    assert (billed["calls"], billed["cache_read_input_tokens"], billed["output_tokens"]) == (7, 63_000, 280)
+    assert billed["usd"] == pytest.approx(7 * (10 * 3 + 1_000 * 3.75 + 9_000 * 0.3 + 40 * 15) / 1e6)
+    text = explain("last")[1].decode()
+    assert f"freed {freed:,} tokens" in text
+    assert "63,000 cache read" in text
+
+
+def test_without_a_known_price_there_are_no_dollars(explain: Explain, tmp_path: Path) -> None:
+    async def session() -> None:
+        async with Context(root_path=tmp_path) as context:
+            await context.add({"role": "user", "content": "hello"})
+            await context.add({"role": "assistant", "content": "hi"}, usage=USAGE, model="mine")
+
+    anyio.run(session)
+    told = as_json(explain)
+    assert (told["effect"]["net_usd"], told["billed"]["usd"]) == (None, None)
+    text = explain("last")[1].decode()
+    assert "$" not in text
+    assert "next leaves nothing" in text
+
+
+def test_what_goes_next_is_what_a_session_that_goes_on_would_do(explain: Explain, tmp_path: Path) -> None:
+    async def session() -> tuple[Plan, tuple[Verdict, ...]]:
+        async with Context(root_path=tmp_path) as context:
+            await context.add({"role": "user", "content": "do it"})
+            await turn(context, 1, "Write", "ok", {"path": "a.py", "content": WORDS * 100})
+            for number in range(2, 40):
+                await turn(context, number, "bash", f"{number} {WORDS}" * (300 if number < 6 else 1), {"command": "ls"})
+        async with Context(context.session_id, root_path=tmp_path, economy=Economy()) as resumed:
+            return resumed.plan(), resumed.verdicts()
+
+    plan, verdicts = anyio.run(session)
+    told = as_json(explain)
+    expected = [(step.item_id, step.tokens_before, step.tokens_after, step.reason) for step in plan.offloads]
+    assert len(expected) >= 4
+    assert [tuple(step.values()) for step in told["next"]] == expected
+    why = {item["item_id"]: item["why"] for item in told["items"]}
+    assert {v.item_id: str(v.why) for v in verdicts}.items() <= why.items()
+    assert "next leaves " in explain("last")[1].decode()
+
+
+def test_what_left_in_an_archive_is_told(explain: Explain, tmp_path: Path) -> None:
+    async def session() -> None:
+        context = await made(tmp_path)
+        fs = context.fs
+        item_id, name = fs.claim(ItemType.COMPACTION_SUMMARY, None)
+        item = ContextItem(
+            id=item_id,
+            item_type=ItemType.COMPACTION_SUMMARY,
+            message=UserMessage("[Content offloaded]"),
+            name=name,
+            token_count=5,
+            content_tokens=500,
+            offloaded=True,
+            destroyed=True,
+            offload_path=fs.path_of(name),
+        )
+        going = [i.id for i in context.items[1:3]]
+        await fs.archive(item, "all of it", going, before=context.items[3].id, reason="summarised by the model")
+        await context.close()
+
+    anyio.run(session)
+    told = as_json(explain)
+    archived = [item for item in told["items"] if item["place"] == "archive"]
+    assert [(item["item_id"], item["why"]) for item in archived] == [
+        ("msg_002", "summarised by the model"),
+        ("call_1", "summarised by the model"),
+    ]
+    (summary,) = (item for item in told["items"] if item["item_type"] == "compaction_summary")
+    assert summary["why"] == "stands for 2 messages: summarised by the model"
+    assert explain("last")[1].decode().count("summarised by the model") == 1
+
+
+def test_a_session_that_is_written_is_not_disturbed(explain: Explain, tmp_path: Path) -> None:
+    async def session() -> tuple[int, bytes, str]:
+        context = await made(tmp_path)
+        before = (tmp_path / context.session_id / "journal.jsonl").read_bytes()
+        told = await anyio.to_thread.run_sync(lambda: explain("last", "--json"))
+        assert (tmp_path / context.session_id / "journal.jsonl").read_bytes() == before
+        await context.add({"role": "assistant", "content": "done"})
+        await context.close()
+        return told
+
+    code, _, err = anyio.run(session)
+    assert (code, err) == (0, "")
+
+
+def test_the_history_of_a_session_is_its_journal(tmp_path: Path) -> None:
+    async def session() -> None:
+        context = await made(tmp_path)
+        await context.close()
+        async with ContextFileSystem(context.session_id, root_path=tmp_path, read_only=True) as fs:
+            assert account(await fs.history()).calls == fs.calls
+
+    anyio.run(session)
+
+
+def test_a_session_that_is_not_there_is_one_line_and_2(explain: Explain) -> None:
+    code, out, err = explain("nope")
+    assert (code, out) == (2, b"")
+    assert err.startswith("ctxfs: ")
+    assert err.count("\n") == 1

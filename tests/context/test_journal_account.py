@@ -1,0 +1,192 @@
+"""What the journal says about what left: why, when, and what that saved and cost by the planner's own reckoning."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from ctxfs.context.economics import Why
+from ctxfs.context.economics_prices import Rates
+from ctxfs.context.items import ContentRange, ContextItem, ItemType
+from ctxfs.context.journal_account import Account, Rewrite, account
+from ctxfs.context.records import CallMade, ItemAdded, Record, Removed, Replaced, Restored, Stored
+from ctxfs.llm.base import Usage
+from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
+
+RATES = Rates(read=0.1, write=1.1, output=5.0)
+
+
+def added(
+    item_id: str, tokens: int, message: Message, *, source: ContentRange | None = None, before: str | None = None
+) -> ItemAdded:
+    kinds = {ToolMessage: ItemType.TOOL_RESULT, AssistantMessage: ItemType.ASSISTANT_MESSAGE}
+    item = ContextItem(
+        id=item_id,
+        item_type=kinds.get(type(message), ItemType.USER_MESSAGE),
+        message=message,
+        name=f"{item_id}.json",
+        token_count=tokens,
+        content_tokens=tokens,
+        source=source,
+    )
+    return ItemAdded(item=item, before=before)
+
+
+def result(number: int, tokens: int, source: ContentRange | None = None) -> ItemAdded:
+    return added(f"call_{number}", tokens, ToolMessage(f"call_{number}", "grep", "found"), source=source)
+
+
+def reply(number: int) -> ItemAdded:
+    return added(f"msg_{number}", 10, AssistantMessage("go on"))
+
+
+def replaced(item_id: str, tokens: int, reason: str = "due", trimmed: tuple[int, ...] = ()) -> Replaced:
+    return Replaced(
+        item_id=item_id,
+        content="…",
+        token_count=tokens,
+        path=f"{item_id}.json",
+        destroyed=True,
+        reason=reason,
+        trimmed=trimmed,
+    )
+
+
+def session() -> Iterator[Record]:
+    """A prompt, two results of 1,000 tokens, each seen by a reply."""
+    yield added("msg_0", 100, UserMessage("find it"))
+    yield reply(1)
+    yield result(1, 1_000)
+    yield reply(2)
+    yield result(2, 1_000)
+    yield reply(3)
+
+
+def test_a_session_without_evictions() -> None:
+    assert account(session()) == Account(replies=3)
+    assert account(()).saved() == 0.0
+
+
+def test_what_was_sent_saves_its_reads_and_costs_a_rewrite_of_what_stands_behind_it() -> None:
+    told = account([*session(), replaced("call_1", 50, "grep keeps its last 1"), reply(4), reply(5)])
+    (left,) = told.departures
+    assert (left.item_ids, left.reason, left.after_call, left.sent) == (("call_1",), "grep keeps its last 1", 3, True)
+    assert (left.tokens_freed, told.calls_since(left)) == (950, 2)
+    assert told.saved(RATES) == pytest.approx(950 * 0.1 * 2)
+    assert told.rewrites == (Rewrite(after_call=3, tokens=50 + 10 + 1_000 + 10),)
+    assert told.rewriting(RATES) == pytest.approx(1_070)
+
+
+def test_a_batch_is_written_anew_once() -> None:
+    told = account([*session(), replaced("call_2", 50), replaced("call_1", 50), reply(4)])
+    assert told.rewrites == (Rewrite(after_call=3, tokens=50 + 10 + 50 + 10),)
+
+
+def test_what_leaves_before_it_is_sent_is_never_written_and_rewrites_nothing() -> None:
+    told = account([*session(), result(3, 1_000), replaced("call_3", 60), reply(4), reply(5)])
+    (left,) = told.departures
+    assert not left.sent
+    assert told.saved(RATES) == pytest.approx(940 * 1.1 + 940 * 0.1)
+    assert told.rewrites == ()
+
+
+def test_what_no_call_followed_saved_and_cost_nothing_yet() -> None:
+    told = account([*session(), replaced("call_1", 50), result(3, 1_000), replaced("call_3", 60)])
+    assert len(told.departures) == 2
+    assert (told.saved(RATES), told.rewriting(RATES)) == (0.0, 0.0)
+
+
+def test_with_a_cold_cache_nothing_is_rewritten_for_it() -> None:
+    told = account([*session(), replaced("call_1", 50, str(Why.EXPIRED)), reply(4)])
+    assert told.departures[0].sent
+    assert told.rewrites == ()
+
+
+def test_what_is_read_back_has_its_price() -> None:
+    source = ContentRange(item_id="call_1", path="/s/call_1.json", first_line=3, last_line=9)
+    told = account([*session(), replaced("call_1", 50), reply(4), result(3, 200, source), reply(5)])
+    assert told.read_backs == ((source, 200),)
+    assert told.reading_back(RATES) == pytest.approx(220)
+
+
+def test_items_that_left_in_an_archive_are_one_departure() -> None:
+    archived: list[Record] = [
+        added("msg_9", 80, UserMessage("they are in /s/msg_9.json"), before="msg_2"),
+        Removed(item_ids=("msg_1", "call_1"), reason="summarised by the model", archive="msg_9"),
+        reply(4),
+    ]
+    told = account([*session(), *archived])
+    (left,) = told.departures
+    assert (left.item_ids, left.archive) == (("msg_1", "call_1"), "msg_9")
+    assert (left.tokens_before, left.tokens_after) == (1_010, 80)
+    assert told.rewrites == (Rewrite(after_call=3, tokens=10 + 1_000 + 10),)
+
+
+def test_the_end_of_a_context_that_is_removed_makes_nothing_be_written_anew() -> None:
+    told = account([*session(), Removed(item_ids=("call_2", "msg_3"), reason="dropped"), reply(4)])
+    assert told.departures[0].tokens_freed == 1_010
+    assert told.rewrites == ()
+
+
+def test_what_was_restored_has_not_left() -> None:
+    stored = Stored(
+        item_id="call_1",
+        item_type=ItemType.TOOL_RESULT,
+        name="call_1.json",
+        encoding="text",
+        size_bytes=5,
+        chars=5,
+        lines=1,
+        digest="",
+        blocks=1,
+        content_offset=0,
+        content_length=5,
+        raw=False,
+        offloaded_at=0,
+    )
+    told = account([*session(), stored, replaced("call_1", 50), reply(4), Restored(item_id="call_1"), reply(5)])
+    assert told.departures == ()
+    assert [rewrite.after_call for rewrite in told.rewrites] == [3, 4]
+
+
+@pytest.mark.parametrize("arguments_stored", [True, False])
+def test_arguments_that_left_are_named_by_their_file(arguments_stored: bool) -> None:
+    call = {"type": "tool_use", "id": "call_7", "name": "write", "input": {"text": "x" * 900}}
+    reply_with_call = added("msg_7", 300, AssistantMessage(({"type": "text", "text": "I write"}, call)))
+    stored = Stored(
+        item_id="call_7.input",
+        item_type=ItemType.TOOL_INPUT,
+        name="call_7.input.json",
+        encoding="blocks",
+        size_bytes=900,
+        chars=900,
+        lines=1,
+        digest="",
+        blocks=1,
+        content_offset=0,
+        content_length=900,
+        raw=False,
+        offloaded_at=0,
+    )
+    records: list[Record] = [
+        *session(),
+        reply_with_call,
+        *([stored] if arguments_stored else []),
+        replaced("msg_7", 90, "", (1,)),
+    ]
+    (left,) = account(records).departures
+    assert left.item_ids == (("call_7.input",) if arguments_stored else ("msg_7",))
+    assert left.tokens_freed == 210
+
+
+def test_records_about_items_that_are_not_there_change_nothing() -> None:
+    strange: list[Record] = [
+        replaced("call_8", 5),
+        Removed(item_ids=("call_9",), reason="dropped"),
+        Restored(item_id="call_9"),
+    ]
+    assert account([*session(), *strange]) == account(session())
+
+
+def test_the_billed_calls_are_told_as_they_were() -> None:
+    call = CallMade(number=1, usage=Usage(input_tokens=7, cache_read_input_tokens=3), model="claude-sonnet-4-5")
+    assert account([*session(), call]).calls == (call,)
