@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
-from ctxfs.replay.cost import Replacement, Run, replay_session
+from ctxfs.replay.cost import Policy, Replacement, Run, replay_session
 from ctxfs.replay.oracle import oracle_cost
 from ctxfs.replay.policies import DEFAULT_POLICIES, Never, policy_named
 from ctxfs.replay.recording import Recording, Role
@@ -117,6 +116,19 @@ def test_a_page_is_part_of_a_large_item_and_holds_what_was_looked_for() -> None:
     assert len(page.text) <= 1000
 
 
+def test_what_was_read_back_is_in_the_context_from_then_on() -> None:
+    secret = "x" * 500 + " secret_identifier " + "y" * 481
+    quotes = [
+        text(Role.ASSISTANT, "secret_identifier"),
+        text(Role.USER, "and?"),
+        text(Role.ASSISTANT, "secret_identifier"),
+    ]
+    of = session([text(Role.USER, "u"), call(1, "Read", {"path": "a"}), result(1, "Read", secret), *quotes])
+    cost = replay_session(of, Scripted({2: Replacement(2, 40)}), ANTHROPIC_RATES)
+    assert cost.read_backs == 1
+    assert cost.calls[2].context_tokens == 1 + CALL + 40 + 1000 + len("secret_identifier") + 4
+
+
 def test_what_a_reply_can_only_know_from_the_context() -> None:
     found = distinctive('  12→    def method_name(self):\n    12\tshort\nhttps://a.b/c "x"\n')
     assert list(found) == ["https://a.b/c", "def method_name(self):"]
@@ -133,10 +145,22 @@ def test_the_oracle_keeps_what_is_used_until_its_last_use() -> None:
     assert oracle_cost(unused, ANTHROPIC_RATES, tool_inputs=False) - inputs == pytest.approx(2 * 0.1 * CALL)
 
 
+def test_the_oracle_forgets_what_something_else_says_too() -> None:
+    def bound(said: str) -> float:
+        content = "x" * 981 + "\nsecret_identifier"
+        told = [text(Role.USER, said), call(1, "Read", {"path": "a"}), result(1, "Read", content)]
+        of = session(
+            [*told, text(Role.ASSISTANT, "b"), text(Role.USER, "c"), text(Role.ASSISTANT, "secret_identifier")]
+        )
+        return oracle_cost(of, ANTHROPIC_RATES, tool_inputs=False)
+
+    assert bound("other_identifier_") - bound("secret_identifier") == pytest.approx(0.1 * 999)
+
+
 class Checked:
     """A policy whose run is watched: nothing leaves twice, and nothing that the context does not hold."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Policy) -> None:
         self.inner, self.name = inner, inner.name
         self.known: dict[int, Item] = {}
 

@@ -23,7 +23,7 @@ class Candidate:
 
     ``id`` is unique in the session. ``tool`` is the tool's name; what the session learns of read-backs is kept per tool
     and class. ``paths``: the files it is about. Sizes in tokens; the placeholder's with its digest. ``pinned``: it
-    leaves by another rule, and never by this one.
+    leaves by another rule, never because it pays, and what that costs is not weighed.
     """
 
     id: str
@@ -73,8 +73,11 @@ class Ledger:
     """The state of one session, as the planner sees it.
 
     ``calls``: model calls made. ``total_tokens``: the context now. ``new_tokens``: its end that no request has carried
-    yet. ``cache_expires_at``: when the provider forgets the prefix, on the caller's clock; None means not before the
-    next call. ``held``: by id, in the order of the context. ``memory``: what became of what left, per tool.
+    yet. ``gone_tokens``: what evictions that had to pay made the context smaller by; ``gone_new_tokens``: what left
+    before it was ever sent. ``spent``: what the calls would have cost without eviction; ``saved``: how much less they
+    did cost, rewrites and read-backs counted in. ``cache_expires_at``: when the provider forgets the prefix, on the
+    caller's clock; None means not before the next call. ``held``: by id, in the order of the context. ``memory``: what
+    became of what left, per tool.
     """
 
     parameters: EvictionParameters = field(default_factory=EvictionParameters)
@@ -82,6 +85,10 @@ class Ledger:
     calls: int = 0
     total_tokens: int = 0
     new_tokens: int = 0
+    gone_tokens: int = 0
+    gone_new_tokens: int = 0
+    spent: float = 0.0
+    saved: float = 0.0
     cache_expires_at: float | None = None
     held: Mapping[str, Held] = field(default_factory=_empty)
     memory: Mapping[str, Outcome] = field(default_factory=_empty)
@@ -104,34 +111,59 @@ class Ledger:
 
         ``paths``: the files its calls name; ``changed_paths``: those of them that the calls change.
         """
-        seen = replace(self, calls=self.calls + 1, new_tokens=0, cache_expires_at=cache_expires_at)
+        rates, known = self.rates, self.total_tokens - self.new_tokens + self.gone_tokens
+        seen = replace(
+            self,
+            calls=self.calls + 1,
+            new_tokens=0,
+            gone_tokens=self.gone_tokens + self.gone_new_tokens,
+            gone_new_tokens=0,
+            spent=self.spent + rates.read * known + rates.write * (self.new_tokens + self.gone_new_tokens),
+            saved=self.saved + rates.read * self.gone_tokens + rates.write * self.gone_new_tokens,
+            cache_expires_at=cache_expires_at,
+        )
         return _appended(_worked_on(seen, paths, frozenset(changed_paths)), parts, sent=True)
 
-    def evicted(self, item_ids: Collection[str]) -> "Ledger":
-        """These items' placeholders stand in their place now; ids that are not held change nothing."""
+    def evicted(self, item_ids: Collection[str], *, cold: bool = False) -> "Ledger":
+        """These items' placeholders stand in their place now; ids that are not held change nothing.
+
+        ``cold``: the cache has expired, so that nothing is rewritten for it.
+        """
         leaving = frozenset(item_ids) & self.held.keys()
         if not leaving:
             return self
         held: dict[str, Held] = {}
         memory, left = dict(self.memory), dict(self.left)
-        total, new, previous = self.total_tokens, self.new_tokens, ""
+        freed = freed_new = priced = rewritten = 0
+        previous, breaks = "", False
         for item_id, h in self.held.items():
+            is_new, stays = self.is_new(h), h.tokens - h.saved_tokens
             if item_id not in leaving:
                 held[item_id] = h
                 previous = item_id
+                rewritten += h.tokens + h.tokens_after if breaks else 0
                 continue
-            total -= h.saved_tokens
-            new -= h.saved_tokens if self.is_new(h) else 0
+            freed += h.saved_tokens
+            freed_new += h.saved_tokens if is_new else 0
+            if not h.candidate.pinned:
+                priced += 0 if is_new else h.saved_tokens
+                breaks = breaks or not is_new
+            rewritten += stays + h.tokens_after if breaks else 0
             if previous:
-                held[previous] = _followed_by(held[previous], h.tokens - h.saved_tokens + h.tokens_after)
-            lesson = at_arrival(h.lesson) if self.is_new(h) else h.lesson
+                held[previous] = _followed_by(held[previous], stays + h.tokens_after)
+            lesson = at_arrival(h.lesson) if is_new else h.lesson
             past = memory.get(lesson, Outcome())
             memory[lesson] = replace(past, left=past.left + 1)
             left[item_id] = lesson
+        new_tokens = self.new_tokens - freed_new
+        dearer = 0.0 if cold else self.rates.write - self.rates.read
         return replace(
             self,
-            total_tokens=total,
-            new_tokens=new,
+            total_tokens=self.total_tokens - freed,
+            new_tokens=new_tokens,
+            gone_tokens=self.gone_tokens + priced,
+            gone_new_tokens=self.gone_new_tokens + freed_new,
+            saved=self.saved - dearer * max(0, rewritten - new_tokens),
             held=MappingProxyType(held),
             memory=MappingProxyType(memory),
             left=MappingProxyType(left),
@@ -144,13 +176,21 @@ class Ledger:
             return self
         past = self.memory[lesson]
         memory = {**self.memory, lesson: replace(past, read_back=past.read_back + 1)}
-        return replace(self, memory=MappingProxyType(memory))
+        return replace(self, memory=MappingProxyType(memory), saved=self.saved - self.read_back_price())
 
     def rebuilt(self, parts: Iterable[Candidate | int]) -> "Ledger":
         """The context was rewritten as ``parts`` (compaction, resume): nothing of it is cached, all else is kept."""
-        empty = replace(self, total_tokens=0, new_tokens=0, held=_empty(), by_path=_empty())
+        empty = replace(
+            self, total_tokens=0, new_tokens=0, gone_tokens=0, gone_new_tokens=0, held=_empty(), by_path=_empty()
+        )
         ledger = _appended(empty, parts, sent=True)
         return replace(ledger, new_tokens=ledger.total_tokens)
+
+    def read_back_price(self) -> float:
+        """What one read-back costs now: another call over the whole context, and a page of what had left."""
+        p, rates = self.parameters, self.rates
+        asked = rates.output * p.read_back_output_tokens
+        return rates.read * self.total_tokens + asked + rates.write * p.page_tokens
 
     def is_new(self, held: Held) -> bool:
         """Whether no request has carried the item yet."""

@@ -42,6 +42,8 @@ class EvictionParameters:
     rent_share: a batch waits until the cache reads that it could have saved reach this share of its rewrite; 0 means it
         goes as soon as it pays by the horizon.
     company_factor: an item joins a batch early when its risk is up to this many times its rent; 1 means never early.
+    max_loss: a batch may cost at most this share of what the session would have cost so far without eviction, and what
+        was saved so far; so a session that ends at once after it has lost no more than that.
     arrival_tokens: a result above this many tokens may leave before it was ever sent; 0 means never.
     arrival_caution: how much read-backs count against that saving.
     memory_weight: how many items of a tool must have left for what happened to them to count as much as
@@ -60,31 +62,32 @@ class EvictionParameters:
     age_exponent: float = 2.0
     activity_factor: float = 0.3
     changed_factor: float = 0.4
-    caution: float = 6.0
+    caution: float = 8.0
     page_tokens: int = 1_000
     read_back_output_tokens: int = 120
     horizon_calls: float = 10.0
     horizon_growth: float = 1.0
     rent_share: float = 0.6
-    company_factor: float = 4.0
+    company_factor: float = 8.0
+    max_loss: float = 0.02
     arrival_tokens: int = 1_000
-    arrival_caution: float = 0.4
+    arrival_caution: float = 0.3
     memory_weight: float = 5.0
-    arrival_memory_weight: float = 8.0
+    arrival_memory_weight: float = 3.0
     tool_inputs: bool = True
     min_saved_tokens: int = 10
-    digest_share: float = 0.3
+    digest_share: float = 0.2
     digest_identifiers: int = 300
 
     def __post_init__(self) -> None:
+        numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "needs_by_class"}
+        for name, value in (numbers | {f"needs_by_class.{c}": n for c, n in self.needs_by_class.items()}).items():
+            if not isinstance(value, int | float) or not value >= 0:
+                raise ConfigError(f"{name} is {value}: use a number, 0 or more")
         if not self.age_exponent > 1:
             raise ConfigError(f"age_exponent is {self.age_exponent}: use more than 1")
         if not self.company_factor >= 1:
             raise ConfigError(f"company_factor is {self.company_factor}: use 1 or more")
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if isinstance(value, int | float) and not value >= 0:
-                raise ConfigError(f"{f.name} is {value}: use 0 or more")
 
     def needs(self, tool_class: ToolClass, tokens: int) -> float:
         """The read-backs per call to expect of an item at the age of one call."""

@@ -56,7 +56,7 @@ class Prices:
 
 def _anthropic(price: float, output: float) -> Prices:
     return Prices(
-        input=price, cache_read=price / 10, cache_write_5m=price * 1.25, cache_write_1h=price * 2, output=output
+        input=price, cache_read=price * 0.1, cache_write_5m=price * 1.25, cache_write_1h=price * 2, output=output
     )
 
 

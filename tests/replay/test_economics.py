@@ -1,0 +1,348 @@
+"""The planner: what its ledger keeps up against a recount, and each of its rules with and without."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxfs.context.economics import EconomicPlan, Why, plan, verdicts
+from ctxfs.context.economics_features import IdentifierIndex, ToolClass, classify, paths_of, writes
+from ctxfs.context.economics_ledger import Candidate, Ledger, Outcome
+from ctxfs.context.economics_parameters import EvictionParameters
+from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates, prices_for
+from ctxfs.errors import ConfigError
+
+
+def item(
+    item_id: str,
+    tokens: int = 6_000,
+    *,
+    tool_class: ToolClass = ToolClass.OTHER,
+    paths: tuple[str, ...] = (),
+    pinned: bool = False,
+) -> Candidate:
+    return Candidate(
+        id=item_id,
+        tool="Bash",
+        tool_class=tool_class,
+        tokens=tokens,
+        placeholder_tokens=50,
+        paths=paths,
+        pinned=pinned,
+    )
+
+
+def later(ledger: Ledger, calls: int, tokens: int = 5) -> Ledger:
+    """So many calls in which nothing happens but talk."""
+    for _ in range(calls):
+        ledger = ledger.added([tokens]).replied([tokens])
+    return ledger
+
+
+def with_one(candidate: Candidate, **parameters: Any) -> Ledger:
+    return Ledger(parameters=EvictionParameters(**parameters)).added([3_000, candidate]).replied([100])
+
+
+def leaves_after(ledger: Ledger, limit: int = 400) -> int:
+    """The number of quiet calls after which the plan is not empty any more."""
+    for calls in range(limit):
+        if plan(ledger):
+            return calls
+        ledger = later(ledger, 1)
+    return limit
+
+
+PARTS = st.lists(
+    st.one_of(st.integers(0, 500), st.tuples(st.integers(1, 5_000), st.sampled_from(("a", "b")), st.booleans())),
+    max_size=4,
+)
+
+
+@given(turns=st.lists(st.tuples(PARTS, PARTS, st.booleans()), max_size=25))
+def test_the_ledger_agrees_with_a_recount(turns: list[tuple[Any, Any, bool]]) -> None:
+    ledger, context, number = Ledger(), [], 0
+
+    def parts(drawn: Any) -> list[Candidate | int]:
+        nonlocal number
+        made: list[Candidate | int] = []
+        for part in drawn:
+            number += 1
+            made.append(part if isinstance(part, int) else item(str(number), part[0], paths=(part[1],)))
+        context.extend(made)
+        return made
+
+    def sizes(left: set[str]) -> list[int]:
+        return [p if isinstance(p, int) else p.placeholder_tokens if p.id in left else p.tokens for p in context]
+
+    left: set[str] = set()
+    for added, reply, touches in turns:
+        ledger = ledger.added(parts(added))
+        decided = plan(ledger)
+        assert plan(ledger) == decided
+        behind = [h.tokens + h.tokens_after for h in ledger.held.values()]
+        ledger = ledger.evicted(decided.item_ids)
+        left |= set(decided.item_ids)
+        assert not plan(ledger).evictions or plan(ledger).item_ids != decided.item_ids
+        assert ledger.total_tokens == sum(sizes(left))
+        assert sum(behind) <= sum(sizes(left)) + decided.tokens_freed
+        assert left.isdisjoint(ledger.held)
+        if ledger.held:
+            first = next(iter(ledger.held))
+            start = next(i for i, p in enumerate(context) if isinstance(p, Candidate) and p.id == first)
+            assert sum(h.tokens + h.tokens_after for h in ledger.held.values()) == sum(sizes(left)[start:])
+        ledger = ledger.replied(parts(reply), paths=["a"] if touches else [], changed_paths=["a"] if touches else [])
+        assert ledger.new_tokens == 0
+
+
+def test_a_plan_goes_on_until_nothing_more_pays() -> None:
+    ledger = later(with_one(item("a")), 60)
+    assert plan(ledger).item_ids == ("a",)
+    assert not plan(ledger.evicted(["a"]))
+
+
+def test_an_old_item_leaves_and_a_young_one_stays() -> None:
+    ledger = later(with_one(item("old"), max_loss=1), 60).added([item("young", 900)]).replied([100])
+    assert plan(ledger).item_ids == ("old",)
+    assert [v.why for v in verdicts(ledger)] == [Why.BATCH, Why.YOUNG]
+
+
+def test_what_was_read_from_a_file_stays_longer_than_what_a_command_printed() -> None:
+    file = with_one(item("a", tool_class=ToolClass.FILE))
+    assert leaves_after(file) > leaves_after(with_one(item("a")))
+
+
+def test_the_dearer_a_read_back_the_longer_all_stay() -> None:
+    large = replace(with_one(item("a")), total_tokens=200_000)
+    assert leaves_after(large) > leaves_after(with_one(item("a")))
+    assert leaves_after(with_one(item("a"), caution=50)) > leaves_after(with_one(item("a"), caution=1))
+
+
+def test_a_rewrite_waits_for_its_rent() -> None:
+    ledger = with_one(item("a"), rent_share=0.1, max_loss=1).added([30_000]).replied([100])
+    patient = replace(ledger, parameters=EvictionParameters(rent_share=1.0, max_loss=1))
+    assert leaves_after(ledger) < leaves_after(patient) < 400
+
+
+def test_a_rewrite_never_costs_more_than_the_session_can_bear() -> None:
+    ledger = later(with_one(item("a"), rent_share=0, max_loss=1).added([30_000]).replied([100]), 60)
+    decided = plan(ledger)
+    share = decided.rewrite_cost / ledger.spent
+    assert plan(replace(ledger, parameters=EvictionParameters(rent_share=0, max_loss=share * 1.01))) == decided
+    poor = replace(ledger, parameters=EvictionParameters(rent_share=0, max_loss=share * 0.99))
+    assert not plan(poor)
+    assert plan(replace(poor, saved=decided.rewrite_cost)) == decided
+
+
+@given(sizes=st.lists(st.integers(1_000, 20_000), min_size=1, max_size=30), max_loss=st.floats(0, 0.2))
+def test_a_session_that_ends_has_lost_no_more_than_the_parameter_allows(sizes: list[int], max_loss: float) -> None:
+    parameters = EvictionParameters(max_loss=max_loss, rent_share=0, caution=0.1, arrival_tokens=0)
+    ledger, paid, never = Ledger(parameters=parameters), 0.0, 0.0
+    for number, size in enumerate(sizes):
+        before = ledger.added([item(str(number), size)])
+        decided = plan(before)
+        now = before.evicted(decided.item_ids)
+        cached, gone = now.total_tokens - now.new_tokens, before.gone_tokens
+        paid += 0.1 * cached + 1.25 * now.new_tokens + decided.rewrite_cost
+        never += 0.1 * (before.total_tokens - before.new_tokens + gone) + 1.25 * before.new_tokens
+        ledger = now.replied([100])
+        assert ledger.spent == pytest.approx(never)
+        assert ledger.spent - ledger.saved == pytest.approx(paid)
+        assert paid <= never * (1 + max_loss) + 1e-6
+
+
+def test_what_leaves_by_another_rule_is_not_weighed() -> None:
+    free, pinned = with_one(item("a")), with_one(item("a", pinned=True))
+    assert leaves_after(free) < leaves_after(pinned) == 400
+    assert not plan(Ledger().added([item("a", 8_000, pinned=True)]))
+    assert verdicts(pinned)[0].why is Why.PINNED
+    after = later(pinned, 5).evicted(["a"]).replied([100])
+    assert (after.saved, after.gone_tokens, after.total_tokens) == (0, 0, later(pinned, 5).total_tokens - 5_850)
+
+
+def test_what_stands_behind_decides_what_is_worth_a_rewrite() -> None:
+    ledger = later(with_one(item("a")).added([item("b", 400)]).replied([100]), 30)
+    behind = replace(ledger, held={**ledger.held, "a": replace(ledger.held["a"], tokens_after=10_000_000)})
+    assert plan(ledger).item_ids == ("a", "b")
+    assert plan(behind).item_ids == ("b",)
+
+
+@pytest.mark.parametrize(
+    ("rates", "expires_at"),
+    [(ANTHROPIC_RATES, 10.0), (Rates(read=1, write=1, output=5), None)],
+    ids=["cold", "no cache"],
+)
+def test_without_a_warm_cache_a_rewrite_costs_nothing(rates: Rates, expires_at: float | None) -> None:
+    ledger = Ledger(rates=rates).added([item("a")]).replied([100]).added([50_000]).replied([10])
+    ledger = replace(later(ledger, 12), cache_expires_at=expires_at)
+    decided = plan(ledger, now=11.0)
+    assert (decided.item_ids, decided.rewrite_cost) == (("a",), 0)
+    if expires_at:
+        assert decided.evictions[0].why is Why.EXPIRED
+        assert not plan(ledger, now=9.0)
+
+
+def test_a_large_result_leaves_at_arrival_while_read_backs_are_cheap() -> None:
+    new = [item("a", 8_000)]
+    assert plan(Ledger().added(new)).evictions[0].why is Why.ARRIVAL
+    assert not plan(Ledger(parameters=EvictionParameters(arrival_tokens=0)).added(new))
+    assert not plan(Ledger().added([item("a", 900)]))
+    assert not plan(replace(Ledger().added(new), total_tokens=900_000))
+
+
+def test_what_the_model_has_not_seen_never_leaves_otherwise() -> None:
+    ledger = later(with_one(item("a")), 60).added([item("b", 500)])
+    assert plan(ledger).item_ids == ("a",)
+    assert [v.why for v in verdicts(ledger)] == [Why.BATCH, Why.NEW]
+
+
+def test_not_even_what_is_ripe_at_once_leaves_unseen() -> None:
+    careless = EvictionParameters(caution=0, rent_share=0, max_loss=1, arrival_tokens=0)
+    ledger = Ledger(parameters=careless).added([item("a")])
+    assert not plan(ledger)
+    assert plan(ledger.replied([1])).item_ids == ("a",)
+
+
+def test_work_on_a_file_keeps_what_is_known_of_it() -> None:
+    quiet = later(with_one(item("a", paths=("x.py",), tool_class=ToolClass.FILE)), 8)
+    busy = quiet.replied([100], paths=["x.py"])
+    assert leaves_after(busy) > leaves_after(quiet.replied([100], paths=["y.py"]))
+    assert leaves_after(busy) > leaves_after(quiet.replied([100], paths=["x.py"], changed_paths=["x.py"]))
+    unmoved = replace(quiet, parameters=EvictionParameters(activity_factor=1.0))
+    assert leaves_after(unmoved.replied([100], paths=["x.py"])) == leaves_after(unmoved.replied([100]))
+
+
+def test_a_tool_whose_results_are_never_missed_teaches_patience_and_the_reverse() -> None:
+    ledger = with_one(item("a"))
+    lesson = ledger.held["a"].lesson
+    loved = replace(ledger, memory={lesson: Outcome(left=10, read_back=40)})
+    forgotten = replace(ledger, memory={lesson: Outcome(left=40, read_back=0)})
+    assert leaves_after(forgotten) < leaves_after(ledger) < leaves_after(loved)
+    untaught = EvictionParameters(memory_weight=0)
+    assert leaves_after(replace(loved, parameters=untaught)) == leaves_after(replace(ledger, parameters=untaught))
+
+
+def test_what_left_and_came_back_is_remembered_by_how_it_left() -> None:
+    ledger = with_one(item("seen")).added([item("new", 8_000)]).evicted(["seen", "new", "unknown"])
+    ledger = ledger.read_back("new").read_back("new").read_back("unknown")
+    assert dict(ledger.memory) == {
+        "other:Bash": Outcome(left=1, read_back=0),
+        "arrival:other:Bash": Outcome(left=1, read_back=2),
+    }
+
+
+def test_a_read_back_is_set_against_what_was_saved() -> None:
+    ledger = with_one(item("a")).evicted(["a"])
+    again = ledger.read_back("a")
+    assert ledger.saved - again.saved == pytest.approx(0.1 * ledger.total_tokens + 5 * 120 + 1.25 * 1_000)
+
+
+def test_after_a_rewrite_of_the_context_nothing_of_it_is_cached() -> None:
+    ledger = later(with_one(item("a")), 60).evicted(["a"])
+    rebuilt = ledger.rebuilt([500, item("b"), 100])
+    assert (rebuilt.total_tokens, rebuilt.new_tokens, list(rebuilt.held)) == (6_600, 6_600, ["b"])
+    assert (rebuilt.calls, rebuilt.memory) == (ledger.calls, ledger.memory)
+
+
+def test_a_placeholder_that_saves_too_little_is_never_planned() -> None:
+    ledger = later(with_one(item("a", 59)), 300)
+    assert (dict(ledger.held), plan(ledger)) == ({}, EconomicPlan())
+
+
+def test_a_plan_explains_itself() -> None:
+    decided = plan(later(with_one(item("a")), 60))
+    assert decided.first_changed == "a"
+    assert decided.tokens_freed == 5_950
+    assert "a: 6,000 -> 50 tokens, leaves: its rent" in decided.explain()
+    assert "in all 5,950 tokens leave, from a on" in decided.explain()
+    assert plan(Ledger()).explain() == "nothing leaves"
+
+
+def test_a_verdict_says_when_an_item_will_be_ripe() -> None:
+    ledger = with_one(item("a", tool_class=ToolClass.FILE))
+    (verdict,) = verdicts(ledger)
+    assert verdict.risk > verdict.rent == pytest.approx(595)
+    (ripe,) = verdicts(replace(ledger, calls=ledger.calls + int(verdict.ripe_in_calls) + 1))
+    assert ripe.risk < ripe.rent
+    assert ripe.ripe_in_calls == 0
+
+
+def test_parameters_come_from_a_table() -> None:
+    values = {"caution": 2.5, "needs_by_class": {"file": 0.7}, "tool_inputs": False}
+    parameters = EvictionParameters.from_mapping(values)
+    assert (parameters.caution, parameters.tool_inputs) == (2.5, False)
+    assert parameters.needs(ToolClass.FILE, 500) == pytest.approx(0.7)
+    assert parameters.needs(ToolClass.EDIT, 500) == EvictionParameters().needs(ToolClass.EDIT, 500)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"cauton": 1},
+        {"caution": -1},
+        {"caution": float("nan")},
+        {"caution": "much"},
+        {"age_exponent": 1},
+        {"company_factor": 0.5},
+        {"needs_by_class": {"pictures": 1}},
+        {"needs_by_class": {"file": -1}},
+        {"needs_by_class": 3},
+    ],
+)
+def test_parameters_that_cannot_work_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        EvictionParameters.from_mapping(values)
+
+
+def test_the_first_item_that_brings_an_identifier_lists_it() -> None:
+    index = IdentifierIndex()
+    assert index.new_in("call first_identifier and second_identifier, first_identifier") == [
+        "first_identifier",
+        "second_identifier",
+    ]
+    assert index.new_in(f"second_identifier third_identifier short {'x' * 60}") == ["third_identifier"]
+
+
+def test_a_digest_is_a_share_of_its_content() -> None:
+    names = [f"identifier_{n:03}" for n in range(500)]
+    parameters = EvictionParameters(digest_share=0.25, digest_identifiers=100)
+    assert parameters.digest(names, 160).split() == names[:10]
+    assert len(parameters.digest(names, 1_000_000).split()) == 100
+    assert EvictionParameters(digest_share=0).digest(names, 1_000) == ""
+
+
+def test_calls_tell_which_files_they_are_about() -> None:
+    patch = "*** Begin Patch\n*** Update File: src/a.py\n@@\n*** Add File: b.py\n"
+    assert paths_of({"input": patch}) == ("src/a.py", "b.py")
+    assert paths_of({"file_path": "x", "content": "y", "path": "x"}) == ("x",)
+    assert writes("Edit")
+    assert writes("apply_patch")
+    assert not writes("Read")
+    assert not writes("write_stdin")
+
+
+@pytest.mark.parametrize(
+    ("tool", "is_input", "expected"),
+    [
+        ("Read", False, ToolClass.FILE),
+        ("Grep", False, ToolClass.SEARCH),
+        ("exec_command", False, ToolClass.OTHER),
+        ("Write", True, ToolClass.WHOLE),
+        ("Edit", True, ToolClass.EDIT),
+    ],
+)
+def test_tools_are_told_apart_by_name(tool: str, is_input: bool, expected: ToolClass) -> None:
+    assert classify(tool, is_input=is_input) is expected
+
+
+def test_prices_are_ratios_of_the_list() -> None:
+    known = prices_for("claude-sonnet-4-5-20250929")
+    assert known is not None
+    assert known.rates().read == pytest.approx(0.1)
+    assert known.rates().write == 1.25
+    assert known.rates("1h").write == pytest.approx(2)
+    assert prices_for("gpt-4-turbo-2024") is not None
+    assert prices_for("a-model-of-my-own") is None
+    with pytest.raises(ConfigError):
+        Rates(read=2, write=1, output=1)

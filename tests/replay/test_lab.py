@@ -1,0 +1,156 @@
+"""The lab as its users meet it: files in, figures out."""
+
+import json
+import os
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from ctxfs.errors import ConfigError, ReplayFormatError
+from ctxfs.replay.commands import render_html, render_json, render_table, replay, tune
+from ctxfs.replay.lab import counter_named
+from ctxfs.replay.policies import DEFAULT_POLICIES
+
+TRACES = sorted(Path(os.environ.get("CTXFS_TRACES", "../shared/traces")).glob("*.json"))
+
+
+def recorded(folder: Path, number: int, calls: int = 40) -> Path:
+    """A session of an agent that reads one large file after the other."""
+    messages: list[dict[str, object]] = [{"role": "user", "content": "read <them> all"}]
+    for k in range(calls):
+        call = {"type": "tool_use", "id": f"c{k}", "name": "Read", "input": {"path": f"file_{k}.py"}}
+        content = "\n".join(f"value_of_{number}_{k}_{line} = {line}" for line in range(200 + 50 * number))
+        messages.append({"role": "assistant", "content": [{"type": "text", "text": "next"}, call]})
+        messages.append(
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"c{k}", "content": content}]}
+        )
+    messages.append({"role": "assistant", "content": f"the first was value_of_{number}_0_7"})
+    path = folder / f"session_{number}.json"
+    path.write_text(json.dumps({"messages": messages}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("recorded")
+    return [recorded(folder, number) for number in range(3)]
+
+
+def test_the_report_says_what_each_policy_costs(files: list[Path]) -> None:
+    report = replay(files, tokens="chars4")
+    figures = {p.policy: p for p in report.policies}
+    assert tuple(figures) == DEFAULT_POLICIES
+    assert figures["none"].relative_cost == figures["none"].max_relative_cost == 1
+    assert figures["economic"].relative_cost < figures["ski-rental"].relative_cost < 1
+    assert figures["exact-3"].prefix_breaks > figures["ski-rental"].prefix_breaks
+    assert figures["economic"].peak_tokens < figures["none"].peak_tokens
+    assert report.oracle(tool_inputs=True)[0] <= report.oracle(tool_inputs=False)[0] < 1
+    assert [s.session for s in report.sessions] == ["session_0", "session_1", "session_2"]
+
+
+def test_json_has_the_figures_of_policies_and_sessions(files: list[Path]) -> None:
+    told = json.loads(render_json(replay(files, ["none", "economic"], "chars4")))
+    assert [p["policy"] for p in told["policies"]] == ["none", "economic"]
+    assert {"cost", "relative_cost", "peak_tokens", "mean_tokens", "cache_hit_rate", "prefix_breaks"} <= told[
+        "policies"
+    ][0].keys()
+    assert {"evictions", "stored_bytes", "read_backs", "seconds"} <= told["policies"][0].keys()
+    session = told["sessions"][0]
+    assert session["calls"] == len(session["policies"][1]["context_tokens"]) == 41
+    assert sum(s["policies"][1]["cost"] for s in told["sessions"]) == pytest.approx(told["policies"][1]["cost"])
+
+
+def test_two_processes_and_one_say_the_same(files: list[Path]) -> None:
+    told: list[tuple[int, int]] = []
+    together = replay(files * 8, ["economic"], "chars4", progress=lambda done, total: told.append((done, total)))
+    alone = [replay([f], ["economic"], "chars4").sessions[0] for f in files]
+    assert [s.runs[0].figures for s in together.sessions] == [s.runs[0].figures for s in alone] * 8
+    assert told == [(n, 24) for n in range(1, 25)]
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.loaded: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.loaded += [f"{k}={v}" for k, v in attrs if k in ("src", "href")]
+        if tag not in ("meta", "line", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag != "line":
+            assert self.open.pop() == tag
+
+
+def test_the_page_stands_alone_and_draws_every_session(files: list[Path]) -> None:
+    page = _Page()
+    page.feed(render_html(replay(files, ["none", "economic"], "chars4")))
+    assert page.open == []
+    assert page.loaded == []
+    assert "script" not in page.tags
+    assert page.tags.count("svg") == 2 * len(files)
+    assert page.tags.count("polyline") == 2 * 2 * len(files)
+
+
+def test_the_table_is_markdown(files: list[Path]) -> None:
+    lines = render_table(replay(files, ["none"], "chars4")).splitlines()
+    assert lines[2].startswith("| none | 1.000 | 1.000 | 1.000 |")
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_a_policy_can_come_from_a_file(files: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / "patient.toml"
+    path.write_text("caution = 1000000\narrival_tokens = 0\n")
+    (figures,) = replay(files, [str(path)], "chars4").policies
+    assert (figures.policy, figures.evictions, figures.relative_cost) == ("patient", 0, 1)
+
+
+@pytest.mark.parametrize("name", ["", "ekonomic", "exact-0", "clear-100k", "eager-", "missing.toml"])
+def test_an_unknown_policy_is_refused_before_any_work(name: str, files: list[Path]) -> None:
+    with pytest.raises(ConfigError):
+        replay(files, [name], "chars4")
+
+
+def test_a_file_that_is_no_recording_is_named(files: list[Path], tmp_path: Path) -> None:
+    broken = tmp_path / "notes.txt"
+    broken.write_text("not a session")
+    with pytest.raises(ReplayFormatError, match=r"notes\.txt"):
+        replay([*files, broken], ["none"], "chars4")
+    with pytest.raises(ConfigError, match="at least one file"):
+        replay([], ["none"])
+
+
+def test_tokens_are_counted_as_asked() -> None:
+    assert counter_named("chars4")("x" * 41) == 11
+    assert counter_named("o200k")("hello world") == 2
+    with pytest.raises(ConfigError):
+        counter_named("words")  # type: ignore[arg-type]
+
+
+def test_tuning_judges_on_sessions_that_it_has_not_seen(files: list[Path], tmp_path: Path) -> None:
+    tuned = tune(files, "chars4", trials=4, folds=3)
+    assert tuned == tune(files, "chars4", trials=4, folds=3)
+    assert [f.sessions for f in tuned.folds] == [("session_0",), ("session_1",), ("session_2",)]
+    assert tuned.relative_cost <= tuned.default_relative_cost
+    assert len({f.tuned_on for f in tuned.folds}) == 3
+    path = tmp_path / "tuned.toml"
+    path.write_text(tuned.to_toml())
+    (figures,) = replay(files, [str(path)], "chars4").policies
+    assert figures.relative_cost == pytest.approx(tuned.relative_cost)
+    with pytest.raises(ConfigError):
+        tune(files[:1], "chars4")
+
+
+@pytest.mark.skipif(len(TRACES) < 33, reason="needs the recorded sessions that CTXFS_TRACES names")
+def test_the_planner_reaches_its_figures_on_recorded_sessions() -> None:
+    report = replay(TRACES, ["economic", "ski-rental"], "chars4")
+    economic, ski_rental = report.policies
+    assert economic.relative_cost <= 0.55
+    assert economic.mean_relative_cost <= 0.75
+    assert economic.max_relative_cost <= 1.02
+    assert economic.read_backs_per_100_evictions < ski_rental.read_backs_per_100_evictions
