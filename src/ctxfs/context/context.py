@@ -17,10 +17,10 @@ from ctxfs.context.arrival import ArrivalPolicy, Leaving, Savings, StayHere
 from ctxfs.context.budget import Calibration
 from ctxfs.context.compaction import ArchiveSlot
 from ctxfs.context.economics import Verdict
-from ctxfs.context.economy import NOTHING_PREPARED, Economy, Prepared
+from ctxfs.context.economy import NOTHING_PREPARED, Economy, Prepared, with_placeholders
 from ctxfs.context.events import ContextEvent, RecordFailed
 from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.ingest import Incoming, digest_of, ingest, with_placeholder
+from ctxfs.context.ingest import Incoming, ingest
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.plan import Plan
 from ctxfs.context.transcript import Transcript, losses_in
@@ -395,8 +395,14 @@ class Context:
 
         def work() -> tuple[ContextItem, Prepared, Leaving | None]:
             item = ingest(incoming, item_id=item_id, name=name, counter=self.counter)
-            prepared = self._prepare(item)
-            item, prepared = self._described(item, prepared)
+            item, prepared = with_placeholders(
+                item,
+                self._prepare(item),
+                economy=self._economy,
+                path=self.fs.path_of(name),
+                counter=self.counter,
+                digest_tokens=self._digest_tokens,
+            )
             return item, prepared, self._arrival.arrive(item, path_of=self.fs.path_of, counter=self.counter)
 
         small = isinstance(message.content, str) and len(message.content) <= _INLINE_CHARS
@@ -405,19 +411,6 @@ class Context:
             return item, prepared
         self._leaving[item.id] = leaving
         return leaving.item, prepared
-
-    def _described(self, item: ContextItem, prepared: Prepared) -> tuple[ContextItem, Prepared]:
-        """Write the placeholders that may stand for the item one day."""
-        path, counter = self.fs.path_of(item.name), self.counter
-
-        def described() -> str:
-            return digest_of(item, counter=counter, digest_tokens=self._digest_tokens)
-
-        digest = prepared.digest if prepared.digest is not None else described()
-        described_item = with_placeholder(item, path=path, counter=counter, digest=digest)
-        if self._economy is None or item.source is not None:
-            return described_item, prepared
-        return described_item, self._economy.unseen(item, prepared, described=described, path=path, counter=counter)
 
     def _prepare(self, item: ContextItem) -> Prepared:
         if self._economy is None:

@@ -15,13 +15,14 @@ from ctxfs.context.economics_features import IdentifierIndex, classify, paths_of
 from ctxfs.context.economics_ledger import Candidate, Ledger
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
+from ctxfs.context.ingest import digest_of, with_placeholder
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.placeholder import render, render_argument
 from ctxfs.context.plan import Offload, Trim
 from ctxfs.llm.messages import AssistantMessage, Block, ToolMessage, text_of
 from ctxfs.tokens import TokenCounter, chunks
 
-__all__ = ["NOTHING_PREPARED", "CacheTerms", "Economy", "Prepared"]
+__all__ = ["NOTHING_PREPARED", "CacheTerms", "Economy", "Prepared", "with_placeholders"]
 
 _SMALL_ARGUMENT_CHARS = 200
 
@@ -51,6 +52,29 @@ class Prepared:
 
 
 NOTHING_PREPARED = Prepared()
+
+
+def with_placeholders(
+    item: ContextItem,
+    prepared: Prepared,
+    *,
+    economy: "Economy | None",
+    path: str,
+    counter: TokenCounter,
+    digest_tokens: int,
+) -> tuple[ContextItem, Prepared]:
+    """Write the placeholders that may stand for an item one day; ``path`` is the file it would go to (absolute).
+
+    What leaves because it pays has been read by the model: its placeholder lists what it mentions. Everything else is
+    described, in at most ``digest_tokens``; what leaves unseen is both.
+    """
+    if economy is None or prepared.digest is None or item.source is not None:
+        digest = digest_of(item, counter=counter, digest_tokens=digest_tokens)
+        return with_placeholder(item, path=path, counter=counter, digest=digest), prepared
+    listed = with_placeholder(item, path=path, counter=counter, digest=prepared.digest)
+    described = digest_of(item, counter=counter, digest_tokens=digest_tokens)
+    unseen = render(path, "\n".join(part for part in (described, prepared.digest) if part))
+    return listed, economy.unseen(item, prepared, unseen, counter)
 
 
 class Economy:
@@ -129,13 +153,10 @@ class Economy:
         # In pieces, so that other threads can run in between.
         return [name for text in texts for part in chunks(text) for name in self._identifiers.new_in(part)]
 
-    def unseen(
-        self, item: ContextItem, prepared: Prepared, *, described: Callable[[], str], path: str, counter: TokenCounter
-    ) -> Prepared:
-        """Add the placeholder for a result that the model has not seen: what it is, and what it mentions."""
+    def unseen(self, item: ContextItem, prepared: Prepared, text: str, counter: TokenCounter) -> Prepared:
+        """Add ``text``, the placeholder for a result that the model has not seen, if the result may leave so early."""
         if prepared.digest is None or not 0 < self._parameters.arrival_tokens < item.content_tokens:
             return prepared
-        text = render(path, "\n".join(part for part in (described(), prepared.digest) if part))
         return replace(prepared, unseen=(text, counter.count(text)))
 
     # On the loop, in the same order ----------------------------------------------------------------------------------

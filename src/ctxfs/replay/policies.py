@@ -1,17 +1,21 @@
 """Named policies: what frameworks and providers do, what ctxfs does, and what a TOML file asks for."""
 
+import math
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ctxfs.context.economics import plan
-from ctxfs.context.economics_features import IDENTIFIER, IdentifierIndex, classify, paths_of, writes
-from ctxfs.context.economics_ledger import Candidate, Ledger
+from ctxfs.context.economics_features import IDENTIFIER
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economics_prices import Rates
+from ctxfs.context.economy import CacheTerms, Economy, Prepared, with_placeholders
+from ctxfs.context.items import ContentRange, ContextItem, ItemType
+from ctxfs.context.layout import Names
+from ctxfs.context.plan import Offload, Trim
 from ctxfs.errors import ConfigError
+from ctxfs.llm.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
 from ctxfs.replay.cost import MIN_PLACEHOLDER_TOKENS, Policy, Replacement, Run
 from ctxfs.replay.recording import Kind
 from ctxfs.replay.session import Item, Session
@@ -27,6 +31,10 @@ DEFAULT_POLICIES = (
     "ski-rental",
     "economic",
 )
+
+_SESSION_PATH = "/home/user/.agent/context/session_20260101_000000_abcdef"
+_DIGEST_TOKENS = 200
+"""What an agent's configuration has by default."""
 
 POLICY_NAMES = (
     "none, exact-N (each tool keeps its last N results), clear-TOKENS-keep-N[-clear-at-least-TOKENS] "
@@ -263,7 +271,7 @@ class _SkiRentalRun(_Passive):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Economic:
-    """What ctxfs does: the planner of ``ctxfs.context.economics``, fed as an agent feeds it."""
+    """What ctxfs does with its defaults: the economy of a context itself."""
 
     name: str
     rates: Rates
@@ -276,48 +284,91 @@ class Economic:
 
 
 class _EconomicRun:
+    """The economy of a context, fed with the recording's items as a context feeds it; the cache stays warm."""
+
     def __init__(self, policy: Economic, session: Session) -> None:
-        self._policy, self._session = policy, session
-        self._ledger = Ledger(parameters=policy.parameters, rates=policy.rates)
-        self._identifiers = IdentifierIndex()
-        self._offers: dict[str, Replacement] = {}
+        self._session = session
+        self._counter = _Counter(policy.count)
+        self._economy = Economy(
+            parameters=policy.parameters, terms=CacheTerms(rates=policy.rates, ttl_s=math.inf), clock=lambda: 0.0
+        )
+        self._names = Names()
+        self._items: dict[str, Item] = {}  # by the id that the economy knows
+        self._ids: dict[int, str] = {}
 
     def plan(self, added: Sequence[Item]) -> Sequence[Replacement]:
-        self._ledger = self._ledger.added([self._part(i) for i in added])
-        decided = plan(self._ledger)
-        self._ledger = self._ledger.evicted(decided.item_ids)
-        return [self._offers.pop(item_id) for item_id in decided.item_ids]
+        for item in added:
+            self._enter(item)
+        steps = self._economy.plan()
+        self._economy.left([_left(step) for step in steps])
+        return [self._replacement(step) for step in steps]
 
     def replied(self, reply: Sequence[Item]) -> None:
-        calls = [i for i in reply if i.kind is Kind.TOOL_INPUT]
-        self._ledger = self._ledger.replied(
-            [self._part(i) for i in reply],
-            paths=[path for call in calls for path in paths_of(call.arguments)],
-            changed_paths=[path for call in calls if writes(call.tool) for path in paths_of(call.arguments)],
-        )
+        message = AssistantMessage(tuple(_block(item) for item in reply))
+        item = self._item(ItemType.ASSISTANT_MESSAGE, "", message, sum(i.tokens for i in reply))
+        prepared = self._prepare(item)
+        self._items.update((trim.stored.id, reply[trim.block]) for trim in prepared.trims)
+        self._ids.update((reply[trim.block].index, trim.stored.id) for trim in prepared.trims)
+        self._economy.entered(item, prepared, _path_of(item.name))
 
     def read_back(self, index: int, page: Item) -> None:
-        self._ledger = self._ledger.read_back(str(index)).added([self._part(page)])
+        source = ContentRange(item_id=self._ids[index], path=_path_of("x"), first_line=1, last_line=1)
+        self._enter(page, source)
 
-    def _part(self, item: Item) -> Candidate | int:
-        """The item as the planner sees it; with its placeholder kept ready if it could leave."""
-        names = [] if item.page_of is not None else self._identifiers.new_in(item.text)
-        is_input = item.kind is Kind.TOOL_INPUT
-        if item.kind is not Kind.TOOL_RESULT and not (is_input and self._policy.parameters.tool_inputs):
-            return item.tokens
-        digest = self._policy.parameters.digest(names, item.tokens)
-        size = MIN_PLACEHOLDER_TOKENS + (self._policy.count(digest) if digest else 0)
-        known = self._session.vocabulary
-        shown = tuple(known[name] for name in digest.split(" ") if name in known)
-        self._offers[str(item.index)] = Replacement(item.index, size, shown)
-        return Candidate(
-            id=str(item.index),
-            tool=item.tool,
-            tool_class=classify(item.tool, is_input=is_input),
-            tokens=item.tokens,
-            placeholder_tokens=size,
-            paths=paths_of(item.arguments),
+    def _enter(self, item: Item, source: ContentRange | None = None) -> None:
+        if item.kind is not Kind.TOOL_RESULT:
+            entered = self._item(ItemType.USER_MESSAGE, "", UserMessage(item.text), item.tokens)
+            self._economy.entered(entered, self._prepare(entered), _path_of(entered.name))
+            return
+        message = ToolMessage(item.call_id, item.tool, item.text)
+        entered = replace(self._item(ItemType.TOOL_RESULT, item.call_id, message, item.tokens), source=source)
+        self._items[entered.id], self._ids[item.index] = item, entered.id
+        entered, prepared = with_placeholders(
+            entered,
+            self._prepare(entered),
+            economy=self._economy,
+            path=_path_of(entered.name),
+            counter=self._counter,
+            digest_tokens=_DIGEST_TOKENS,
         )
+        self._economy.entered(entered, prepared, _path_of(entered.name))
+
+    def _item(self, kind: ItemType, raw_id: str, message: Message, tokens: int) -> ContextItem:
+        tool = message.tool_name if isinstance(message, ToolMessage) else None
+        item_id, name = self._names.claim(kind, raw_id, tool)
+        return ContextItem(
+            id=item_id, item_type=kind, message=message, name=name, token_count=tokens, content_tokens=tokens
+        )
+
+    def _prepare(self, item: ContextItem) -> Prepared:
+        return self._economy.prepare(item, claim=self._names.claim, path_of=_path_of, counter=self._counter)
+
+    def _replacement(self, step: Offload | Trim) -> Replacement:
+        item = self._items[_left(step)]
+        text = str(step.arguments) if isinstance(step, Trim) else step.placeholder
+        size = max(MIN_PLACEHOLDER_TOKENS, item.tokens - (step.tokens_before - step.tokens_after))
+        return Replacement(item.index, size, self._session.quotable(text))
+
+
+@dataclass(frozen=True, slots=True)
+class _Counter:
+    """A counting function as the counter that a context has."""
+
+    count: Callable[[str], int]
+
+
+def _left(step: Offload | Trim) -> str:
+    return step.stored.id if isinstance(step, Trim) else step.item_id
+
+
+def _path_of(name: str) -> str:
+    return f"{_SESSION_PATH}/{name}"
+
+
+def _block(item: Item) -> Block:
+    if item.kind is Kind.TOOL_INPUT:
+        return {"type": "tool_use", "id": item.call_id, "name": item.tool, "input": item.arguments}
+    return {"type": "text", "text": item.text} if item.kind is Kind.TEXT else {"type": item.kind.value}
 
 
 def _results(items: Sequence[Item]) -> Iterator[Item]:

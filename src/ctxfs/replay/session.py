@@ -29,6 +29,7 @@ class Item:
     tokens: int
     text: str = ""
     tool: str = ""
+    call_id: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     quotable: tuple[int, ...] = ()
     page_of: int | None = None
@@ -117,6 +118,7 @@ def _item(block: Block, index: int, count: Callable[[str], int], quotable: tuple
         tokens=count(block.text if block.counted is None else block.counted),
         text=block.text,
         tool=block.tool,
+        call_id=block.call_id,
         arguments=block.arguments,
         quotable=quotable,
     )
