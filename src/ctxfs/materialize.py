@@ -122,15 +122,16 @@ class Materializer:
         json = not isinstance(message.content, str) or is_json(message.content)
         name = artifact_name(item.id, is_json=json)
         item = with_placeholder(replace(item, name=name), path=path_of(name), counter=counter, digest="")
-        text = self._replacement(item, message, measured, is_json=json, path=path_of(name), counter=counter)
-        if text is None:
+        found = self._replacement(item, message, measured, is_json=json, path=path_of(name), counter=counter)
+        if found is None:
             return None
+        text, tokens = found
         offload = Offload(
             item_id=item.id,
             path=path_of(name),
             placeholder=text,
             tokens_before=item.token_count,
-            tokens_after=counter.count(text),
+            tokens_after=tokens,
             reason=f"over {self.settings.max_inline_chars:,} characters or {self.settings.max_inline_bytes:,} bytes",
         )
         return Leaving(item=item, offload=offload, saved_chars=len(measured) - len(text))
@@ -146,8 +147,8 @@ class Materializer:
 
     def _replacement(
         self, item: ContextItem, message: ToolMessage, measured: str, *, is_json: bool, path: str, counter: TokenCounter
-    ) -> str | None:
-        """The longest text that is smaller than the output in characters and bytes and, if any is, in tokens."""
+    ) -> tuple[str, int] | None:
+        """The longest text that is smaller than the output in characters, bytes and, if any is, tokens; its tokens."""
         ref = self.ref(item.id, message, measured)
         server = self.settings.servers.get(message.tool_name)
         snippets = Snippets(readable_text(message.content))
@@ -162,12 +163,12 @@ class Materializer:
             ref=ref.to_json(),
             advice=render_advice(item.id, path, self.tools),
         )
-        smaller: str | None = None
+        smaller: tuple[str, int] | None = None
         for lines, size_bytes in self.settings.snippet_bounds():
             text = render(passages=snippets.passages(lines=lines, size_bytes=size_bytes))
             if len(text) < len(measured) and utf8_size(text) < int(ref.hint["bytes"]):
-                smaller = text
-                if counter.count(text) < item.content_tokens:
+                smaller = text, counter.count(text)
+                if smaller[1] < item.content_tokens:
                     break
         return smaller
 
