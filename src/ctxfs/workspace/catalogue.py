@@ -56,9 +56,10 @@ CREATE TABLE artifacts (session_id TEXT, position INTEGER, {", ".join(f"{name} T
 CREATE TABLE records (session_id TEXT, position INTEGER, record BLOB, crc INTEGER,
     PRIMARY KEY (session_id, position)) WITHOUT ROWID;
 CREATE INDEX by_id ON artifacts (artifact_id);
+CREATE INDEX by_type ON artifacts (context_type, session_id, position, tool_name, task_id, agent_id, action_name);
 CREATE INDEX by_raw_id ON artifacts (raw_id);
 CREATE INDEX by_biz_id ON artifacts (biz_id);
-CREATE INDEX by_task ON artifacts (task_id);
+CREATE INDEX by_task ON artifacts (task_id, session_id, position, context_type, tool_name, agent_id, action_name);
 PRAGMA user_version = {_VERSION};
 """
 
