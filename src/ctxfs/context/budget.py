@@ -127,7 +127,11 @@ class Calibration:
     def at_least(self, counted: int) -> int:
         """Like ``estimate``, but not cautious: before anything was observed, a counted token is one billed token."""
         factor = self.factor if self.ratios else min(1.0, self.factor)
-        return max(0, self.base_real + ceil(factor * (counted - self.base_counted)))
+        estimated = max(0, self.base_real + ceil(factor * (counted - self.base_counted)))
+        if counted >= self.base_counted:
+            return estimated
+        # What left may have been dearer than the factor says: all that is known is the price of the whole.
+        return min(estimated, ceil(self.base_real * counted / self.base_counted))
 
     def counted(self, real: int) -> int:
         """About how many counted tokens make ``real`` billed ones."""

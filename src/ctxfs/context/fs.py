@@ -270,6 +270,7 @@ class ContextFileSystem:
             return self._needs_file(item) or (item.id in leaving and self._must_store(item))
 
         def prepare() -> Sequence[ContentFile]:
+            files.clear()  # asked again when another caller stored some of them meanwhile
             files.update((item.id, self._file_for(item)) for item in items if needs_file(item))
             return tuple(files.values())
 
@@ -279,7 +280,8 @@ class ContextFileSystem:
                 file = files.get(item.id)
                 if file is not None:
                     made.append(file.stored)
-                made.append(self._added(item, content_stored=file is not None, before=before))
+                stored = file is not None or (item.id in self._state.stored and not item.offloaded)
+                made.append(self._added(item, content_stored=stored, before=before))
             return [*made, *(self._replaced(new, reason) for new, reason in replaced)]
 
         await self._writer().commit(records, prepare)

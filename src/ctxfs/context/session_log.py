@@ -85,13 +85,20 @@ class SessionLog:
     async def _write_queue(self) -> None:
         tickets = self._next_batch()
         try:
+            await self._write_batch(tickets)
+        except BaseException:  # cancelled: those who waited along write their own
+            self._queue[:0] = [ticket for ticket in tickets if not ticket.done]
+            raise
+        await self._write_index_if_due()
+
+    async def _write_batch(self, tickets: Sequence[_Ticket]) -> None:
+        try:
             await self._write(tickets)
         except Exception as error:  # noqa: BLE001 - each caller gets its own
             if len(tickets) == 1:
                 tickets[0].error, tickets[0].done = error, True
             else:
                 await self._write_each(tickets)
-        await self._write_index_if_due()
 
     def _next_batch(self) -> list[_Ticket]:
         """Take the callers that wait; who wants a file that another one is about to write waits for the next round."""

@@ -1,0 +1,475 @@
+"""Every operation, cancelled at every await: no placeholder without its content, and the session goes on."""
+
+import copy
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from ctxfs import Agent, AgentConfig, json_codec, tool
+from ctxfs.context.archive import read_archive
+from ctxfs.context.budget import Budget
+from ctxfs.context.context import Context
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.items import ContextItem
+from ctxfs.context.window import Window
+from ctxfs.errors import PromptTooLong
+from ctxfs.llm.base import Usage
+from ctxfs.llm.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
+from ctxfs.materialize import Materialize, Materializer
+from ctxfs.storage.local import LocalStore
+from ctxfs.testing import MemoryStore, ScriptedModel
+from ctxfs.testing.scripted import Turn
+from ctxfs.tokens import CharsCounter
+from ctxfs.tools.read import read_tool
+from ctxfs.tools.retrieval import retrieval_tools
+from prove.cancelling import WAYS, backend_of, cancelled_at
+from prove.parts import Part, Result
+from prove.play import check_request
+from session_items import evicted, tool_result, user_message
+
+__all__ = ["AGENT_OPERATIONS", "ALL", "FS_OPERATIONS", "OPERATIONS", "PART", "cancel_everywhere", "controls"]
+
+_ID = "session_20260101_000000_aaaaaa"
+_COUNTER = CharsCounter()
+_MANY = 10_000
+
+
+def _long(name: str, lines: int = 150) -> str:
+    return f"a line of {name}\n" * lines
+
+
+def _calls(*ids: str) -> AssistantMessage:
+    return AssistantMessage(tuple({"type": "tool_use", "id": i, "name": "Read", "input": {"path": i}} for i in ids))
+
+
+def _result(call_id: str, lines: int = 150) -> ToolMessage:
+    return ToolMessage(call_id, "Read", _long(call_id, lines))
+
+
+_PAST = (
+    UserMessage("the task"),
+    *(m for n in range(1, 6) for m in (_calls(f"call_{n}"), _result(f"call_{n}"))),
+    AssistantMessage(({"type": "text", "text": "done so far"},)),
+)
+"""What every session here begins with: five results, of which four are due when one is to stay."""
+
+
+# ---- contexts
+
+
+async def _summarize(prompt: str) -> str:
+    await anyio.lowlevel.checkpoint()
+    return "The plan goes on."
+
+
+@dataclass(slots=True)
+class Bench:
+    """A session with a past, open for one operation."""
+
+    store: MemoryStore
+    settings: dict[str, Any] = field(default_factory=dict)
+    budget: Budget | None = None
+    summarize: bool = False
+    context: Context = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.context = self.make(self.store)
+
+    def make(self, store: MemoryStore) -> Context:
+        """A context on ``store``."""
+        fs = ContextFileSystem(_ID, root_path="/sessions", store=store, inline_limit_chars=500)
+        window = Window(self.budget, summarize=_summarize if self.summarize else None, model="a-model")
+        return Context(fs=fs, counter=_COUNTER, window=window, **self.settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """What is cancelled: ``run`` on a ``Bench``, which is open already unless ``opened`` is false."""
+
+    run: Callable[[Bench], Awaitable[Any]]
+    settings: dict[str, Any] = field(default_factory=dict)
+    budget: Budget | None = None
+    summarize: bool = False
+    opened: bool = True
+
+
+def _budget(window_tokens: int) -> Budget:
+    return Budget(window_tokens=window_tokens, reply_tokens=100)
+
+
+async def _add_burst(bench: Bench) -> None:
+    context = bench.context
+    await context.add(UserMessage("now"), _calls("new_1", "new_2"), _result("new_1", 300), _result("new_2", 500))
+    await context.messages()
+
+
+async def _add_reply_and_results(bench: Bench) -> None:
+    usage = Usage(input_tokens=5_000)
+    await bench.context.add(UserMessage("now"))
+    await bench.context.add(_calls("new_1", "new_2"), _result("new_1"), _result("new_2"), usage=usage, model="a-model")
+
+
+async def _answer_open_calls(bench: Bench) -> None:
+    await bench.context.add(UserMessage("now"), _calls("new_1", "new_2"))
+    await bench.context.answer_open_calls("interrupted")
+
+
+async def _replace_system_prompt(bench: Bench) -> None:
+    await bench.context.set_system_prompt("Be brief.")
+    await bench.context.set_system_prompt("Be thorough.")
+
+
+OPERATIONS: dict[str, Operation] = {
+    "open": Operation(run=lambda b: b.context.open(), opened=False),
+    "close": Operation(run=lambda b: b.context.close()),
+    "add a message": Operation(run=lambda b: b.context.add(UserMessage("more"))),
+    "add a large message": Operation(run=lambda b: b.context.add(UserMessage(_long("the user", 900)))),
+    "add a reply and its results": Operation(run=_add_reply_and_results),
+    "add what leaves on arrival": Operation(
+        run=_add_reply_and_results, settings={"arrival": Materializer(settings=Materialize(max_inline_chars=1_000))}
+    ),
+    "answer open calls": Operation(run=_answer_open_calls),
+    "replace the system prompt": Operation(run=_replace_system_prompt),
+    "add a skill prompt": Operation(run=lambda b: b.context.add_skill_prompt("skill", _long("a skill"))),
+    "evict": Operation(run=lambda b: b.context.evict(), settings={"keep_recent": {"Read": 1}}),
+    "request": Operation(run=lambda b: b.context.request(), settings={"keep_recent": {"Read": 1}}),
+    "compact into an archive": Operation(run=lambda b: b.context.messages(), budget=_budget(2_500)),
+    "summarise": Operation(run=lambda b: b.context.messages(), budget=_budget(2_500), summarize=True),
+    "make room for a burst": Operation(run=_add_burst, budget=_budget(4_000)),
+    "make room when refused": Operation(
+        run=lambda b: b.context.refused(PromptTooLong("too long", actual_tokens=9_000, limit_tokens=3_000)),
+        budget=_budget(100_000),
+    ),
+}
+
+
+async def _placeholder_first(bench: Bench) -> None:
+    fs = bench.context.fs
+    item = next(i for i in bench.context.items if i.id == "call_1")
+    await fs.replace([evicted(fs, item)], reason="before its content is stored")
+    await fs.store([item])
+
+
+BROKEN = Operation(run=_placeholder_first)
+
+
+class _Prepared:
+    """A session with the past in it, made once and copied for each attempt."""
+
+    def __init__(self) -> None:
+        self._store = MemoryStore(_ID)
+        self.originals: dict[str, Content] = {}
+
+    async def make(self) -> None:
+        async with Bench(self._store).context as context:
+            items = await context.add(*_PAST)
+        self.originals = {item.id: item.message.content for item in items}
+
+    def copy(self) -> MemoryStore:
+        store = MemoryStore(_ID)
+        store._disk.exists = True
+        store._disk.files = dict(self._store._disk.files)
+        store._disk.log = copy.copy(self._store._disk.log)
+        return store
+
+
+async def _attempt(way: str, number: int, operation: Operation, past: _Prepared) -> tuple[bool, list[str]]:
+    bench = Bench(past.copy(), operation.settings, operation.budget, operation.summarize)
+    if operation.opened:
+        await bench.context.open()
+    fired = await cancelled_at(way, number, lambda: operation.run(bench))
+    return fired, await _go_on(bench, past)
+
+
+async def _go_on(bench: Bench, past: _Prepared) -> list[str]:
+    """What is wrong with a session after a cancelled operation; it is used, closed and opened again."""
+    context = bench.context
+    await context.open()
+    wrong = await _contradictions(context, past)
+    await context.answer_open_calls("interrupted")
+    await context.add(UserMessage("go on"))
+    wrong += check_request(await context.messages())
+    wrong += await _contradictions(context, past)
+    if context.unrecorded:
+        wrong.append(f"not recorded: {context.unrecorded}")
+    items = context.items
+    await context.close()
+    async with bench.make(bench.store.peer()) as again:
+        wrong += _difference("reopened", again.items, items)
+        wrong += check_request([item.message for item in again.items])
+        wrong += [f"{p.name}: {p.detail}" for p in (await again.fs.verify()).problems]
+    return wrong
+
+
+def _difference(what: str, found: Sequence[ContextItem], expected: Sequence[ContextItem]) -> list[str]:
+    if list(found) == list(expected):
+        return []
+    return [f"{what}: {[i.id for i in found]} instead of {[i.id for i in expected]}"]
+
+
+async def _contradictions(context: Context, past: _Prepared) -> list[str]:
+    """Where memory, journal and files do not say the same, or something of the past is lost."""
+    fs = context.fs
+    recorded = [item for item in context.items if item.id not in context.unrecorded]
+    wrong = _difference("journal", await fs.items(), recorded)
+    wrong += [f"{i.id}: a placeholder without content" for i in context.items if i.offloaded and not fs.is_stored(i.id)]
+    current = {item.id: item for item in context.items}
+    for item_id, content in past.originals.items():
+        item, archive = current.get(item_id), fs.archive_of(item_id)
+        if item is not None and not item.offloaded:
+            found: Content | None = item.message.content
+        elif fs.is_stored(item_id):
+            found = await fs.load(item_id)
+        else:
+            found = read_archive(str(await fs.load(archive))).get(item_id) if archive else None
+        if found != content:
+            wrong.append(f"{item_id} is lost")
+    return wrong
+
+
+# ---- the session's file system, and the tools that read it
+
+
+async def _fs_evict(fs: ContextFileSystem, items: Sequence[ContextItem]) -> None:
+    await fs.evict([(item, evicted(fs, item), "due") for item in items])
+
+
+async def _fs_concurrently(fs: ContextFileSystem, items: Sequence[ContextItem]) -> None:
+    async with anyio.create_task_group() as group:
+        for item in items:
+            group.start_soon(fs.add, [item])
+            group.start_soon(fs.offload, item)
+
+
+async def _fs_add_and_restore(fs: ContextFileSystem, items: Sequence[ContextItem]) -> None:
+    await fs.add(items)
+    await _fs_evict(fs, items)
+    await fs.restore(items[0].id)
+    await fs.remove([items[1].id], reason="enough")
+
+
+async def _fs_archive(fs: ContextFileSystem, items: Sequence[ContextItem]) -> None:
+    await fs.add(items)
+    archive = user_message(fs, "what was there")
+    await fs.archive(archive, _long("the archive"), [i.id for i in items], before=None, reason="old")
+
+
+async def _fs_grow(fs: ContextFileSystem, items: Sequence[ContextItem]) -> None:
+    log = await fs.grow("Bash")
+    for _ in range(3):
+        await log.append(b"a line\n" * 10_000)
+    await log.finish({})
+
+
+async def _fs_tools(fs: ContextFileSystem, items: Sequence[ContextItem]) -> None:
+    await fs.add(items)
+    await fs.store(items)
+    tools = {t.name: t for t in (read_tool(fs, counter=_COUNTER), *retrieval_tools(fs, counter=_COUNTER))}
+    ref = items[0].id
+    await tools["Read"].run({"file_path": fs.path_of(items[0].name)})
+    await tools["context_read"].run({"ref": ref, "offset": 3})
+    await tools["context_tail"].run({"ref": ref})
+    await tools["context_grep"].run({"ref": ref, "pattern": "line"})
+    await tools["context_list"].run({})
+
+
+FS_OPERATIONS: dict[str, Callable[[ContextFileSystem, Sequence[ContextItem]], Awaitable[Any]]] = {
+    "fs: add": lambda fs, items: fs.add(items),
+    "fs: store": lambda fs, items: fs.store(items),
+    "fs: evict": _fs_evict,
+    "fs: concurrent commits": _fs_concurrently,
+    "fs: restore and remove": _fs_add_and_restore,
+    "fs: archive": _fs_archive,
+    "fs: record a call": lambda fs, items: fs.record_call(Usage(input_tokens=9), "a-model"),
+    "fs: flush": lambda fs, items: fs.flush(),
+    "fs: verify": lambda fs, items: fs.verify(),
+    "fs: grow": _fs_grow,
+    "fs: close": lambda fs, items: fs.close(),
+    "tools": _fs_tools,
+}
+
+
+async def _fs_attempt(way: str, number: int, name: str) -> tuple[bool, list[str]]:
+    """On the local disk, so that its locks and handles are cancelled too."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = LocalStore(Path(folder), _ID, durability="process")
+        fs = ContextFileSystem(_ID, root_path=folder, store=store, inline_limit_chars=500)
+        wrong: list[str] = []
+        if name == "fs: open":
+            fired = await cancelled_at(way, number, fs.open)
+            await fs.open()
+        else:
+            await fs.open()
+            before = [tool_result(fs, _long("before"), "before"), user_message(fs, "before")]
+            await fs.add(before)
+            items = [tool_result(fs, _long(f"item {n}", 300), f"item_{n}") for n in range(3)]
+            fired = await cancelled_at(way, number, lambda: FS_OPERATIONS[name](fs, items))
+            await fs.open()
+            wrong += [f"{i.id} is lost" for i in before if i not in await fs.items()]
+        more = tool_result(fs, _long("more"), "more")
+        await fs.add([more])
+        await _fs_evict(fs, [more])
+        state, contents = await fs.items(), {item_id: await fs.load(item_id) for item_id in fs.stored()}
+        await fs.close()
+        async with ContextFileSystem(_ID, root_path=folder) as again:
+            wrong += _difference("reopened", await again.items(), state)
+            wrong += [f"{i.id}: no content" for i in state if i.offloaded and not again.is_stored(i.id)]
+            wrong += [f"{i} changed" for i, content in contents.items() if await again.load(i) != content]
+            wrong += [f"{p.name}: {p.detail}" for p in (await again.verify()).problems]
+            # What a command had printed so far is taken in when the session is opened next.
+            if not replace(again.recovery, adopted=() if name == "fs: grow" else again.recovery.adopted).clean:
+                wrong.append(f"the session was not left clean: {again.recovery}")
+        wrong += [f"left behind: {path.name}" for path in Path(folder).rglob(".ctxfs-tmp-*")]  # noqa: ASYNC240
+    return fired, wrong
+
+
+# ---- agents
+
+
+@tool("Print many lines", ephemeral=1)
+async def lines(name: str) -> str:
+    await anyio.lowlevel.checkpoint()
+    await anyio.lowlevel.checkpoint()
+    return _long(name)
+
+
+def _turns() -> list[Turn]:
+    def calls(*names: str) -> list[str | ToolCall]:
+        return [ToolCall("lines", {"name": name}) for name in names]
+
+    return [calls("a", "b"), calls("c"), [ToolCall("context_list", {})], *["done"] * 5]
+
+
+def _agent(root: Path) -> Agent:
+    config = AgentConfig(
+        tools=[lines],
+        system_prompt="Be brief.",
+        session_id=_ID,
+        offload_root_path=root,
+        materialize=Materialize(max_inline_chars=2_000),
+    )
+    return Agent(ScriptedModel(_turns()), config)
+
+
+async def _agent_new(agent: Agent) -> None:
+    await agent.query("go")
+
+
+async def _agent_session(agent: Agent) -> None:
+    async with agent:
+        async for _ in agent.stream("go"):
+            pass
+
+
+AGENT_OPERATIONS: dict[str, Callable[[Agent], Awaitable[Any]]] = {
+    "agent: query": _agent_new,
+    "agent: open, stream, close": _agent_session,
+    "agent: open": lambda agent: agent.open(),
+    "agent: resume": lambda agent: agent.open(),
+}
+
+
+async def _agent_attempt(way: str, number: int, name: str) -> tuple[bool, list[str]]:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        if name == "agent: resume":
+            await _interrupted_session(root)
+        agent = _agent(root)
+        fired = await cancelled_at(way, number, lambda: AGENT_OPERATIONS[name](agent))
+        wrong: list[str] = []
+        if agent.context.open_calls and name != "agent: resume":
+            wrong.append(f"open calls: {agent.context.open_calls}")
+        if await agent.query("go on") != "done":
+            wrong.append("no answer")
+        context = agent.context
+        wrong += check_request([i.message for i in context.items])
+        if [str(i.message.content) for i in context.items if i.item_type == "system_prompt"] != ["Be brief."]:
+            wrong.append("the system prompt is not as configured")
+        wrong += _difference("journal", await context.fs.items(), context.items)
+        for item in context.items:
+            if item.offloaded and not str(await context.fs.load(item.id)).startswith("a line of"):
+                wrong.append(f"{item.id}: no content")
+        items = context.items
+        await agent.close()
+        async with _agent(root) as again:
+            wrong += _difference("reopened", again.context.items, items)
+    return fired, wrong
+
+
+async def _interrupted_session(root: Path) -> None:
+    """A session whose process died while two tools ran."""
+    async with Context(_ID, root_path=root, counter=_COUNTER) as context:
+        await context.add(UserMessage("go"), _calls("call_a", "call_b"))
+
+
+# ---- all of it
+
+
+Attempt = Callable[[str, int], Awaitable[tuple[bool, list[str]]]]
+
+
+async def _attempts(past: _Prepared, name: str) -> Attempt:
+    if name in OPERATIONS:
+        return lambda way, number: _attempt(way, number, OPERATIONS[name], past)
+    if name in AGENT_OPERATIONS:
+        return lambda way, number: _agent_attempt(way, number, name)
+    return lambda way, number: _fs_attempt(way, number, name)
+
+
+ALL = (*OPERATIONS, "fs: open", *FS_OPERATIONS, *AGENT_OPERATIONS)
+
+
+def cancel_everywhere(name: str, way: str, *, stride: int = 1) -> tuple[int, list[str]]:
+    """Cancel the operation ``name`` at each await (or each ``stride``-th); how many there were, and what was wrong."""
+
+    async def run() -> tuple[int, list[str]]:
+        past = _Prepared()
+        await past.make()
+        attempt = await _attempts(past, name)
+        wrong: list[str] = []
+        for count, number in enumerate(range(1, _MANY, stride)):
+            fired, found = await attempt(way, number)
+            wrong += [f"{name}, {way}, await {number}: {what}" for what in found]
+            if not fired:
+                return count, wrong
+        raise AssertionError(f"{name} does not end")
+
+    return anyio.run(run, backend=backend_of(way))
+
+
+def controls() -> dict[str, bool]:
+    """An operation that records a placeholder before its content; cancelled between the two it has to be noticed."""
+
+    async def run() -> bool:
+        past = _Prepared()
+        await past.make()
+        return any([(await _attempt(WAYS[0], number, BROKEN, past))[1] for number in range(1, 8)])
+
+    return {"a placeholder before its content": anyio.run(run)}
+
+
+def _run(budget_s: float, state_dir: Path) -> Result:
+    started = time.monotonic()
+    file = state_dir / "cancellation.json"
+    done: dict[str, Any] = json_codec.loads(file.read_bytes()) if file.exists() else {}
+    todo = [(name, way) for name in ALL for way in WAYS]
+    for name, way in todo:
+        if f"{name}, {way}" in done:
+            continue
+        if time.monotonic() - started > budget_s:
+            break
+        awaits, wrong = cancel_everywhere(name, way)
+        done[f"{name}, {way}"] = {"awaits": awaits, "wrong": wrong}
+        file.write_bytes(json_codec.dumps(done))
+        print(f"cancellation: {name}, {way}: {awaits} awaits, {len(wrong)} violations", flush=True)
+    figures = {"operations": len(ALL), "ways": len(WAYS), "cancellations": sum(d["awaits"] for d in done.values())}
+    violations = [what for d in done.values() for what in d["wrong"]]
+    return Result(figures=figures, violations=violations, controls=controls(), complete=len(done) == len(todo))
+
+
+PART = Part(name="cancellation", title="Every operation cancelled at every await", run=_run)

@@ -1,0 +1,83 @@
+"""Cancelled at any await: no placeholder without its content, and the session goes on. All awaits: ``make prove``."""
+
+from collections.abc import Callable, Sequence
+
+import anyio
+import pytest
+
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.errors import NameTaken
+from ctxfs.storage.base import NewFile
+from ctxfs.testing import MemoryStore
+from prove.cancelling import WAYS
+from prove.part_cancellation import AGENT_OPERATIONS, FS_OPERATIONS, OPERATIONS, cancel_everywhere, controls
+from session_items import tool_result
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_context_goes_on_after_any_cancellation(name: str, way: str) -> None:
+    awaits, wrong = cancel_everywhere(name, way)
+    assert wrong == []
+    assert awaits > 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["fs: open", *FS_OPERATIONS])
+def test_a_session_on_disk_goes_on_after_a_cancellation(name: str, way: str) -> None:
+    assert cancel_everywhere(name, way, stride=4)[1] == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", AGENT_OPERATIONS)
+def test_an_agent_goes_on_after_a_cancellation(name: str, way: str) -> None:
+    assert cancel_everywhere(name, way, stride=29)[1] == []
+
+
+def test_what_is_recorded_before_its_content_is_noticed() -> None:
+    assert all(controls().values())
+
+
+class InterruptedStore(MemoryStore):
+    """Calls ``interrupt`` when a commit fails."""
+
+    interrupt: Callable[[], None]
+
+    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+        try:
+            await super().commit(files, log)
+        except NameTaken:
+            self.interrupt()
+            raise
+
+
+@pytest.mark.anyio
+async def test_who_waits_for_a_writer_that_is_cancelled_writes_on_his_own() -> None:
+    store = InterruptedStore()
+    fs = ContextFileSystem("session_1", store=store, inline_limit_chars=10)
+    await fs.open()
+    items = [tool_result(fs, f"content {n}" * 10, f"call_{n}") for n in range(4)]
+    store._disk.files[items[1].name] = b"somebody else's"
+    taken: list[str] = []
+
+    async def add(number: int) -> None:
+        try:
+            await fs.add([items[number]])
+        except NameTaken as error:
+            taken.append(str(error))
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as group:
+            first = anyio.CancelScope()
+            store.interrupt = first.cancel
+
+            async def leads() -> None:
+                with first:
+                    await add(0)
+
+            group.start_soon(leads)
+            for number in (1, 2, 3):
+                group.start_soon(add, number)
+    assert {"call_2", "call_3"} <= {i.id for i in await fs.items()}
+    assert len(taken) == 1
+    await fs.close()
