@@ -179,6 +179,8 @@ class ContentReader:
             data = data[start : _after_newline(data, last)]
             return (data, True) if limit is None or len(data) <= limit else (data[:limit], False)
         index = await self.block_index()
+        if not index.count:  # the record says that there are lines; the content, that there are none
+            raise self._corrupt("it has no lines")
         number = index.block_of_newline(first - 1) if first > 1 else 0
         block = await self._block(index, number)
         block = block[_after_newline(block, first - 1 - index.newlines_before(number)) :]

@@ -24,7 +24,7 @@ _TO_BRACKET = re.compile(
 )  # over up to 64 strings at once, so that no single step is long
 _STEP = re.compile(
     r"\.(?P<key>[\w-]+|\*)|\[[ ]*(?:(?P<quoted>\"(?:[^\"\\]|\\.)*+\"|'[^'\\]*')|(?P<all>\*)"
-    r"|(?P<index>-?\d{1,12})|(?P<start>-?\d{0,12})[ ]*:[ ]*(?P<stop>-?\d{0,12}))[ ]*\]"
+    r"|(?P<index>-?\d{1,12})|(?P<start>(?:-?\d{1,12})?)[ ]*:[ ]*(?P<stop>(?:-?\d{1,12})?))[ ]*\]"
 )
 
 
@@ -71,12 +71,19 @@ def _step(match: re.Match[str]) -> PathStep:
     if match["key"] is not None:
         return PathStep(key=match["key"])
     if quoted := match["quoted"]:
-        return PathStep(key=quoted[1:-1] if quoted[0] == "'" else str(json_codec.loads(quoted)))
+        return PathStep(key=quoted[1:-1] if quoted[0] == "'" else _unquoted(quoted))
     if match["index"] is not None:
         index = int(match["index"])
         return PathStep(start=index, stop=index + 1 if index != -1 else None, single=True)
     start, stop = match["start"], match["stop"]
     return PathStep(start=int(start) if start else None, stop=int(stop) if stop else None)
+
+
+def _unquoted(quoted: str) -> str:
+    try:
+        return str(json_codec.loads(quoted))
+    except ValueError as error:
+        raise InvalidToolArguments(f"{quoted} in the path is no JSON string") from error
 
 
 def select_lines(text: str, path: str) -> Iterator[str]:

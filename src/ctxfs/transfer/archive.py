@@ -247,11 +247,12 @@ class ArchiveReader:
         self._lines.update(data)
         try:
             value = json_codec.loads(data)
-        except (ValueError, RecursionError) as error:
+            same = isinstance(value, dict) and json_codec.dumps(value) + b"\n" == data
+        except (ValueError, TypeError) as error:
             raise ArchiveDamaged("a line of the archive cannot be read") from error
-        if not isinstance(value, dict) or json_codec.dumps(value) + b"\n" != data:
+        if not same:
             raise ArchiveDamaged("a line of the archive cannot be read")
-        return value
+        return dict(value)
 
     def _must_have(self, line: Mapping[str, Any], fields: Mapping[str, type]) -> None:
         """Check that a line has these fields and no other, and that no number is negative."""
