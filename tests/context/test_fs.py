@@ -45,6 +45,17 @@ def written_at(path: str) -> int:
 LONG = "a line of a long result\n" * 1000
 
 
+async def test_a_relative_root_is_that_of_the_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    fs = ContextFileSystem("session_1", root_path="sessions")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert fs.session_path == tmp_path / "sessions" / "session_1"
+    async with fs:
+        await fs.add([user_message(fs, "hello")])
+    assert await anyio.Path(tmp_path / "sessions" / "session_1" / "journal.jsonl").exists()
+
+
 async def test_offload_writes_the_specs_file_and_returns_its_path(tmp_path: Path) -> None:
     async with ContextFileSystem("session_1", root_path=tmp_path, clock=lambda: 1705300100.9) as fs:
         path = await fs.offload(tool_result(fs, "... 原始内容 ...", "call_abc123"))

@@ -130,6 +130,12 @@ def test_an_invalid_pattern_says_what_is_wrong(pattern: str) -> None:
         LinePattern(pattern)
 
 
+def test_the_reason_shows_the_pattern_as_it_was_given() -> None:
+    with pytest.raises(InvalidToolArguments) as raised:
+        LinePattern("(abc")
+    assert "(missing ): (abc)" in str(raised.value)
+
+
 def test_a_pattern_is_bounded() -> None:
     with pytest.raises(InvalidToolArguments, match="at most 1,000"):
         LinePattern("a" * 1_001)

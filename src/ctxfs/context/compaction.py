@@ -101,7 +101,7 @@ class SelectiveCompaction:
                 moved |= {i.id for i in seen if i.item_type is kind}
             else:
                 for item in self._worth_a_file(seen, kind, rule):
-                    offloads[item.id] = _offload(item, paths[item.id], f"compaction of {kind}s")
+                    offloads[item.id] = Offload.of(item, paths[item.id], f"compaction of {kind}s")
             freed = _freed(items, offloads, moved)
         return _plan(items, offloads, moved, slot=slot, counter=counter)
 
@@ -140,18 +140,6 @@ def _old_exchanges(seen: Sequence[ContextItem], rule: Rule) -> set[str]:
 def _freed(items: Sequence[ContextItem], offloads: Mapping[str, Offload], moved: set[str]) -> int:
     gone = sum(i.token_count for i in items if i.id in moved)
     return gone + sum(o.tokens_before - o.tokens_after for o in offloads.values() if o.item_id not in moved)
-
-
-def _offload(item: ContextItem, path: str, reason: str) -> Offload:
-    assert item.placeholder is not None
-    return Offload(
-        item_id=item.id,
-        path=path,
-        placeholder=item.placeholder,
-        tokens_before=item.token_count,
-        tokens_after=item.placeholder_tokens,
-        reason=reason,
-    )
 
 
 def _plan(
@@ -200,7 +188,7 @@ def largest_first(items: Sequence[ContextItem], *, free_tokens: int, paths: Mapp
     for item in can_leave:
         if free_tokens <= 0:
             break
-        chosen.append(_offload(item, paths[item.id], "it does not fit the window"))
+        chosen.append(Offload.of(item, paths[item.id], "it does not fit the window"))
         free_tokens -= item.token_count - item.placeholder_tokens
     chosen.sort(key=lambda o: order[o.item_id])
     return Plan(offloads=tuple(chosen), first_changed=chosen[0].item_id if chosen else None)

@@ -192,14 +192,7 @@ class Economy:
     def _result(self, item: ContextItem, message: ToolMessage, path: str) -> Candidate | int:
         if item.placeholder is None or item.destroyed:
             return item.token_count
-        self._offloads[item.id] = Offload(
-            item_id=item.id,
-            path=path,
-            placeholder=item.placeholder,
-            tokens_before=item.token_count,
-            tokens_after=item.placeholder_tokens,
-            reason="",
-        )
+        self._offloads[item.id] = Offload.of(item, path, "")
         return Candidate(
             id=item.id,
             tool=message.tool_name,

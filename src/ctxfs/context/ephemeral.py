@@ -40,7 +40,9 @@ class EphemeralLedger:
         keep = self.keep_recent.get(tool) if tool is not None else None
         if tool is None or keep is None or item.destroyed:
             return self
-        held = (*self.held.get(tool, ()), _Held(position, _offload(item, path, f"{tool} keeps its last {keep}")))
+        can_leave = item.placeholder is not None
+        offload = Offload.of(item, path, f"{tool} keeps its last {keep}") if can_leave else None
+        held = (*self.held.get(tool, ()), _Held(position, offload))
         # What is beyond the last n and cannot shrink stays for good, and is not looked at again.
         beyond = tuple(h for h in held[:-keep] if h.offload is not None)
         return self._with(tool, beyond + held[-keep:])
@@ -72,16 +74,3 @@ class EphemeralLedger:
 
     def _with(self, tool: str, held: tuple[_Held, ...]) -> "EphemeralLedger":
         return replace(self, held=MappingProxyType({**self.held, tool: held}))
-
-
-def _offload(item: ContextItem, path: str, reason: str) -> Offload | None:
-    if item.placeholder is None:
-        return None
-    return Offload(
-        item_id=item.id,
-        path=path,
-        placeholder=item.placeholder,
-        tokens_before=item.token_count,
-        tokens_after=item.placeholder_tokens,
-        reason=reason,
-    )

@@ -20,6 +20,19 @@ class Offload:
     tokens_after: int
     reason: str
 
+    @classmethod
+    def of(cls, item: ContextItem, path: str, reason: str) -> "Offload":
+        """What replaces ``item``, which has a placeholder, by it."""
+        assert item.placeholder is not None
+        return cls(
+            item_id=item.id,
+            path=path,
+            placeholder=item.placeholder,
+            tokens_before=item.token_count,
+            tokens_after=item.placeholder_tokens,
+            reason=reason,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trim:

@@ -40,6 +40,7 @@ class LinePattern:
         options.never_capture = True
         options.case_sensitive = not ignore_case
         try:
+            re2.compile(pattern.encode(), options)  # first as it was given, so that an error shows just that
             self._regexp: Any = re2.compile(f"(?m){pattern}".encode(), options)
         except (re2.error, UnicodeEncodeError) as error:
             raise InvalidToolArguments(
