@@ -1,0 +1,13 @@
+"""No request is larger than the window; ten thousand sessions: ``make prove``."""
+
+from prove.part_window import controls, run_sessions
+
+
+def test_no_request_is_larger_than_the_window() -> None:
+    counted, wrong = run_sessions(range(300))
+    assert wrong == []
+    assert counted["full"] > 100
+
+
+def test_a_window_that_is_never_looked_at_is_noticed() -> None:
+    assert all(controls().values())
