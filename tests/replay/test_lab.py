@@ -147,10 +147,13 @@ def test_tuning_judges_on_sessions_that_it_has_not_seen(files: list[Path], tmp_p
 
 
 @pytest.mark.skipif(len(TRACES) < 33, reason="needs the recorded sessions that CTXFS_TRACES names")
-def test_the_planner_reaches_its_figures_on_recorded_sessions() -> None:
-    report = replay(TRACES, ["economic", "ski-rental"], "chars4")
-    economic, ski_rental = report.policies
+def test_the_planner_reaches_its_figures_on_recorded_sessions(tmp_path: Path) -> None:
+    patient = tmp_path / "patient.toml"
+    patient.write_text("caution = 60\ncompany_factor = 4\nmax_loss = 0.2\narrival_tokens = 0\n")
+    report = replay(TRACES, ["economic", "ski-rental", str(patient)], "chars4")
+    economic, ski_rental, few_read_backs = report.policies
     assert economic.relative_cost <= 0.55
     assert economic.mean_relative_cost <= 0.75
     assert economic.max_relative_cost <= 1.02
-    assert economic.read_backs_per_100_evictions < ski_rental.read_backs_per_100_evictions
+    assert few_read_backs.relative_cost <= ski_rental.relative_cost
+    assert few_read_backs.read_backs_per_100_evictions <= ski_rental.read_backs_per_100_evictions / 2

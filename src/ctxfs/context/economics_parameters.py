@@ -69,7 +69,7 @@ class EvictionParameters:
     horizon_growth: float = 1.0
     rent_share: float = 0.6
     company_factor: float = 8.0
-    max_loss: float = 0.02
+    max_loss: float = 0.03
     arrival_tokens: int = 1_000
     arrival_caution: float = 0.3
     memory_weight: float = 5.0
