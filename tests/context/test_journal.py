@@ -33,6 +33,8 @@ IDS = st.sampled_from(["a", "b", "c", "d"])
 CLEAN = CONTENTS.filter(lambda content: not has_pairs(content))
 SMALL = st.integers(0, 2**40)
 
+HOLE = bytes(16)
+
 
 def has_pairs(content: Content) -> bool:
     """Two surrogates side by side, which JSON escapes would join; the file system stores such content in files."""
@@ -146,6 +148,20 @@ def test_a_damaged_line_is_skipped_and_the_others_count(commits: list[list[Recor
     assert found.damages[0].length == len(damaged)
 
 
+@pytest.mark.parametrize("hole", [HOLE + b"\n", b'{"v":1,' + HOLE + b"\n", (HOLE + b"}\n") * 2, HOLE + b'\n{"v":1'])
+def test_a_hole_at_the_end_is_a_torn_write(hole: bytes) -> None:
+    """A power failure may bring a write's end to the medium, newline and all, and not its beginning."""
+    line = encode_line(1, [WriterOpened(epoch=1, path="/", opened_at=0)])
+    found = scan(line + hole)
+    assert (found.damages, found.end, found.torn_bytes) == ((), len(line), len(hole))
+
+
+def test_a_hole_before_a_whole_line_is_damage() -> None:
+    line = encode_line(1, [WriterOpened(epoch=1, path="/", opened_at=0)])
+    found = scan(HOLE + b"\n" + line)
+    assert (len(found.damages), found.last_seq, found.torn_bytes) == (1, 1, 0)
+
+
 def test_missing_and_repeated_lines_are_reported() -> None:
     lines = [encode_line(seq, [Closed(closed_at=float(seq))]) for seq in (1, 2, 3)]
     assert "1 lines are missing" in scan(lines[0] + lines[2]).damages[0].reason
@@ -154,7 +170,7 @@ def test_missing_and_repeated_lines_are_reported() -> None:
     assert "comes after" in repeated.damages[0].reason
 
 
-@pytest.mark.parametrize("line", [b"", b"{}", b"\x00" * 100, b'{"v":1,"seq":1,"len":2,"crc":"00000000","rec":{}}'])
+@pytest.mark.parametrize("line", [b"", b"{}", b"\x00" * 15, b'{"v":1,"seq":1,"len":2,"crc":"00000000","rec":{}}'])
 def test_what_is_no_line_is_damage(line: bytes) -> None:
     found = scan(line + b"\n")
     assert (len(found.damages), found.records, found.end) == (1, (), len(line) + 1)

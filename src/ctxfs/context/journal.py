@@ -32,6 +32,7 @@ from ctxfs.llm.messages import ToolMessage
 __all__ = ["Damage", "Scan", "SessionState", "encode_line", "fold", "scan"]
 
 VERSION = 1
+_HOLE = bytes(16)  # fewer NULs, of a damaged line, leave it where it is
 _HEAD = re.compile(rb'\{"v":(\d{1,9}),"seq":(\d{1,18}),"len":(\d{1,18}),"crc":"([0-9a-f]{8})","rec":')
 
 
@@ -46,7 +47,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """What a piece of journal holds. ``end`` is the offset after its last complete line; what follows is torn."""
+    """What a piece of journal holds. ``end`` is the offset after its last whole line; what follows is torn."""
 
     records: tuple[Record, ...]
     damages: tuple[Damage, ...]
@@ -66,13 +67,13 @@ def scan(data: bytes, *, last_seq: int = 0, offset: int = 0) -> Scan:
     """Read every line of ``data``, which starts at ``offset`` of the journal, after the line ``last_seq``."""
     records: list[Record] = []
     damages: list[Damage] = []
-    end = data.rfind(b"\n") + 1
+    end = _end_of_lines(data)
     position = 0
     while position < end:
         stop = data.index(b"\n", position)
         try:
             seq, found = _decode_line(data[position:stop], last_seq)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             reason = str(error) or type(error).__name__
             damages.append(Damage(offset=offset + position, length=stop + 1 - position, reason=reason))
         else:
@@ -89,6 +90,20 @@ def scan(data: bytes, *, last_seq: int = 0, offset: int = 0) -> Scan:
         end=offset + end,
         torn_bytes=len(data) - end,
     )
+
+
+def _end_of_lines(data: bytes) -> int:
+    """Return where the last line ends that came to the medium.
+
+    JSON has no NUL: lines at the end with a run of them are holes, of a write that a power failure cut short.
+    """
+    end = data.rfind(b"\n") + 1
+    while end:
+        start = data.rfind(b"\n", 0, end - 1) + 1
+        if data.find(_HOLE, start, end) < 0:
+            break
+        end = start
+    return end
 
 
 def _decode_line(line: bytes, last_seq: int) -> tuple[int, list[Record]]:

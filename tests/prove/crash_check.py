@@ -1,0 +1,195 @@
+"""Is a disk as a crash left it all right? Asked of the real code, for reading and for writing."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from anyio import to_thread
+
+from ctxfs import json_codec
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.index import INDEX_NAME, parse_index
+from ctxfs.context.records import Stored
+from ctxfs.errors import ArchiveError, CtxfsError, SessionNotFound
+from ctxfs.storage.local import LocalStore
+from ctxfs.storage.temp_files import TEMP_PREFIX
+from ctxfs.transfer.archive import ArchiveReader
+from prove.crash_disk import CrashDisk, State
+from prove.crash_session import (
+    EXPORTS,
+    INLINE_CHARS,
+    ROOT,
+    SESSION_ID,
+    DirectStore,
+    Expected,
+    MakeStore,
+    Snapshot,
+    snapshot_of,
+)
+
+__all__ = ["Fixed", "check"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
+    """What does not change from state to state: how the store is made, what an import brings, room for a file."""
+
+    store: MakeStore
+    imported: Snapshot
+    scratch: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    items: Snapshot
+    stored: dict[str, Stored]
+
+
+async def check(state: State, expected: Expected, fixed: Fixed) -> list[str]:
+    """Return everything that is wrong with what a crash left."""
+    broken: list[str] = []
+    try:
+        read = await _check_reading(CrashDisk(state), expected, broken)
+        await _check_writing(CrashDisk(state), expected, fixed, read, broken)
+        for session_id, must in expected.sessions:
+            await _check_imported(CrashDisk(state), session_id, fixed, broken, must=must)
+        for name, must in expected.archives:
+            await _check_archive(state, name, fixed, broken, must=must)
+    except CtxfsError as error:
+        broken.append(f"{type(error).__name__}: {error}")
+    return broken
+
+
+async def _check_reading(disk: CrashDisk, expected: Expected, broken: list[str]) -> _Seen | None:
+    fs = _session(DirectStore(ROOT, SESSION_ID, fs=disk), read_only=True)
+    try:
+        await fs.open()
+    except SessionNotFound:
+        if expected.started:
+            broken.append("reading: the session is gone")
+        return None
+    seen = await _look(fs, expected, broken, "reading")
+    await fs.close()
+    return seen
+
+
+async def _check_writing(
+    disk: CrashDisk, expected: Expected, fixed: Fixed, read: _Seen | None, broken: list[str]
+) -> None:
+    """Recover, and recover again: all is there, the index says so, and the second time there is nothing to do."""
+    fs = _session(fixed.store(disk))
+    await fs.open()
+    seen = await _look(fs, expected, broken, "recovered", read=read)
+    found = fs.recovery
+    if found.foreign:
+        broken.append(f"recovered: files that are nobody's: {', '.join(found.foreign)}")
+    if found.rebuilt_journal and expected.started:
+        broken.append("recovered: the journal was lost")
+    if read is not None and not seen.stored.items() >= read.stored.items():
+        broken.append("recovered: a reader saw contents that are gone")
+    report = await fs.verify()
+    broken += [f"verify: {problem.name}: {problem.detail}" for problem in report.problems]
+    inside = [path for path in disk.contents().files if path.startswith(f"{ROOT}/{SESSION_ID}/")]
+    broken += [f"a temporary file stays: {path}" for path in inside if TEMP_PREFIX in path]
+    await _check_index(disk, seen, broken)
+    disk.kill()
+    again = _session(fixed.store(disk))
+    await again.open()
+    if not again.recovery.clean:
+        broken.append(f"the second recovery found more: {again.recovery}")
+    if (await snapshot_of(again), dict(again.stored())) != (seen.items, seen.stored):
+        broken.append("the second recovery made something else of it")
+
+
+async def _look(
+    fs: ContextFileSystem, expected: Expected, broken: list[str], when: str, *, read: _Seen | None = None
+) -> _Seen:
+    """Compare what a session shows with what must and may be there; ``read``: what was compared before."""
+    broken += [f"{when}: a damaged line: {damage.reason}" for damage in fs.recovery.damages]
+    stored = dict(fs.stored())
+    contents = dict(expected.contents)
+    broken += [f"{when}: the acknowledged content of {name} is gone" for name in sorted(expected.must - stored.keys())]
+    for item_id, entry in stored.items():
+        if read is not None and read.stored.get(item_id) == entry:
+            continue  # the same digest, which `verify` checks
+        if item_id not in contents:
+            broken.append(f"{when}: {item_id} is stored, and nobody asked for it")
+        elif json_codec.dumps(await fs.load(item_id)) != contents[item_id]:
+            broken.append(f"{when}: the content of {item_id} is another")
+    items = await snapshot_of(fs)
+    if items not in expected.snapshots and (items or expected.started):
+        broken.append(f"{when}: the context is neither as before nor as after: {[item[0] for item in items]}")
+    for item_id, _, offloaded in items:
+        if offloaded and item_id not in stored:
+            broken.append(f"{when}: a placeholder stands for {item_id}, whose content is gone")
+    return _Seen(items, stored)
+
+
+async def _check_index(disk: CrashDisk, seen: _Seen, broken: list[str]) -> None:
+    data = disk.contents().files.get(f"{ROOT}/{SESSION_ID}/{INDEX_NAME}")
+    try:
+        index = parse_index(data or b"")
+    except ValueError as error:
+        broken.append(f"recovered: the index: {error}")
+    else:
+        if dict(index.items) != seen.stored:
+            broken.append("recovered: the index is not what the journal adds up to")
+
+
+async def _check_imported(disk: CrashDisk, session_id: str, fixed: Fixed, broken: list[str], *, must: bool) -> None:
+    """Look at an imported session: whole, or not there."""
+    fs = ContextFileSystem(session_id, root_path=ROOT, store=DirectStore(ROOT, session_id, fs=disk), read_only=True)
+    try:
+        await fs.open()
+    except SessionNotFound:
+        if must:
+            broken.append(f"the imported session {session_id} is gone")
+        return
+    if await snapshot_of(fs) != fixed.imported:
+        broken.append(f"the imported session {session_id} is not whole")
+    broken += [f"imported: {problem.name}: {problem.detail}" for problem in (await fs.verify()).problems]
+    await fs.close()
+
+
+async def _check_archive(state: State, name: str, fixed: Fixed, broken: list[str], *, must: bool) -> None:
+    """Look at an export: whole; one that was not acknowledged may be missing, or cut in a way that import refuses."""
+    data = state.files.get(f"{EXPORTS}/{name}")
+    if data is None:
+        if must:
+            broken.append(f"the export {name} is gone")
+        return
+    problem = await to_thread.run_sync(archive_problem, data, fixed.scratch)
+    if problem is not None and must:
+        broken.append(f"the export {name}: {problem}")
+
+
+def archive_problem(data: bytes, scratch: Path) -> str | None:
+    """Read a whole archive, with its checksums; tell why it is none."""
+    scratch.write_bytes(data)
+    try:
+        reader = ArchiveReader.open(scratch, 1 << 30, 1000)
+    except ArchiveError as error:
+        return str(error)
+    try:
+        reader.journal()
+        for _ in range(reader.files):
+            head = reader._line()
+            reader.size_bytes += int(head["size_bytes"])
+            for _ in reader.part(head["name"], head["size_bytes"]):
+                pass
+        reader.end()
+    except (ArchiveError, KeyError, TypeError) as error:
+        return str(error)
+    finally:
+        reader.close()
+    return None
+
+
+def _session(store: LocalStore, *, read_only: bool = False) -> ContextFileSystem:
+    return ContextFileSystem(
+        SESSION_ID,
+        root_path=ROOT,
+        store=store,
+        clock=lambda: 1_700_000_000.0,
+        inline_limit_chars=INLINE_CHARS,
+        read_only=read_only,
+    )
