@@ -4,6 +4,7 @@ import json
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -21,6 +22,7 @@ SECOND_AFTER: dict[int, tuple[str, ...]] = {1: tuple(OPERATIONS), 2: ("offload",
 """What follows crash and recovery, by the length of the workload before; after three operations nothing does."""
 
 PROCESSES = 2
+CONTROL_SHARE = 0.01
 CONTROL_WORKLOADS: list[Workload] = [("offload",), ("evict",), ("add",), ("recover",), ("offload", "evict")]
 CONTROL_SECOND = ("add", "evict")
 PROGRESS_NAME = "progress.json"
@@ -84,9 +86,10 @@ def _explore_share(share: int, deadline: float, state_dir: Path) -> tuple[Tally,
     return anyio.run(_explore, share, deadline, state_dir)
 
 
-async def run_control(name: str, scratch: Path, *, enough: int | None = None) -> Tally:
-    """Look at a broken variant; ``enough``: stop after so many broken states."""
-    explorer = Explorer(scratch, variant=CONTROLS[name], enough=enough)
+async def run_control(name: str, scratch: Path, *, enough: int | None = None, seconds: float = 60.0) -> Tally:
+    """Look at a broken variant for a time; ``enough``: stop after so many broken states."""
+    deadline = time.monotonic() + seconds
+    explorer = Explorer(scratch, variant=CONTROLS[name], enough=enough, deadline=deadline)
     await explorer.prepare()
     try:
         for workload in CONTROL_WORKLOADS:
@@ -102,7 +105,7 @@ def run(budget_s: float, state_dir: Path) -> Result:
     controls: dict[str, bool] = {}
     figures: dict[str, int | float | str] = {}
     for name in CONTROLS:
-        tally = anyio.run(run_control, name, state_dir)
+        tally = anyio.run(partial(run_control, name, state_dir, seconds=max(5.0, budget_s * CONTROL_SHARE)))
         controls[name] = tally.broken > 0
         states = tally.states + tally.second_states
         print(f"   control: {name}: {tally.broken:,} broken of {states:,} states", flush=True)
