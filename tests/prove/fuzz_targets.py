@@ -40,7 +40,7 @@ from ctxfs.tools.retrieval import retrieval_tools
 from ctxfs.transfer.archive import ArchiveReader
 from ctxfs.transfer.sessions import _examine, _take_in
 
-__all__ = ["TARGETS", "Target"]
+__all__ = ["TARGETS", "Target", "framed"]
 
 MAX_ITEMS = 50
 LINES = "\n".join(f"line {n} of the log: {'ERROR' if n % 9 == 0 else 'info'}" for n in range(200))
@@ -103,7 +103,7 @@ RECORDS: tuple[Record, ...] = (
 # Journal and index ---------------------------------------------------------------------------------------------------
 
 
-def _framed(lines: bytes) -> bytes:
+def framed(lines: bytes) -> bytes:
     """A journal whose records are ``lines``, one each, with the right sequence and checksums."""
     made: list[bytes] = []
     for seq, rec in enumerate(lines.split(b"\n"), 1):
@@ -119,7 +119,7 @@ def _records(data: bytes) -> bytes:
 
 def journal(data: bytes) -> None:
     """Read a journal, fold it, and write it again."""
-    text = data[1:] if data[:1] < b"\x40" else _framed(data[1:])
+    text = data[1:] if data[:1] < b"\x40" else framed(data[1:])
     found = scan(text)
     state = fold(SessionState(), found.records)
     Names(state.ids).claim(ItemType.TOOL_RESULT, "call_1")
@@ -241,7 +241,7 @@ def archive(data: bytes) -> None:
     if data[:1] < b"\x40":
         source = data[1:]
     else:
-        log = _framed(data[1:])
+        log = framed(data[1:])
         names = {entry.name for entry in fold(SessionState(), scan(log).records).stored.values()}
         body, _ = _file(LINES)
         files = {name: body for name in sorted(names) if name.isprintable()}
@@ -317,7 +317,7 @@ def arguments(data: bytes) -> None:
     try:
         given = json_codec.loads(data[1:])
     except ValueError:
-        given = {"ref": "call_2", "path": data[1:].decode("utf-8", "surrogatepass" if data[-1:] == b"s" else "replace")}
+        given = {"ref": "call_2", "path": data[1:].decode("utf-8", "surrogateescape")}
     if isinstance(given, dict):
         with suppress(InvalidToolArguments):
             result = portal.call(tool.run, given)

@@ -4,6 +4,7 @@ import codecs
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from typing import Protocol
 
 from anyio import to_thread
 
@@ -52,10 +53,10 @@ class ContentReader:
 
     async def text_blocks(self) -> AsyncIterator[str]:
         """Yield the readable text in pieces of bounded size; pieces end anywhere."""
-        decoder = self._decoder()
+        decode = self._decoder()
         async for block in self._readable_blocks():
-            yield decoder.decode(block)
-        if rest := decoder.decode(b"", final=True):
+            yield decode(block, final=False)
+        if rest := decode(b"", final=True):
             yield rest
 
     async def text_from(self, first: int) -> AsyncGenerator[str, None]:
@@ -63,11 +64,11 @@ class ContentReader:
 
         What stands before the line is not read.
         """
-        decoder = self._decoder()
+        decode = self._decoder()
         async with aclosing(self.bytes_from(first)) as blocks:
             async for block in blocks:
-                yield decoder.decode(block)
-        if rest := decoder.decode(b"", final=True):
+                yield decode(block, final=False)
+        if rest := decode(b"", final=True):
             yield rest
 
     async def bytes_from(self, first: int) -> AsyncGenerator[bytes, None]:
@@ -99,7 +100,7 @@ class ContentReader:
             return ()
         limit = None if max_chars is None else max_chars * 4
         data, whole = await self._line_bytes(first, last, limit)
-        text = self._decoder().decode(data, final=whole)
+        text = self._decoder()(data, final=whole)
         if max_chars is not None:
             text = text[:max_chars]
         return tuple(text.removesuffix("\n").split("\n")) if text else ()
@@ -152,9 +153,17 @@ class ContentReader:
 
     # ---- lines
 
-    def _decoder(self) -> codecs.IncrementalDecoder:
+    def _decoder(self) -> "_Decode":
         errors = "replace" if self.stored.encoding == "bytes" else "surrogatepass"
-        return codecs.getincrementaldecoder("utf-8")(errors)
+        decoder = codecs.getincrementaldecoder("utf-8")(errors)
+
+        def decode(data: bytes, *, final: bool) -> str:
+            try:
+                return decoder.decode(data, final)
+            except UnicodeDecodeError as error:
+                raise self._corrupt(str(error)) from error
+
+        return decode
 
     async def _readable_bytes(self) -> bytes:
         if self._readable is None:
@@ -217,6 +226,10 @@ def _after_newline(data: bytes, ordinal: int) -> int:
             before += count
             low = middle
     return high
+
+
+class _Decode(Protocol):
+    def __call__(self, data: bytes, *, final: bool) -> str: ...
 
 
 class IndexCache:

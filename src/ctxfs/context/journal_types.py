@@ -6,6 +6,7 @@ A journal or an archive may come from anywhere; what has the wrong type is damag
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
+from math import isfinite
 from types import UnionType
 from typing import Any, get_args, get_origin
 
@@ -19,7 +20,7 @@ def check_types(value: Any) -> None:
     kind: type = type(value)
     for name, accepted, inner in _fields_of(kind):
         found = getattr(value, name)
-        if not isinstance(found, accepted):
+        if not isinstance(found, accepted) or (isinstance(found, float) and not isfinite(found)):
             raise TypeError(f"{name} is {found!r:.80}")
         if isinstance(found, tuple) and not all(isinstance(part, inner) for part in found):
             raise TypeError(f"{name} has parts of the wrong type: {found!r:.80}")

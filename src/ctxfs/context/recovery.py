@@ -14,6 +14,7 @@ from ctxfs.context.content import ContentReader, scan_blocks
 from ctxfs.context.index import INDEX_NAME, Index, parse_index
 from ctxfs.context.items import ItemType
 from ctxfs.context.journal import Damage, Scan, SessionState, fold, scan
+from ctxfs.context.journal_types import check_types
 from ctxfs.context.layout import ARTIFACTS, ENVELOPE, TERMINAL, TEXT
 from ctxfs.context.records import Stored
 from ctxfs.errors import CtxfsError, NotStored
@@ -262,7 +263,7 @@ def _unmeasured(
     content_length: int,
     raw: bool,
 ) -> Stored:
-    return Stored(
+    entry = Stored(
         item_id=item_id,
         item_type=item_type,
         name=name,
@@ -278,6 +279,8 @@ def _unmeasured(
         offloaded_at=offloaded_at,
         metadata=metadata,
     )
+    check_types(entry)  # what an envelope says of itself may be anything
+    return entry
 
 
 async def _measured(store: Store, entry: Stored) -> Stored:
