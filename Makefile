@@ -2,6 +2,8 @@
 # make test    the tests, with coverage
 # make check   everything that a change must pass
 # make bench   the benchmarks' tables
+# make prove   the long proofs: every crash, every failing system call, kills, forgeries; up to 3 hours, goes on where
+#              it ended. `make prove PROVE='--minutes 10 --only crash'` for a part of it
 #
 # Each starts from a clean clone: Python 3.11 or newer, pip and make are enough.
 
@@ -10,8 +12,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 p
 BIN := .venv/bin
 STAMP := .venv/.installed
 DEMO_DIR ?= src
+PROVE ?=
 
-.PHONY: setup test demo check lint types bench clean
+.PHONY: setup test demo check lint types bench prove clean
 
 setup: $(STAMP)
 
@@ -44,5 +47,8 @@ check: lint types test
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
 
+prove: $(STAMP)
+	$(BIN)/python tests/prove/run.py $(PROVE)
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist build
+	rm -rf .venv .prove .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist build
