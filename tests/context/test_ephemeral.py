@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from ctxfs.context.ephemeral import EphemeralLedger
 from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.plan import Offload
 from ctxfs.llm.messages import ToolMessage, UserMessage
 
 
@@ -80,6 +81,7 @@ def test_the_plan_carries_path_placeholder_and_both_sizes() -> None:
     for number in range(2):
         value = value.added(result(number), number, f"/s/{number}")
     (offload,) = value.seen_up_to(2).plan().offloads
+    assert isinstance(offload, Offload)
     assert (offload.path, offload.placeholder, offload.tokens_before, offload.tokens_after) == ("/s/0", "gone", 100, 10)
     assert value.seen_up_to(2).plan().first_changed == "call_0"
     assert "Read keeps its last 1" in value.seen_up_to(2).plan().explain()
