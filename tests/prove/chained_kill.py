@@ -1,0 +1,231 @@
+"""Kill a writer at random moments, again and again in one directory; nothing that it acknowledged may be lost.
+
+As a program: ``chained_kill.py <directory> <rounds> <seed> <life_s> [--broken]``; prints the tally as JSON. Each
+round's child opens the session that the last one left, checks that all is there that was ever acknowledged, writes on,
+and says so through a pipe; then it is killed. ``--broken``: it acknowledges before it writes, which must be noticed.
+
+This proves order, atomicity and recovery; not what a power failure leaves, for the system's cache survives the process.
+"""
+
+import json
+import os
+import random
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+
+import anyio
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.items import ContextItem
+from ctxfs.llm.base import Usage
+from session_items import evicted, tool_result
+
+__all__ = ["Tally", "content_of", "run_chain"]
+
+SESSION_ID = "session_1"
+INLINE_LIMIT_CHARS = 600
+KILLED_EARLY = 0.2
+EARLY_S = 0.1
+CHECK_EVERY = 100
+LOADED_A_ROUND = 5
+WRITERS = 3
+ADDED, LEFT, OPENED, LOST = "+", "-", "o", "!"
+
+
+@dataclass(slots=True)
+class Tally:
+    """What happened. ``opened`` counts rounds that got as far as writing, ``repaired`` those that found a torn tail."""
+
+    rounds: int = 0
+    opened: int = 0
+    acknowledged: int = 0
+    repaired: int = 0
+    lost: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Model:
+    """What was acknowledged: the ids in the context, and those of them whose content left."""
+
+    added: set[str] = field(default_factory=set)
+    left: set[str] = field(default_factory=set)
+
+
+def content_of(item_id: str) -> str:
+    """Return the content of an item: its id says it all."""
+    rng = random.Random(item_id)
+    return f"{item_id} {rng.getrandbits(64):x}\n" * rng.choice((1, 2, 10, 30, 60))
+
+
+# ---- the child
+
+
+async def write_until_killed(
+    root: Path, number: int, model: Model, say: Callable[[str, str], None], *, broken: bool
+) -> None:
+    """Open the session, check it against the model, and write until the end."""
+    fs = ContextFileSystem(SESSION_ID, root_path=root, inline_limit_chars=INLINE_LIMIT_CHARS)
+    await fs.open()
+    items = {item.id: item for item in await fs.items(load=False)}
+    for problem in _missing(fs, items, model):
+        say(LOST, problem)
+    rng = random.Random(number)
+    for item_id in rng.sample(sorted(model.added & fs.stored().keys()), min(LOADED_A_ROUND, len(model.left))):
+        if await fs.load(item_id) != content_of(item_id):
+            say(LOST, f"{item_id} is not what was stored")
+    say(OPENED, str(fs.recovery.cut_bytes))
+    async with anyio.create_task_group() as group:
+        for writer in range(WRITERS):
+            group.start_soon(_write, fs, f"r{number}w{writer}", random.Random(f"{number}.{writer}"), say, broken)
+
+
+def _missing(fs: ContextFileSystem, items: dict[str, ContextItem], model: Model) -> list[str]:
+    found = [f"{item_id} was added" for item_id in model.added - items.keys()]
+    found += [f"{item_id} left, and is not stored" for item_id in model.left - fs.stored().keys()]
+    found += [
+        f"{item_id} left, and is back" for item_id in model.left if item_id in items and not items[item_id].offloaded
+    ]
+    return found
+
+
+async def _write(
+    fs: ContextFileSystem, prefix: str, rng: random.Random, say: Callable[[str, str], None], broken: bool
+) -> None:
+    inside: list[ContextItem] = []
+    for count in range(1_000_000):
+        new = []
+        for part in range(rng.choice((1, 1, 3))):
+            raw_id = f"{prefix}n{count}p{part}"
+            new.append(tool_result(fs, content_of(raw_id), raw_id))
+        ids = " ".join(item.id for item in new)
+        if broken:
+            say(ADDED, ids)
+        await fs.add(new)
+        if not broken:
+            say(ADDED, ids)
+        inside += new
+        if rng.random() < 0.5:
+            going, inside = inside[:4], inside[4:]
+            await fs.evict([(item, evicted(fs, item), "test") for item in going])
+            say(LEFT, " ".join(item.id for item in going))
+        match rng.randrange(20):
+            case 0:
+                await fs.flush()
+            case 1:
+                await fs.record_call(Usage(input_tokens=1, output_tokens=1), "model")
+
+
+# ---- the parent
+
+
+def run_chain(root: Path, rounds: int, seed: int, life_s: float, *, broken: bool = False) -> Tally:
+    """Run so many rounds in one directory, and check all of it every now and then and at the end.
+
+    One round in five is killed while it starts and recovers; the others write for up to ``life_s``.
+    """
+    rng = random.Random(seed)
+    tally, model = Tally(), Model()
+    for number in range(1, rounds + 1):
+        early = rng.random() < KILLED_EARLY
+        moment = _Moment(after_start=rng.uniform(0, EARLY_S) if early else None, after_opening=rng.uniform(0, life_s))
+        _round(root, number, model, tally, moment, broken=broken)
+        if number % CHECK_EVERY == 0 or number == rounds:
+            tally.lost += anyio.run(_check_all, root, model)
+        if tally.lost:
+            break
+    return tally
+
+
+def _round(root: Path, number: int, model: Model, tally: Tally, moment: "_Moment", *, broken: bool) -> None:
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(read_end)
+        try:
+            anyio.run(lambda: write_until_killed(root, number, model, partial(_say, write_end), broken=broken))
+        finally:
+            os._exit(1)
+    os.close(write_end)
+    told = _listen(read_end, moment, pid)
+    os.close(read_end)
+    os.waitpid(pid, 0)
+    tally.rounds += 1
+    *lines, _ = told.decode().split("\n")
+    for line in lines:
+        _take(line[0], line[1:], model, tally)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moment:
+    """When to kill, in seconds: after the start, or when that is None after the session was opened."""
+
+    after_start: float | None
+    after_opening: float
+
+
+def _say(fd: int, kind: str, text: str) -> None:
+    os.write(fd, f"{kind}{text}\n".encode())
+
+
+def _listen(fd: int, moment: _Moment, pid: int) -> bytes:
+    """Read what the child says, kill it when its time is over, and read the rest."""
+    told = bytearray()
+    if moment.after_start is None:
+        while not told and (data := os.read(fd, 1 << 16)):  # the first that it says is that the session is open
+            told += data
+        ends_at = time.monotonic() + moment.after_opening
+    else:
+        ends_at = time.monotonic() + moment.after_start
+    while (left := ends_at - time.monotonic()) > 0:
+        if select.select([fd], [], [], left)[0]:
+            data = os.read(fd, 1 << 16)
+            if not data:
+                break
+            told += data
+    os.kill(pid, signal.SIGKILL)
+    while data := os.read(fd, 1 << 16):
+        told += data
+    return bytes(told)
+
+
+def _take(kind: str, text: str, model: Model, tally: Tally) -> None:
+    ids = text.split(" ")
+    match kind:
+        case "+":
+            model.added.update(ids)
+            tally.acknowledged += len(ids)
+        case "-":
+            model.left.update(ids)
+            tally.acknowledged += len(ids)
+        case "o":
+            tally.opened += 1
+            tally.repaired += text != "0"
+        case _:
+            tally.lost.append(f"round {tally.rounds}: {text}")
+
+
+async def _check_all(root: Path, model: Model) -> list[str]:
+    """Load every content, and compare."""
+    async with ContextFileSystem(SESSION_ID, root_path=root) as fs:
+        items = {item.id: item for item in await fs.items()}
+        found = _missing(fs, items, model)
+        for item_id, item in items.items():
+            content = await fs.load(item_id) if item.offloaded else item.message.content
+            if content != content_of(item_id):
+                found.append(f"{item_id} is not what was added")
+        found += [str(problem) for problem in (await fs.verify()).problems]
+    return found
+
+
+if __name__ == "__main__":
+    directory, count, start, seconds, *options = sys.argv[1:]
+    done = run_chain(Path(directory), int(count), int(start), float(seconds), broken="--broken" in options)
+    print(json.dumps(asdict(done)))

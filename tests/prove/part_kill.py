@@ -1,0 +1,72 @@
+"""Part: writers killed at random moments, in chains of recoveries; 10,000 rounds and 400,000 acknowledgements."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from prove import chained_kill
+from prove.chained_kill import Tally
+from prove.parts import Part, Result
+
+__all__ = ["PART", "chain", "run"]
+
+ROUNDS = 10_000
+ACKNOWLEDGED = 400_000
+ROUNDS_A_CHAIN = 100
+LIFE_S = 0.05
+WORKERS = 2
+MEMORY = Path("/dev/shm")
+
+
+def chain(rounds: int, seed: int, life_s: float, *, broken: bool = False) -> Tally:
+    """Run a chain in a process of its own, which forks, in a directory in memory: a kill leaves the cache as it is."""
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as base:
+        command = [sys.executable, chained_kill.__file__, base, str(rounds), str(seed), str(life_s)]
+        done = subprocess.run([*command, *["--broken"] * broken], capture_output=True, text=True, check=False)
+    if done.returncode:
+        return Tally(lost=[f"chain {seed}: the harness failed: {done.stderr[-500:]}"])
+    return Tally(**json.loads(done.stdout))
+
+
+def run(budget_s: float, state_dir: Path) -> Result:
+    """Run chains until there are enough; each one that is done is kept."""
+    ends_at = time.monotonic() + budget_s
+    kept = state_dir / "chains.jsonl"
+    tallies = [Tally(**json.loads(line)) for line in kept.read_text().splitlines()] if kept.exists() else []
+    with ThreadPoolExecutor(WORKERS) as pool, kept.open("a") as file:
+        while not _enough(tallies) and time.monotonic() < ends_at:
+            seeds = range(len(tallies), len(tallies) + WORKERS)
+            for tally in pool.map(partial(chain, ROUNDS_A_CHAIN, life_s=LIFE_S), seeds):
+                tallies.append(tally)
+                file.write(json.dumps(asdict(tally)) + "\n")
+            file.flush()
+            print(f"  {_sum(tallies, 'rounds'):,} rounds, {_sum(tallies, 'acknowledged'):,} acknowledged", flush=True)
+    lost = [problem for tally in tallies for problem in tally.lost]
+    return Result(
+        figures={
+            "rounds": _sum(tallies, "rounds"),
+            "chains": len(tallies),
+            "acknowledged": _sum(tallies, "acknowledged"),
+            "lost": len(lost),
+        },
+        violations=lost,
+        controls={"acknowledged before it is written": bool(chain(30, 0, LIFE_S, broken=True).lost)},
+        complete=_enough(tallies),
+    )
+
+
+def _enough(tallies: list[Tally]) -> bool:
+    return _sum(tallies, "rounds") >= ROUNDS and _sum(tallies, "acknowledged") >= ACKNOWLEDGED
+
+
+def _sum(tallies: list[Tally], name: str) -> int:
+    return sum(getattr(tally, name) for tally in tallies)
+
+
+PART = Part(name="kill", title="writers killed at random moments, in chains of recoveries", run=run, share=4.0)
