@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import anyio
+
 from ctxfs import json_codec
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContextItem
@@ -203,6 +205,20 @@ class Run:
         await fs.add([item])
         self._acknowledged([item.id] if item.id in fs.stored() else [])
 
+    async def add_together(self, contents: Sequence[str]) -> None:
+        """Add items at the same time: they share a commit."""
+        fs = await self.session()
+        items = [tool_result(fs, content, raw_id=self.name()) for content in contents]
+        snapshots = [self.now.snapshots[0]]
+        for item in items:
+            self.may_store(item)
+            snapshots.append((*snapshots[-1], _seen(item)))
+        self.now = replace(self.now, snapshots=tuple(snapshots))
+        async with anyio.create_task_group() as tasks:
+            for item in items:
+                tasks.start_soon(fs.add, [item])
+        self._acknowledged([item.id for item in items if item.id in fs.stored()])
+
     async def store(self, items: Sequence[ContextItem]) -> None:
         fs = await self.session()
         for item in items:
@@ -317,6 +333,11 @@ async def _add(run: Run) -> bool:
     return True
 
 
+async def _add_two(run: Run) -> bool:
+    await run.add_together(["one of two, which is the longer one", "another"])
+    return True
+
+
 async def _add_large(run: Run) -> bool:
     await run.add("a large result\n" * 8)
     return True
@@ -376,6 +397,7 @@ OPERATIONS: dict[str, Operation] = {
     "offload": _offload,
     "offload 2": _offload_two,
     "add": _add,
+    "add 2": _add_two,
     "add large": _add_large,
     "evict": _evict,
     "flush": _flush,

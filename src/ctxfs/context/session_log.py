@@ -122,18 +122,20 @@ class SessionLog:
                 ticket.error, ticket.done = error, True
 
     async def _write(self, tickets: Sequence[_Ticket]) -> None:
-        lines: list[bytes] = []
+        line = b""
 
         def log() -> bytes:
+            """One line for all, so that a power failure leaves all of it or nothing."""
+            nonlocal line
             for ticket in tickets:
                 ticket.records = ticket.make()
-                if ticket.records:
-                    lines.append(encode_line(self._seq + len(lines) + 1, ticket.records))
-            return b"".join(lines)
+            records = [record for ticket in tickets for record in ticket.records]
+            line = encode_line(self._seq + 1, records) if records else b""
+            return line
 
         await self._store.commit(_new_files(file for ticket in tickets for file in ticket.files), log)
-        self._seq += len(lines)
-        self._end += sum(map(len, lines))
+        self._seq += bool(line)
+        self._end += len(line)
         for ticket in tickets:
             fold(self.state, ticket.records)
             ticket.done = True
