@@ -9,7 +9,6 @@ In an envelope the first two are JSON as they are, the others base64. Envelopes 
 import base64
 import codecs
 import hashlib
-import json
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -335,13 +334,19 @@ def decode_block(data: bytes, encoding: str, *, raw: bool) -> bytes:
 def decode_content(blocks: Iterable[bytes], encoding: str) -> Content:
     """Return the content from its blocks' bytes; "bytes" that are not UTF-8 become surrogate escapes."""
     if encoding == "blocks":
-        return tuple(json_codec.loads(b"".join(blocks)))
+        return _block_list(json_codec.loads(b"".join(blocks)))
     if encoding == "blocks+surrogates":
-        return tuple(json.loads(b"".join(blocks).decode("utf-8", "surrogatepass")))
+        return _block_list(json_codec.loads(b"".join(blocks).decode("utf-8", "surrogatepass")))
     decoder = codecs.getincrementaldecoder("utf-8")(decoding_errors(encoding))
     pieces = [decoder.decode(block) for block in blocks]
     pieces.append(decoder.decode(b"", final=True))
     return "".join(pieces)
+
+
+def _block_list(value: Any) -> Content:
+    if not isinstance(value, list) or not all(isinstance(block, dict) for block in value):
+        raise ValueError("not a list of content blocks")
+    return tuple(value)
 
 
 def decoding_errors(encoding: str) -> str:
