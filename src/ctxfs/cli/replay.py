@@ -53,7 +53,7 @@ def replay(
     """
     if html is not None and not html.absolute().parent.is_dir():
         raise ConfigError(f"--html {html}: {html.absolute().parent} is not a directory")
-    with _progress("replaying") as progress:
+    with _progress("replaying", len(files)) as progress:
         report = commands.replay(files, policy or (), tokens, progress=progress)
     if html is not None:
         html.write_text(commands.render_html(report), encoding="utf-8")
@@ -66,7 +66,7 @@ def tune(files: _Files, tokens: _Tokens = "o200k") -> None:
 
     And judge them on others. Prints them as TOML, for `ctxfs replay --policy FILE.toml`.
     """
-    with _progress("tuning") as progress:
+    with _progress("tuning", len(files)) as progress:
         tuned = commands.tune(files, tokens, progress=progress)
     _print(tuned.to_toml())
 
@@ -76,13 +76,13 @@ def _print(text: str) -> None:
 
 
 @contextmanager
-def _progress(what: str) -> Iterator[lab.Progress]:
+def _progress(what: str, files: int) -> Iterator[lab.Progress]:
     """A bar on stderr that counts files, when that is a terminal."""
     out = Console(stderr=True)
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("sessions"), TimeElapsedColumn())
     with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as shown:
-        task = shown.add_task(what, total=None)
+        task = shown.add_task(what, total=files)
         try:
-            yield lambda done, total: shown.update(task, completed=done, total=total)
+            yield lambda done, _total: shown.update(task, completed=done)
         except BrokenProcessPool as error:
             raise ConfigError("a worker process was killed, so memory may be short: try fewer sessions") from error

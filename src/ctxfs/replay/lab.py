@@ -4,7 +4,7 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -91,10 +91,12 @@ def map_files(one: Callable[[Path], _T], files: Sequence[Path], progress: Progre
     context = multiprocessing.get_context("spawn")  # forking a program that has threads is not safe
     others = multiprocessing.active_children()
     with ProcessPoolExecutor(PROCESSES, context, _end_when_interrupted) as pool:
-        largest_first = sorted(files, key=lambda f: -f.stat().st_size)
-        futures = {f: pool.submit(one, f) for f in largest_first}
+        largest_first = sorted(range(len(files)), key=lambda n: -files[n].stat().st_size)
+        futures = {n: pool.submit(one, files[n]) for n in largest_first}
         try:
-            yield from _counted((futures[f].result() for f in files), len(files), progress)
+            for _ in _counted((done.result() for done in as_completed(futures.values())), len(futures), progress):
+                pass  # in the order in which they end, so that progress is told, and a wrong file, at once
+            yield from (futures[n].result() for n in range(len(files)))
         except BaseException:  # nobody waits for the rest any more
             for worker in multiprocessing.active_children():
                 if worker not in others:

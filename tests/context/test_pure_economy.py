@@ -1,0 +1,100 @@
+"""The economy of a context without a context: what it makes of items, and what a rewrite in the middle leaves of it."""
+
+from dataclasses import replace
+
+from ctxfs.context.economics_parameters import EvictionParameters
+from ctxfs.context.economy import NOTHING_PREPARED, Economy, Prepared
+from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.layout import Names
+from ctxfs.context.plan import Trim
+from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from ctxfs.tokens import CharsCounter
+
+COUNTER = CharsCounter()
+TEXT = "a line of a file that was written\n" * 200
+CALL = {"type": "tool_use", "id": "call_1", "name": "Write", "input": {"path": "a.py", "content": TEXT, "mode": "w"}}
+
+
+class Session:
+    """An economy, and the items that it was given."""
+
+    def __init__(self, **parameters: float) -> None:
+        self.economy = Economy(clock=lambda: 0.0, parameters=EvictionParameters(**parameters))  # type: ignore[arg-type]
+        self.names = Names()
+        self.items: list[ContextItem] = []
+
+    def take(self, item_id: str, message: Message) -> ContextItem:
+        content = message.content
+        text = content if isinstance(content, str) else str(content)
+        is_result = isinstance(message, ToolMessage)
+        item = ContextItem(
+            id=item_id,
+            item_type=ItemType.TOOL_RESULT if is_result else ItemType.ASSISTANT_MESSAGE,
+            message=message,
+            name=f"{item_id}.json",
+            token_count=COUNTER.count(text),
+            content_tokens=COUNTER.count(text),
+            placeholder="[Content offloaded]" if is_result else None,
+            placeholder_tokens=5 if is_result else 0,
+        )
+        prepared = self.prepare(item)
+        self.economy.entered(item, prepared, f"/s/{item.name}")
+        self.items.append(item)
+        return item
+
+    def prepare(self, item: ContextItem) -> Prepared:
+        return self.economy.prepare(item, claim=self.names.claim, path_of=lambda name: f"/s/{name}", counter=COUNTER)
+
+    @property
+    def tokens(self) -> int:
+        return sum(item.token_count for item in self.items)
+
+
+def test_a_reply_is_its_text_and_each_call_whose_arguments_could_leave() -> None:
+    session = Session()
+    reply = session.take("msg_1", AssistantMessage(({"type": "text", "text": "I write"}, CALL)))
+    (trim,) = session.prepare(replace(reply, id="msg_2")).trims
+    assert trim.arguments["path"] == "a.py"
+    assert trim.arguments["mode"] == "w"
+    assert trim.arguments["content"].startswith("[Content offloaded]\nPath: /s/")
+    assert trim.stored.message.content[0] == {"type": "text", "text": TEXT, "argument": "content", "json": False}
+    assert set(session.economy.ledger.held) == {"call_1.input"}
+    assert session.economy.ledger.total_tokens == session.tokens
+
+
+def test_arguments_that_left_are_not_looked_at_again() -> None:
+    session = Session()
+    reply = session.take("msg_1", AssistantMessage((CALL,)))
+    assert session.prepare(replace(reply, trimmed=(0,))) == NOTHING_PREPARED
+
+
+def test_a_rewrite_in_the_middle_keeps_what_could_leave_and_forgets_what_is_gone() -> None:
+    session = Session()
+    session.take("msg_0", UserMessage("do it"))
+    session.take("msg_1", AssistantMessage((CALL,)))
+    session.take("call_1", ToolMessage("call_1", "Write", "written\n" * 500))
+    session.take("msg_2", AssistantMessage("done"))
+    economy = session.economy
+    assert set(economy.ledger.held) == {"call_1.input", "call_1"}
+
+    economy.rebuilt(session.items)
+    assert set(economy.ledger.held) == {"call_1.input", "call_1"}
+    assert economy.ledger.total_tokens == economy.ledger.new_tokens == session.tokens
+
+    economy.rebuilt(session.items[:1] + session.items[3:])
+    assert economy.ledger.held == {}
+    assert economy.plan() == ()
+    assert economy.verdicts() == ()
+
+
+def test_after_a_rewrite_arguments_still_leave_by_their_price() -> None:
+    session = Session(arrival_tokens=0, max_loss=1000.0)
+    session.take("msg_1", AssistantMessage((CALL,)))
+    session.take("call_1", ToolMessage("call_1", "Write", "ok"))
+    session.economy.rebuilt(session.items)
+    for number in range(2, 200):
+        session.take(f"msg_{number}", AssistantMessage("on"))
+    (step,) = session.economy.plan()
+    assert isinstance(step, Trim)
+    assert (step.item_id, step.stored.id) == ("msg_1", "call_1.input")
+    assert step.reason.startswith("leaves")
