@@ -1,10 +1,12 @@
 """Kill a writer at random moments, again and again in one directory; nothing that it acknowledged may be lost.
 
-As a program: ``chained_kill.py <directory> <rounds> <seed> <life_s> [--broken]``; prints the tally as JSON. Each
+As a program: ``chained_kill.py <directory> <rounds> <seed> <life_s> [option …]``; prints the tally as JSON. Each
 round's child opens the session that the last one left, checks that all is there that was ever acknowledged, writes on,
-and says so through a pipe; then it is killed. ``--broken``: it acknowledges before it writes, which must be noticed.
+and says so through a pipe; then it is killed.
 
 This proves order, atomicity and recovery; not what a power failure leaves, for the system's cache survives the process.
+With the option ``power`` the directory is one of ``volatile_fuse.py``, and what was not synced is lost at every kill.
+Two options must be noticed: ``broken``, to acknowledge before writing, and ``unsynced``, to leave out the syncs.
 """
 
 import json
@@ -15,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,9 +29,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContextItem
 from ctxfs.llm.base import Usage
+from ctxfs.storage.local import Durability, LocalStore
 from session_items import evicted, tool_result
 
-__all__ = ["Tally", "content_of", "run_chain"]
+__all__ = ["Setting", "Tally", "content_of", "run_chain"]
 
 SESSION_ID = "session_1"
 INLINE_LIMIT_CHARS = 600
@@ -37,6 +41,7 @@ EARLY_S = 0.1
 CHECK_EVERY = 100
 LOADED_A_ROUND = 5
 WRITERS = 3
+LOSE = ".lose"
 ADDED, LEFT, OPENED, LOST = "+", "-", "o", "!"
 
 
@@ -49,6 +54,21 @@ class Tally:
     acknowledged: int = 0
     repaired: int = 0
     lost: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a chain is like; see above."""
+
+    root: Path
+    life_s: float
+    options: frozenset[str] = frozenset()
+
+    def session(self) -> ContextFileSystem:
+        """Return the session of all rounds."""
+        durability: Durability = "process" if "unsynced" in self.options else "full"
+        store = LocalStore(self.root, SESSION_ID, durability=durability)
+        return ContextFileSystem(SESSION_ID, root_path=self.root, store=store, inline_limit_chars=INLINE_LIMIT_CHARS)
 
 
 @dataclass(slots=True)
@@ -68,11 +88,9 @@ def content_of(item_id: str) -> str:
 # ---- the child
 
 
-async def write_until_killed(
-    root: Path, number: int, model: Model, say: Callable[[str, str], None], *, broken: bool
-) -> None:
+async def write_until_killed(setting: Setting, number: int, model: Model, say: Callable[[str, str], None]) -> None:
     """Open the session, check it against the model, and write until the end."""
-    fs = ContextFileSystem(SESSION_ID, root_path=root, inline_limit_chars=INLINE_LIMIT_CHARS)
+    fs = setting.session()
     await fs.open()
     items = {item.id: item for item in await fs.items(load=False)}
     for problem in _missing(fs, items, model):
@@ -84,7 +102,9 @@ async def write_until_killed(
     say(OPENED, str(fs.recovery.cut_bytes))
     async with anyio.create_task_group() as group:
         for writer in range(WRITERS):
-            group.start_soon(_write, fs, f"r{number}w{writer}", random.Random(f"{number}.{writer}"), say, broken)
+            group.start_soon(
+                _write, fs, f"r{number}w{writer}", random.Random(f"{number}.{writer}"), say, "broken" in setting.options
+            )
 
 
 def _missing(fs: ContextFileSystem, items: dict[str, ContextItem], model: Model) -> list[str]:
@@ -126,7 +146,7 @@ async def _write(
 # ---- the parent
 
 
-def run_chain(root: Path, rounds: int, seed: int, life_s: float, *, broken: bool = False) -> Tally:
+def run_chain(setting: Setting, rounds: int, seed: int) -> Tally:
     """Run so many rounds in one directory, and check all of it every now and then and at the end.
 
     One round in five is killed while it starts and recovers; the others write for up to ``life_s``.
@@ -135,28 +155,34 @@ def run_chain(root: Path, rounds: int, seed: int, life_s: float, *, broken: bool
     tally, model = Tally(), Model()
     for number in range(1, rounds + 1):
         early = rng.random() < KILLED_EARLY
-        moment = _Moment(after_start=rng.uniform(0, EARLY_S) if early else None, after_opening=rng.uniform(0, life_s))
-        _round(root, number, model, tally, moment, broken=broken)
+        moment = _Moment(
+            after_start=rng.uniform(0, EARLY_S) if early else None, after_opening=rng.uniform(0, setting.life_s)
+        )
+        _round(setting, number, model, tally, moment)
         if number % CHECK_EVERY == 0 or number == rounds:
-            tally.lost += anyio.run(_check_all, root, model)
+            tally.lost += anyio.run(_check_all, setting, model)
         if tally.lost:
             break
     return tally
 
 
-def _round(root: Path, number: int, model: Model, tally: Tally, moment: "_Moment", *, broken: bool) -> None:
+def _round(setting: Setting, number: int, model: Model, tally: Tally, moment: "_Moment") -> None:
     read_end, write_end = os.pipe()
     pid = os.fork()
     if not pid:
         os.close(read_end)
         try:
-            anyio.run(lambda: write_until_killed(root, number, model, partial(_say, write_end), broken=broken))
+            anyio.run(write_until_killed, setting, number, model, partial(_say, write_end))
         finally:
             os._exit(1)
     os.close(write_end)
     told = _listen(read_end, moment, pid)
     os.close(read_end)
-    os.waitpid(pid, 0)
+    if not os.WIFSIGNALED(os.waitpid(pid, 0)[1]):
+        tally.lost.append(f"round {number}: the writer ended by itself")
+    if "power" in setting.options:
+        with suppress(OSError):  # it is never made
+            (setting.root / LOSE).mkdir()
     tally.rounds += 1
     *lines, _ = told.decode().split("\n")
     for line in lines:
@@ -212,9 +238,9 @@ def _take(kind: str, text: str, model: Model, tally: Tally) -> None:
             tally.lost.append(f"round {tally.rounds}: {text}")
 
 
-async def _check_all(root: Path, model: Model) -> list[str]:
+async def _check_all(setting: Setting, model: Model) -> list[str]:
     """Load every content, and compare."""
-    async with ContextFileSystem(SESSION_ID, root_path=root) as fs:
+    async with setting.session() as fs:
         items = {item.id: item for item in await fs.items()}
         found = _missing(fs, items, model)
         for item_id, item in items.items():
@@ -227,5 +253,5 @@ async def _check_all(root: Path, model: Model) -> list[str]:
 
 if __name__ == "__main__":
     directory, count, start, seconds, *options = sys.argv[1:]
-    done = run_chain(Path(directory), int(count), int(start), float(seconds), broken="--broken" in options)
-    print(json.dumps(asdict(done)))
+    chosen = Setting(root=Path(directory), life_s=float(seconds), options=frozenset(options))
+    print(json.dumps(asdict(run_chain(chosen, int(count), int(start)))))

@@ -24,11 +24,11 @@ WORKERS = 2
 MEMORY = Path("/dev/shm")
 
 
-def chain(rounds: int, seed: int, life_s: float, *, broken: bool = False) -> Tally:
-    """Run a chain in a process of its own, which forks, in a directory in memory: a kill leaves the cache as it is."""
+def chain(rounds: int, seed: int, life_s: float, *options: str, root: Path | None = None) -> Tally:
+    """Run a chain in a process of its own, which forks; by default in memory, for a kill leaves the cache as it is."""
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as base:
-        command = [sys.executable, chained_kill.__file__, base, str(rounds), str(seed), str(life_s)]
-        done = subprocess.run([*command, *["--broken"] * broken], capture_output=True, text=True, check=False)
+        command = [sys.executable, chained_kill.__file__, str(root or base), str(rounds), str(seed), str(life_s)]
+        done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
     if done.returncode:
         return Tally(lost=[f"chain {seed}: the harness failed: {done.stderr[-500:]}"])
     return Tally(**json.loads(done.stdout))
@@ -56,7 +56,7 @@ def run(budget_s: float, state_dir: Path) -> Result:
             "lost": len(lost),
         },
         violations=lost,
-        controls={"acknowledged before it is written": bool(chain(30, 0, LIFE_S, broken=True).lost)},
+        controls={"acknowledged before it is written": bool(chain(30, 0, LIFE_S, "broken").lost)},
         complete=_enough(tallies),
     )
 
