@@ -32,10 +32,11 @@ async def test_a_crash_loses_nothing_that_was_acknowledged(tmp_path: Path, workl
 
 
 @pytest.mark.anyio
-async def test_a_crash_after_a_crash_loses_nothing_either(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workload", [("add",), (START,)], ids=" then ".join)
+async def test_a_crash_after_a_crash_loses_nothing_either(tmp_path: Path, workload: Workload) -> None:
     explorer = Explorer(tmp_path)
     await explorer.prepare()
-    await explorer.explore(("add",), second=("evict",))
+    await explorer.explore(workload, second=("add",))
     assert explorer.tally.violations == []
     assert explorer.tally.second_states > 100
     assert explorer.tally.kills > 1

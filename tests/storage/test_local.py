@@ -1,5 +1,6 @@
 """The local store: what it promises beyond the protocol, and under failing system calls."""
 
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -226,11 +227,29 @@ async def test_a_new_directory_is_synced_into_its_parent(tmp_path: Path) -> None
     fs = FailingFileSystem()
     store = await opened(tmp_path / "root", fs)
     made = [name for name in fs.log if name in {"make_root", "make_dir", "sync"}]
-    assert made[:4] == ["make_root", "sync", "make_dir", "sync"]
+    assert made[:5] == ["sync", "make_root", "sync", "make_dir", "sync"]  # the maker of what was there may have died
     fs.log.clear()
     await store.commit([content()], lambda: b"1\n")
     steps = [name for name in fs.log if name in {"make_dir", "sync", "link"}]
     assert steps == ["make_dir", "sync", "make_dir", "sync", "sync", "link", "sync", "sync"]
+    await store.close()
+
+
+async def test_a_root_that_was_there_is_synced_into_its_parent_too(tmp_path: Path) -> None:
+    """Whoever made it may have died before the sync: without this a power failure takes the whole session."""
+    fs = FailingFileSystem()
+    (tmp_path / "root").mkdir(mode=0o700)
+    store = await opened(tmp_path / "root", fs)
+    assert [name for name in fs.log if name in {"make_root", "make_dir", "sync"}][:2] == ["sync", "make_dir"]
+    await store.close()
+
+
+async def test_a_root_below_a_directory_that_may_not_be_read_can_be_used(tmp_path: Path) -> None:
+    above = ["open_root", "close", "open_root"]  # look at the root, then open what is above it
+    fs = FailingFileSystem(lambda number, name: number == len(above), errno.EACCES)
+    (tmp_path / "root").mkdir(mode=0o700)
+    store = await opened(tmp_path / "root", fs)
+    assert fs.log[: len(above)] == above
     await store.close()
 
 

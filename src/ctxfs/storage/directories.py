@@ -107,19 +107,30 @@ def check_only_name(name: str, status: FileStat) -> None:
 
 def make_root(fs: FileSystem, path: Path, *, sync: bool) -> None:
     """Make a directory and what is missing above it, each synced into its parent. Raises OSError."""
-    try:
-        fs.make_root(path)
-    except FileExistsError:
-        return
-    except FileNotFoundError:
-        if path == path.parent:
-            raise
-        make_root(fs, path.parent, sync=sync)
+    was_there = _is_there(fs, path)
+    if not was_there:
+        if path != path.parent:
+            make_root(fs, path.parent, sync=sync)
         with suppress(FileExistsError):  # somebody else was faster
             fs.make_root(path)
-    parent = fs.open_root(path.parent)
-    try:
-        if sync:
+    if sync:  # also when it was there already: its maker may have died before this
+        try:
+            parent = fs.open_root(path.parent)
+        except PermissionError:
+            if was_there:
+                return  # not made by us, who may not look into it
+            raise
+        try:
             fs.sync(parent)
-    finally:
-        close_quietly(fs, parent)
+        finally:
+            close_quietly(fs, parent)
+
+
+def _is_there(fs: FileSystem, path: Path) -> bool:
+    try:
+        close_quietly(fs, fs.open_root(path))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # whatever is wrong with it is said when it is opened
+    return True
