@@ -28,7 +28,17 @@ from ctxfs.tools.json_path import parse_path, select_lines
 from ctxfs.tools.paging import MAX_LINE_CHARS, Line, LineCutter, render_page, row
 from ctxfs.tools.stored import CHARS_PER_TOKEN, find_stored, page_result, read_page, rendered, stored_lines
 
-__all__ = ["DEFAULT_MATCHES", "DEFAULT_MAX_TOKENS", "MAX_CONTEXT_LINES", "MAX_MATCHES", "grep_page", "retrieval_tools"]
+__all__ = [
+    "DEFAULT_MATCHES",
+    "DEFAULT_MAX_TOKENS",
+    "MAX_LIMIT_LINES",
+    "ContextLines",
+    "MaxMatches",
+    "Offset",
+    "Pattern",
+    "grep_page",
+    "retrieval_tools",
+]
 
 DEFAULT_MAX_TOKENS = 4_000
 MAX_LIMIT_LINES = 2_000
@@ -71,6 +81,11 @@ class _Scope:
 
 Ref = Annotated[str, Field(description="An id from context_list, or the path in a placeholder")]
 Offset = Annotated[int, Field(ge=1, description="The first line, counted from 1")]
+Pattern = Annotated[str, Field(description="A regular expression in RE2's syntax")]
+ContextLines = Annotated[
+    int, Field(ge=0, le=MAX_CONTEXT_LINES, description="Lines to show before and after each match")
+]
+MaxMatches = Annotated[int, Field(ge=1, le=MAX_MATCHES, description="Stop after so many lines")]
 
 
 def retrieval_tools(
@@ -148,15 +163,11 @@ def _grep_tool(scope: _Scope) -> Tool:
     )
     async def context_grep(
         ref: Ref,
-        pattern: Annotated[str, Field(description="A regular expression in RE2's syntax")],
+        pattern: Pattern,
         offset: Offset = 1,
         *,
-        context_lines: Annotated[
-            int, Field(ge=0, le=MAX_CONTEXT_LINES, description="Lines to show before and after each match")
-        ] = 0,
-        max_matches: Annotated[
-            int, Field(ge=1, le=MAX_MATCHES, description="Stop after so many lines")
-        ] = DEFAULT_MATCHES,
+        context_lines: ContextLines = 0,
+        max_matches: MaxMatches = DEFAULT_MATCHES,
         ignore_case: bool = False,
     ) -> ToolResult:
         try:

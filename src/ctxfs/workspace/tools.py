@@ -18,9 +18,11 @@ from ctxfs.tools.paging import LineCutter
 from ctxfs.tools.retrieval import (
     DEFAULT_MATCHES,
     DEFAULT_MAX_TOKENS,
-    MAX_CONTEXT_LINES,
     MAX_LIMIT_LINES,
-    MAX_MATCHES,
+    ContextLines,
+    MaxMatches,
+    Offset,
+    Pattern,
     grep_page,
 )
 from ctxfs.tools.stored import CHARS_PER_TOKEN, page_result, read_page, rendered
@@ -86,7 +88,7 @@ def _by_id(bound: _Bound) -> Tool:
     )
     async def get_knowledge_by_id(
         artifact_id: ArtifactId,
-        offset: Annotated[int, Field(ge=1, description="The first line, counted from 1")] = 1,
+        offset: Offset = 1,
         *,
         char_offset: CharOffset = None,
     ) -> ToolResult:
@@ -106,7 +108,7 @@ def _by_lines(bound: _Bound) -> Tool:
     )
     async def get_knowledge_by_lines(
         artifact_id: ArtifactId,
-        start_line: Annotated[int, Field(ge=1, description="The first line, counted from 1")],
+        start_line: Offset,
         end_line: Annotated[int, Field(ge=1, description="The last line, itself included")],
         *,
         char_offset: CharOffset = None,
@@ -125,15 +127,11 @@ def _grep(bound: _Bound) -> Tool:
     @tool("Search the lines of an artifact of the workspace for a regular expression (RE2).", name=GREP)
     async def grep_knowledge(
         artifact_id: ArtifactId,
-        pattern: Annotated[str, Field(description="A regular expression in RE2's syntax")],
+        pattern: Pattern,
         offset: Annotated[int, Field(ge=1, description="The first line to search, counted from 1")] = 1,
         *,
-        context_lines: Annotated[
-            int, Field(ge=0, le=MAX_CONTEXT_LINES, description="Lines to show before and after each match")
-        ] = 0,
-        max_matches: Annotated[
-            int, Field(ge=1, le=MAX_MATCHES, description="Stop after so many lines")
-        ] = DEFAULT_MATCHES,
+        context_lines: ContextLines = 0,
+        max_matches: MaxMatches = DEFAULT_MATCHES,
         ignore_case: bool = False,
     ) -> ToolResult:
         try:
