@@ -19,7 +19,12 @@ __all__ = ["Tool", "ToolResult", "to_content"]
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _DECODE_SLICE_BYTES = 262_144
-_REQUIRED_KEY = {"text": "text", "image": "source", "document": "source", "search_result": "content"}
+_REQUIRED: Mapping[str, tuple[str, type]] = {
+    "text": ("text", str),
+    "image": ("source", dict),
+    "document": ("source", dict),
+    "search_result": ("content", list),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +122,15 @@ def _to_json_with_surrogates(value: object) -> str:
 
 
 def _are_blocks(values: Sequence[object]) -> bool:
-    """Whether these are content blocks of the Messages API, and not just dicts that have a type."""
-    return bool(values) and all(
-        isinstance(v, dict) and isinstance(v.get("type"), str) and _REQUIRED_KEY.get(v["type"], "") in v for v in values
-    )
+    """Whether these are content blocks that a result may have, and not just dicts that have a type."""
+    return bool(values) and all(map(_is_block, values))
+
+
+def _is_block(value: object) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str) or value["type"] not in _REQUIRED:
+        return False
+    key, kind = _REQUIRED[value["type"]]
+    return isinstance(value.get(key), kind)
 
 
 def _decode(data: memoryview) -> str:
