@@ -64,9 +64,13 @@ def run_part(part: Part, budget_s: float, state: Path) -> Outcome:
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / RESULT_NAME
     before = json.loads(kept.read_text()) if kept.exists() else {}
-    if before.get("complete") and not before.get("violations"):
+    if before.get("complete") and not before["violations"] and all(before["controls"].values()):
         found = {key: value for key, value in before.items() if key != "seconds"}
         return Outcome(part, Result(**found), before["seconds"])
+    if before.get("violations") or not all(before.get("controls", {}).values()):
+        shutil.rmtree(folder)  # what failed begins anew: the code is another now
+        folder.mkdir()
+        before = {}
     print(f"== {part.name}: {part.title} (up to {budget_s:.0f} s)", flush=True)
     started = time.monotonic()
     try:
@@ -113,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ends = time.monotonic() + options.minutes * 60
     outcomes: list[Outcome] = []
     shares = sum(part.share for part in parts)
-    for part in parts:  # what one part leaves of its time is the others'
+    for part in sorted(parts, key=lambda part: part.share):  # what one leaves of its time is for those with more to do
         budget = max(0.0, ends - time.monotonic()) * part.share / shares
         shares -= part.share
         outcomes.append(run_part(part, budget, options.state))
