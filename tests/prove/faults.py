@@ -14,7 +14,7 @@ __all__ = ["ERRORS", "Fault", "FaultyFileSystem", "Killed"]
 ERRORS = {name: int(getattr(errno, name)) for name in ("EIO", "ENOSPC", "EMFILE", "EROFS", "EDQUOT", "EINTR")}
 OPENING = {"open_root", "open_dir", "create", "open_read", "open_append"}
 
-Kind = Literal["error", "short", "kill", "tear"]
+Kind = Literal["error", "late", "short", "kill", "tear"]
 
 
 class Killed(BaseException):
@@ -26,7 +26,8 @@ class Fault:
     """What happens at the call number ``at``, and with ``for_good`` at every later one.
 
     "error": it fails with ``error`` (``close`` closes all the same, as Linux does). "short": a write takes half of what
-    it is given. "kill": the process ends before the call. "tear": it ends in a write, half of which is done.
+    it is given. "late": it happens, and fails all the same, as over a network. "kill": the process ends
+    before the call. "tear": it ends in a write, half of which is done.
     """
 
     kind: Kind
@@ -84,6 +85,11 @@ class FaultyFileSystem(FailingFileSystem):
                 if name == "close":
                     method(*arguments)
                     self.handles.discard(arguments[0])
+                raise OSError(fault.error, "injected")
+            case "late":
+                result = method(*arguments)
+                if name in OPENING:
+                    os.close(result)
                 raise OSError(fault.error, "injected")
             case "short":
                 return method(arguments[0], _half(arguments[1]))

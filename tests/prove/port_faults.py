@@ -20,6 +20,10 @@ from prove.operations import Bench, Operation, check, left_behind, try_again
 __all__ = ["Ground", "Tally", "all_faults", "count_calls", "examine", "one_of_each", "run_all"]
 
 
+LATE = {"link", "sync", "truncate", "unlink", "write"}
+"""Calls that may happen and fail all the same. (After such a ``create`` the next opening cleans up.)"""
+
+
 @dataclass(slots=True)
 class Tally:
     """What was run, and what was wrong."""
@@ -79,8 +83,7 @@ def all_faults(calls: Sequence[str]) -> Iterator[Fault]:
         yield Fault(kind="kill", at=at)
         for error, for_good in itertools.product(ERRORS.values(), (False, True)):
             yield Fault(kind="error", at=at, error=error, for_good=for_good)
-        if name == "write":
-            yield from _write_faults(at)
+        yield from _special_faults(at, name)
 
 
 def one_of_each(calls: Sequence[str]) -> Iterator[Fault]:
@@ -91,14 +94,16 @@ def one_of_each(calls: Sequence[str]) -> Iterator[Fault]:
             yield Fault(kind="kill", at=at)
         error, for_good = next(errors)
         yield Fault(kind="error", at=at, error=error, for_good=for_good)
-        if name == "write":
-            yield from _write_faults(at)
+        yield from _special_faults(at, name)
 
 
-def _write_faults(at: int) -> Iterator[Fault]:
-    yield Fault(kind="tear", at=at)
-    yield Fault(kind="short", at=at)
-    yield Fault(kind="short", at=at, for_good=True)
+def _special_faults(at: int, name: str) -> Iterator[Fault]:
+    if name in LATE:
+        yield Fault(kind="late", at=at)
+    if name == "write":
+        yield Fault(kind="tear", at=at)
+        yield Fault(kind="short", at=at)
+        yield Fault(kind="short", at=at, for_good=True)
 
 
 async def examine(

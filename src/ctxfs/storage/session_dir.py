@@ -156,14 +156,24 @@ class SessionDir:
                 self._unlink(dir_fd, name)
                 self._unfinished.discard(parts)
             self._fs.link(dir_fd, temp, name)
-        except FileExistsError:
-            discard_temp(self._fs, dir_fd, temp)
-            raise NameTaken("/".join(parts)) from None
+        except OSError as error:
+            if not self._is_linked(dir_fd, temp, name):
+                discard_temp(self._fs, dir_fd, temp)
+                if isinstance(error, FileExistsError):
+                    raise NameTaken("/".join(parts)) from None
+                raise
         except BaseException:
             discard_temp(self._fs, dir_fd, temp)
             raise
         done.append(parts)
         self._fs.unlink(dir_fd, temp)
+
+    def _is_linked(self, dir_fd: int, temp: str, name: str) -> bool:
+        """Tell whether a link was made though the call failed: over a network the answer may be what got lost."""
+        try:
+            return self._fs.stat(dir_fd, name).identity == self._fs.stat(dir_fd, temp).identity
+        except OSError:
+            return False
 
     def _take_back(self, done: list[Parts], *, certain: bool) -> None:
         """Remove the names that a failed commit made.
