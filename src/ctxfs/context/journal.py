@@ -173,8 +173,6 @@ class SessionState:
                 self.calls.append(record)
             case Closed():
                 self.closed = True
-            case UnknownRecord():
-                pass
 
     def _add(self, record: ItemAdded) -> None:
         item = record.item

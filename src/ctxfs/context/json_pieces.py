@@ -77,13 +77,11 @@ def _pieces(value: Any, dump: Any) -> Iterator[bytes]:
             yield (b"," if number else b"{") + dump(key) + b":"
             yield from _pieces(entry, dump)
         yield b"}"
-    elif isinstance(value, list):
+    else:  # numbers, true, false and null are never so long
         for number, entry in enumerate(value):
             yield b"," if number else b"["
             yield from _pieces(entry, dump)
         yield b"]"
-    else:
-        yield dump(value)
 
 
 def _dump_surrogates(value: Any) -> bytes:

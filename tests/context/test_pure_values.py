@@ -1,0 +1,174 @@
+"""Corners of the pure core that no session of the other tests happens to reach."""
+
+from typing import Any
+
+import pytest
+
+from ctxfs import json_codec
+from ctxfs.context.encoding import decode_block
+from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.journal import SessionState, fold
+from ctxfs.context.json_text import is_json
+from ctxfs.context.placeholder import render_argument
+from ctxfs.context.plan import Archive, Plan
+from ctxfs.context.records import ItemAdded, Restored, Stored, UnknownRecord, from_json, to_json
+from ctxfs.context.snippets import Ends, Snippets
+from ctxfs.context.trigger import Over
+from ctxfs.errors import ArchiveTooLarge, ConfigError, MissingExtra, SessionExists
+from ctxfs.llm.messages import UserMessage
+
+STORED = Stored(
+    item_id="msg_001",
+    item_type=ItemType.USER_MESSAGE,
+    name="msg_001.json",
+    encoding="text",
+    size_bytes=5,
+    chars=5,
+    lines=1,
+    digest="",
+    blocks=1,
+    content_offset=0,
+    content_length=5,
+    raw=False,
+    offloaded_at=0,
+)
+
+
+def test_a_plan_tells_its_archive() -> None:
+    archive = Archive(
+        item_id="msg_9",
+        name="msg_9.json",
+        path="/s/msg_9.json",
+        item_ids=("msg_1", "call_1"),
+        placeholder="gone",
+        tokens_before=2_000,
+        tokens_after=20,
+        reason="whole exchanges, stored together",
+    )
+    plan = Plan(archive=archive, first_changed="msg_1")
+    assert plan.explain().splitlines() == [
+        "2 items: 2,000 -> 20 tokens, whole exchanges, stored together",
+        "in all 1,980 tokens leave, from msg_1 on",
+    ]
+
+
+def test_an_argument_points_to_the_one_that_names_the_file() -> None:
+    assert render_argument("content") == "[Content offloaded] with content"
+
+
+@pytest.mark.parametrize("limits", [{"chars": -1, "size_bytes": 0}, {"chars": 0, "size_bytes": -1}])
+def test_limits_below_zero_are_refused(limits: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match="use 0 or more"):
+        Over(**limits)
+
+
+def test_errors_carry_what_they_speak_of() -> None:
+    missing = MissingExtra("openai", "openai")
+    assert (missing.extra, missing.package) == ("openai", "openai")
+    assert "pip install 'ctxfs[openai]'" in str(missing)
+    exists = SessionExists("session_1", "/root")
+    assert (exists.session_id, exists.root) == ("session_1", "/root")
+    assert ArchiveTooLarge("bytes", 4_096).limit == 4_096
+
+
+def test_a_value_that_is_nested_too_deep_is_a_value_error() -> None:
+    nested: Any = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(ValueError, match="nested too deep"):
+        json_codec.dumps(nested)
+
+
+@pytest.mark.parametrize("text", ['"\ud800"', '["\ud800"]', "[" * 300 + "]" * 300])
+def test_json_that_a_fast_parser_refuses_is_json_all_the_same(text: str) -> None:
+    assert is_json(text)
+
+
+def test_what_was_written_as_text_is_one_json_string() -> None:
+    assert decode_block(b"caf\\u00e9", "text", raw=False) == "café".encode()
+    with pytest.raises(ValueError):
+        decode_block(b'a","b', "text", raw=False)
+
+
+@pytest.mark.parametrize("data", [[], "text", None])
+def test_a_record_is_an_object(data: Any) -> None:
+    with pytest.raises(TypeError):
+        from_json(data)
+
+
+def test_a_stored_content_has_no_negative_size() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        from_json({**to_json(STORED), "size_bytes": -1})
+
+
+def test_a_message_that_is_no_result_can_be_restored() -> None:
+    item = ContextItem(
+        id="msg_001",
+        item_type=ItemType.USER_MESSAGE,
+        message=UserMessage("[Content offloaded]"),
+        name="msg_001.json",
+        token_count=5,
+        content_tokens=90,
+        offloaded=True,
+        destroyed=True,
+        offload_path="msg_001.json",
+    )
+    state = fold(SessionState(), [STORED, ItemAdded(item=item), Restored(item_id="msg_001")])
+    restored = state.items["msg_001"]
+    assert (restored.offloaded, restored.destroyed, restored.offload_path, restored.token_count) == (
+        False,
+        False,
+        None,
+        90,
+    )
+    assert state.content_stored == {"msg_001"}
+
+
+def test_a_record_of_a_later_version_changes_nothing() -> None:
+    assert fold(SessionState(), [UnknownRecord(data={"type": "pinned"})]) == SessionState()
+
+
+LOG = "first\n" + "".join(f"line {n}\n" for n in range(50)) + "ValueError: no\n" + "last\n" * 20
+
+
+@pytest.mark.parametrize(("lines", "size_bytes"), [(0, 1_000), (3, 0), (3, 5)])
+def test_without_room_nothing_is_shown(lines: int, size_bytes: int) -> None:
+    assert not any(Snippets(LOG).passages(lines=lines, size_bytes=size_bytes).values())
+
+
+def test_passages_with_errors_end_where_the_room_ends() -> None:
+    text = "ok\n" * 20 + "".join(f"ERROR number {n} of many that do not fit\n" for n in range(30)) + "ok\n" * 20
+    shown = Snippets(text).passages(lines=3, size_bytes=200)
+    assert len(shown["Lines with errors"]) == 3
+    assert all("ERROR" in line for line in shown["Lines with errors"])
+
+
+def test_a_trace_at_the_end_of_a_text_is_shown_to_its_end() -> None:
+    text = "ok\n" * 100 + "Traceback (most recent call last):\n  File x\n    y"
+    errors = Snippets(text).passages(lines=1, size_bytes=200)["Lines with errors"]
+    assert errors == ["101: Traceback (most recent call last):"]
+    both = Snippets(text).passages(lines=2, size_bytes=200)
+    assert both["Last lines"] == ["102:   File x", "103:     y"]
+
+
+def test_one_long_line_is_cut_at_both_ends() -> None:
+    shown = Snippets("begin " + "x" * 10_000 + " end").passages(lines=5, size_bytes=60)
+    assert shown["First lines"][0].startswith("1: begin ")
+    assert shown["First lines"][0].endswith("…")
+    assert shown["Last lines"][0].endswith(" end")
+
+
+def test_the_ends_of_what_comes_in_pieces() -> None:
+    ends = Ends(head_bytes=20, tail_bytes=20)
+    for n in range(100):
+        ends.feed(f"line {n}\n".encode())
+    shown = ends.passages(line_count=100, lines=2, size_bytes=20)
+    assert shown == {"First lines": ["1: line 0", "2: lin…"], "Last lines": ["100: line 99"]}
+    assert ends.whole is None
+
+
+def test_what_fits_the_head_is_whole() -> None:
+    ends = Ends(head_bytes=100, tail_bytes=0)
+    ends.feed(b"short\n")
+    assert ends.whole == "short\n"
+    assert ends.passages(line_count=1, lines=9, size_bytes=100)["First lines"] == ["1: short"]
