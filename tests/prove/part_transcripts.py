@@ -23,7 +23,9 @@ from prove.sessions import session
 
 __all__ = ["PART", "POLICIES", "controls", "run_sessions"]
 
-SESSIONS = 100_000
+SESSIONS = 25_000
+"""Some four requests each: a hundred thousand transcripts under every policy."""
+
 _BATCH = 200
 _KEEP = {"Read": 1, "Bash": 2, "web-search": 1}
 _SMALL = Budget(window_tokens=7_000, reply_tokens=1_000)
@@ -77,12 +79,12 @@ def run_sessions(
                 played = await play(one, policy)
                 counted.update(
                     {
-                        "transcripts": 1,
-                        "requests": played.requests,
+                        "played": 1,
+                        "transcripts": played.requests,
                         "left": played.left,
                         "archives": played.archives,
                         "overflows": played.overflows,
-                        f"left: {policy.name}": played.left,
+                        f"transcripts, {policy.name}": played.requests,
                     }
                 )
                 wrong.extend(f"session {number}, {policy.name}: {what}" for what in played.wrong)
@@ -126,4 +128,4 @@ def _run(budget_s: float, state_dir: Path) -> Result:
     return Result(figures=figures, violations=wrong, controls=controls(), complete=done >= SESSIONS)
 
 
-PART = Part(name="transcripts", title="Random transcripts under every policy", run=_run)
+PART = Part(name="transcripts", title="Random transcripts under every policy", run=_run, share=2.0)

@@ -16,7 +16,16 @@ from ctxfs.context.plan import Archive, Offload, Plan
 from ctxfs.errors import ConfigError
 from ctxfs.tokens import TokenCounter
 
-__all__ = ["OLD_EXCHANGES", "ArchiveSlot", "Rule", "SelectiveCompaction", "Strategy", "largest_first", "seen_items"]
+__all__ = [
+    "OLD_EXCHANGES",
+    "SEEN_EXCHANGES",
+    "ArchiveSlot",
+    "Rule",
+    "SelectiveCompaction",
+    "Strategy",
+    "largest_first",
+    "seen_items",
+]
 
 
 class Strategy(StrEnum):
@@ -115,6 +124,9 @@ class SelectiveCompaction:
 
 OLD_EXCHANGES = SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=2)})
 """All exchanges but the last two into an archive: what is left to do without a summary."""
+
+SEEN_EXCHANGES = SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.DROP)})
+"""All that the model has replied to, into an archive: when nothing else fits the window."""
 
 
 def seen_items(items: Sequence[ContextItem]) -> Sequence[ContextItem]:

@@ -1,8 +1,8 @@
 """Keeping a context inside its window: estimate, compact, summarise, and never in a loop.
 
 Every step has to make the context strictly smaller: compaction type by type, a summary by the model, whole exchanges
-into an archive, and as the last resort the largest contents, also those that the model has not seen yet. A round that
-did not help is not tried again before the context has grown by a tenth.
+into an archive, and as the last resort the largest contents, also those that the model has not seen yet, and then the
+last exchanges too. A round that did not help is not tried again before the context has grown by a tenth.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Protocol
 import anyio.to_thread
 
 from ctxfs.context.budget import Budget, Calibration
-from ctxfs.context.compaction import OLD_EXCHANGES, ArchiveSlot, SelectiveCompaction, largest_first
+from ctxfs.context.compaction import OLD_EXCHANGES, SEEN_EXCHANGES, ArchiveSlot, SelectiveCompaction, largest_first
 from ctxfs.context.events import Compacted, ContextEvent, SummaryFailed
 from ctxfs.context.items import ContextItem
 from ctxfs.context.plan import Archive, Plan
@@ -137,6 +137,9 @@ class Window:
             free = self._excess(context, budget.limit_tokens)
             plan = largest_first(context.items, free_tokens=free, paths=context.paths())
             done += ["largest"] if await _carry_out(context, plan) else []
+        if self._estimate(context) > budget.limit_tokens:
+            plan = self._plan(SEEN_EXCHANGES, context, self._excess(context, budget.limit_tokens))
+            done += ["archive"] if await _carry_out(context, plan) else []
         return done
 
     async def _by_type(self, context: Compactable, free_tokens: int) -> bool:
