@@ -54,23 +54,29 @@ def run(budget_s: float, state_dir: Path) -> Result:
 
 
 def _port(ends_at: float, kept: Path) -> dict[str, Any]:
-    if kept.exists():
-        found: dict[str, Any] = json.loads(kept.read_text())
-        return found
+    """Run what is left; an operation that is done is kept."""
+    done: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.exists() else {}
     total = port_faults.Tally()
     for operation in OPERATIONS.values():
-        with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as base:
-            work = partial(port_faults.run_all, [operation], Path(base), every_fault=True, ends_at=ends_at)
-            tally = anyio.run(work)
-        print(f"  port, {operation.name}: {tally.calls} calls, {tally.runs} runs, {len(tally.violations)} broken")
+        if operation.name not in done:
+            tally = _port_operation(operation, ends_at)
+            print(f"  port, {operation.name}: {tally.calls} calls, {tally.runs} runs, {len(tally.violations)} broken")
+            if time.monotonic() < ends_at:
+                done[operation.name] = asdict(tally)
+                kept.write_text(json.dumps(done))
+        else:
+            tally = port_faults.Tally(**done[operation.name])
         total.calls += tally.calls
         total.runs += tally.runs
         total.unhit += tally.unhit
         total.violations += tally.violations
-    result = {**asdict(total), "complete": time.monotonic() < ends_at}
-    if result["complete"]:
-        kept.write_text(json.dumps(result))
-    return result
+    return {**asdict(total), "complete": len(done) == len(OPERATIONS)}
+
+
+def _port_operation(operation: Operation, ends_at: float) -> port_faults.Tally:
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as base:
+        work = partial(port_faults.run_all, [operation], Path(base), every_fault=True, ends_at=ends_at)
+        return anyio.run(work)
 
 
 def _strace(state_dir: Path, ends_at: float, name: str) -> strace_faults.Tally:
