@@ -19,13 +19,16 @@ from prove.crash_session import (
     Run,
     Snapshot,
     Variant,
+    add_huge,
     make_base,
 )
 
-__all__ = ["START", "Explorer", "OutOfTime", "Tally", "Workload", "workloads"]
+__all__ = ["HUGE", "START", "Explorer", "OutOfTime", "Tally", "Workload", "workloads"]
 
 START = "start"
-"""The one operation of a workload that begins with nothing on the disk."""
+HUGE = "add huge"
+ALONE = {START: OPERATIONS["add"], HUGE: add_huge}
+"""The operations of workloads of their own: one begins with nothing on the disk, one is slow to look at."""
 
 SHOWN = 50
 
@@ -55,7 +58,7 @@ class Tally:
 
 def workloads(longest: int) -> list[Workload]:
     """Every sequence of operations up to a length, the short ones first."""
-    found: list[Workload] = [(START,)]
+    found: list[Workload] = [(name,) for name in ALONE]
     for length in range(1, longest + 1):
         found += product(OPERATIONS, repeat=length)
     return found
@@ -129,7 +132,7 @@ class Explorer:
         for name in before:
             await OPERATIONS[name](run)
         run.forget()
-        await OPERATIONS["add" if last == START else last](run)
+        await (ALONE | OPERATIONS)[last](run)
         run.keep()
         return run
 

@@ -9,6 +9,7 @@ import anyio
 from ctxfs import json_codec
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContextItem
+from ctxfs.context.json_pieces import BLOCK
 from ctxfs.llm.messages import Content
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.local import LocalStore
@@ -28,6 +29,7 @@ __all__ = [
     "Run",
     "Snapshot",
     "Variant",
+    "add_huge",
     "make_base",
     "snapshot_of",
 ]
@@ -340,6 +342,12 @@ async def _add_two(run: Run) -> bool:
 
 async def _add_large(run: Run) -> bool:
     await run.add("a large result\n" * 8)
+    return True
+
+
+async def add_huge(run: Run) -> bool:
+    """Add an item of more than one block: its file gets an index of blocks beside it, which is not synced."""
+    await run.add("a line of a huge result\n" * (BLOCK // 20))
     return True
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 
 from prove.crash_controls import CONTROLS
-from prove.crash_explorer import Explorer, OutOfTime, Tally, Workload, workloads
+from prove.crash_explorer import HUGE, Explorer, OutOfTime, Tally, Workload, workloads
 from prove.crash_session import OPERATIONS
 from prove.parts import Part, Result
 
@@ -71,7 +71,7 @@ async def _explore(share: int, deadline: float, state_dir: Path) -> tuple[Tally,
     told = time.monotonic()
     for number in range(progress.done, len(plan)):
         try:
-            await explorer.explore(plan[number], SECOND_AFTER.get(len(plan[number]), ()))
+            await explorer.explore(plan[number], _second(plan[number]))
         except OutOfTime:
             return _Progress(folder).tally, False
         progress.save(number + 1, explorer)
@@ -80,6 +80,10 @@ async def _explore(share: int, deadline: float, state_dir: Path) -> tuple[Tally,
             states = tally.states + tally.second_states
             print(f"   {number + 1}/{len(plan)} workloads, {states:,} states, {tally.broken} broken", flush=True)
     return explorer.tally, True
+
+
+def _second(workload: Workload) -> tuple[str, ...]:
+    return () if workload == (HUGE,) else SECOND_AFTER.get(len(workload), ())
 
 
 def _explore_share(share: int, deadline: float, state_dir: Path) -> tuple[Tally, bool]:

@@ -8,12 +8,12 @@ from ctxfs.context.fs import ContextFileSystem
 from ctxfs.storage.local import LocalStore
 from prove.crash_controls import CONTROLS
 from prove.crash_disk import CrashDisk, DataChange, FileNode, State
-from prove.crash_explorer import START, Explorer, OutOfTime, Workload
+from prove.crash_explorer import HUGE, START, Explorer, OutOfTime, Workload
 from prove.crash_session import OPERATIONS, ROOT, SESSION_ID, Run, Variant, make_base
 from prove.part_crash import run_control
 from session_items import evicted, tool_result
 
-SHORT: list[Workload] = [(START,), *((name,) for name in OPERATIONS), ("offload", "evict"), ("close", "add")]
+SHORT: list[Workload] = [(START,), (HUGE,), *((name,) for name in OPERATIONS), ("offload", "evict"), ("close", "add")]
 
 
 @pytest.fixture(scope="module")

@@ -253,6 +253,18 @@ async def test_a_root_below_a_directory_that_may_not_be_read_can_be_used(tmp_pat
     await store.close()
 
 
+async def test_a_failed_commit_takes_derived_files_back_too(tmp_path: Path) -> None:
+    def refuse() -> bytes:
+        raise ValueError("no record")
+
+    store = await opened(tmp_path)
+    derived = NewFile(name="tool_result/Read/a.json.idx", chunks=[b"index"], derived=True)
+    with pytest.raises(WriteFailed, match="no record"):
+        await store.commit([content(), derived], refuse)
+    assert await store.names() == []
+    await store.close()
+
+
 async def count_calls(root: Path) -> int:
     fs = FailingFileSystem()
     store = await opened(root, fs)

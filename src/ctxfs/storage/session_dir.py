@@ -130,18 +130,24 @@ class SessionDir:
                 raise
 
     def _publish(self, paths: list[tuple[Parts, NewFile]], done: list[Parts]) -> None:
-        """Make the files durable under their names, and note each in ``done`` from when it is visible."""
+        """Make the files durable under their names, and note each in ``done`` from when it is visible.
+
+        Derived ones come last: a crash never leaves one without what it was derived from.
+        """
         for parts, file in paths:
-            with writing(file.name):
-                dir_fd = self._directories.get(parts[:-1])
-                temp = self._write_temp(dir_fd, file.chunks, durable=not file.derived)
-                if file.derived:
-                    rename_temp(self._fs, dir_fd, temp, parts[-1])
-                else:
-                    self._link(dir_fd, temp, parts, done)
+            if not file.derived:
+                with writing(file.name):
+                    dir_fd = self._directories.get(parts[:-1])
+                    self._link(dir_fd, self._write_temp(dir_fd, file.chunks, durable=True), parts, done)
         for directory in dict.fromkeys(parts[:-1] for parts in done):
             with writing("/".join(directory)):
                 self._directories.sync(directory)
+        for parts, file in paths:
+            if file.derived:
+                with writing(file.name):
+                    dir_fd = self._directories.get(parts[:-1])
+                    rename_temp(self._fs, dir_fd, self._write_temp(dir_fd, file.chunks, durable=False), parts[-1])
+                done.append(parts)
 
     def _write_temp(self, dir_fd: int, chunks: Iterable[bytes], *, durable: bool) -> str:
         self._temp_number += 1
