@@ -24,7 +24,7 @@ def text(role: Role, words: str) -> Message:
 def call(number: int, tool: str, arguments: dict[str, Any], words: str = "") -> Message:
     said = (Block(kind=Kind.TEXT, text=words),) if words else ()
     strings = "\n".join(str(v) for v in arguments.values())
-    counted = tool + json.dumps(arguments)
+    counted = json.dumps(arguments, separators=(",", ":"))
     made = Block(
         kind=Kind.TOOL_INPUT, text=strings, counted=counted, tool=tool, call_id=f"c{number}", arguments=arguments
     )

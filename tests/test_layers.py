@@ -41,6 +41,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
             "context.offload",
             "context.ephemeral",
             "context.compaction*",
+            "context.cache_marks",
             "context.summary",
         ),
         *("context.fs", "context.fs_*", "context.index", "context.recovery", "context.session_log"),

@@ -55,7 +55,7 @@ def reading(content: str, reply: str) -> Session:
     )
 
 
-CALL = len('Read{"path": "a"}')
+CALL = len('Read{"path":"a"}')
 
 
 def test_without_eviction_each_token_is_written_once_and_read_from_then_on() -> None:

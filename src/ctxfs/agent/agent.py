@@ -203,7 +203,7 @@ class Agent:
                 yield event
 
     def _request(self, messages: tuple[Message, ...]) -> ModelRequest:
-        return ModelRequest(messages=messages, tools=self._schemas)
+        return ModelRequest(messages=messages, tools=self._schemas, breakpoints=self._context.breakpoints)
 
     async def _summarize(self, prompt: str) -> str:
         """Ask the same model, without tools; what it costs is told like any other call."""

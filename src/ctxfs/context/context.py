@@ -15,6 +15,7 @@ import anyio.to_thread
 from ctxfs.context.apply import admit, apply
 from ctxfs.context.arrival import ArrivalPolicy, Leaving, Savings, StayHere
 from ctxfs.context.budget import Calibration
+from ctxfs.context.cache_marks import CacheMarks
 from ctxfs.context.compaction import ArchiveSlot
 from ctxfs.context.economics import Verdict
 from ctxfs.context.economy import NOTHING_PREPARED, Economy, Prepared, with_placeholders
@@ -97,6 +98,7 @@ class Context:
         self._window = window or Window()
         self.overhead_tokens = overhead_tokens
         self._sent_tokens = 0
+        self._cache_marks = CacheMarks()
         self._arrival = arrival if arrival is not None and offload_enabled else StayHere()
         self._leaving: dict[str, Leaving] = {}
         self.left_on_arrival = Savings()
@@ -324,7 +326,14 @@ class Context:
         if self._offload_enabled:
             await self._window.fit(self)
         self._sent_tokens = self.counted_tokens
-        return tuple(item.message for item in self.items)
+        messages = tuple(item.message for item in self.items)
+        self._cache_marks.sent(messages)
+        return messages
+
+    @property
+    def breakpoints(self) -> tuple[int, ...]:
+        """After how many of the messages that were given last a prompt cache is worth marking."""
+        return self._cache_marks.breakpoints
 
     async def refused(self, error: PromptTooLong) -> tuple[Message, ...]:
         """The provider refused the prompt as too long: make room by its own figures, then give the messages again.
@@ -347,7 +356,8 @@ class Context:
             TranscriptError: as for ``messages``.
 
         """
-        body = to_messages_body(ModelRequest(messages=await self.messages()), model="", max_tokens=0, cache=cache)
+        request = ModelRequest(messages=await self.messages(), breakpoints=self.breakpoints)
+        body = to_messages_body(request, model="", max_tokens=0, cache=cache)
         return {key: body[key] for key in ("system", "messages") if key in body}
 
     # For the window --------------------------------------------------------------------------------------------------

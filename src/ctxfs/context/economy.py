@@ -211,7 +211,8 @@ class Economy:
             self._prepared.pop(item_id, None)
             if offload is not None and item_id in self._unseen:
                 longer += self._unseen.pop(item_id)[1] - offload.tokens_after
-        self.ledger = self.ledger.evicted(item_ids)
+        expires = self.ledger.cache_expires_at
+        self.ledger = self.ledger.evicted(item_ids, cold=expires is not None and self._clock() >= expires)
         if longer > 0:
             self.ledger = self.ledger.added([longer])
 

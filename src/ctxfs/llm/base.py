@@ -32,12 +32,15 @@ class ToolSchema:
 class ModelRequest:
     """Everything one model call needs. A system prompt, if any, is the first message.
 
-    ``max_tokens`` bounds the reply; None leaves it to the model's own default.
+    ``max_tokens`` bounds the reply; None leaves it to the model's own default. ``breakpoints``: after how many of the
+    messages the prompt is worth caching, for providers that have to be told (see ``llm.serialize.breakpoints``); None
+    leaves it to the serializer.
     """
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSchema, ...] = ()
     max_tokens: int | None = None
+    breakpoints: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

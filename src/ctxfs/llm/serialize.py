@@ -23,6 +23,7 @@ __all__ = [
     "EMPTY_ERROR",
     "MAX_BREAKPOINTS",
     "CacheTtl",
+    "breakpoints",
     "from_body",
     "from_dict",
     "messages_to_dicts",
@@ -45,10 +46,11 @@ def to_messages_body(
 ) -> dict[str, Any]:
     """The Messages API body for ``request``; ``max_tokens`` counts when the request does not name its own.
 
-    ``cache`` sets the prompt-cache breakpoints: the end of the system prompt (or of the tools, without one) and the
-    ends of the last user turns, at most four, never on an empty text.
+    ``cache`` sets the prompt-cache breakpoints, at most four, never on an empty text: the end of the system prompt (or
+    of the tools, without one), and the ends of the user turns that ``request.breakpoints`` names; of the last ones when
+    it names none.
     """
-    system, messages = messages_to_dicts(request.messages)
+    system, turns = _turns(request.messages)
     body: dict[str, Any] = {
         "model": model,
         "max_tokens": max_tokens if request.max_tokens is None else request.max_tokens,
@@ -60,9 +62,12 @@ def to_messages_body(
         ]
     if system:
         body["system"] = system
-    body["messages"] = messages
+    body["messages"] = [{"role": t.role, "content": t.content} for t in turns]
     if cache:
-        _set_breakpoints(body, {"type": "ephemeral"} if cache_ttl == "5m" else {"type": "ephemeral", "ttl": cache_ttl})
+        ends = _ends(turns, request.breakpoints)
+        _set_breakpoints(
+            body, ends, {"type": "ephemeral"} if cache_ttl == "5m" else {"type": "ephemeral", "ttl": cache_ttl}
+        )
     return body
 
 
@@ -72,10 +77,15 @@ def messages_to_dicts(messages: Iterable[Message]) -> tuple[list[Block], list[di
     Two message lists with a common beginning give message lists with a common beginning: what stands before the first
     difference serialises to the same bytes.
     """
+    system, turns = _turns(messages)
+    return system, [{"role": t.role, "content": t.content} for t in turns]
+
+
+def _turns(messages: Iterable[Message]) -> tuple[list[Block], list["_Turn"]]:
     system: list[Block] = []
     turns: list[_Turn] = []
     ids = _CallIds()
-    for message in messages:
+    for number, message in enumerate(messages, start=1):
         if isinstance(message, SystemMessage):
             system.extend(_blocks(message.content))
             continue
@@ -87,8 +97,9 @@ def messages_to_dicts(messages: Iterable[Message]) -> tuple[list[Block], list[di
             if role == "assistant":
                 ids.open_turn()
         _add(turns[-1], message, ids)
+        turns[-1].end = number
     _close(turns)
-    return system, [{"role": t.role, "content": t.content} for t in turns]
+    return system, turns
 
 
 def from_dict(message: Mapping[str, Any], tool_names: Mapping[str, str]) -> list[Message]:
@@ -142,6 +153,7 @@ class _Turn:
     role: str
     content: list[Block] = field(default_factory=list)
     results: int = 0
+    end: int = 0
 
 
 class _CallIds:
@@ -270,12 +282,33 @@ def _tool_message(block: Block, tool_names: Mapping[str, str]) -> ToolMessage:
     )
 
 
-def _set_breakpoints(body: dict[str, Any], control: dict[str, str]) -> None:
-    """Mark the ends of system (or tools) and of the last user turns; marked blocks are new values.
+def breakpoints(messages: Sequence[Message], cached: int) -> tuple[int, ...]:
+    """After how many of ``messages`` the next request is worth caching, in order; room is left for the system prompt.
+
+    ``cached``: how many of the first messages are the unchanged beginning of an earlier request that ended there; 0 for
+    none. A provider looks for what it has cached only a few blocks back from a breakpoint, so one stands there. What is
+    written behind it gets one in its middle, so that a later change does not cost all of it again.
+    """
+    ends = [n for n, m in enumerate(messages[1:], start=1) if isinstance(m, AssistantMessage) and n > cached]
+    ends.append(len(messages))
+    middle = ends[(len(ends) - 1) // 2]
+    return tuple(sorted({*([cached] if cached else ()), middle, len(messages)}))
+
+
+def _ends(turns: Sequence[_Turn], wanted: Sequence[int] | None) -> list[int]:
+    """Which turns end in a breakpoint; one is left for the system prompt."""
+    users = [n for n, turn in enumerate(turns) if turn.role == "user"]
+    if wanted is None:
+        return users[1 - MAX_BREAKPOINTS :]
+    found = (next((n for n in reversed(users) if turns[n].end <= count), None) for count in wanted)
+    return [n for n in dict.fromkeys(found) if n is not None][1 - MAX_BREAKPOINTS :]
+
+
+def _set_breakpoints(body: dict[str, Any], ends: Sequence[int], control: dict[str, str]) -> None:
+    """Mark the ends of system (or tools) and of these turns; marked blocks are new values.
 
     Each of these ends can be marked: no empty text was let in, and no turn ends in thinking.
     """
     head: list[Block] = body.get("system") or body.get("tools") or []
-    turns = [m["content"] for m in body["messages"] if m["role"] == "user"]
-    for blocks in [b for b in (head, *turns[1 - MAX_BREAKPOINTS :]) if b]:
+    for blocks in [b for b in (head, *(body["messages"][n]["content"] for n in ends)) if b]:
         blocks[-1] = {**blocks[-1], "cache_control": control}

@@ -116,7 +116,7 @@ class _Builder:
         """A call of a tool."""
         values = arguments if isinstance(arguments, Mapping) else {"input": arguments}
         text = "\n".join(strings_of(values))
-        counted = tool + json.dumps(arguments, ensure_ascii=False)
+        counted = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
         block = Block(kind=Kind.TOOL_INPUT, text=text, counted=counted, tool=tool, call_id=call_id, arguments=values)
         self._calls[call_id] = block
         return block

@@ -32,7 +32,6 @@ DEFAULT_POLICIES = (
     "economic",
 )
 
-_SESSION_PATH = "/home/user/.agent/context/session_20260101_000000_abcdef"
 _DIGEST_TOKENS = 200
 """What an agent's configuration has by default."""
 
@@ -271,12 +270,16 @@ class _SkiRentalRun(_Passive):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Economic:
-    """What ctxfs does with its defaults: the economy of a context itself."""
+    """What ctxfs does with its defaults: the economy of a context itself.
+
+    ``session_path`` is where the session would lie: placeholders name it, and so have its length.
+    """
 
     name: str
     rates: Rates
     count: Callable[[str], int]
     parameters: EvictionParameters = field(default_factory=EvictionParameters)
+    session_path: str = "/home/user/.agent/context/session_20260101_000000_abcdef"
 
     def start(self, session: Session) -> Run:
         """Begin with a session."""
@@ -287,7 +290,7 @@ class _EconomicRun:
     """The economy of a context, fed with the recording's items as a context feeds it; the cache stays warm."""
 
     def __init__(self, policy: Economic, session: Session) -> None:
-        self._session = session
+        self._session, self._path = session, policy.session_path
         self._counter = _Counter(policy.count)
         self._economy = Economy(
             parameters=policy.parameters, terms=CacheTerms(rates=policy.rates, ttl_s=math.inf), clock=lambda: 0.0
@@ -309,16 +312,16 @@ class _EconomicRun:
         prepared = self._prepare(item)
         self._items.update((trim.stored.id, reply[trim.block]) for trim in prepared.trims)
         self._ids.update((reply[trim.block].index, trim.stored.id) for trim in prepared.trims)
-        self._economy.entered(item, prepared, _path_of(item.name))
+        self._economy.entered(item, prepared, self._path_of(item.name))
 
     def read_back(self, index: int, page: Item) -> None:
-        source = ContentRange(item_id=self._ids[index], path=_path_of("x"), first_line=1, last_line=1)
+        source = ContentRange(item_id=self._ids[index], path=self._path_of(self._ids[index]), first_line=1, last_line=1)
         self._enter(page, source)
 
     def _enter(self, item: Item, source: ContentRange | None = None) -> None:
         if item.kind is not Kind.TOOL_RESULT:
             entered = self._item(ItemType.USER_MESSAGE, "", UserMessage(item.text), item.tokens)
-            self._economy.entered(entered, self._prepare(entered), _path_of(entered.name))
+            self._economy.entered(entered, self._prepare(entered), self._path_of(entered.name))
             return
         message = ToolMessage(item.call_id, item.tool, item.text)
         entered = replace(self._item(ItemType.TOOL_RESULT, item.call_id, message, item.tokens), source=source)
@@ -327,11 +330,11 @@ class _EconomicRun:
             entered,
             self._prepare(entered),
             economy=self._economy,
-            path=_path_of(entered.name),
+            path=self._path_of(entered.name),
             counter=self._counter,
             digest_tokens=_DIGEST_TOKENS,
         )
-        self._economy.entered(entered, prepared, _path_of(entered.name))
+        self._economy.entered(entered, prepared, self._path_of(entered.name))
 
     def _item(self, kind: ItemType, raw_id: str, message: Message, tokens: int) -> ContextItem:
         tool = message.tool_name if isinstance(message, ToolMessage) else None
@@ -341,7 +344,10 @@ class _EconomicRun:
         )
 
     def _prepare(self, item: ContextItem) -> Prepared:
-        return self._economy.prepare(item, claim=self._names.claim, path_of=_path_of, counter=self._counter)
+        return self._economy.prepare(item, claim=self._names.claim, path_of=self._path_of, counter=self._counter)
+
+    def _path_of(self, name: str) -> str:
+        return f"{self._path}/{name}"
 
     def _replacement(self, step: Offload | Trim) -> Replacement:
         item = self._items[_left(step)]
@@ -359,10 +365,6 @@ class _Counter:
 
 def _left(step: Offload | Trim) -> str:
     return step.stored.id if isinstance(step, Trim) else step.item_id
-
-
-def _path_of(name: str) -> str:
-    return f"{_SESSION_PATH}/{name}"
 
 
 def _block(item: Item) -> Block:

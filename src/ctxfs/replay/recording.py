@@ -30,8 +30,8 @@ class Block:
     """One block of a message.
 
     ``text`` is what can be quoted from it: of a call, its argument strings unescaped, one per line. ``counted`` is what
-    it is counted by, None for the text itself. ``tool``, ``call_id``, ``arguments``: the call's, for a call and its
-    result; empty otherwise.
+    it is counted by, None for the text itself; a call's name is counted on top. ``tool``, ``call_id``, ``arguments``:
+    the call's, for a call and its result; empty otherwise.
     """
 
     kind: Kind

@@ -112,10 +112,11 @@ def _all(blocks: Iterable[dict[str, None]]) -> Iterable[str]:
 
 
 def _item(block: Block, index: int, count: Callable[[str], int], quotable: tuple[int, ...]) -> Item:
+    tokens = count(block.text if block.counted is None else block.counted)
     return Item(
         index=index,
         kind=block.kind,
-        tokens=count(block.text if block.counted is None else block.counted),
+        tokens=tokens + (count(block.tool) if block.kind is Kind.TOOL_INPUT else 0),
         text=block.text,
         tool=block.tool,
         call_id=block.call_id,
