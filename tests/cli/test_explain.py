@@ -174,6 +174,19 @@ def test_what_left_in_an_archive_is_told(explain: Explain, tmp_path: Path) -> No
     assert explain("last")[1].decode().count("summarised by the model") == 1
 
 
+def test_a_damaged_journal_is_explained_as_far_as_it_goes(explain: Explain, tmp_path: Path) -> None:
+    async def session() -> Path:
+        context = await made(tmp_path)
+        await context.close()
+        return tmp_path / context.session_id / "journal.jsonl"
+
+    journal = anyio.run(session)
+    journal.write_bytes(journal.read_bytes().replace(b'"command":"cat 3"', b'"command":"cat 8"'))  # the reply is lost
+    told = as_json(explain)
+    assert told["replies"] == 6
+    assert "call_3" in {item["item_id"] for item in told["items"]}
+
+
 def test_a_session_that_is_written_is_not_disturbed(explain: Explain, tmp_path: Path) -> None:
     async def session() -> tuple[int, bytes, str]:
         context = await made(tmp_path)

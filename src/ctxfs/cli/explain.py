@@ -21,7 +21,7 @@ from ctxfs.context.items import ItemType
 from ctxfs.context.journal_account import Account, Departure, account
 from ctxfs.context.layout import Names
 from ctxfs.context.plan import Plan
-from ctxfs.context.transcript import Transcript
+from ctxfs.context.transcript import Transcript, losses_in
 from ctxfs.llm.base import Usage
 from ctxfs.tokens import load_counter
 
@@ -102,6 +102,8 @@ async def _explain(root: Path, session: str, as_json: bool) -> None:
 async def _next(fs: ContextFileSystem, rates: Rates, told: Account) -> _Next:
     """Plan as a session that goes on now would, without being its writer."""
     items = await fs.items()
+    orphans = losses_in(items).orphans  # a session that goes on takes them out: the journal was damaged
+    items = tuple(item for item in items if item.id not in orphans)
     counter = await load_counter()
     names = Names({item.id for item in items} | fs.stored().keys(), layout=fs.layout)
     economy = Economy(terms=CacheTerms(rates=rates, ttl_s=TTL_SECONDS[_TTL]))

@@ -1,0 +1,112 @@
+"""The transcript without a context: what a damaged journal lost of it, and what moving items does to its sums."""
+
+from dataclasses import replace
+
+import pytest
+
+from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.summary import summary_text
+from ctxfs.context.transcript import Gap, Losses, Transcript, losses_in
+from ctxfs.errors import TranscriptError
+from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
+
+KINDS = {
+    SystemMessage: ItemType.SYSTEM_PROMPT,
+    UserMessage: ItemType.USER_MESSAGE,
+    AssistantMessage: ItemType.ASSISTANT_MESSAGE,
+    ToolMessage: ItemType.TOOL_RESULT,
+}
+
+
+def item(item_id: str, message: Message, tokens: int = 10) -> ContextItem:
+    return ContextItem(
+        id=item_id,
+        item_type=KINDS[type(message)],
+        message=message,
+        name=f"{item_id}.json",
+        token_count=tokens,
+        content_tokens=tokens,
+    )
+
+
+PROMPT = item("msg_1", SystemMessage("be brief"))
+QUESTION = item("msg_2", UserMessage("find it"))
+REPLY = item("msg_3", AssistantMessage(({"type": "tool_use", "id": "call_1", "name": "grep", "input": {}},)))
+RESULT = item("call_1", ToolMessage("call_1", "grep", "found"), 100)
+ANSWER = item("msg_4", AssistantMessage("there"))
+SESSION = [PROMPT, QUESTION, REPLY, RESULT, ANSWER]
+
+
+@pytest.mark.parametrize(
+    ("missing", "losses"),
+    [
+        ([], Losses(orphans=(), gaps=(), headless=None)),
+        ([REPLY], Losses(orphans=("call_1",), gaps=(), headless=None)),
+        (
+            [RESULT],
+            Losses(orphans=(), gaps=(Gap(before="msg_4", calls=(ToolCall("grep", {}, "call_1"),)),), headless=None),
+        ),
+        ([QUESTION], Losses(orphans=(), gaps=(), headless="msg_3")),
+        ([RESULT, ANSWER], Losses(orphans=(), gaps=(), headless=None)),
+        ([QUESTION, REPLY], Losses(orphans=("call_1",), gaps=(), headless="msg_4")),
+    ],
+    ids=["nothing", "a call", "a result", "the beginning", "calls that are still open", "beginning and call"],
+)
+def test_what_was_lost_is_found(missing: list[ContextItem], losses: Losses) -> None:
+    found = losses_in([i for i in SESSION if i not in missing])
+    assert found == losses
+    assert bool(found) == (losses != Losses(orphans=(), gaps=(), headless=None))
+
+
+def made() -> Transcript:
+    transcript = Transcript({"grep": 1}, lambda name: f"/s/{name}")
+    for one in SESSION:
+        transcript.enter(one)
+    return transcript
+
+
+def test_a_message_without_content_is_no_message() -> None:
+    assert made().parse([{"role": "user", "content": []}]) == []
+
+
+def test_what_is_moved_out_is_in_no_sum() -> None:
+    transcript = made()
+    assert transcript.tokens == 140
+    transcript.move(["msg_3", "call_1"])
+    assert (list(transcript.items), transcript.tokens) == (["msg_1", "msg_2", "msg_4"], 30)
+
+
+@pytest.mark.parametrize(("before", "place"), [("msg_4", 3), (None, 4)])
+def test_an_archive_stands_where_it_is_put(before: str | None, place: int) -> None:
+    transcript = made()
+    transcript.move(["call_1"], item=item("msg_9", UserMessage("moved"), 7), before=before)
+    assert list(transcript.items).index("msg_9") == place
+    assert transcript.tokens == 47
+
+
+def test_a_rewritten_item_stays_in_its_place() -> None:
+    transcript = made()
+    transcript.rewrite([replace(RESULT, token_count=5)], ["call_1"])
+    assert list(transcript.items) == [i.id for i in SESSION]
+    assert transcript.tokens == 45
+    assert not transcript.plan()
+
+
+def test_an_open_call_has_to_be_answered_first() -> None:
+    transcript = Transcript({}, str)
+    for one in (QUESTION, REPLY):
+        transcript.enter(one)
+    with pytest.raises(TranscriptError, match="call_1"):
+        transcript.check_answered()
+    with pytest.raises(TranscriptError, match="call_1"):
+        transcript.check_order([UserMessage("and?")])
+    transcript.enter(RESULT)
+    transcript.check_answered()
+
+
+def test_a_summary_of_what_nothing_is_stored_of_lists_nothing() -> None:
+    text = summary_text("It was found. ", [REPLY, RESULT], "/s/msg_9.txt")
+    assert text.startswith(
+        "[Summary of 2 earlier messages]\nIt was found.\n\n[Content offloaded]\nPath: /s/msg_9.txt\n"
+    )
+    assert "stored on their own" not in text
