@@ -84,6 +84,11 @@ def test_json_that_a_fast_parser_refuses_is_json_all_the_same(text: str) -> None
     assert is_json(text)
 
 
+@pytest.mark.parametrize("text", ['["\ud800" oops', '{"a": "\ud800"', '["\ud800"] x', '["\ud800",]'])
+def test_lone_surrogates_make_nothing_json(text: str) -> None:
+    assert not is_json(text)
+
+
 def test_what_was_written_as_text_is_one_json_string() -> None:
     assert decode_block(b"caf\\u00e9", "text", raw=False) == "café".encode()
     with pytest.raises(ValueError):
@@ -151,6 +156,22 @@ def test_a_trace_at_the_end_of_a_text_is_shown_to_its_end() -> None:
     assert both["Last lines"] == ["102:   File x", "103:     y"]
 
 
+def test_a_short_text_is_shown_whole() -> None:
+    assert Snippets("one\ntwo").passages(lines=5, size_bytes=500)["First lines"] == ["1: one", "2: two"]
+
+
+def test_a_long_trace_is_shown_in_part() -> None:
+    text = "ok\n" * 50 + "ValueError: no\n" + "".join(f"  at place {n}\n" for n in range(30)) + "ok\n" * 50
+    shown = Snippets(text).passages(lines=40, size_bytes=400)["Lines with errors"]
+    assert shown[0] == "51: ValueError: no"
+    assert shown[-1] == "63:   at place 11"
+
+
+def test_what_a_terminal_would_obey_does_not_hide_the_rest() -> None:
+    shown = Snippets("\x1b[0m" * 1_000 + "\nsecond").passages(lines=5, size_bytes=80)
+    assert shown["Last lines"][-1] == "2: second"
+
+
 def test_one_long_line_is_cut_at_both_ends() -> None:
     shown = Snippets("begin " + "x" * 10_000 + " end").passages(lines=5, size_bytes=60)
     assert shown["First lines"][0].startswith("1: begin ")
@@ -172,3 +193,6 @@ def test_what_fits_the_head_is_whole() -> None:
     ends.feed(b"short\n")
     assert ends.whole == "short\n"
     assert ends.passages(line_count=1, lines=9, size_bytes=100)["First lines"] == ["1: short"]
+    ends = Ends(head_bytes=100, tail_bytes=0)
+    ends.feed(b"no newline")
+    assert ends.passages(line_count=1, lines=9, size_bytes=100)["First lines"] == ["1: no newline"]

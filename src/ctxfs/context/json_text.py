@@ -49,9 +49,8 @@ def _is_plain_json(text: str, start: int) -> bool:
     try:
         parser.validate_json(text)
     except ValidationError as error:
-        return error.errors(include_url=False, include_context=False, include_input=False)[0]["type"] != "json_invalid"
-    except ValueError:
-        return False
+        kind = error.errors(include_url=False, include_context=False, include_input=False)[0]["type"]
+        return kind not in {"json_invalid", "string_unicode"}  # the latter: lone surrogates, of which it knows nothing
     return True
 
 
