@@ -23,7 +23,7 @@ from session_items import tool_result
 
 __all__ = ["PART", "contend", "controls", "one_writer_at_a_time"]
 
-ROUNDS = 100
+ROUNDS = 40
 _WRITERS = 4
 _STOPPED_S = 0.4
 _PATIENCE_S = 60.0
@@ -215,4 +215,4 @@ def _run(budget_s: float, state_dir: Path) -> Result:
     return Result(figures=dict(counted), violations=wrong, controls=controls(), complete=complete)
 
 
-PART = Part(name="writers", title="Four processes contend for one session", run=_run, share=0.5)
+PART = Part(name="writers", title="Four processes contend for one session", run=_run, share=0.7)

@@ -1,4 +1,4 @@
-"""One writer, whoever else tries; a hundred rounds: ``make prove``."""
+"""One writer, whoever else tries; forty rounds: ``make prove``."""
 
 import sys
 

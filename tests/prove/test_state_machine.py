@@ -1,0 +1,16 @@
+"""20,000 steps of a session against a model; a million: ``make prove``."""
+
+from prove.part_state_machine import controls, run_machine
+
+STEPS = 20_000
+
+
+def test_a_session_does_what_its_model_does() -> None:
+    steps = number = 0
+    while steps < STEPS:
+        number += 1
+        steps += run_machine(25, number)
+
+
+def test_a_disk_that_forgets_is_noticed() -> None:
+    assert all(controls().values())
