@@ -1,6 +1,5 @@
 """Workloads, every crash of each, and every crash of the recovery and the write that follow."""
 
-import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -67,7 +66,7 @@ def workloads(longest: int) -> list[Workload]:
 class Explorer:
     """Looks at workload after workload; each state once, whatever led there.
 
-    ``deadline`` is a time of ``time.monotonic``; ``seen`` are digests of the states that were looked at before.
+    ``over`` tells when the time is up; ``seen`` are digests of the states that were looked at before.
     """
 
     def __init__(
@@ -75,13 +74,13 @@ class Explorer:
         scratch: Path,
         *,
         variant: Variant | None = None,
-        deadline: float = float("inf"),
+        over: Callable[[], bool] = lambda: False,
         seen: Iterable[bytes] = (),
         enough: int | None = None,
     ) -> None:
         self._scratch = scratch
         self._variant = variant or Variant()
-        self._deadline = deadline
+        self._over = over
         self._enough = enough
         self._archive = scratch / "to-import.ctxfs"
         self._imported: Snapshot = ()
@@ -179,7 +178,7 @@ class Explorer:
                     yield state, moment.expected
 
     async def _look(self, state: State, expected: Expected, story: str) -> bool:
-        if time.monotonic() > self._deadline:
+        if self._over():
             raise OutOfTime
         fixed = Fixed(store=self._variant.store, imported=self._imported, scratch=self._scratch / "scratch")
         return not self._note(await check(state, expected, fixed), story)

@@ -1,6 +1,7 @@
 """Every state that a crash may leave: all workloads of up to three operations, two epochs deep."""
 
 import json
+import os
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
@@ -64,7 +65,12 @@ async def _explore(share: int, deadline: float, state_dir: Path) -> tuple[Tally,
     folder = state_dir / f"share-{share}"
     folder.mkdir(exist_ok=True)
     progress = _Progress(folder)
-    explorer = Explorer(folder, deadline=deadline, seen=progress.seen())
+    parent = os.getppid()
+    explorer = Explorer(
+        folder,
+        over=lambda: time.monotonic() > deadline or os.getppid() != parent,  # nobody waits for an orphan
+        seen=progress.seen(),
+    )
     explorer.tally = progress.tally
     await explorer.prepare()
     plan = workloads(LONGEST)[share::PROCESSES]
@@ -93,7 +99,7 @@ def _explore_share(share: int, deadline: float, state_dir: Path) -> tuple[Tally,
 async def run_control(name: str, scratch: Path, *, enough: int | None = None, seconds: float = 60.0) -> Tally:
     """Look at a broken variant for a time; ``enough``: stop after so many broken states."""
     deadline = time.monotonic() + seconds
-    explorer = Explorer(scratch, variant=CONTROLS[name], enough=enough, deadline=deadline)
+    explorer = Explorer(scratch, variant=CONTROLS[name], enough=enough, over=lambda: time.monotonic() > deadline)
     await explorer.prepare()
     try:
         for workload in CONTROL_WORKLOADS:
