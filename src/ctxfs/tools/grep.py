@@ -17,6 +17,8 @@ __all__ = ["CHUNK_BYTES", "LineChunks", "LinePattern", "LineSearch"]
 
 CHUNK_BYTES = 1_048_576
 MAX_PATTERN_CHARS = 1_000
+_COMPILING_BYTES = 1 << 20  # compiling holds the interpreter: what takes more than this takes too long
+_SEARCHING_BYTES = 8 << 20
 _WINDOW_BYTES = 1_048_576
 _OVERLAP_BYTES = 65_536
 _SHOWN_CHARS = 400
@@ -40,7 +42,9 @@ class LinePattern:
         options.never_capture = True
         options.case_sensitive = not ignore_case
         try:
+            options.max_mem = _COMPILING_BYTES
             re2.compile(pattern.encode(), options)  # first as it was given, so that an error shows just that
+            options.max_mem = _SEARCHING_BYTES
             self._regexp: Any = re2.compile(f"(?m){pattern}".encode(), options)
         except (re2.error, UnicodeEncodeError) as error:
             raise InvalidToolArguments(
