@@ -36,7 +36,7 @@ __all__ = ["KINDS", "PART", "Kind", "Swapper", "attack", "controls", "kinds", "s
 SWAPPER = Path(__file__).with_name("swapper.py")
 SECRET = "SECRET"
 ROUNDS = 1_000
-CHUNK = 25
+CHUNK = 50
 LARGE = 300_000
 SEED = 7
 
