@@ -5,8 +5,11 @@ from collections.abc import Callable, Sequence
 import anyio
 import pytest
 
+from ctxfs.context.context import Context
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.errors import NameTaken
+from ctxfs.llm.messages import AssistantMessage, Block, ToolMessage, UserMessage
+from ctxfs.materialize import Materialize, Materializer
 from ctxfs.storage.base import NewFile
 from ctxfs.testing import MemoryStore
 from prove.cancelling import WAYS
@@ -81,3 +84,28 @@ async def test_who_waits_for_a_writer_that_is_cancelled_writes_on_his_own() -> N
     assert {"call_2", "call_3"} <= {i.id for i in await fs.items()}
     assert len(taken) == 1
     await fs.close()
+
+
+@pytest.mark.anyio
+async def test_what_never_came_in_is_not_counted_as_left() -> None:
+    materializer = Materializer(settings=Materialize(max_inline_chars=100))
+    async with Context(fs=ContextFileSystem("session_1", store=MemoryStore()), arrival=materializer) as context:
+        calls: list[Block] = [{"type": "tool_use", "id": i, "name": "Bash", "input": {}} for i in ("a", "b")]
+        results = [ToolMessage(i, "Bash", (f"a line of {i}\n") * 1_000) for i in ("a", "b")]
+        await context.add(UserMessage("go"), AssistantMessage(tuple(calls)))
+        for number in range(1, 4):
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(_cancel_after, number, scope)
+                    await context.add(*results)
+            if not context.open_calls:
+                break
+        if context.open_calls:
+            await context.add(*results)
+        assert context.left_on_arrival.count == 2
+
+
+async def _cancel_after(turns: int, scope: anyio.CancelScope) -> None:
+    for _ in range(turns):
+        await anyio.lowlevel.checkpoint()
+    scope.cancel()

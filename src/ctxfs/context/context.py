@@ -451,7 +451,7 @@ class Context:
             self._transcript.rewrite(admitted.items, admitted.left)
             self._unrecorded.clear()
             self._unrecorded_ids.clear()
-        self.left_on_arrival = self.left_on_arrival.plus(*self._leaving.values())
+        self.left_on_arrival = self.left_on_arrival.plus(*(self._leaving[item_id] for item_id in admitted.left))
         self._leaving.clear()
         for event in admitted.events:
             self.tell(event)
