@@ -5,8 +5,8 @@ What a crash may do here, which is more than file systems that follow POSIX do:
 - Bytes that were not synced: of every write and truncation since the file's last sync any subset is there. A write may
   be torn: cut after its first byte, in the middle, before its last byte or after a line inside it, all zeros, or zeros
   in its first or second half (the size came to the medium, the bytes did not). Of more than three writes to one file
-  without a sync (only exports make so many): every beginning with its last write torn in any way, any one of them torn,
-  any two of them lost.
+  without a sync (only exports make so many; neighbours count as one until there are eight): every beginning with its last
+  write torn in any way, any one of them torn, any two of them lost.
 - Names that were not synced: of all changes to a directory since its own last sync any subset is there, in order. A
   rename is one change. The sync of a file does not bring its name, the sync of a directory not its files' bytes.
 - What was synced is there. Bytes come never late: what a crash left is what later reads find.
@@ -34,6 +34,7 @@ ROOT_INO = 1
 OWNER = 1000
 ALL_SUBSETS = 10
 ALL_WRITES = 3
+MAX_WRITES = 8
 STALE_AT = 0.0
 
 CUT: Literal["cut"] = "cut"
@@ -110,16 +111,28 @@ class FileNode:
         return replace(self, durable=self.data, pending=())
 
     def outcomes(self) -> list[bytes]:
-        forms = [change.forms(torn=self.torn) for change in self.pending]
+        changes = _joined(self.pending)
+        forms = [change.forms(torn=self.torn) for change in changes]
         choices = product(*([None, *some] for some in forms)) if len(forms) <= ALL_WRITES else _some_choices(forms)
-        return list(dict.fromkeys(self._left_by(choice) for choice in choices))
+        return list(dict.fromkeys(self._left_by(changes, choice) for choice in choices))
 
-    def _left_by(self, choice: Sequence[Form | None]) -> bytes:
+    def _left_by(self, changes: Sequence[DataChange], choice: Sequence[Form | None]) -> bytes:
         data = self.durable
-        for change, form in zip(self.pending, choice, strict=True):
+        for change, form in zip(changes, choice, strict=True):
             if form is not None:
                 data = change.apply(data, form)
         return data
+
+
+def _joined(changes: Sequence[DataChange]) -> Sequence[DataChange]:
+    """Join neighbours until no more than ``MAX_WRITES`` are left."""
+    if len(changes) <= MAX_WRITES:
+        return changes
+    size = -(-len(changes) // MAX_WRITES)
+    groups = [changes[start : start + size] for start in range(0, len(changes), size)]
+    data = [b"".join(change.data for change in group if isinstance(change.data, bytes)) for group in groups]
+    assert sum(map(len, data)) == changes[-1].offset - changes[0].offset + len(changes[-1].data), "appended, never cut"
+    return [DataChange(group[0].offset, joined) for group, joined in zip(groups, data, strict=True)]
 
 
 def _some_choices(forms: Sequence[Sequence[Form]]) -> Iterator[list[Form | None]]:
