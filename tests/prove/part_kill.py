@@ -19,7 +19,7 @@ __all__ = ["PART", "chain", "run"]
 ROUNDS = 10_000
 ACKNOWLEDGED = 400_000
 ROUNDS_A_CHAIN = 100
-LIFE_S = 0.05
+LIFE_S = 0.03
 WORKERS = 2
 MEMORY = Path("/dev/shm")
 

@@ -1,6 +1,7 @@
 """Part: power failures on a file system that forgets what was not synced; 200 rounds."""
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from prove.chained_kill import Tally
@@ -61,14 +63,17 @@ def fail_power(rounds: int, seed: int, *options: str) -> Tally:
 
 
 def run(budget_s: float, state_dir: Path) -> Result:
-    """Run all chains; it takes minutes, so nothing is kept between runs."""
+    """Run what is left of the chains; each one that is done is kept."""
     reason = why_not()
     if reason is not None:
         return Result(figures={"rounds": f"NOT PROVED: {reason} (the crash states are simulated)"})
     ends_at = time.monotonic() + budget_s
-    tallies: list[Tally] = []
+    kept = state_dir / "chains.jsonl"
+    tallies = [Tally(**json.loads(line)) for line in kept.read_text().splitlines()] if kept.exists() else []
     while len(tallies) < CHAINS and time.monotonic() < ends_at:
         tallies.append(fail_power(ROUNDS_A_CHAIN, len(tallies)))
+        with kept.open("a") as file:
+            file.write(json.dumps(asdict(tallies[-1])) + "\n")
         print(f"  {tallies[-1]}", flush=True)
     lost = [problem for tally in tallies for problem in tally.lost]
     return Result(
