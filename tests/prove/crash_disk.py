@@ -5,8 +5,8 @@ What a crash may do here, which is more than file systems that follow POSIX do:
 - Bytes that were not synced: of every write and truncation since the file's last sync any subset is there. A write may
   be torn: cut after its first byte, in the middle, before its last byte or after a line inside it, all zeros, or zeros
   in its first or second half (the size came to the medium, the bytes did not). Of more than three writes to one file
-  without a sync (only exports make so many; neighbours count as one until there are eight): every beginning with its last
-  write torn in any way, any one of them torn, any two of them lost.
+  without a sync (only exports make so many; neighbours count as one until there are eight): every beginning with its
+  last write torn in any way, any one of them torn, any two of them lost.
 - Names that were not synced: of all changes to a directory since its own last sync any subset is there, in order. A
   rename is one change. The sync of a file does not bring its name, the sync of a directory not its files' bytes.
 - What was synced is there. Bytes come never late: what a crash left is what later reads find.

@@ -65,12 +65,7 @@ async def _explore(share: int, deadline: float, state_dir: Path) -> tuple[Tally,
     folder = state_dir / f"share-{share}"
     folder.mkdir(exist_ok=True)
     progress = _Progress(folder)
-    parent = os.getppid()
-    explorer = Explorer(
-        folder,
-        over=lambda: time.monotonic() > deadline or os.getppid() != parent,  # nobody waits for an orphan
-        seen=progress.seen(),
-    )
+    explorer = Explorer(folder, over=partial(_is_over, deadline, os.getppid()), seen=progress.seen())
     explorer.tally = progress.tally
     await explorer.prepare()
     plan = workloads(LONGEST)[share::PROCESSES]
@@ -86,6 +81,12 @@ async def _explore(share: int, deadline: float, state_dir: Path) -> tuple[Tally,
             states = tally.states + tally.second_states
             print(f"   {number + 1}/{len(plan)} workloads, {states:,} states, {tally.broken} broken", flush=True)
     return explorer.tally, True
+
+
+def _is_over(deadline: float, parent: int) -> bool:
+    if os.getppid() != parent:
+        os._exit(1)  # the parent was killed: nobody waits for what is found here
+    return time.monotonic() > deadline
 
 
 def _second(workload: Workload) -> tuple[str, ...]:
