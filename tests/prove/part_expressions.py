@@ -23,7 +23,7 @@ __all__ = ["PART", "expressions", "search_all", "session_tools"]
 
 MAX_STALL_S = 0.05
 MAX_CALL_S = 1.0
-TRIES = 5
+TRIES = 8
 TICK_S = 0.002
 
 # Each is put around atoms: what makes a backtracking engine try everything, or an automaton grow.
