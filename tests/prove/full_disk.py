@@ -57,6 +57,15 @@ def turns(first: int) -> list[list[ToolCall] | str]:
     return [*calls, f"answer {first}"]
 
 
+class Model(ScriptedModel):
+    """A model that knows whether it was closed."""
+
+    closed = False
+
+    async def close(self) -> None:
+        self.closed = True
+
+
 # ---- what runs out: each returns how to make room again
 
 
@@ -138,7 +147,7 @@ WAYS: dict[str, Callable[[Path], Callable[[], None] | None]] = {
 async def run(way: str, root: Path) -> Report:
     """Let an agent work before, while and after something runs out."""
     report = Report()
-    model = ScriptedModel([turn for number in range(3) for turn in turns(number)])
+    model = Model([turn for number in range(3) for turn in turns(number)])
     agent = Agent(model, AgentConfig(tools=[fetch], offload_root_path=root))
     await query(agent, 0, report)
     if report.failures:
@@ -151,7 +160,7 @@ async def run(way: str, root: Path) -> Report:
     report.problems += shown(model, agent)
     report.inline = len(agent.context.unrecorded)
     if free is None:
-        await refused(agent, report)
+        await refused(agent, model, report)
         return report
     free()
     report.problems += await intact(root, agent.session_id, len(before))
@@ -194,11 +203,13 @@ def shown(model: ScriptedModel, agent: Agent) -> list[str]:
     return found
 
 
-async def refused(agent: Agent, report: Report) -> None:
+async def refused(agent: Agent, model: Model, report: Report) -> None:
     """Close what can write no more: that is said, and all is released."""
     try:
         await agent.close()
     except CtxfsError:
+        if not model.closed:
+            report.problems.append("the model's connections are left open")
         return
     report.problems.append("closing says nothing of what could not be written")
 

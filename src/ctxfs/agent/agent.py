@@ -108,8 +108,10 @@ class Agent:
         """Release the session and the model's connections; idempotent."""
         self._opened = False
         with anyio.CancelScope(shield=True):
-            await self._context.close()
-            await self._llm.close()
+            try:
+                await self._context.close()
+            finally:
+                await self._llm.close()
 
     async def __aenter__(self) -> Self:
         await self.open()
