@@ -125,14 +125,22 @@ class FileNode:
 
 
 def _joined(changes: Sequence[DataChange]) -> Sequence[DataChange]:
-    """Join neighbours until no more than ``MAX_WRITES`` are left."""
-    if len(changes) <= MAX_WRITES:
+    """Join neighbours until no more than ``MAX_WRITES`` are left; a file that was also cut keeps its changes apart."""
+    if len(changes) <= MAX_WRITES or not _only_appended(changes):
         return changes
     size = -(-len(changes) // MAX_WRITES)
     groups = [changes[start : start + size] for start in range(0, len(changes), size)]
     data = [b"".join(change.data for change in group if isinstance(change.data, bytes)) for group in groups]
-    assert sum(map(len, data)) == changes[-1].offset - changes[0].offset + len(changes[-1].data), "appended, never cut"
     return [DataChange(group[0].offset, joined) for group, joined in zip(groups, data, strict=True)]
+
+
+def _only_appended(changes: Sequence[DataChange]) -> bool:
+    end = changes[0].offset
+    for change in changes:
+        if not isinstance(change.data, bytes) or change.offset != end:
+            return False
+        end += len(change.data)
+    return True
 
 
 def _some_choices(forms: Sequence[Sequence[Form]]) -> Iterator[list[Form | None]]:
