@@ -179,8 +179,8 @@ class _Player:
         messages = await self._context.messages()
         self.played.requests += 1
         self.played.wrong += check_request(messages)
-        # What pays is reckoned anew once something left; what is due by the other rules left in one go.
-        if not self._is_economic and self._context.plan():
+        # After a compaction, what pays is reckoned anew.
+        if not (self._is_economic and self._has_window) and self._context.plan():
             self.played.wrong.append("what was due did not leave")
         if plan and plan.tokens_freed <= 0:
             self.played.wrong.append(f"a plan that frees nothing: {plan.explain()}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ctxfs import json_codec
-from ctxfs.context.economics import Verdict, Why, plan, verdicts
+from ctxfs.context.economics import Eviction, Verdict, Why, plan, verdicts
 from ctxfs.context.economics_features import IdentifierIndex, classify, paths_of, strings_of, writes
 from ctxfs.context.economics_ledger import Candidate, Ledger
 from ctxfs.context.economics_parameters import EvictionParameters
@@ -205,16 +205,18 @@ class Economy:
 
     def left(self, item_ids: Collection[str]) -> None:
         """These left, by whatever rule; ids are those of results, or of trimmed arguments."""
-        longer = 0
+        self.ledger = self._without(self.ledger, item_ids)
         for item_id in item_ids:
-            offload = self._offloads.pop(item_id, None)
+            self._offloads.pop(item_id, None)
             self._prepared.pop(item_id, None)
-            if offload is not None and item_id in self._unseen:
-                longer += self._unseen.pop(item_id)[1] - offload.tokens_after
-        expires = self.ledger.cache_expires_at
-        self.ledger = self.ledger.evicted(item_ids, cold=expires is not None and self._clock() >= expires)
-        if longer > 0:
-            self.ledger = self.ledger.added([longer])
+            self._unseen.pop(item_id, None)
+
+    def _without(self, ledger: Ledger, item_ids: Collection[str]) -> Ledger:
+        expires = ledger.cache_expires_at
+        unseen = [i for i in item_ids if i in self._unseen and i in self._offloads]
+        longer = sum(self._unseen[i][1] - self._offloads[i].tokens_after for i in unseen)
+        ledger = ledger.evicted(item_ids, cold=expires is not None and self._clock() >= expires)
+        return ledger.added([longer]) if longer > 0 else ledger
 
     def rebuilt(self, items: Iterable[ContextItem]) -> None:
         """The context was rewritten in the middle: it now holds ``items``, and nothing of it is cached."""
@@ -240,19 +242,25 @@ class Economy:
     # Deciding --------------------------------------------------------------------------------------------------------
 
     def plan(self) -> tuple[Offload | Trim, ...]:
-        """What leaves now because it pays, oldest first, each with its reason."""
-        decided = plan(self.ledger, now=self._clock())
-        steps: list[Offload | Trim] = []
-        for eviction in decided.evictions:
-            step = self._offloads.get(eviction.item_id) or self._prepared[eviction.item_id]
-            if eviction.why is Why.ARRIVAL:
-                if eviction.item_id not in self._unseen:
-                    continue  # it was read back just now: the model is to see it
-                assert isinstance(step, Offload)
-                text, tokens = self._unseen[eviction.item_id]
-                step = replace(step, placeholder=text, tokens_after=tokens)
-            steps.append(replace(step, reason=str(eviction.why)))
-        return tuple(steps)
+        """What leaves now because it pays, each with its reason; nothing is left that would leave right after it."""
+        now = self._clock()
+        ledger, steps = self.ledger, dict[str, Offload | Trim]()
+        while True:
+            found = {e.item_id: step for e in plan(ledger, now=now).evictions if (step := self._step(e)) is not None}
+            if not found.keys() - steps.keys():
+                return tuple(steps.values())
+            steps.update(found)
+            ledger = self._without(ledger, found)
+
+    def _step(self, eviction: Eviction) -> Offload | Trim | None:
+        step = self._offloads.get(eviction.item_id) or self._prepared[eviction.item_id]
+        if eviction.why is Why.ARRIVAL:
+            if eviction.item_id not in self._unseen:
+                return None  # it was read back just now: the model is to see it
+            assert isinstance(step, Offload)
+            text, tokens = self._unseen[eviction.item_id]
+            step = replace(step, placeholder=text, tokens_after=tokens)
+        return replace(step, reason=str(eviction.why))
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """What the planner thinks of every item that could leave: why it leaves or stays, and when it would go."""
