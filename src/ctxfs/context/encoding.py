@@ -324,9 +324,7 @@ def decode_block(data: bytes, encoding: str, *, raw: bool) -> bytes:
     if raw or encoding == "blocks":
         return data
     if encoding == "text":
-        text = orjson.loads(b'"' + data + b'"')
-        if not isinstance(text, str):
-            raise ValueError("not a JSON string")
+        text: str = orjson.loads(b'"' + data + b'"')  # between quotes there is a string, or no JSON
         return text.encode()
     return base64.b64decode(data, validate=True)
 
