@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ctxfs.context.economics import Why, plan
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economy import NOTHING_PREPARED, Economy, Prepared
 from ctxfs.context.items import ContextItem, ItemType
@@ -98,3 +99,18 @@ def test_after_a_rewrite_arguments_still_leave_by_their_price() -> None:
     assert isinstance(step, Trim)
     assert (step.item_id, step.stored.id) == ("msg_1", "call_1.input")
     assert step.reason.startswith("leaves")
+
+
+def test_a_new_result_without_a_placeholder_for_the_unseen_is_one_that_was_read_back_and_stays() -> None:
+    session = Session()
+    session.take("msg_0", UserMessage("do it"))
+    session.take("msg_1", AssistantMessage(({"type": "tool_use", "id": "call_1", "name": "Bash", "input": {}},)))
+    session.take("call_1", ToolMessage("call_1", "Bash", "printed\n" * 3000))
+    assert [e.why for e in plan(session.economy.ledger).evictions] == [Why.ARRIVAL]
+    assert session.economy.plan() == ()
+
+
+def test_after_a_resume_the_cache_counts_from_the_last_call() -> None:
+    economy = Session().economy
+    economy.resumed(-1000.0)
+    assert economy.ledger.cache_expires_at == -700.0
