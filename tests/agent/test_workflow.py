@@ -10,9 +10,9 @@ import pytest
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.agent import Done, Evicted, Offloaded, TextDelta, ToolEnded, ToolStarted, UsageReported
 from ctxfs.errors import AgentBusy, ConfigError, ReplyIncomplete, TurnLimitReached
-from ctxfs.llm import ToolCall
+from ctxfs.llm import ChatAnthropic, ToolCall
 from ctxfs.llm.invariants import check
-from ctxfs.testing import Cut, ScriptedModel
+from ctxfs.testing import Cut, MessagesServer, ScriptedModel
 from ctxfs.testing.scripted import Turn
 
 pytestmark = pytest.mark.anyio
@@ -64,6 +64,23 @@ async def test_the_specs_example(tmp_path: Path) -> None:
             )
         index = json.loads((tmp_path / agent.session_id / "index.json").read_text())
         assert index
+
+
+async def test_the_specs_example_through_the_real_sdk(tmp_path: Path) -> None:
+    turns: list[Turn] = [step for n in range(1, 5) for step in (reads(f"file{n}.txt"), f"read {n}")]
+    config = AgentConfig(tools=[read_file], offload_root_path=tmp_path, offload_token_threshold=1000)
+    async with MessagesServer(turns) as server:
+        agent = Agent(llm=ChatAnthropic(base_url=server.url, api_key="test"), config=config)
+        for n in range(1, 5):
+            assert await agent.query(f"Read file{n}.txt") == f"read {n}"
+        left = [item for item in agent.context.items if item.offloaded]
+        assert [await agent.context.fs.load(item.id) for item in left] == [big("file1.txt"), big("file2.txt")]
+        await agent.close()
+    assert server.refusals == []
+    last = json.dumps(server.requests[-1]["messages"])
+    assert last.count("[Content offloaded]") == 2
+    assert "file3.txt line 300:" in last
+    assert all(call.usage.cache_read_input_tokens for call in agent.context.fs.calls[1:])
 
 
 async def test_four_parallel_results_are_all_seen_once(tmp_path: Path) -> None:
