@@ -283,7 +283,7 @@ def _print(explained: _Explained, out: Console) -> None:
     for row in _rows(explained):
         if row.place == "archive":
             continue  # the archive's own row speaks for them
-        left = "" if row.departure is None else f"{told.calls_since(row.departure):,} replies ago"
+        left = "" if row.departure is None else _replies_ago(told.calls_since(row.departure))
         listed.add_row(
             row.item_id,
             label(row.tool_name or (row.item_type or "")),
@@ -322,3 +322,7 @@ def _summary(explained: _Explained) -> list[str]:
 
 def _dollars(usd: float | None) -> str:
     return "" if usd is None else f" (${usd:,.2f})"
+
+
+def _replies_ago(count: int) -> str:
+    return "1 reply ago" if count == 1 else f"{count:,} replies ago"
