@@ -83,7 +83,7 @@ CONTENTS: tuple[Content, ...] = (
 CALL = AssistantMessage(({"type": "tool_use", "id": "call_1", "name": "Read", "input": {"file_path": "a"}},))
 RECORDS: tuple[Record, ...] = (
     SessionStarted(session_id="s", started_at=1.0),
-    WriterOpened(epoch=1, path="/root/s", opened_at=1.0),
+    WriterOpened(epoch=1, path="/s", opened_at=1.0),
     ItemAdded(item=_item("msg_001", UserMessage("go"), ItemType.USER_MESSAGE)),
     ItemAdded(item=_item("msg_002", CALL, ItemType.ASSISTANT_MESSAGE)),
     ItemAdded(item=_item("call_1", _message("")), content_stored=True),

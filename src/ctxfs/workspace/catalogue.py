@@ -4,6 +4,7 @@ It is derived from the sessions' journals and never the truth: it is brought up 
 appended to a journal since, and made again when it is missing or damaged.
 """
 
+import errno
 import logging
 import os
 import sqlite3
@@ -46,6 +47,7 @@ COLUMNS = (
 )
 ANCHOR_BYTES = 4096
 _VERSION = 1
+_MAKE_TRIES = 5
 _LOCK_WAIT_S = 30.0
 _HARMLESS = (SessionStarted, WriterOpened, ItemAdded, Stored, Replaced, Removed, Restored, CallMade, Closed)
 _SCHEMA = f"""
@@ -141,18 +143,28 @@ class Catalogue:
 
     def _make_file(self) -> None:
         """Make sure that a file of ours is there, mode 0600. Raises OSError."""
+        for _ in range(_MAKE_TRIES):
+            if self._is_ours():
+                return
+            with suppress(FileExistsError):  # another process was faster: look at what it made
+                fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+                try:
+                    os.fchmod(fd, 0o600)
+                finally:
+                    os.close(fd)
+                return
+        raise FileExistsError(errno.EEXIST, "something that is not ours comes back", str(self._path))
+
+    def _is_ours(self) -> bool:
+        """Whether a regular file of this user is there, closed to others; anything else of that name is removed."""
         with suppress(FileNotFoundError):
             found = self._path.lstat()
             if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
                 if stat.S_IMODE(found.st_mode) & 0o077:
                     self._path.chmod(0o600)
-                return
-            self.discard()  # a link, or somebody else's
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        try:
-            os.fchmod(fd, 0o600)
-        finally:
-            os.close(fd)
+                return True
+            self.discard()
+        return False
 
     def _connect(self, path: str) -> sqlite3.Connection:
         db = sqlite3.connect(path, timeout=_LOCK_WAIT_S, isolation_level=None, check_same_thread=False)
