@@ -25,12 +25,6 @@ from ctxfs.context.economics_ledger import Held, Ledger, Outcome, at_arrival
 __all__ = ["EconomicPlan", "Eviction", "Verdict", "Why", "plan", "verdicts"]
 
 
-import os
-
-_GUARD = float(os.environ.get("G", "0"))
-_LIM = float(os.environ.get("L", "1"))
-
-
 class Why(StrEnum):
     """Why an item leaves, or why it stays."""
 
