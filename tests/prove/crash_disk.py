@@ -351,6 +351,9 @@ class CrashDisk:
             self.before_change()
             self._nodes[ino] = node.changed(DataChange(length, CUT))
 
+    def begin_sync(self, fd: int, offset: int, length: int) -> None:
+        """Nothing: what is written may reach the medium, or not, at any time anyway."""
+
     def sync(self, fd: int) -> None:
         ino = self._handles[fd]
         node = self._nodes[ino]

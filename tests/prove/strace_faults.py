@@ -8,6 +8,7 @@ that thread just before the operation and counts only its calls. A short write c
 lie about how much was written); the port and RLIMIT_FSIZE make those.
 """
 
+import asyncio
 import itertools
 import json
 import os
@@ -20,16 +21,17 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
-from anyio import to_thread
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from ctxfs.errors import CtxfsError
+from ctxfs.storage.threads import run_to_completion
 from prove.operations import OPERATIONS, Bench, Operation, check, left_behind, try_again
 
 __all__ = ["Tally", "run_operation", "why_not"]
@@ -41,7 +43,7 @@ INTERRUPTIONS = 20
 
 FILE_CALLS = """
 access chdir chmod chown close creat dup dup2 dup3 faccessat faccessat2 fallocate fchmod fchmodat fchown fcntl
-fdatasync flock fstat fstatfs fsync ftruncate getcwd getdents64 getxattr ioctl link linkat lseek lstat mkdir
+fadvise64 fdatasync flock fstat fstatfs fsync ftruncate getcwd getdents64 getxattr ioctl link linkat lseek lstat mkdir
 mkdirat open openat openat2 pread64 preadv pwrite64 pwritev read readlink readlinkat readv rename renameat
 renameat2 rmdir stat statfs statx symlink symlinkat sync_file_range truncate unlink unlinkat utimensat write
 writev newfstatat
@@ -139,10 +141,11 @@ async def _play(operation: Operation, root: Path, tell: int, go: int) -> None:
         os.write(tell, json.dumps(value).encode() + b"\n")
 
     bench = Bench(root)
-    await to_thread.run_sync(threading.get_native_id)  # a worker thread that will be used again
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # so that all is done in the traced thread
+    await run_to_completion(threading.get_native_id)
     descriptors = _descriptors()
     await operation.begin(bench)
-    say(await to_thread.run_sync(threading.get_native_id))
+    say(await run_to_completion(threading.get_native_id))
     os.read(go, 1)
     failure = await _outcome(operation.run(bench))
     say(failure)

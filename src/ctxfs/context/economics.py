@@ -15,9 +15,10 @@ All figures are in units of one uncached input token. Everything is decided from
 the same plan.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate, starmap
 from typing import NamedTuple
 
 from ctxfs.context.economics_ledger import Held, Ledger, Outcome, at_arrival
@@ -115,7 +116,7 @@ def plan(ledger: Ledger, *, now: float | None = None) -> EconomicPlan:
     arrivals = _arrivals(ledger)
     why = Why.EXPIRED if cold else Why.BATCH
     return EconomicPlan(
-        evictions=(*(_eviction(h, why) for h in batch), *(_eviction(h, Why.ARRIVAL) for h in arrivals)),
+        evictions=(*_evictions(batch, why), *_evictions(arrivals, Why.ARRIVAL)),
         rewrite_cost=cost,
         expected_gain=gain + sum(ledger.rates.write * h.saved_tokens for h in arrivals),
     )
@@ -217,12 +218,12 @@ def _batch(ledger: Ledger, *, cold: bool) -> _Batch:
 
 def _best(ripe: list[tuple[Held, float, float]], ends: list[tuple[int, float]], gain_of: _Gain) -> _Batch:
     """Of the batches that have earned their rewrite, the one that gains most; none if all lose."""
-    gain, done, best, best_gain, best_cost = 0.0, 0, 0, 0.0, 0.0
+    best, best_gain, best_cost = 0, 0.0, 0.0
+    gains = list(accumulate(starmap(gain_of, ripe[: ends[-1][0]]))) if ends else []
     for end, cost in ends:
-        gain += sum(gain_of(*item) for item in ripe[done:end])
-        done = end
-        if gain - cost > best_gain:
-            best, best_gain, best_cost = end, gain - cost, cost
+        gain = gains[end - 1] - cost
+        if gain > best_gain:
+            best, best_gain, best_cost = end, gain, cost
     return [h for h, _, _ in ripe[:best]][::-1], best_cost, best_gain
 
 
@@ -234,7 +235,7 @@ def _gain(ledger: Ledger, *, cold: bool) -> _Gain:
     def gain(held: Held, age: float, ripe_age: float) -> float:
         # The integral of risk over rent, which is (ripe_age / age) ** exponent, over the horizon.
         risk_calls = (1 - (age / (age + horizon)) ** slope) * age * (ripe_age / age) ** exponent / slope
-        return float(held.saved_tokens * (read * (horizon - risk_calls) + unwritten))
+        return held.saved_tokens * (read * (horizon - risk_calls) + unwritten)  # type: ignore[no-any-return]
 
     return gain
 
@@ -247,6 +248,5 @@ def _why_it_stays(ledger: Ledger, held: Held, *, ripe: bool) -> Why:
     return Why.WAITING if ripe else Why.YOUNG
 
 
-def _eviction(held: Held, why: Why) -> Eviction:
-    after = held.tokens - held.saved_tokens
-    return Eviction(item_id=held.candidate.id, tokens_before=held.tokens, tokens_after=after, why=why)
+def _evictions(leaving: Iterable[Held], why: Why) -> list[Eviction]:
+    return [Eviction(h.candidate.id, h.tokens, h.tokens - h.saved_tokens, why) for h in leaving]

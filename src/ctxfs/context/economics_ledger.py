@@ -4,7 +4,8 @@ A ledger is an immutable value. It holds every item that could leave, in the ord
 the number of tokens that stay. A transition copies one shallow table at most; nothing is ever recounted.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 from types import MappingProxyType
@@ -64,7 +65,7 @@ class Held:
     tokens_after: int = 0
 
 
-def _empty() -> Mapping[Any, Any]:
+def _empty() -> MappingProxyType[Any, Any]:
     return MappingProxyType({})
 
 
@@ -90,10 +91,10 @@ class Ledger:
     spent: float = 0.0
     saved: float = 0.0
     cache_expires_at: float | None = None
-    held: Mapping[str, Held] = field(default_factory=_empty)
-    memory: Mapping[str, Outcome] = field(default_factory=_empty)
-    left: Mapping[str, str] = field(default_factory=_empty)
-    by_path: Mapping[str, frozenset[str]] = field(default_factory=_empty)
+    held: MappingProxyType[str, Held] = field(default_factory=_empty)
+    memory: MappingProxyType[str, Outcome] = field(default_factory=_empty)
+    left: MappingProxyType[str, str] = field(default_factory=_empty)
+    by_path: MappingProxyType[str, frozenset[str]] = field(default_factory=_empty)
 
     def added(self, parts: Iterable[Candidate | int]) -> "Ledger":
         """Take in what the next request will carry, in order: items that could leave, and tokens that stay."""
@@ -129,41 +130,28 @@ class Ledger:
 
         ``cold``: the cache has expired, so that nothing is rewritten for it.
         """
-        leaving = frozenset(item_ids) & self.held.keys()
+        leaving = self.held.keys() & frozenset(item_ids)
         if not leaving:
             return self
-        held: dict[str, Held] = {}
-        memory, left = dict(self.memory), dict(self.left)
-        freed = freed_new = priced = rewritten = 0
-        previous, breaks = "", False
-        for item_id, h in self.held.items():
-            is_new, stays = self.is_new(h), h.tokens - h.saved_tokens
-            if item_id not in leaving:
-                held[item_id] = h
-                previous = item_id
-                rewritten += h.tokens + h.tokens_after if breaks else 0
-                continue
-            freed += h.saved_tokens
-            freed_new += h.saved_tokens if is_new else 0
-            if not h.candidate.pinned:
-                priced += 0 if is_new else h.saved_tokens
-                breaks = breaks or not is_new
-            rewritten += stays + h.tokens_after if breaks else 0
-            if previous:
-                held[previous] = _followed_by(held[previous], stays + h.tokens_after)
-            lesson = at_arrival(h.lesson) if is_new else h.lesson
+        held, found = self.held.copy(), _walked(self, leaving)
+        for item_id in leaving:
+            del held[item_id]
+        for item_id, tokens in found.behind.items():
+            held[item_id] = _followed_by(held[item_id], tokens)
+        memory, left = self.memory.copy(), self.left.copy()
+        left.update(found.lessons)
+        for lesson, number in Counter(found.lessons.values()).items():
             past = memory.get(lesson, Outcome())
-            memory[lesson] = replace(past, left=past.left + 1)
-            left[item_id] = lesson
-        new_tokens = self.new_tokens - freed_new
+            memory[lesson] = replace(past, left=past.left + number)
+        new_tokens = self.new_tokens - found.freed_new
         dearer = 0.0 if cold else self.rates.write - self.rates.read
         return replace(
             self,
-            total_tokens=self.total_tokens - freed,
+            total_tokens=self.total_tokens - found.freed,
             new_tokens=new_tokens,
-            gone_tokens=self.gone_tokens + priced,
-            gone_new_tokens=self.gone_new_tokens + freed_new,
-            saved=self.saved - dearer * max(0, rewritten - new_tokens),
+            gone_tokens=self.gone_tokens + found.priced,
+            gone_new_tokens=self.gone_new_tokens + found.freed_new,
+            saved=self.saved - dearer * max(0, found.rewritten - new_tokens),
             held=MappingProxyType(held),
             memory=MappingProxyType(memory),
             left=MappingProxyType(left),
@@ -175,7 +163,7 @@ class Ledger:
         if lesson is None:
             return self
         past = self.memory[lesson]
-        memory = {**self.memory, lesson: replace(past, read_back=past.read_back + 1)}
+        memory = self.memory | {lesson: replace(past, read_back=past.read_back + 1)}
         return replace(self, memory=MappingProxyType(memory), saved=self.saved - self.read_back_price())
 
     def rebuilt(self, parts: Iterable[Candidate | int]) -> "Ledger":
@@ -206,8 +194,45 @@ def at_arrival(lesson: str) -> str:
     return f"arrival:{lesson}"
 
 
+@dataclass(slots=True)
+class _Walked:
+    """What leaving does, in tokens. ``behind``: what stays where something leaves, by the held item before it."""
+
+    freed: int = 0
+    freed_new: int = 0
+    priced: int = 0
+    rewritten: int = 0
+    behind: dict[str, int] = field(default_factory=dict)
+    lessons: dict[str, str] = field(default_factory=dict)
+
+
+def _walked(ledger: Ledger, leaving: Collection[str]) -> _Walked:
+    """Walk from the end of the context to the item before the first that leaves; what is older is not looked at."""
+    found, to_find, passed, behind = _Walked(), len(leaving), 0, 0
+    for item_id in reversed(ledger.held):
+        h = ledger.held[item_id]
+        if item_id not in leaving:
+            if behind:
+                found.behind[item_id], behind = behind, 0
+            if not to_find:
+                break
+            passed += h.tokens + h.tokens_after
+            continue
+        is_new, stays = ledger.is_new(h), h.tokens - h.saved_tokens + h.tokens_after
+        to_find -= 1
+        behind += stays
+        passed += stays
+        found.freed += h.saved_tokens
+        found.freed_new += h.saved_tokens if is_new else 0
+        if not is_new and not h.candidate.pinned:
+            found.priced += h.saved_tokens
+            found.rewritten = passed
+        found.lessons[item_id] = at_arrival(h.lesson) if is_new else h.lesson
+    return found
+
+
 def _appended(ledger: Ledger, parts: Iterable[Candidate | int], *, sent: bool) -> Ledger:
-    held, by_path = dict(ledger.held), dict(ledger.by_path)
+    held, by_path = ledger.held.copy(), ledger.by_path.copy()
     last, stays, added = next(reversed(held), ""), 0, 0
     for part in parts:
         tokens = part if isinstance(part, int) else part.tokens
@@ -255,7 +280,7 @@ def _worked_on(ledger: Ledger, paths: Collection[str], changed: frozenset[str]) 
                 touched[item_id] = touched.get(item_id, False) or path in changed
     if not touched:
         return ledger
-    p, held = ledger.parameters, dict(ledger.held)
+    p, held = ledger.parameters, ledger.held.copy()
     for item_id, is_changed in touched.items():
         h = held[item_id]
         first = is_changed and not h.changed

@@ -146,7 +146,7 @@ class Economy:
                 path=path_of(name),
                 tokens_before=tokens,
                 tokens_after=counter.count(_json(arguments)),
-                reason="",
+                reason=str(Why.BATCH),
             )
 
     def _new_identifiers(self, texts: Iterable[str]) -> list[str]:
@@ -192,7 +192,7 @@ class Economy:
     def _result(self, item: ContextItem, message: ToolMessage, path: str) -> Candidate | int:
         if item.placeholder is None or item.destroyed:
             return item.token_count
-        self._offloads[item.id] = Offload.of(item, path, "")
+        self._offloads[item.id] = Offload.of(item, path, str(Why.BATCH))
         return Candidate(
             id=item.id,
             tool=message.tool_name,
@@ -260,7 +260,7 @@ class Economy:
             assert isinstance(step, Offload)
             text, tokens = self._unseen[eviction.item_id]
             step = replace(step, placeholder=text, tokens_after=tokens)
-        return replace(step, reason=str(eviction.why))
+        return step if step.reason == eviction.why else replace(step, reason=str(eviction.why))
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """What the planner thinks of every item that could leave: why it leaves or stays, and when it would go."""

@@ -218,21 +218,17 @@ class ContentFile:
         encoding = encoding_of(self._content)
         metadata = {**self._extra, "encoding": encoding}
         header, trailer = (b"", b"") if self._raw else self._frame(encoding, metadata)
-        held = header  # joined with what follows: one write for a small file
         offset, size, newlines, last = len(header), 0, 0, b""
         rows: list[tuple[int, int, int, bytes]] = []
-        for raw, encoded in encode_blocks(self._content, encoding, raw=self._raw):
-            rows.append((offset, size, newlines, hashlib.sha256(raw).digest()))
+        for raw, encoded, is_last in _mark_last(encode_blocks(self._content, encoding, raw=self._raw)):
+            yield b"".join((b"" if rows else header, encoded, trailer if is_last else b""))
+            rows.append((offset, size, newlines, hashlib.sha256(raw).digest()))  # the disk is writing already
             offset += len(encoded)
             size += len(raw)
             newlines += raw.count(b"\n")
             last = raw
-            if len(rows) > 1:
-                yield held
-                held = encoded
-            else:
-                held += encoded
-        yield held + trailer
+        if not rows:
+            yield header + trailer
         self._index = BlockIndex.build(rows, file_end=offset, size_bytes=size, newlines=newlines)
         chars, lines = self._text_size(size, newlines, last)
         self._stored = Stored(
@@ -280,6 +276,17 @@ class IndexChunks:
 
     def __iter__(self) -> Iterator[bytes]:
         yield self._file.index.to_bytes()
+
+
+def _mark_last(blocks: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes, bool]]:
+    """Yield each pair with whether it is the last one."""
+    held: tuple[bytes, bytes] | None = None
+    for block in blocks:
+        if held is not None:
+            yield (*held, False)
+        held = block
+    if held is not None:
+        yield (*held, True)
 
 
 def encode_blocks(content: Content | RawBytes, encoding: str, *, raw: bool) -> Iterator[tuple[bytes, bytes]]:

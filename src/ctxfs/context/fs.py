@@ -95,6 +95,7 @@ class ContextFileSystem:
         root = default_root() if root_path is None else Path(root_path).expanduser()
         # Not resolved: links in the root are the user's.
         self._root = Path(os.path.normpath(root if root.is_absolute() else Path.cwd() / root))
+        self._session_path = self._root / session_id
         self._store: Store = LocalStore(self._root, session_id) if store is None else store
         self._layout = layout
         self._clock = clock
@@ -117,7 +118,7 @@ class ContextFileSystem:
     @property
     def session_path(self) -> Path:
         """The session's directory, absolute."""
-        return self._root / self._session_id
+        return self._session_path
 
     @property
     def is_open(self) -> bool:
@@ -159,7 +160,7 @@ class ContextFileSystem:
 
     def path_of(self, name: str) -> str:
         """Return the absolute path of a file of this session."""
-        return str(self.session_path / name)
+        return f"{self.session_path}/{name}"
 
     def item_of_path(self, path: str) -> str | None:
         """Return the item whose content is stored under ``path``; None when this session stored nothing there.

@@ -91,6 +91,9 @@ class FileSystem(Protocol):
     def truncate(self, fd: int, length: int) -> None:
         """Cut the file to ``length`` bytes."""
 
+    def begin_sync(self, fd: int, offset: int, length: int) -> None:
+        """Have the system begin to write out some bytes of a file, if it can; ``sync`` alone promises anything."""
+
     def sync(self, fd: int) -> None:
         """Bring a file's bytes, or a directory's names, to the medium."""
 
@@ -199,6 +202,11 @@ class OsFileSystem:
     def truncate(self, fd: int, length: int) -> None:
         """Cut."""
         os.ftruncate(fd, length)
+
+    def begin_sync(self, fd: int, offset: int, length: int) -> None:
+        """Begin: on Linux, advice on pages that are not written yet does that, and leaves them in memory."""
+        if sys.platform == "linux":
+            os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
 
     def sync(self, fd: int) -> None:
         """Sync to the medium."""

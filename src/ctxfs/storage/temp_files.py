@@ -15,7 +15,12 @@ def write_temp(fs: FileSystem, dir_fd: int, temp: str, chunks: Iterable[bytes], 
     fd = fs.create(dir_fd, temp)
     try:
         try:
-            write_all(fs, fd, chunks)
+            size = 0
+            for chunk in chunks:
+                write_all(fs, fd, [chunk])
+                if sync:  # the disk writes while the next chunk is made
+                    fs.begin_sync(fd, size, len(chunk))
+                size += len(chunk)
             if sync:
                 fs.sync(fd)
         finally:

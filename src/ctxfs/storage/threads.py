@@ -22,7 +22,7 @@ async def run_to_completion(func: Callable[[], T]) -> T:
     await checkpoint_if_cancelled()
     if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
         return await to_thread.run_sync(func)  # no cancellation reaches a running thread here
-    work = asyncio.create_task(to_thread.run_sync(func))
+    work = asyncio.get_running_loop().run_in_executor(None, func)
     cancelled = False
     with anyio.CancelScope(shield=True):  # anyio's cancellation waits; the loop takes Task.cancel()
         while not work.done():
