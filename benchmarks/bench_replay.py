@@ -1,7 +1,8 @@
 """How long a turn's plan takes from the ledger, and how fast recorded sessions are replayed.
 
-Limits: a plan over 10,000 held items takes at most 5 ms; the sessions of the folder that CTXFS_TRACES names (left out
-when there is none) are replayed under one policy in at most 10 s on two processes.
+Limits: a plan over 10,000 held items takes at most 5 ms, and at most 20 ms when nearly all of them leave at once (which
+then takes seconds to store); a ledger of 10,000 items is built in 1.5 s. The sessions of the folder that CTXFS_TRACES
+names (left out when there is none) are replayed under one policy in at most 10 s on two processes.
 """
 
 import os
@@ -21,6 +22,8 @@ from ctxfs.replay.commands import replay
 
 ITEMS = 10_000
 PLAN_LIMIT_MS = 5.0
+AT_ONCE_LIMIT_MS = 20.0
+TAKEN_UP_LIMIT_S = 1.5
 REPLAY_LIMIT_S = 10.0
 ROUNDS = 15
 
@@ -54,8 +57,13 @@ def best_ms(work: Callable[[], object]) -> float:
     return 1e3 * min(times)
 
 
-def living_session_ms() -> float:
-    """Return the median time of a plan in a session of ``ITEMS`` items in which what pays leaves."""
+def living_session_ms() -> list[float]:
+    """Return what each plan takes in a session of ``ITEMS`` items in which what pays leaves: the fastest of three."""
+    runs = [_living_session() for _ in range(3)]
+    return [1e3 * min(times) for times in zip(*runs, strict=True)]
+
+
+def _living_session() -> list[float]:
     rng = random.Random(0)
     held, times = Ledger(), []
     classes = list(ToolClass)
@@ -75,33 +83,43 @@ def living_session_ms() -> float:
         decided = plan(held)
         times.append(time.perf_counter() - start)
         held = held.evicted(decided.item_ids).replied([100])
-    return 1e3 * median(times)
+    return times
 
 
 def main() -> int:
     """Print the table; 1 when a limit is not reached."""
+    start = time.perf_counter()
     waiting = ledger(EvictionParameters(rent_share=1e9))
-    figures = {
+    taken_up_s = time.perf_counter() - start
+    leaving = replace(waiting, parameters=EvictionParameters())
+    cold = replace(leaving, cache_expires_at=0.0)
+    living = living_session_ms()
+    limited = {
         f"plan, {ITEMS:,} items held, all young": best_ms(
             lambda: plan(replace(waiting, parameters=EvictionParameters(caution=1e9)))
         ),
         f"plan, {ITEMS:,} items held, all ripe and waiting": best_ms(lambda: plan(waiting)),
+        f"plan, a session of {ITEMS:,} items in which they leave, median": median(living),
+        f"plan, a session of {ITEMS:,} items in which they leave, worst": max(living),
     }
-    for title, milliseconds in figures.items():
-        print(f"{title:50} {milliseconds:8.2f} ms")
-    print(f"{'plan, a session of 10,000 items in which they leave':50} {living_session_ms():8.3f} ms")
-    leaving = replace(waiting, parameters=EvictionParameters())
-    print(
-        f"{f'plan, {len(plan(leaving).evictions):,} items leave at once':50} {best_ms(lambda: plan(leaving)):8.2f} ms"
-    )
-    missed = max(figures.values()) > PLAN_LIMIT_MS
+    at_once = {
+        f"plan, {len(plan(leaving).evictions):,} items leave at once": best_ms(lambda: plan(leaving)),
+        f"plan, {len(plan(cold, now=1.0).evictions):,} items leave, taken up with a cold cache": best_ms(
+            lambda: plan(cold, now=1.0)
+        ),
+    }
+    for title, milliseconds in (limited | at_once).items():
+        print(f"{title:65} {milliseconds:8.2f} ms")
+    print(f"{f'a ledger of {ITEMS:,} items from the start, in all':65} {taken_up_s:8.2f} s")
+    missed = max(limited.values()) > PLAN_LIMIT_MS or max(at_once.values()) > AT_ONCE_LIMIT_MS
+    missed |= taken_up_s > TAKEN_UP_LIMIT_S
     folder = os.environ.get("CTXFS_TRACES")
     files = sorted(Path(folder).glob("*.json")) if folder else []
     if files:
         start = time.perf_counter()
         report = replay(files, ["economic"], "chars4")
         seconds = time.perf_counter() - start
-        print(f"{f'replay, {len(report.sessions)} sessions under one policy':50} {seconds:8.2f} s")
+        print(f"{f'replay, {len(report.sessions)} sessions under one policy':65} {seconds:8.2f} s")
         missed |= seconds > REPLAY_LIMIT_S
     return int(missed)
 

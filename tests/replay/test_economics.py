@@ -1,6 +1,8 @@
 """The planner: what its ledger keeps up against a recount, and each of its rules with and without."""
 
 from dataclasses import replace
+from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -96,6 +98,36 @@ def test_the_ledger_agrees_with_a_recount(turns: list[tuple[Any, Any, bool]]) ->
         assert ledger.new_tokens == 0
 
 
+CANDIDATES = st.tuples(st.integers(60, 5_000), st.booleans(), st.booleans())  # tokens, pinned, leaves
+SENT_OR_NEW = st.lists(st.one_of(st.integers(0, 500), CANDIDATES), max_size=8)
+
+
+@given(sent=SENT_OR_NEW, new=SENT_OR_NEW, cold=st.booleans())
+def test_whatever_leaves_is_accounted_for(sent: list[Any], new: list[Any], cold: bool) -> None:
+    parts: list[Candidate | int] = [
+        part if isinstance(part, int) else item(str(number), part[0], pinned=part[1])
+        for number, part in enumerate([*sent, *new])
+    ]
+    leaving = [str(n) for n, part in enumerate([*sent, *new]) if not isinstance(part, int) and part[2]]
+    before = Ledger().added(parts[: len(sent)]).replied([7]).added(parts[len(sent) :])
+    after = before.evicted(leaving, cold=cold)
+
+    context: list[Candidate | int] = [*parts[: len(sent)], 7, *parts[len(sent) :]]
+    sizes = [p if isinstance(p, int) else 50 if p.id in leaving else p.tokens for p in context]
+    assert after.total_tokens == sum(sizes)
+    assert after.new_tokens == sum(sizes[len(sent) + 1 :])
+    stays = [n for n, p in enumerate(context) if isinstance(p, Candidate) and p.id not in leaving]
+    followed = [sum(sizes[start + 1 : end]) for start, end in pairwise([*stays, len(context)])]
+    assert [h.tokens_after for h in after.held.values()] == followed
+    gone = [(n, p) for n, p in enumerate(context) if isinstance(p, Candidate) and p.id in leaving]
+    assert after.gone_new_tokens == sum(p.tokens - 50 for n, p in gone if n > len(sent))
+    assert after.gone_tokens == sum(p.tokens - 50 for n, p in gone if n < len(sent) and not p.pinned)
+    first = min((n for n, p in gone if n < len(sent) and not p.pinned), default=len(sent) + 1)
+    rewrite = 0.0 if cold else 1.15 * sum(sizes[first : len(sent) + 1])
+    assert before.saved - after.saved == pytest.approx(rewrite)
+    assert sum(outcome.left for outcome in after.memory.values()) == len(leaving)
+
+
 def test_a_plan_goes_on_until_nothing_more_pays() -> None:
     ledger = later(with_one(item("a")), 60)
     assert plan(ledger).item_ids == ("a",)
@@ -163,7 +195,8 @@ def test_what_leaves_by_another_rule_is_not_weighed() -> None:
 
 def test_what_stands_behind_decides_what_is_worth_a_rewrite() -> None:
     ledger = later(with_one(item("a")).added([item("b", 400)]).replied([100]), 30)
-    behind = replace(ledger, held={**ledger.held, "a": replace(ledger.held["a"], tokens_after=10_000_000)})
+    held = ledger.held | {"a": replace(ledger.held["a"], tokens_after=10_000_000)}
+    behind = replace(ledger, held=MappingProxyType(held))
     assert plan(ledger).item_ids == ("a", "b")
     assert plan(behind).item_ids == ("b",)
 
@@ -216,8 +249,8 @@ def test_work_on_a_file_keeps_what_is_known_of_it() -> None:
 def test_a_tool_whose_results_are_never_missed_teaches_patience_and_the_reverse() -> None:
     ledger = with_one(item("a"))
     lesson = ledger.held["a"].lesson
-    loved = replace(ledger, memory={lesson: Outcome(left=10, read_back=40)})
-    forgotten = replace(ledger, memory={lesson: Outcome(left=40, read_back=0)})
+    loved = replace(ledger, memory=MappingProxyType({lesson: Outcome(left=10, read_back=40)}))
+    forgotten = replace(ledger, memory=MappingProxyType({lesson: Outcome(left=40, read_back=0)}))
     assert leaves_after(forgotten) < leaves_after(ledger) < leaves_after(loved)
     untaught = EvictionParameters(memory_weight=0)
     assert leaves_after(replace(loved, parameters=untaught)) == leaves_after(replace(ledger, parameters=untaught))

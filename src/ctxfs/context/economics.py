@@ -229,15 +229,28 @@ def _best(ripe: list[tuple[Held, float, float]], ends: list[tuple[int, float]], 
 
 def _gain(ledger: Ledger, *, cold: bool) -> _Gain:
     """What leaving saves over the horizon, net of read-backs and before the rewrite, by item, age and ripe age."""
-    horizon, exponent = ledger.parameters.horizon(ledger.calls), ledger.parameters.age_exponent
-    read, unwritten, slope = ledger.rates.read, ledger.rates.write if cold else 0.0, exponent - 1
+    exponent, risks = ledger.parameters.age_exponent, _Risks(ledger)
+    stays = ledger.rates.read * risks.horizon + (ledger.rates.write if cold else 0.0)
 
     def gain(held: Held, age: float, ripe_age: float) -> float:
-        # The integral of risk over rent, which is (ripe_age / age) ** exponent, over the horizon.
-        risk_calls = (1 - (age / (age + horizon)) ** slope) * age * (ripe_age / age) ** exponent / slope
-        return held.saved_tokens * (read * (horizon - risk_calls) + unwritten)  # type: ignore[no-any-return]
+        return float(held.saved_tokens * (stays - risks[age] * ripe_age**exponent))
 
     return gain
+
+
+class _Risks(dict[float, float]):
+    """By age: the risk per saved token over the horizon, for a ripe age of one call."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__()
+        self.horizon = ledger.parameters.horizon(ledger.calls)
+        self._read, self._slope = ledger.rates.read, ledger.parameters.age_exponent - 1
+
+    def __missing__(self, age: float) -> float:
+        # The integral of risk, rent times (ripe_age / age) ** age_exponent, over the horizon.
+        end, slope = age + self.horizon, self._slope
+        self[age] = float(self._read * (age**-slope - end**-slope) / slope)
+        return self[age]
 
 
 def _why_it_stays(ledger: Ledger, held: Held, *, ripe: bool) -> Why:

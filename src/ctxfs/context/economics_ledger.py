@@ -218,16 +218,19 @@ def _walked(ledger: Ledger, leaving: Collection[str]) -> _Walked:
                 break
             passed += h.tokens + h.tokens_after
             continue
-        is_new, stays = ledger.is_new(h), h.tokens - h.saved_tokens + h.tokens_after
+        saved, stays = h.saved_tokens, h.tokens - h.saved_tokens + h.tokens_after
         to_find -= 1
         behind += stays
         passed += stays
-        found.freed += h.saved_tokens
-        found.freed_new += h.saved_tokens if is_new else 0
-        if not is_new and not h.candidate.pinned:
-            found.priced += h.saved_tokens
+        found.freed += saved
+        if ledger.is_new(h):
+            found.freed_new += saved
+            found.lessons[item_id] = at_arrival(h.lesson)
+            continue
+        found.lessons[item_id] = h.lesson
+        if not h.candidate.pinned:
+            found.priced += saved
             found.rewritten = passed
-        found.lessons[item_id] = at_arrival(h.lesson) if is_new else h.lesson
     return found
 
 
