@@ -2,9 +2,10 @@
 
 import codecs
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from anyio import to_thread
 
@@ -15,12 +16,22 @@ from ctxfs.errors import CorruptContent, NotStored, WriteFailed
 from ctxfs.llm.messages import Content
 from ctxfs.storage.base import Store
 
-__all__ = ["ContentReader", "IndexCache", "RawBytes", "scan_blocks"]
+__all__ = ["ContentReader", "IndexCache", "RawBytes", "Run", "scan_blocks"]
 
 INDEXES_KEPT = 16
 READ_AHEAD_BLOCKS = 4
+RUN_BLOCKS = 16
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Blocks that are read in one go; the first one from after its ``skip``-th newline on (0: all of it)."""
+
+    blocks: range
+    skip: int = 0
 
 
 class ContentReader:
@@ -35,15 +46,12 @@ class ContentReader:
         self._indexes = IndexCache(store, keep=False) if indexes is None else indexes
         self._is_blocks = stored.encoding.startswith("blocks")
         self._last: tuple[int, bytes] | None = None
-        self._readable: bytes | None = None
+        self._text: tuple[BlockIndex, list[bytes]] | None = None
 
     async def load(self) -> Content:
         """Return the whole content, checked against the journal's digest."""
         blocks = [block async for block in self.raw_blocks()]
-        try:
-            return codec.decode_content(blocks, self.stored.encoding)
-        except ValueError as error:
-            raise self._corrupt(str(error)) from error
+        return await self._decoded(lambda: codec.decode_content(blocks, self.stored.encoding))
 
     async def raw_blocks(self) -> AsyncIterator[bytes]:
         """Yield the content's bytes in blocks."""
@@ -51,13 +59,9 @@ class ContentReader:
         for number in range(index.count):
             yield await self._block(index, number)
 
-    async def text_blocks(self) -> AsyncIterator[str]:
+    def text_blocks(self) -> AsyncGenerator[str, None]:
         """Yield the readable text in pieces of bounded size; pieces end anywhere."""
-        decode = self._decoder()
-        async for block in self._readable_blocks():
-            yield decode(block, final=False)
-        if rest := decode(b"", final=True):
-            yield rest
+        return self.text_from(1)
 
     async def text_from(self, first: int) -> AsyncGenerator[str, None]:
         """Yield the readable text from line ``first`` on, in pieces of bounded size; nothing after the last line.
@@ -73,22 +77,31 @@ class ContentReader:
 
     async def bytes_from(self, first: int) -> AsyncGenerator[bytes, None]:
         """Yield the readable text's UTF-8 bytes (lone surrogates passed through) from line ``first`` on, in blocks."""
-        newlines = max(first, 1) - 1
-        if newlines and newlines >= self.stored.lines:
-            return
-        if self._is_blocks:
-            data = await self._readable_bytes()
-            for start in range(_after_newline(data, newlines), len(data), BLOCK):
-                yield data[start : start + BLOCK]
-            return
-        index = await self.block_index()
-        number = index.block_of_newline(newlines) if newlines else 0
-        skip = newlines - index.newlines_before(number) if newlines else 0
-        block = await self._block(index, number) if number < index.count else b""
-        yield block[_after_newline(block, skip) :] if skip else block
-        for following in range(number + 1, index.count, READ_AHEAD_BLOCKS):
-            for block in await self._run(index, following, min(following + READ_AHEAD_BLOCKS, index.count)):
+        index = await self._line_index()
+        for run in self._runs(index, first, first_run=1, others=READ_AHEAD_BLOCKS):
+            pieces = await self.read_run(run)
+            for _, block in await to_thread.run_sync(list, pieces) if len(run.blocks) > 1 else pieces:
                 yield block
+
+    async def runs_from(self, first: int) -> list[Run]:
+        """Return what ``read_run`` takes to read the readable text from line ``first`` on; nothing after the end."""
+        return list(self._runs(await self._line_index(), first, first_run=RUN_BLOCKS, others=RUN_BLOCKS))
+
+    async def read_run(self, run: Run) -> Iterator[tuple[int, bytes]]:
+        """Read blocks as UTF-8 (see ``bytes_from``), each with the number of newlines before it.
+
+        They are decoded and checked one by one while the result is iterated: do that in a worker thread.
+        """
+        index = await self._line_index()
+        if self._text is not None:
+            return self._pieces(index, run, self._text[1][run.blocks.start : run.blocks.stop])
+        if len(run.blocks) == 1:
+            return self._pieces(index, run, [await self._block(index, run.blocks[0])])
+        start, end = index.file_span(run.blocks[0])[0], index.file_span(run.blocks[-1])[1]
+        data = memoryview(await self._store.read(self.stored.name, start, end - start))
+        spans = ((number, index.file_span(number)) for number in run.blocks)
+        blocks = (self._checked(index, number, data[low - start : high - start]) for number, (low, high) in spans)
+        return self._pieces(index, run, blocks)
 
     async def lines(self, first: int, last: int, *, max_chars: int | None = None) -> tuple[str, ...]:
         r"""Return the lines ``first`` to ``last``, both included, without their ``\\n``; fewer at the end.
@@ -126,19 +139,7 @@ class ContentReader:
         self._last = (number, raw)
         return raw
 
-    async def _run(self, index: BlockIndex, first: int, stop: int) -> list[bytes]:
-        """Read blocks in one go, and check them in a worker thread: for those who read on and on."""
-        start, end = index.file_span(first)[0], index.file_span(stop - 1)[1]
-        data = memoryview(await self._store.read(self.stored.name, start, end - start))
-
-        def checked() -> list[bytes]:
-            spans = [index.file_span(number) for number in range(first, stop)]
-            pieces = [bytes(data[low - start : high - start]) for low, high in spans]
-            return [self._checked(index, first + i, piece) for i, piece in enumerate(pieces)]
-
-        return await to_thread.run_sync(checked)
-
-    def _checked(self, index: BlockIndex, number: int, data: bytes) -> bytes:
+    def _checked(self, index: BlockIndex, number: int, data: bytes | memoryview) -> bytes:
         """Decode a block's form in the file. Raises CorruptContent."""
         try:
             raw = codec.decode_block(data, self.stored.encoding, raw=self.stored.raw)
@@ -165,33 +166,50 @@ class ContentReader:
 
         return decode
 
-    async def _readable_bytes(self) -> bytes:
-        if self._readable is None:
-            text = codec.readable_text(await self.load())
-            self._readable = text.encode("utf-8", "surrogatepass")
-        return self._readable
-
-    async def _readable_blocks(self) -> AsyncIterator[bytes]:
-        if not self._is_blocks:
-            async for block in self.raw_blocks():
-                yield block
+    def _runs(self, index: BlockIndex, first: int, *, first_run: int, others: int) -> Iterator[Run]:
+        newlines = max(first, 1) - 1
+        if newlines and newlines >= self.stored.lines:
             return
-        data = await self._readable_bytes()
-        for start in range(0, len(data), BLOCK):
-            yield data[start : start + BLOCK]
+        number = index.block_of_newline(newlines) if newlines else 0
+        skip = newlines - index.newlines_before(number) if newlines else 0
+        size = first_run
+        while number < index.count:
+            yield Run(blocks=range(number, min(number + size, index.count)), skip=skip)
+            number, size, skip = number + size, others, 0
+
+    @staticmethod
+    def _pieces(index: BlockIndex, run: Run, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+        skip = run.skip
+        for number, block in zip(run.blocks, blocks, strict=True):
+            yield index.newlines_before(number) + skip, block[_after_newline(block, skip) :] if skip else block
+            skip = 0
+
+    async def _line_index(self) -> BlockIndex:
+        """Return the index of the blocks that lines are counted in: the file's, or those of a block list's text."""
+        if not self._is_blocks:
+            return await self.block_index()
+        if self._text is None:
+            blocks = [block async for block in self.raw_blocks()]
+            self._text = await self._decoded(lambda: codec.text_of_blocks(blocks))
+        return self._text[0]
+
+    async def _text_block(self, index: BlockIndex, number: int) -> bytes:
+        return await self._block(index, number) if self._text is None else self._text[1][number]
+
+    async def _decoded(self, decode: Callable[[], T]) -> T:
+        """Call ``decode``, in a worker thread when it may take long."""
+        try:
+            return decode() if self.stored.size_bytes <= BLOCK else await to_thread.run_sync(decode)
+        except ValueError as error:
+            raise self._corrupt(str(error)) from error
 
     async def _line_bytes(self, first: int, last: int, limit: int | None) -> tuple[bytes, bool]:
         """Return the bytes of the lines, and whether they are all there."""
-        if self._is_blocks:
-            data = await self._readable_bytes()
-            start = _after_newline(data, first - 1)
-            data = data[start : _after_newline(data, last)]
-            return (data, True) if limit is None or len(data) <= limit else (data[:limit], False)
-        index = await self.block_index()
+        index = await self._line_index()
         if not index.count:  # the record says that there are lines; the content, that there are none
             raise self._corrupt("it has no lines")
         number = index.block_of_newline(first - 1) if first > 1 else 0
-        block = await self._block(index, number)
+        block = await self._text_block(index, number)
         block = block[_after_newline(block, first - 1 - index.newlines_before(number)) :]
         wanted = last - first + 1
         pieces: list[bytes] = []
@@ -206,7 +224,7 @@ class ContentReader:
                 return b"".join(pieces)[:limit], False
             if wanted <= 0 or number >= index.count:
                 return b"".join(pieces), True
-            block = await self._block(index, number)
+            block = await self._text_block(index, number)
 
 
 def _after_newline(data: bytes, ordinal: int) -> int:

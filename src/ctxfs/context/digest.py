@@ -260,7 +260,7 @@ def _interleaved(*groups: Sequence[Pick]) -> list[Pick]:
 def error_lines(text: str, most: int = _MAX_ERROR_LINES) -> tuple[list[Pick], bool]:
     """Lines that speak of an error, and whether the search stopped because there are ``most`` of them."""
     found: dict[int, Pick] = {}
-    number = 1
+    number, counted = 1, 0  # the number of the line that begins at the character ``counted``
     for start, end in _slices(text):
         data = text[start:end].encode("utf-8", "surrogatepass")
         position, char = 0, start  # the same place in bytes and in characters, always at a line's begin
@@ -268,18 +268,16 @@ def error_lines(text: str, most: int = _MAX_ERROR_LINES) -> tuple[list[Pick], bo
             line_start = max(data.rfind(b"\n", position, match.start()) + 1, position)
             line_end = data.find(b"\n", match.start())
             line_end = len(data) if line_end < 0 else line_end + 1
-            number += data.count(b"\n", position, line_start)
             char += _chars(data[position:line_start])
+            number, counted = number + text.count("\n", counted, char), char
             line = data[line_start:line_end]
             pick = _error_pick(text, number, char, char + _chars(line), _chars(data[line_start : match.start()]))
             if not _NO_ERROR.search(text, pick.start, min(pick.end, pick.start + _LINE_CHARS)):
                 found.setdefault(number, pick)
             if len(found) >= most:
                 return list(found.values()), True
-            number += line.count(b"\n")
             char += _chars(line)
             position = line_end
-        number += data.count(b"\n", position)
     return list(found.values()), False
 
 

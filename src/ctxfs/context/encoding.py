@@ -13,12 +13,15 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import orjson
+from pydantic_core import SchemaValidator, core_schema
 
 from ctxfs import json_codec
 from ctxfs.context.items import ItemType
+from ctxfs.context.json_elements import json_elements
 from ctxfs.context.json_pieces import BLOCK, has_surrogates, json_pieces
 from ctxfs.context.records import Stored
 from ctxfs.llm.messages import Block, Content
@@ -36,6 +39,7 @@ __all__ = [
     "readable_text",
     "root_digest",
     "text_lines",
+    "text_of_blocks",
 ]
 
 RAW_BLOCK = BLOCK * 3 // 4
@@ -44,6 +48,7 @@ INDEX_MAGIC = b"ctxfs-index-1\n\0\0"
 _ROW = struct.Struct("<QQQ32s")
 _COUNTS = struct.Struct("<QQQ")
 _CRC = struct.Struct("<I")
+_JSON_BYTES = SchemaValidator(core_schema.bytes_schema())  # a string's UTF-8, without a Python string on the way
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,32 +331,45 @@ def _in_sizes(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
         yield bytes(rest)
 
 
-def decode_block(data: bytes, encoding: str, *, raw: bool) -> bytes:
+def decode_block(data: bytes | memoryview, encoding: str, *, raw: bool) -> bytes:
     """Return a block's bytes from its form in the file. Raises ValueError."""
     if raw or encoding == "blocks":
-        return data
+        return bytes(data)
     if encoding == "text":
-        text: str = orjson.loads(b'"' + data + b'"')  # between quotes there is a string, or no JSON
-        return text.encode()
+        # between quotes there is a string, or no JSON
+        decoded: bytes = _JSON_BYTES.validate_json(b"".join((b'"', data, b'"')))
+        return decoded
     return base64.b64decode(data, validate=True)
 
 
-def decode_content(blocks: Iterable[bytes], encoding: str) -> Content:
+def decode_content(blocks: Sequence[bytes], encoding: str) -> Content:
     """Return the content from its blocks' bytes; "bytes" that are not UTF-8 become surrogate escapes."""
-    if encoding == "blocks":
-        return _block_list(json_codec.loads(b"".join(blocks)))
-    if encoding == "blocks+surrogates":
-        return _block_list(json_codec.loads(b"".join(blocks).decode("utf-8", "surrogatepass")))
+    return tuple(_content_blocks(blocks)) if encoding.startswith("blocks") else _decoded(blocks, encoding)
+
+
+def text_of_blocks(blocks: Sequence[bytes]) -> tuple[BlockIndex, list[bytes]]:
+    """Return the readable text of a list of content blocks in blocks of UTF-8, and an index of these."""
+    texts = (
+        ("\n" if number else "") + _readable_block(block) for number, block in enumerate(_content_blocks(blocks))
+    )
+    pieces = list(_in_sizes((data for text in texts for data in _raw_pieces(text)), BLOCK))
+    newlines = list(accumulate((piece.count(b"\n") for piece in pieces), initial=0))
+    rows = [(0, number * BLOCK, before, b"") for number, before in enumerate(newlines[:-1])]
+    return BlockIndex.build(rows, file_end=0, size_bytes=sum(map(len, pieces)), newlines=newlines[-1]), pieces
+
+
+def _content_blocks(blocks: Sequence[bytes]) -> Iterator[Block]:
+    for block in json_elements(_decoded(blocks, "surrogates")):
+        if not isinstance(block, dict):
+            raise ValueError("not a list of content blocks")  # noqa: TRY004 - it is the data that is wrong
+        yield block
+
+
+def _decoded(blocks: Iterable[bytes], encoding: str) -> str:
     decoder = codecs.getincrementaldecoder("utf-8")(decoding_errors(encoding))
     pieces = [decoder.decode(block) for block in blocks]
     pieces.append(decoder.decode(b"", final=True))
     return "".join(pieces)
-
-
-def _block_list(value: Any) -> Content:
-    if not isinstance(value, list) or not all(isinstance(block, dict) for block in value):
-        raise ValueError("not a list of content blocks")
-    return tuple(value)
 
 
 def decoding_errors(encoding: str) -> str:

@@ -1,11 +1,12 @@
-"""Searching lines for a regular expression in linear time, in chunks that leave room for other threads. Synchronous.
+"""Searching lines for a regular expression in linear time, in parts that several threads can search. Synchronous.
 
 The syntax is RE2's. A line matches when the expression is found in it; no match crosses a line's end.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import re2
@@ -13,7 +14,7 @@ import re2
 from ctxfs.errors import InvalidToolArguments
 from ctxfs.tools.paging import Line
 
-__all__ = ["CHUNK_BYTES", "LineChunks", "LinePattern", "LineSearch"]
+__all__ = ["CHUNK_BYTES", "LineChunks", "LinePattern", "LineSearch", "SearchedPart", "search_part"]
 
 CHUNK_BYTES = 1_048_576
 MAX_PATTERN_CHARS = 1_000
@@ -54,38 +55,40 @@ class LinePattern:
         # \A and \z mean a line's ends here, so they are only right on one line at a time
         self._line_by_line = _ONLY_LINE_BY_LINE.search(pattern) is not None
 
-    def matches(self, data: bytes) -> Iterator[tuple[int, int, int]]:
-        """Each matching line of ``data`` (whole lines): where it starts, where its match starts, where it ends."""
-        return self._matches_by_line(data) if self._line_by_line else self._matches(data)
+    def matches(self, data: bytes, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int, int]]:
+        """Each matching line from ``start`` to ``stop``: where it starts, where its match starts, where it ends.
 
-    def _matches(self, data: bytes) -> Iterator[tuple[int, int, int]]:
-        position = 0
-        while position < len(data):
-            found = self._search(data, position)
-            if found is None or (found == len(data) and data.endswith(b"\n")):
+        Whole lines stand between the two; ``stop`` None is the end of ``data``.
+        """
+        stop = len(data) if stop is None else stop
+        return (self._matches_by_line if self._line_by_line else self._matches)(data, start, stop)
+
+    def _matches(self, data: bytes, position: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        while position < stop:
+            found = self._search(data, position, stop)
+            if found is None or (found == stop and data.endswith(b"\n", position, stop)):
                 return
             start = max(position, data.rfind(b"\n", position, found) + 1)
-            end = _line_end(data, found)
+            end = _line_end(data, found, stop)
             yield start, found, end
             position = end + 1
 
-    def _matches_by_line(self, data: bytes) -> Iterator[tuple[int, int, int]]:
-        position = 0
-        while position < len(data):
-            end = _line_end(data, position)
-            found = self._search(data[position:end], 0)
+    def _matches_by_line(self, data: bytes, position: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        while position < stop:
+            end = _line_end(data, position, stop)
+            found = self._search(data[position:end], 0, end - position)
             if found is not None:
                 yield position, position + found, end
             position = end + 1
 
-    def _search(self, data: bytes, position: int) -> int | None:
+    def _search(self, data: bytes, position: int, end: int) -> int | None:
         """Where the next match starts; in a line over a window's size, one longer than the overlap may be missed."""
         while True:
-            stop = min(position + _WINDOW_BYTES, len(data))
+            stop = min(position + _WINDOW_BYTES, end)
             match = self._regexp.search(data, position, stop)
             if match is not None:
                 return int(match.start())
-            if stop == len(data):
+            if stop == end:
                 return None
             position = stop - _OVERLAP_BYTES
 
@@ -95,9 +98,9 @@ def _reason(error: Exception) -> str:
     return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(error)
 
 
-def _line_end(data: bytes, position: int) -> int:
-    end = data.find(b"\n", position)
-    return len(data) if end < 0 else end
+def _line_end(data: bytes, position: int, stop: int) -> int:
+    end = data.find(b"\n", position, stop)
+    return stop if end < 0 else end
 
 
 class LineChunks:
@@ -123,35 +126,106 @@ class LineChunks:
         return b"".join(self._parts)
 
 
-@dataclass(slots=True)
-class LineSearch:
-    """The state of one search: ``number`` is that of the line that the next chunk begins with."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchedPart:
+    """What was found in a part of a text, and the ends of the lines that it shares with the parts around it.
 
-    pattern: LinePattern
+    ``found`` are the matches in the lines that begin after the part's first newline and end before its last one.
+    ``head`` ends the line ``number``, newline included, and ``tail`` begins another; None: the part has no newline, and
+    all of it is ``head``.
+    """
+
+    found: Sequence[Line]
     number: int
-    max_matches: int
+    head: bytes
+    tail: bytes | None
 
-    def feed(self, chunk: bytes) -> list[Line]:
-        """The next matching lines, long ones cut around the match; at most ``max_matches`` over all chunks, plus one.
 
-        The one too many tells where to go on.
-        """
-        found: list[Line] = []
-        position = 0
-        for start, match, end in self.pattern.matches(chunk):
-            self.number += chunk.count(b"\n", position, start)
-            position = start
-            found.append(_cut_around(self.number, chunk, start, match, end))
-            self.max_matches -= 1
-            if self.max_matches < 0:
-                return found
-        self.number += chunk.count(b"\n", position)
-        return found
+def search_part(pattern: LinePattern, pieces: Iterable[tuple[int, bytes]], max_matches: int) -> SearchedPart:
+    """Search one part of a text, piece by piece, each with the number of newlines in the whole text before it.
+
+    It ends with the first match over ``max_matches``.
+    """
+    found: list[Line] = []
+    head: bytes | None = None
+    number = 0
+    line: list[bytes] = []  # the one that goes on in the next piece
+    for newlines, data in pieces:
+        start = data.find(b"\n") + 1
+        line.append(data[:start] if start else data)
+        if not start:
+            continue
+        if head is None:
+            head, number = b"".join(line), newlines + 1
+        else:
+            found += _matching(pattern, b"".join(line), newlines + 1)
+        stop = data.rfind(b"\n") + 1
+        found += islice(_matching(pattern, data, newlines + 2, start, stop), max_matches + 1)
+        line = [data[stop:]]
+        if len(found) > max_matches:
+            break
+    rest = b"".join(line)
+    if head is None:
+        return SearchedPart(found=found, number=number, head=rest, tail=None)
+    return SearchedPart(found=found, number=number, head=head, tail=rest)
+
+
+class LineSearch:
+    """Puts the searched parts of a text together, in their order, and searches the lines that they share.
+
+    Args:
+        pattern: what was searched for in the parts.
+        max_matches: at most so many matching lines are wanted, and one more that tells where to go on.
+    """
+
+    def __init__(self, pattern: LinePattern, max_matches: int) -> None:
+        self.pattern = pattern
+        self.max_matches = max_matches
+        self._found: list[Line] = []
+        self._shared: list[tuple[int, bytes]] = []
+        self._shared_bytes = 0
+        self._line: list[bytes] = []
+
+    def add(self, part: SearchedPart) -> bool:
+        """Take the next part; True when so much waits to be searched that ``search_shared`` should be called."""
+        self._found += part.found
+        self._line.append(part.head)
+        if part.tail is not None:
+            self._share(part.number)
+            self._line = [part.tail]
+        return self._shared_bytes >= CHUNK_BYTES
+
+    def search_shared(self) -> None:
+        """Search the lines that the parts share."""
+        for number, line in self._shared:
+            self._found += _matching(self.pattern, line, number)
+        self._shared, self._shared_bytes = [], 0
 
     @property
     def done(self) -> bool:
         """Whether enough was found."""
-        return self.max_matches < 0
+        return len(self._found) > self.max_matches
+
+    def finish(self, last_number: int) -> list[Line]:
+        """The matching lines in order, long ones cut around the match; the text's last line is ``last_number``."""
+        self._share(last_number)
+        self.search_shared()
+        return sorted(self._found, key=lambda line: line.number)[: self.max_matches + 1]
+
+    def _share(self, number: int) -> None:
+        line = b"".join(self._line)
+        self._shared.append((number, line))
+        self._shared_bytes += len(line)
+
+
+def _matching(
+    pattern: LinePattern, data: bytes, number: int, start: int = 0, stop: int | None = None
+) -> Iterator[Line]:
+    """The matching ones of whole lines, the first of which has this ``number``; long ones are cut around the match."""
+    for begin, match, end in pattern.matches(data, start, stop):
+        number += data.count(b"\n", start, begin)
+        start = begin
+        yield _cut_around(number, data, begin, match, end)
 
 
 def _cut_around(number: int, chunk: bytes, start: int, match: int, end: int) -> Line:

@@ -5,7 +5,6 @@ One implementation for every layout. What the tools may open is decided by the s
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -14,7 +13,7 @@ from anyio import to_thread
 from anyio.streams.memory import MemoryObjectSendStream
 from pydantic import Field
 
-from ctxfs.context.content import ContentReader
+from ctxfs.context.content import ContentReader, Run
 from ctxfs.context.encoding import readable_text
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContentRange
@@ -23,7 +22,7 @@ from ctxfs.errors import SessionError, StorageError, ToolError, UnknownItem
 from ctxfs.tokens import TokenCounter, default_counter
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.decorator import tool
-from ctxfs.tools.grep import LineChunks, LinePattern, LineSearch
+from ctxfs.tools.grep import LinePattern, LineSearch, SearchedPart, search_part
 from ctxfs.tools.json_path import parse_path, select_lines
 from ctxfs.tools.paging import MAX_LINE_CHARS, Line, LineCutter, render_page, row
 from ctxfs.tools.stored import CHARS_PER_TOKEN, find_stored, page_result, read_page, rendered, stored_lines
@@ -48,7 +47,7 @@ DEFAULT_MATCHES = 50
 MAX_CONTEXT_LINES = 20
 MAX_JSON_CHARS = 32 * 1024 * 1024
 _FOOTER_TOKENS = 64
-_CHUNKS_AHEAD = 2
+_SEARCHERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,38 +272,52 @@ def _fitting_tail(lines: Sequence[Line], budget: int, counter: TokenCounter) -> 
 
 
 async def _search(reader: ContentReader, offset: int, search: LineSearch) -> list[Line]:
-    """The matching lines from ``offset`` on: chunk by chunk in a worker thread."""
+    """The matching lines from ``offset`` on, in parts of the content that a few worker threads search at a time."""
     if offset > max(1, reader.stored.lines):
         raise ToolError(f"offset={offset} is past the end: there are {reader.stored.lines:,} lines")
-    found: list[Line] = []
-    failures: list[StorageError] = []
+    runs = enumerate(await reader.runs_from(offset))
+    early: dict[int, SearchedPart | StorageError] = {}
+    turn, failure = 0, None
     async with anyio.create_task_group() as group:
-        send, receive = anyio.create_memory_object_stream[bytes](_CHUNKS_AHEAD)
-        group.start_soon(_read_chunks, reader, offset, send, failures)
+        send, receive = anyio.create_memory_object_stream[tuple[int, SearchedPart | StorageError]]()
+        for _ in range(_SEARCHERS):
+            group.start_soon(_search_runs, reader, runs, search, send.clone())
+        send.close()
         async with receive:
-            async for chunk in receive:
-                found += await to_thread.run_sync(search.feed, chunk, abandon_on_cancel=True)
-                if search.done:
-                    group.cancel_scope.cancel()
-    if failures:
-        raise failures[0]
-    return found
+            async for number, found in receive:
+                early[number] = found
+                while not search.done and failure is None and turn in early:
+                    part = early.pop(turn)
+                    turn += 1
+                    if isinstance(part, StorageError):
+                        failure = part
+                    elif search.add(part):
+                        await to_thread.run_sync(search.search_shared, abandon_on_cancel=True)
+                if search.done or failure is not None:
+                    break
+        group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return await to_thread.run_sync(search.finish, reader.stored.lines, abandon_on_cancel=True)
 
 
-async def _read_chunks(
-    reader: ContentReader, offset: int, send: MemoryObjectSendStream[bytes], failures: list[StorageError]
+async def _search_runs(
+    reader: ContentReader,
+    runs: Iterator[tuple[int, Run]],
+    search: LineSearch,
+    send: MemoryObjectSendStream[tuple[int, SearchedPart | StorageError]],
 ) -> None:
-    """Read and check the chunks, while those before them are searched; raised by the searcher, not in a group."""
-    chunks = LineChunks()
-    async with send, aclosing(reader.bytes_from(offset)) as blocks:
-        try:
-            async for block in blocks:
-                chunk = chunks.feed(block)
-                if chunk is not None:
-                    await send.send(chunk)
-            await send.send(chunks.finish())
-        except StorageError as error:
-            failures.append(error)
+    """Read, check and search one run after the other, of those that nobody else took; an error goes to its turn."""
+    async with send:
+        for number, run in runs:
+            try:
+                pieces = await reader.read_run(run)
+                found = await to_thread.run_sync(
+                    search_part, search.pattern, pieces, search.max_matches, abandon_on_cancel=True
+                )
+            except StorageError as error:
+                found = error
+            await send.send((number, found))
 
 
 async def grep_page(
@@ -325,7 +338,7 @@ async def grep_page(
     """
     scope = _Scope(fs, max(200, max_tokens), counter)
     reader = fs.reader(item_id)
-    matches = await _search(reader, offset, LineSearch(pattern, offset, max_matches))
+    matches = await _search(reader, offset, LineSearch(pattern, max_matches))
     return await _grep_result(scope, reader, matches, max_matches, context_lines)
 
 
