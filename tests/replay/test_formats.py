@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ctxfs.errors import ReplayFormatError
-from ctxfs.replay.formats import load, parse
+from ctxfs.replay.formats import load, load_any, parse
 from ctxfs.replay.recording import Kind, Recording, Role
 
 CALL = {"type": "tool_use", "id": "t1", "name": "Read", "input": {"path": "a.py", "edits": [{"new": "one\ntwo"}]}}
@@ -136,6 +136,8 @@ def test_parallel_results_stand_in_one_message() -> None:
         '[{"role": "robot", "content": "?"}, {"role": "assistant", "content": "!"}]',
         '[{"role": "assistant", "content": [{"text": "no type"}]}]',
         '{"a": 1}\n{"b": 2}',
+        '[{"role": "assistant", "content": "to nothing"}]',
+        "[" * 100_000,
     ],
 )
 def test_anything_else_says_what_was_expected(content: str, tmp_path: Path) -> None:
@@ -144,6 +146,29 @@ def test_anything_else_says_what_was_expected(content: str, tmp_path: Path) -> N
     with pytest.raises(ReplayFormatError, match=r"Anthropic messages .* Codex rollout") as caught:
         load(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_cut_line_is_named_by_its_number() -> None:
+    text = lines(CLAUDE_CODE)
+    with pytest.raises(ReplayFormatError, match=f"the recording: line {len(CLAUDE_CODE)} .* cut or broken"):
+        parse(text[:-10], name="x")
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_text(json.dumps(ANTHROPIC), encoding="utf-8-sig")
+    assert said(load(path)) == said(parse(json.dumps(ANTHROPIC), name="x"))
+
+
+@pytest.mark.parametrize(
+    "row", [{"type": "summary", "summary": "reading", "leafUuid": "x"}, {"type": "file-history-snapshot"}]
+)
+def test_a_file_in_which_nothing_was_asked_is_known_by_its_lines(row: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "file.jsonl"
+    path.write_text(lines([row, row]))
+    assert not load_any(path).has_reply
+    with pytest.raises(ReplayFormatError, match="no reply of a model"):
+        load(path)
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:

@@ -125,6 +125,20 @@ def test_a_file_that_is_no_recording_is_named(files: list[Path], tmp_path: Path)
         replay([], ["none"])
 
 
+def test_files_without_a_reply_are_left_out_and_named(files: list[Path], tmp_path: Path) -> None:
+    unasked = tmp_path / "unasked.json"
+    unasked.write_text('[{"role": "user", "content": "no reply yet"}]')
+    report = replay([unasked, *files], ["none", "economic"], "chars4")
+    assert [len(report.sessions), report.left_out] == [len(files), (unasked,)]
+    assert [p.cost for p in report.policies] == [p.cost for p in replay(files, ["none", "economic"], "chars4").policies]
+    assert json.loads(render_json(report))["left_out"] == [str(unasked)]
+    assert "Left out, without a reply: 1" in render_html(report)
+    with pytest.raises(ReplayFormatError, match=r"unasked\.json: no reply"):
+        replay([unasked], ["none"], "chars4")
+    with pytest.raises(ConfigError, match="found 1"):
+        tune([unasked, files[0]], "chars4")
+
+
 def test_tokens_are_counted_as_asked() -> None:
     assert counter_named("chars4")("x" * 41) == 11
     assert counter_named("o200k")("hello world") == 2

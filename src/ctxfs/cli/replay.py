@@ -55,6 +55,9 @@ def replay(
         raise ConfigError(f"--html {html}: {html.absolute().parent} is not a directory")
     with _progress("replaying", len(files)) as progress:
         report = commands.replay(files, policy or (), tokens, progress=progress)
+    if report.left_out:
+        names = ", ".join(map(str, report.left_out))
+        sys.stderr.write(for_terminal(f"left out, with no reply of a model in them: {names}\n"))
     if html is not None:
         html.write_text(commands.render_html(report), encoding="utf-8")
         sys.stderr.write(for_terminal(f"the report is in {html}\n"))

@@ -26,9 +26,11 @@ def replay(
 ) -> Report:
     """Replay recorded sessions under the named policies; without names, under those worth comparing.
 
+    Files without a reply of a model are left out, and named in the report.
+
     Raises:
         ConfigError: no files, or an unknown policy or counter.
-        ReplayFormatError: a file is in no known format.
+        ReplayFormatError: a file is in no known format, or none has a reply in it.
         OSError: a file cannot be read.
     """
     return replay_files(files, policies or DEFAULT_POLICIES, tokens=tokens, rates=rates, progress=progress)

@@ -13,7 +13,7 @@ from ctxfs.context.economics_features import strings_of
 from ctxfs.errors import ReplayFormatError
 from ctxfs.replay.recording import Block, Kind, Message, Recording, Role
 
-__all__ = ["EXPECTED", "load", "parse"]
+__all__ = ["EXPECTED", "load", "load_any", "parse"]
 
 EXPECTED = (
     'Anthropic messages (JSON: {"messages": [...]}, or the list itself), Claude Code (JSONL of "user" and "assistant" '
@@ -29,11 +29,23 @@ def load(path: Path) -> Recording:
         ReplayFormatError: the file is in none of the known formats, or has no reply of a model in it.
         OSError: the file cannot be read.
     """
+    recording = load_any(path)
+    _check_reply(recording, str(path))
+    return recording
+
+
+def load_any(path: Path) -> Recording:
+    """Read one recorded session, which may be without a reply: what agents write when nothing was asked yet.
+
+    Raises:
+        ReplayFormatError: the file is in none of the known formats.
+        OSError: the file cannot be read.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ReplayFormatError(f"{path}: not UTF-8 text ({error.reason}); expected {EXPECTED}") from error
-    return parse(text, name=path.stem, where=str(path))
+    return _recording(text, path.stem, str(path))
 
 
 def parse(text: str, *, name: str, where: str = "the recording") -> Recording:
@@ -42,6 +54,12 @@ def parse(text: str, *, name: str, where: str = "the recording") -> Recording:
     Raises:
         ReplayFormatError: the text is in none of the known formats, or has no reply of a model in it.
     """
+    recording = _recording(text, name, where)
+    _check_reply(recording, where)
+    return recording
+
+
+def _recording(text: str, name: str, where: str) -> Recording:
     document = _document(text, where)
     builder = _Builder()
     try:
@@ -51,28 +69,35 @@ def parse(text: str, *, name: str, where: str = "the recording") -> Recording:
             raise
         detail = f"{type(error).__name__}: {error}"
         raise ReplayFormatError(f"{where}: a message is not as expected ({detail}); expected {EXPECTED}") from error
-    messages = builder.finish()
-    if not any(m.role is Role.ASSISTANT for m in messages):
-        raise ReplayFormatError(
-            f"{where}: no reply of a model in it, so there is nothing to replay; expected {EXPECTED}"
-        )
     head = document if isinstance(document, Mapping) else {}
-    return Recording(name=str(head.get("id") or name), messages=messages, model=str(head.get("model") or ""))
+    return Recording(name=str(head.get("id") or name), messages=builder.finish(), model=str(head.get("model") or ""))
+
+
+def _check_reply(recording: Recording, where: str) -> None:
+    if not recording.has_reply:
+        raise ReplayFormatError(f"{where}: no reply of a model in it, so nothing to replay; expected {EXPECTED}")
 
 
 def _document(text: str, where: str) -> Any:
     """The JSON value, or the list of JSON objects of a JSONL file."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        pass
-    try:
-        lines = [json.loads(line) for line in text.split("\n") if line.strip()]
-    except ValueError as error:
-        raise ReplayFormatError(f"{where}: neither JSON nor JSON lines ({error}); expected {EXPECTED}") from error
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise ReplayFormatError(f"{where}: empty; expected {EXPECTED}")
-    return lines
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        failure: Exception = error
+    found = []
+    for number, line in lines:
+        try:
+            found.append(json.loads(line))
+        except (ValueError, RecursionError) as error:
+            if found:
+                raise ReplayFormatError(
+                    f"{where}: line {number} of its JSON lines is cut or broken ({error})"
+                ) from error
+            raise ReplayFormatError(f"{where}: neither JSON nor JSON lines ({failure}); expected {EXPECTED}") from error
+    return found
 
 
 def _read(document: Any, builder: "_Builder", where: str) -> None:
@@ -85,13 +110,20 @@ def _read(document: Any, builder: "_Builder", where: str) -> None:
         builder.add(Role.SYSTEM, [_text(_plain(document["system"]))])
     if any(row.get("type") in _CODEX_LINES for row in rows):
         _codex(rows, builder)
-    elif any(row.get("type") in ("user", "assistant") and isinstance(row.get("message"), Mapping) for row in rows):
+    elif any(_is_claude_code(row) for row in rows):
         _claude_code(rows, builder)
     elif all("role" in row for row in rows):
         openai = any(row["role"] in ("tool", "function") or row.get("tool_calls") for row in rows)
         (_openai if openai else _anthropic)(rows, builder)
     else:
         raise ReplayFormatError(f"{where}: JSON, but in none of the known formats; expected {EXPECTED}")
+
+
+def _is_claude_code(row: Mapping[str, Any]) -> bool:
+    """Whether it is a line of Claude Code's: one of a conversation, or of those that stand alone in some files."""
+    if row.get("type") in ("user", "assistant"):
+        return isinstance(row.get("message"), Mapping)
+    return (row.get("type") == "summary" and "leafUuid" in row) or row.get("type") == "file-history-snapshot"
 
 
 class _Builder:

@@ -53,7 +53,8 @@ def render_html(report: Report) -> str:
 
 def _scope(report: Report) -> str:
     calls = sum(s.calls for s in report.sessions)
-    return f"{len(report.sessions)} sessions, {calls:,} calls, tokens counted with {escape(report.tokens)}."
+    left_out = f" Left out, without a reply: {len(report.left_out)}." if report.left_out else ""
+    return f"{len(report.sessions)} sessions, {calls:,} calls, tokens counted with {escape(report.tokens)}.{left_out}"
 
 
 def _dearest_first(sessions: Sequence[SessionReport]) -> list[SessionReport]:

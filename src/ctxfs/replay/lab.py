@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Final, Literal, TypeVar
 
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
-from ctxfs.errors import ConfigError
+from ctxfs.errors import ConfigError, ReplayFormatError
 from ctxfs.replay.cost import Policy, replay_session
-from ctxfs.replay.formats import load
+from ctxfs.replay.formats import EXPECTED, load_any
 from ctxfs.replay.oracle import oracle_cost
 from ctxfs.replay.policies import Never, policy_named
 from ctxfs.replay.report import PolicyRun, Report, SessionReport
 from ctxfs.replay.session import Session, prepare
 from ctxfs.tokens import CharsCounter, default_counter
 
-__all__ = ["PROCESSES", "Progress", "Tokens", "counter_named", "map_files", "replay_files", "run_policies"]
+__all__ = ["PROCESSES", "Progress", "Tokens", "counter_named", "map_sessions", "replay_files", "run_policies"]
 
 PROCESSES: Final = 2
 
@@ -54,19 +54,20 @@ def replay_files(
     rates: Rates = ANTHROPIC_RATES,
     progress: Progress | None = None,
 ) -> Report:
-    """Replay each file under each policy.
+    """Replay each file under each policy; files without a reply of a model are left out, and named.
 
     Raises:
         ConfigError: no files, or an unknown policy or counter.
-        ReplayFormatError: a file is in no known format.
+        ReplayFormatError: a file is in no known format, or none has a reply in it.
         OSError: a file cannot be read.
     """
     if not files:
         raise ConfigError("no recorded sessions to replay: name at least one file")
     for name in policies:
         policy_named(name, rates=rates, count=len)  # a wrong name is found before any work
-    one = partial(_replay_file, policies=tuple(policies), tokens=tokens, rates=rates)
-    return Report(tokens=tokens, sessions=tuple(map_files(one, files, progress)))
+    one = partial(_replay_one, policies=tuple(policies), tokens=tokens, rates=rates)
+    sessions, left_out = map_sessions(one, files, tokens, progress)
+    return Report(tokens=tokens, sessions=tuple(s for _, s in sessions), left_out=left_out)
 
 
 def run_policies(session: Session, policies: Sequence[Policy], rates: Rates) -> SessionReport:
@@ -82,7 +83,29 @@ def run_policies(session: Session, policies: Sequence[Policy], rates: Rates) -> 
     )
 
 
-def map_files(one: Callable[[Path], _T], files: Sequence[Path], progress: Progress | None) -> Iterator[_T]:
+def map_sessions(
+    one: Callable[[Session], _T], files: Sequence[Path], tokens: Tokens, progress: Progress | None
+) -> tuple[list[tuple[Path, _T]], tuple[Path, ...]]:
+    """Each file with ``one`` of its session, in order; and the files that have no reply of a model in them.
+
+    Raises:
+        ReplayFormatError: a file is in no known format, or none has a reply in it.
+        OSError: a file cannot be read.
+    """
+    read = partial(_of_file, one=one, tokens=tokens)
+    found = list(zip(files, _mapped(read, files, progress), strict=True))
+    done = [(path, value) for path, value in found if value is not None]
+    if not done:
+        raise ReplayFormatError(f"{files[0]}: no reply of a model in it, so nothing to replay; expected {EXPECTED}")
+    return done, tuple(path for path, value in found if value is None)
+
+
+def _of_file(path: Path, *, one: Callable[[Session], _T], tokens: Tokens) -> _T | None:
+    recording = load_any(path)
+    return one(prepare(recording, counter_named(tokens))) if recording.has_reply else None
+
+
+def _mapped(one: Callable[[Path], _T], files: Sequence[Path], progress: Progress | None) -> Iterator[_T]:
     """``one`` of each file in order, on ``PROCESSES`` processes when the work is worth starting them."""
     if len(files) == 1 or sum(f.stat().st_size for f in files) < _FEW_BYTES:
         done = map(one, files)
@@ -115,9 +138,8 @@ def _counted(done: Iterator[_T], total: int, progress: Progress | None) -> Itera
         yield found
 
 
-def _replay_file(path: Path, *, policies: tuple[str, ...], tokens: Tokens, rates: Rates) -> SessionReport:
+def _replay_one(session: Session, *, policies: tuple[str, ...], tokens: Tokens, rates: Rates) -> SessionReport:
     count = counter_named(tokens)
-    session = prepare(load(path), count)
     return run_policies(session, [policy_named(name, rates=rates, count=count) for name in policies], rates)
 
 

@@ -57,3 +57,8 @@ class Recording:
     name: str
     messages: tuple[Message, ...]
     model: str = ""
+
+    @property
+    def has_reply(self) -> bool:
+        """Whether a model replied to something."""
+        return any(m.role is Role.ASSISTANT for m in self.messages[1:])

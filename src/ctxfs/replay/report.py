@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -55,10 +56,11 @@ class PolicyFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All sessions under all policies; ``tokens`` names the counter."""
+    """All sessions under all policies; ``tokens`` names the counter. ``left_out``: files without a reply of a model."""
 
     tokens: str
     sessions: tuple[SessionReport, ...]
+    left_out: tuple[Path, ...] = ()
 
     @property
     def policies(self) -> tuple[PolicyFigures, ...]:
@@ -77,6 +79,7 @@ class Report:
         results, both = self.oracle(tool_inputs=False), self.oracle(tool_inputs=True)
         return {
             "tokens": self.tokens,
+            "left_out": [str(path) for path in self.left_out],
             "policies": [asdict(p) for p in self.policies],
             "oracle": {
                 "results": {"relative_cost": results[0], "mean_relative_cost": results[1]},

@@ -17,10 +17,9 @@ from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
 from ctxfs.errors import ConfigError
 from ctxfs.replay.cost import replay_session
-from ctxfs.replay.formats import load
-from ctxfs.replay.lab import Progress, Tokens, counter_named, map_files
+from ctxfs.replay.lab import Progress, Tokens, counter_named, map_sessions
 from ctxfs.replay.policies import Economic, Never
-from ctxfs.replay.session import prepare
+from ctxfs.replay.session import Session
 
 __all__ = ["TUNED", "Fold", "Tuned", "tune_files"]
 
@@ -103,16 +102,18 @@ def tune_files(
     """Tune on recorded sessions. The same files, trials and seed give the same parameters.
 
     Raises:
-        ConfigError: fewer than two files, folds or trials.
+        ConfigError: fewer than two sessions, folds or trials.
         ReplayFormatError: a file is in no known format.
     """
     if len(files) < 2 or folds < 2 or trials < 2:
         raise ConfigError("tuning needs at least two recorded sessions, two folds and two trials")
     tried = _trials(trials, random.Random(seed))  # noqa: S311 - a reproducible choice, not a secret
-    one = partial(_try_file, tried=tried, tokens=tokens, rates=rates)
-    found = list(map_files(one, files, progress))
-    names = [f.stem for f in files]
-    parts = [range(k, len(files), folds) for k in range(min(folds, len(files)))]
+    one = partial(_try_one, tried=tried, tokens=tokens, rates=rates)
+    sessions, _ = map_sessions(one, files, tokens, progress)
+    if len(sessions) < 2:
+        raise ConfigError(f"tuning needs at least two recorded sessions with a reply, and found {len(sessions)}")
+    names, found = [path.stem for path, _ in sessions], [trials for _, trials in sessions]
+    parts = [range(k, len(found), folds) for k in range(min(folds, len(found)))]
     best = _best(found)
     return Tuned(
         parameters=EvictionParameters(**dict(tried[best])),  # type: ignore[arg-type]
@@ -133,9 +134,8 @@ def _trials(number: int, rng: random.Random) -> list[_Values]:
     return tried
 
 
-def _try_file(path: Path, *, tried: Sequence[_Values], tokens: Tokens, rates: Rates) -> _Trials:
+def _try_one(session: Session, *, tried: Sequence[_Values], tokens: Tokens, rates: Rates) -> _Trials:
     count = counter_named(tokens)
-    session = prepare(load(path), count)
     known = {f.name for f in fields(EvictionParameters)}
     costs = []
     for values in tried:
