@@ -11,7 +11,7 @@ from ctxfs.llm.base import Usage
 def built(*events: dict[str, Any]) -> ReplyBuilder:
     builder = ReplyBuilder()
     for event in events:
-        builder.feed(event)
+        list(builder.feed(event))
     return builder
 
 

@@ -1,6 +1,6 @@
 """The events of a Messages API stream put together to the reply, block by block, verbatim: pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ctxfs import json_codec
@@ -45,8 +45,8 @@ class ReplyBuilder:
         self._stop_reason: str | None = None
         self.finished = False
 
-    def feed(self, event: Mapping[str, Any]) -> TextDelta | ThinkingDelta | None:
-        """Take the next event; the delta to show, if it holds one. Unknown events change nothing."""
+    def feed(self, event: Mapping[str, Any]) -> Iterator[TextDelta | ThinkingDelta]:
+        """Take the next event; the deltas to show. Unknown events change nothing."""
         match event["type"]:
             case "message_start":
                 self._model = event["message"]["model"]
@@ -54,7 +54,7 @@ class ReplyBuilder:
             case "content_block_start":
                 self._blocks[event["index"]] = dict(event["content_block"])
             case "content_block_delta":
-                return self._delta(event["index"], event["delta"])
+                yield from self._delta(event["index"], event["delta"])
             case "content_block_stop":
                 self._close(event["index"])
             case "message_delta":
@@ -62,7 +62,6 @@ class ReplyBuilder:
                 self._count(event.get("usage"))
             case "message_stop":
                 self.finished = True
-        return None
 
     def reply(self) -> Reply:
         """The reply so far."""
@@ -78,22 +77,21 @@ class ReplyBuilder:
     def _count(self, usage: Mapping[str, Any] | None) -> None:
         self._usage.update((k, v) for k, v in (usage or {}).items() if v is not None)
 
-    def _delta(self, index: int, delta: Mapping[str, Any]) -> TextDelta | ThinkingDelta | None:
+    def _delta(self, index: int, delta: Mapping[str, Any]) -> Iterator[TextDelta | ThinkingDelta]:
         block = self._blocks[index]
         match delta["type"]:
             case "text_delta":
                 block["text"] += delta["text"]
-                return TextDelta(delta["text"])
+                yield TextDelta(delta["text"])
             case "thinking_delta":
                 block["thinking"] += delta["thinking"]
-                return ThinkingDelta(delta["thinking"])
+                yield ThinkingDelta(delta["thinking"])
             case "signature_delta":
                 block["signature"] = block.get("signature", "") + delta["signature"]
             case "citations_delta":
                 block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
             case "input_json_delta":
                 self._json.setdefault(index, []).append(delta["partial_json"])
-        return None
 
     def _close(self, index: int) -> None:
         if pieces := self._json.pop(index, None):

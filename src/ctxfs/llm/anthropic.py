@@ -1,6 +1,5 @@
 """Anthropic's models through the ``anthropic`` SDK, the only module that knows it."""
 
-import json
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -9,13 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 from anyio import to_thread
 
-from ctxfs import json_codec
 from ctxfs.errors import MissingApiKey
 from ctxfs.llm.accumulate import ReplyBuilder
 from ctxfs.llm.base import ModelEvent, ModelRequest, Retrying
 from ctxfs.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
 from ctxfs.llm.serialize import CacheTtl, to_messages_body
-from ctxfs.llm.sse import event_data
+from ctxfs.llm.sse import streamed_reply
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -143,33 +141,15 @@ def _new_client(api_key: str, base_url: str | None, timeout_s: float) -> "AsyncA
 
 async def _attempt(client: "AsyncAnthropic", body: dict[str, Any]) -> AsyncGenerator[ModelEvent, None]:
     """One call, its SDK errors mapped to ``AttemptFailed``."""
-    import httpx2  # noqa: PLC0415 — comes with the SDK
     from anthropic import APIError  # noqa: PLC0415 — loaded with the client
 
-    builder = ReplyBuilder()
-    failure: AttemptFailed | None = None
+    opening = cast("Any", client.messages.with_streaming_response).create(**_arguments(body), stream=True)
     try:
-        # The events as they came: the SDK's models would drop or reorder what they do not know. They are read to their
-        # end also after an error, since trio complains of generators that are left half-way.
-        async with (
-            cast("Any", client.messages.with_streaming_response).create(**_arguments(body), stream=True) as response,
-            aclosing(event_data(response)) as events,
-        ):
-            async for data in events:
-                event = json_codec.loads(data)
-                if event["type"] == "error":
-                    failure = classify(event["error"]["message"], kind=event["error"]["type"])
-                elif delta := builder.feed(event):
-                    yield delta
+        async with aclosing(streamed_reply(opening, ReplyBuilder())) as events:
+            async for event in events:
+                yield event
     except APIError as error:
         raise _failure(error) from error
-    except (httpx2.TransportError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise broken(f"the reply broke off: {error}") from error
-    if failure is not None:
-        raise failure
-    if not builder.finished:
-        raise broken("the reply broke off before its end")
-    yield builder.reply()
 
 
 def _arguments(body: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Models behind the Chat Completions API through the ``openai`` SDK, the only module that knows it."""
 
-import json
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -10,13 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 from anyio import to_thread
 
-from ctxfs import json_codec
 from ctxfs.errors import MissingApiKey, MissingExtra
 from ctxfs.llm.base import ModelEvent, ModelRequest
 from ctxfs.llm.chat_completions import ChatReplyBuilder, to_chat_body
 from ctxfs.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
 from ctxfs.llm.serialize import to_messages_body
-from ctxfs.llm.sse import event_data
+from ctxfs.llm.sse import streamed_reply
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -25,7 +23,6 @@ __all__ = ["ChatOpenAI"]
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 URL_VARIABLE = "OPENAI_BASE_URL"
-END = "[DONE]"
 
 
 class ChatOpenAI:
@@ -126,40 +123,22 @@ def _new_client(api_key: str, base_url: str | None, timeout_s: float) -> "AsyncO
 
 async def _attempt(client: "AsyncOpenAI", body: dict[str, Any]) -> AsyncGenerator[ModelEvent, None]:
     """One call, its SDK errors mapped to ``AttemptFailed``."""
-    import httpx2  # noqa: PLC0415 — comes with the SDK
     from openai import APIError  # noqa: PLC0415 — an optional extra
 
-    builder = ChatReplyBuilder()
-    failure: AttemptFailed | None = None
     # Through extra_body goes what this version of the SDK may have no name for.
     extra = {k: v for k, v in body.items() if k not in ("model", "messages")}
-    arguments = {
-        "model": body["model"],
-        "messages": body["messages"],
-        "stream": True,
-        "extra_body": {"stream_options": {"include_usage": True}, **extra},
-    }
+    opening = cast("Any", client.chat.completions.with_streaming_response).create(
+        model=body["model"],
+        messages=body["messages"],
+        stream=True,
+        extra_body={"stream_options": {"include_usage": True}, **extra},
+    )
     try:
-        # The events as they came, read to their end: see ``ChatAnthropic``.
-        async with (
-            cast("Any", client.chat.completions.with_streaming_response).create(**arguments) as response,
-            aclosing(event_data(response)) as events,
-        ):
-            async for data in events:
-                chunk = {} if data == END else json_codec.loads(data)
-                if error_body := chunk.get("error"):
-                    failure = classify(str(error_body.get("message", error_body)), kind=error_body.get("type"))
-                for delta in builder.feed(chunk):
-                    yield delta
+        async with aclosing(streamed_reply(opening, ChatReplyBuilder())) as events:
+            async for event in events:
+                yield event
     except APIError as error:
         raise _failure(error) from error
-    except (httpx2.TransportError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise broken(f"the reply broke off: {error}") from error
-    if failure is not None:
-        raise failure
-    if not builder.finished:
-        raise broken("the reply broke off before its end")
-    yield builder.reply()
 
 
 def _failure(error: Exception) -> AttemptFailed:

@@ -1,11 +1,20 @@
-"""Server-sent events from the response of an SDK."""
+"""A reply from the server-sent events in the response of an SDK."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Protocol
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import Any, Protocol
 
 import anyio
 
-__all__ = ["StreamedResponse", "event_data"]
+from ctxfs import json_codec
+from ctxfs.llm.base import ModelEvent, Reply
+from ctxfs.llm.retry import AttemptFailed, broken, classify
+
+__all__ = ["Builder", "StreamedResponse", "event_data", "streamed_reply"]
+
+END = "[DONE]"
+"""What Chat Completions sends last, and what is no JSON."""
 
 UNWIND_S = 5.0
 """A bound for what takes no time: never wait for a server while closing."""
@@ -19,6 +28,52 @@ class StreamedResponse(Protocol):
 
     async def close(self) -> None:
         """Close the connection; idempotent."""
+
+
+class Builder(Protocol):
+    """Puts a reply together from a provider's events."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the reply came to its end."""
+
+    def feed(self, event: Mapping[str, Any]) -> Iterable[ModelEvent]:
+        """Take the next event; the deltas to show."""
+
+    def reply(self) -> Reply:
+        """The reply so far."""
+
+
+async def streamed_reply(
+    opening: AbstractAsyncContextManager[StreamedResponse], builder: Builder
+) -> AsyncGenerator[ModelEvent, None]:
+    """One attempt: deltas, then the reply. What the SDK raises while opening is the caller's.
+
+    The events are taken as they came: the SDKs' models would drop or reorder what they do not know. They are read to
+    their end also after an error, since trio complains of generators that are left half-way.
+
+    Raises:
+        AttemptFailed: the provider sent an error, or the reply broke off.
+
+    """
+    import httpx2  # noqa: PLC0415 — comes with the SDKs
+
+    failure: AttemptFailed | None = None
+    try:
+        async with opening as response, aclosing(event_data(response)) as events:
+            async for data in events:
+                event = {} if data == END else json_codec.loads(data)
+                if error := event.get("error"):
+                    failure = classify(str(error.get("message", error)), kind=error.get("type"))
+                for delta in builder.feed(event):
+                    yield delta
+    except (httpx2.TransportError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise broken(f"the reply broke off: {error}") from error
+    if failure is not None:
+        raise failure
+    if not builder.finished:
+        raise broken("the reply broke off before its end")
+    yield builder.reply()
 
 
 async def event_data(response: StreamedResponse) -> AsyncGenerator[str, None]:
