@@ -21,7 +21,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tokens", "llm.messages", "json_codec"),
     (
         *("llm.*", "storage.*", "context.items", "context.placeholder", "context.layout"),
-        *("context.json_shape", "context.json_pieces", "context.events", "context.budget", "context.economics*"),
+        *(
+            "context.json_shape",
+            "context.json_elements",
+            "context.json_pieces",
+            "context.events",
+            "context.budget",
+            "context.economics*",
+        ),
         *("context.trigger", "context.json_text"),
     ),
     (

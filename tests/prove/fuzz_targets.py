@@ -34,7 +34,7 @@ from ctxfs.llm.messages import AssistantMessage, Content, Message, ToolCall, Too
 from ctxfs.storage.memory import MemoryStore
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.base import Tool
-from ctxfs.tools.grep import LineChunks, LinePattern, LineSearch
+from ctxfs.tools.grep import LinePattern, LineSearch, search_part
 from ctxfs.tools.json_path import select_lines
 from ctxfs.tools.retrieval import retrieval_tools
 from ctxfs.transfer.archive import ArchiveReader
@@ -346,9 +346,9 @@ def search(data: bytes) -> None:
     expression, _, text = data.partition(b"\n")
     with suppress(InvalidToolArguments):
         pattern = LinePattern(expression.decode("utf-8", "replace"), ignore_case=len(data) % 2 == 0)
-        chunks = LineChunks()
-        chunks.feed(text)
-        LineSearch(pattern, 1, MAX_ITEMS).feed(chunks.finish())
+        lines = LineSearch(pattern, MAX_ITEMS)
+        lines.add(search_part(pattern, [(0, text)], MAX_ITEMS))
+        lines.finish(text.count(b"\n") + 1)
 
 
 # All of them ---------------------------------------------------------------------------------------------------------

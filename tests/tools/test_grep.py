@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.errors import InvalidToolArguments
-from ctxfs.tools.grep import CHUNK_BYTES, LineChunks, LinePattern, LineSearch
+from ctxfs.tools.grep import CHUNK_BYTES, LineChunks, LinePattern, LineSearch, SearchedPart, search_part
+from ctxfs.tools.paging import Line
 
 PATTERNS = (
     [
@@ -46,21 +47,51 @@ def reference(pattern: str, text: str) -> list[int]:
     return [n for n, line in enumerate(lines, 1) if compiled.search(line.encode("utf-8", "surrogatepass"))]
 
 
-def found(pattern: str, text: str, piece_bytes: int = 1 << 20, max_matches: int = 10**9) -> list[int]:
+def search(
+    pattern: LinePattern, data: bytes, *, piece_bytes: int = 1 << 18, part_pieces: int = 4, max_matches: int = 10**9
+) -> list[Line]:
+    """Search ``data`` in parts, as threads would that take one part after the other."""
+    cuts = range(0, len(data), piece_bytes)
+    pieces = [(data.count(b"\n", 0, start), data[start : start + piece_bytes]) for start in cuts]
+    lines = LineSearch(pattern, max_matches)
+    for first in range(0, len(pieces), part_pieces):
+        if lines.add(search_part(pattern, pieces[first : first + part_pieces], max_matches)):
+            lines.search_shared()
+        if lines.done:
+            break
+    return lines.finish(data.count(b"\n") + 1)
+
+
+def found(pattern: str, text: str, piece_bytes: int = 1 << 18, part_pieces: int = 4) -> list[int]:
     data = text.encode("utf-8", "surrogatepass")
-    chunks, search = LineChunks(), LineSearch(LinePattern(pattern), 1, max_matches)
-    lines = []
-    for start in range(0, len(data), piece_bytes):
-        chunk = chunks.feed(data[start : start + piece_bytes])
-        if chunk is not None:
-            lines += search.feed(chunk)
-    return [line.number for line in [*lines, *search.feed(chunks.finish())]]
+    lines = search(LinePattern(pattern), data, piece_bytes=piece_bytes, part_pieces=part_pieces)
+    return [line.number for line in lines]
 
 
-@given(patterns, st.lists(line_texts, max_size=12), st.sampled_from(["", "\n"]))
-def test_the_same_lines_match_as_one_by_one(pattern: str, lines: list[str], end: str) -> None:
+@given(
+    patterns,
+    st.lists(line_texts, max_size=12),
+    st.sampled_from(["", "\n"]),
+    st.sampled_from([1, 3, 7, 1 << 18]),
+    st.integers(1, 4),
+)
+def test_the_same_lines_match_as_one_by_one_wherever_the_text_is_cut(
+    pattern: str, lines: list[str], end: str, piece_bytes: int, part_pieces: int
+) -> None:
     text = "\n".join(lines) + end
-    assert found(pattern, text) == reference(pattern, text)
+    assert found(pattern, text, piece_bytes, part_pieces) == reference(pattern, text)
+
+
+@given(patterns, st.lists(line_texts, max_size=12), st.integers(1, 9), st.integers(1, 4), st.integers(1, 5))
+def test_the_first_matches_are_found_and_one_more(
+    pattern: str, lines: list[str], piece_bytes: int, part_pieces: int, max_matches: int
+) -> None:
+    text = "\n".join(lines)
+    data = text.encode("utf-8", "surrogatepass")
+    first = search(
+        LinePattern(pattern), data, piece_bytes=piece_bytes, part_pieces=part_pieces, max_matches=max_matches
+    )
+    assert [line.number for line in first] == reference(pattern, text)[: max_matches + 1]
 
 
 @pytest.mark.parametrize("pattern", [pattern for row in PATTERNS for pattern in row])
@@ -94,34 +125,43 @@ def test_chunks_are_whole_lines_and_lose_nothing(pieces: list[bytes]) -> None:
 
 def test_a_line_of_many_megabytes_is_searched_to_its_end() -> None:
     text = "first\n" + "x" * 3_000_000 + "needle" + "y" * 10 + "\nlast needle"
-    search = LineSearch(LinePattern("needle"), 1, 10)
-    long, last = search.feed(text.encode())
+    long, last = search(LinePattern("needle"), text.encode(), max_matches=10)
     assert (long.number, long.begin, long.more) == (2, 3_000_000 - 100, False)
     assert long.text == "x" * 100 + "needle" + "y" * 10
     assert (last.number, last.text) == (3, "last needle")
-    assert LineSearch(LinePattern("^x+needle"), 1, 10).feed(("x" * 900 + "needle").encode())[0].number == 1
+    assert search(LinePattern("^x+needle"), ("x" * 900 + "needle").encode())[0].number == 1
 
 
 def test_a_long_line_is_cut_around_its_match_by_characters() -> None:
-    (line,) = LineSearch(LinePattern("needle"), 5, 10).feed(("ü" * 1_000 + "needle" + "é" * 1_000).encode())
-    assert (line.number, line.begin, line.more) == (5, 900, True)
+    (line,) = search(LinePattern("needle"), ("ü" * 1_000 + "needle" + "é" * 1_000).encode())
+    assert (line.number, line.begin, line.more) == (1, 900, True)
     assert line.text == "ü" * 100 + "needle" + "é" * 294
 
 
-def test_the_search_stops_with_the_first_match_too_many() -> None:
-    search = LineSearch(LinePattern("a"), 1, 2)
-    assert [line.number for line in search.feed(b"a\nb\na\na\na\n")] == [1, 3, 4]
-    assert search.done
+def test_a_part_with_enough_matches_ends_the_search() -> None:
+    pattern, lines = LinePattern("a"), LineSearch(LinePattern("a"), 2)
+    lines.add(search_part(pattern, iter([(0, b"x\na\nb\na\na\na\n"), (6, b"never read")]), 2))
+    assert lines.done
+    assert [line.number for line in lines.finish(9)] == [2, 4, 5]
+
+
+def test_lines_that_parts_share_do_not_pile_up() -> None:
+    lines = LineSearch(LinePattern("a"), 1)
+    part = SearchedPart(found=[], shared=[(1, b"a" * CHUNK_BYTES + b"\n")], tail=b"")
+    assert lines.add(part)
+    lines.search_shared()
+    assert not lines.add(SearchedPart(found=[], shared=[(2, b"a\n")], tail=b"a"))
+    assert [line.number for line in lines.finish(3)] == [1, 2]
 
 
 def test_bytes_that_are_no_utf8_can_be_searched() -> None:
-    (line,) = LineSearch(LinePattern("caf"), 1, 2).feed(b"caf\xe9 \xff\n")
+    (line,) = search(LinePattern("caf"), b"caf\xe9 \xff\n")
     assert line.text == "caf\ufffd \ufffd"
 
 
 def test_case_can_be_ignored() -> None:
-    assert LineSearch(LinePattern("ERROR", ignore_case=True), 1, 9).feed(b"an error\n")
-    assert not LineSearch(LinePattern("ERROR"), 1, 9).feed(b"an error\n")
+    assert search(LinePattern("ERROR", ignore_case=True), b"an error\n")
+    assert not search(LinePattern("ERROR"), b"an error\n")
 
 
 @pytest.mark.parametrize("pattern", ["(a", "a{9999}", "(?=a)", r"(a)\1", "[", "\ud800", "*"])

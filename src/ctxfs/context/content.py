@@ -2,7 +2,8 @@
 
 import codecs
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -20,7 +21,8 @@ __all__ = ["ContentReader", "IndexCache", "RawBytes", "Run", "scan_blocks"]
 
 INDEXES_KEPT = 16
 READ_AHEAD_BLOCKS = 4
-RUN_BLOCKS = 16
+LONGEST_RUN_BLOCKS = 28
+"""Each run costs a wait for the disk and one for a thread; so many cost little, and are 7 MB of ASCII."""
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -28,10 +30,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Blocks that are read in one go; the first one from after its ``skip``-th newline on (0: all of it)."""
+    """Blocks that follow one another; the first one from after its ``skip``-th newline on (0: all of it)."""
 
     blocks: range
     skip: int = 0
+
+    def cut(self, first: int, others: int) -> "Iterator[Run]":
+        """Cut it into one run of ``first`` blocks and some of ``others`` each."""
+        start, size, skip = self.blocks.start, first, self.skip
+        while start < self.blocks.stop:
+            yield Run(blocks=range(start, min(start + size, self.blocks.stop)), skip=skip)
+            start, size, skip = start + size, others, 0
+
+    def shared_out(self, readers: int) -> "Iterator[Run]":
+        """Cut it into runs of one size, so many that each of the ``readers`` has as much to do."""
+        rounds = max(1, math.ceil(len(self.blocks) / (LONGEST_RUN_BLOCKS * readers)))
+        size = max(1, math.ceil(len(self.blocks) / (rounds * readers)))
+        return self.cut(size, size)
 
 
 class ContentReader:
@@ -77,15 +92,20 @@ class ContentReader:
 
     async def bytes_from(self, first: int) -> AsyncGenerator[bytes, None]:
         """Yield the readable text's UTF-8 bytes (lone surrogates passed through) from line ``first`` on, in blocks."""
-        index = await self._line_index()
-        for run in self._runs(index, first, first_run=1, others=READ_AHEAD_BLOCKS):
+        for run in (await self.run_from(first)).cut(1, READ_AHEAD_BLOCKS):
             pieces = await self.read_run(run)
             for _, block in await to_thread.run_sync(list, pieces) if len(run.blocks) > 1 else pieces:
                 yield block
 
-    async def runs_from(self, first: int) -> list[Run]:
-        """Return what ``read_run`` takes to read the readable text from line ``first`` on; nothing after the end."""
-        return list(self._runs(await self._line_index(), first, first_run=RUN_BLOCKS, others=RUN_BLOCKS))
+    async def run_from(self, first: int) -> Run:
+        """Return the blocks of the readable text from line ``first`` on; none after the last line."""
+        newlines = max(first, 1) - 1
+        if newlines and newlines >= self.stored.lines:
+            return Run(blocks=range(0))
+        index = await self._line_index()
+        number = index.block_of_newline(newlines) if newlines else 0
+        skip = newlines - index.newlines_before(number) if newlines else 0
+        return Run(blocks=range(number, index.count), skip=skip)
 
     async def read_run(self, run: Run) -> Iterator[tuple[int, bytes]]:
         """Read blocks as UTF-8 (see ``bytes_from``), each with the number of newlines before it.
@@ -94,14 +114,18 @@ class ContentReader:
         """
         index = await self._line_index()
         if self._text is not None:
-            return self._pieces(index, run, self._text[1][run.blocks.start : run.blocks.stop])
+            return _pieces(index, run, self._text[1].__getitem__)
         if len(run.blocks) == 1:
-            return self._pieces(index, run, [await self._block(index, run.blocks[0])])
+            block = await self._block(index, run.blocks[0])
+            return _pieces(index, run, lambda _: block)
         start, end = index.file_span(run.blocks[0])[0], index.file_span(run.blocks[-1])[1]
         data = memoryview(await self._store.read(self.stored.name, start, end - start))
-        spans = ((number, index.file_span(number)) for number in run.blocks)
-        blocks = (self._checked(index, number, data[low - start : high - start]) for number, (low, high) in spans)
-        return self._pieces(index, run, blocks)
+
+        def checked(number: int) -> bytes:
+            low, high = index.file_span(number)
+            return self._checked(index, number, data[low - start : high - start])
+
+        return _pieces(index, run, checked)
 
     async def lines(self, first: int, last: int, *, max_chars: int | None = None) -> tuple[str, ...]:
         r"""Return the lines ``first`` to ``last``, both included, without their ``\\n``; fewer at the end.
@@ -166,24 +190,6 @@ class ContentReader:
 
         return decode
 
-    def _runs(self, index: BlockIndex, first: int, *, first_run: int, others: int) -> Iterator[Run]:
-        newlines = max(first, 1) - 1
-        if newlines and newlines >= self.stored.lines:
-            return
-        number = index.block_of_newline(newlines) if newlines else 0
-        skip = newlines - index.newlines_before(number) if newlines else 0
-        size = first_run
-        while number < index.count:
-            yield Run(blocks=range(number, min(number + size, index.count)), skip=skip)
-            number, size, skip = number + size, others, 0
-
-    @staticmethod
-    def _pieces(index: BlockIndex, run: Run, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-        skip = run.skip
-        for number, block in zip(run.blocks, blocks, strict=True):
-            yield index.newlines_before(number) + skip, block[_after_newline(block, skip) :] if skip else block
-            skip = 0
-
     async def _line_index(self) -> BlockIndex:
         """Return the index of the blocks that lines are counted in: the file's, or those of a block list's text."""
         if not self._is_blocks:
@@ -225,6 +231,14 @@ class ContentReader:
             if wanted <= 0 or number >= index.count:
                 return b"".join(pieces), True
             block = await self._text_block(index, number)
+
+
+def _pieces(index: BlockIndex, run: Run, block_of: Callable[[int], bytes]) -> Iterator[tuple[int, bytes]]:
+    skip = run.skip
+    for number in run.blocks:
+        block = block_of(number)
+        yield index.newlines_before(number) + skip, block[_after_newline(block, skip) :] if skip else block
+        skip = 0
 
 
 def _after_newline(data: bytes, ordinal: int) -> int:

@@ -349,9 +349,7 @@ def decode_content(blocks: Sequence[bytes], encoding: str) -> Content:
 
 def text_of_blocks(blocks: Sequence[bytes]) -> tuple[BlockIndex, list[bytes]]:
     """Return the readable text of a list of content blocks in blocks of UTF-8, and an index of these."""
-    texts = (
-        ("\n" if number else "") + _readable_block(block) for number, block in enumerate(_content_blocks(blocks))
-    )
+    texts = (("\n" if number else "") + _readable_block(block) for number, block in enumerate(_content_blocks(blocks)))
     pieces = list(_in_sizes((data for text in texts for data in _raw_pieces(text)), BLOCK))
     newlines = list(accumulate((piece.count(b"\n") for piece in pieces), initial=0))
     rows = [(0, number * BLOCK, before, b"") for number, before in enumerate(newlines[:-1])]

@@ -128,46 +128,37 @@ class LineChunks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchedPart:
-    """What was found in a part of a text, and the ends of the lines that it shares with the parts around it.
+    """What was found in a part of a text, and what was not searched: the lines on its edges and its pieces' edges.
 
-    ``found`` are the matches in the lines that begin after the part's first newline and end before its last one.
-    ``head`` ends the line ``number``, newline included, and ``tail`` begins another; None: the part has no newline, and
-    all of it is ``head``.
+    ``shared`` are these lines with their numbers; of the first, the beginning may stand in the part before. ``tail`` is
+    what stands after the last newline.
     """
 
     found: Sequence[Line]
-    number: int
-    head: bytes
-    tail: bytes | None
+    shared: Sequence[tuple[int, bytes]]
+    tail: bytes
 
 
 def search_part(pattern: LinePattern, pieces: Iterable[tuple[int, bytes]], max_matches: int) -> SearchedPart:
     """Search one part of a text, piece by piece, each with the number of newlines in the whole text before it.
 
-    It ends with the first match over ``max_matches``.
+    It ends early with more than ``max_matches``.
     """
     found: list[Line] = []
-    head: bytes | None = None
-    number = 0
-    line: list[bytes] = []  # the one that goes on in the next piece
+    shared: list[tuple[int, bytes]] = []
+    line: list[bytes] = []
     for newlines, data in pieces:
         start = data.find(b"\n") + 1
-        line.append(data[:start] if start else data)
         if not start:
+            line.append(data)
             continue
-        if head is None:
-            head, number = b"".join(line), newlines + 1
-        else:
-            found += _matching(pattern, b"".join(line), newlines + 1)
+        shared.append((newlines + 1, b"".join([*line, data[:start]])))
         stop = data.rfind(b"\n") + 1
         found += islice(_matching(pattern, data, newlines + 2, start, stop), max_matches + 1)
         line = [data[stop:]]
         if len(found) > max_matches:
             break
-    rest = b"".join(line)
-    if head is None:
-        return SearchedPart(found=found, number=number, head=rest, tail=None)
-    return SearchedPart(found=found, number=number, head=head, tail=rest)
+    return SearchedPart(found=found, shared=shared, tail=b"".join(line))
 
 
 class LineSearch:
@@ -189,10 +180,10 @@ class LineSearch:
     def add(self, part: SearchedPart) -> bool:
         """Take the next part; True when so much waits to be searched that ``search_shared`` should be called."""
         self._found += part.found
-        self._line.append(part.head)
-        if part.tail is not None:
-            self._share(part.number)
-            self._line = [part.tail]
+        for number, line in part.shared:
+            self._line.append(line)
+            self._end_line(number)
+        self._line.append(part.tail)
         return self._shared_bytes >= CHUNK_BYTES
 
     def search_shared(self) -> None:
@@ -208,12 +199,13 @@ class LineSearch:
 
     def finish(self, last_number: int) -> list[Line]:
         """The matching lines in order, long ones cut around the match; the text's last line is ``last_number``."""
-        self._share(last_number)
+        self._end_line(last_number)
         self.search_shared()
         return sorted(self._found, key=lambda line: line.number)[: self.max_matches + 1]
 
-    def _share(self, number: int) -> None:
+    def _end_line(self, number: int) -> None:
         line = b"".join(self._line)
+        self._line = []
         self._shared.append((number, line))
         self._shared_bytes += len(line)
 

@@ -47,7 +47,7 @@ DEFAULT_MATCHES = 50
 MAX_CONTEXT_LINES = 20
 MAX_JSON_CHARS = 32 * 1024 * 1024
 _FOOTER_TOKENS = 64
-_SEARCHERS = 3
+_SEARCHERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +275,7 @@ async def _search(reader: ContentReader, offset: int, search: LineSearch) -> lis
     """The matching lines from ``offset`` on, in parts of the content that a few worker threads search at a time."""
     if offset > max(1, reader.stored.lines):
         raise ToolError(f"offset={offset} is past the end: there are {reader.stored.lines:,} lines")
-    runs = enumerate(await reader.runs_from(offset))
+    runs = enumerate((await reader.run_from(offset)).shared_out(_SEARCHERS))
     early: dict[int, SearchedPart | StorageError] = {}
     turn, failure = 0, None
     async with anyio.create_task_group() as group:
@@ -308,6 +308,7 @@ async def _search_runs(
     send: MemoryObjectSendStream[tuple[int, SearchedPart | StorageError]],
 ) -> None:
     """Read, check and search one run after the other, of those that nobody else took; an error goes to its turn."""
+    found: SearchedPart | StorageError
     async with send:
         for number, run in runs:
             try:
