@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
-from ctxfs.replay.cost import Policy, Replacement, Run, replay_session
+from ctxfs.replay.cost import Cached, Policy, Replacement, Run, replay_session
 from ctxfs.replay.oracle import oracle_cost
 from ctxfs.replay.policies import DEFAULT_POLICIES, Never, policy_named
 from ctxfs.replay.recording import Recording, Role
@@ -72,6 +72,36 @@ def test_an_eviction_rewrites_what_stands_behind_it() -> None:
     cost = replay_session(reading("r" * 1000, "end"), policy, ANTHROPIC_RATES)
     assert cost.calls[2].cost == pytest.approx(0.1 * (100 + CALL) + 1.25 * (40 + 50 + 10))
     assert (cost.prefix_breaks, cost.evictions, cost.stored_bytes) == (1, 1, 1000)
+
+
+@pytest.mark.parametrize(("cached", "reread"), [("prefix", 1_000), ("ends", 0)])
+def test_a_cache_may_give_back_only_what_ended_with_a_request(cached: Cached, reread: int) -> None:
+    together = session(
+        [
+            text(Role.USER, "u" * 100),
+            call(1, "Read", {"path": "a"}),
+            result(1, "Read", "r" * 1_000),
+            text(Role.USER, "d" * 200),
+            text(Role.ASSISTANT, "b" * 50),
+            text(Role.USER, "c" * 10),
+            text(Role.ASSISTANT, "end"),
+        ]
+    )
+    cost = replay_session(together, Scripted({3: Replacement(3, 40)}), ANTHROPIC_RATES, cached=cached)
+    known = 100 + CALL + reread
+    assert cost.calls[2].cost == pytest.approx(0.1 * known + 1.25 * (1_000 - reread + 40 + 50 + 10))
+    assert cost.calls[1].cost == pytest.approx(0.1 * (100 + CALL) + 1.25 * 1_200)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(recording=recordings())
+def test_a_cache_that_gives_back_less_costs_more_once_something_leaves(name: str, recording: Recording) -> None:
+    policy, ready = policy_named(name, rates=ANTHROPIC_RATES, count=chars), prepare(recording, chars)
+    prefix = replay_session(ready, policy, ANTHROPIC_RATES)
+    ends = replay_session(ready, policy, ANTHROPIC_RATES, cached="ends")
+    assert ends.cost >= prefix.cost - 1e-6
+    if not prefix.prefix_breaks:
+        assert ends == prefix
 
 
 def test_what_leaves_before_it_is_sent_breaks_nothing() -> None:

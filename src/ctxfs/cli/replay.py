@@ -15,6 +15,7 @@ from ctxfs.cli.options import AsJson
 from ctxfs.cli.output import for_terminal
 from ctxfs.errors import ConfigError
 from ctxfs.replay import commands, lab
+from ctxfs.replay.cost import Cached
 
 __all__ = ["replay", "tune"]
 
@@ -29,7 +30,7 @@ _Files = Annotated[
 _Tokens = Annotated[lab.Tokens, typer.Option("--tokens", help="How tokens are counted: exactly, or as characters / 4.")]
 
 
-def replay(
+def replay(  # noqa: PLR0917 - typer calls it by name
     files: _Files,
     policy: Annotated[
         list[str] | None,
@@ -41,6 +42,12 @@ def replay(
         ),
     ] = None,
     tokens: _Tokens = "o200k",
+    cached: Annotated[
+        Cached,
+        typer.Option(
+            "--cached", help="What the cache gives back: any unchanged prefix, or only up to earlier requests' ends."
+        ),
+    ] = "prefix",
     html: Annotated[
         Path | None,
         typer.Option("--html", metavar="OUT", help="Write a report with charts to this file too.", show_default=False),
@@ -54,7 +61,7 @@ def replay(
     if html is not None and not html.absolute().parent.is_dir():
         raise ConfigError(f"--html {html}: {html.absolute().parent} is not a directory")
     with _progress("replaying", len(files)) as progress:
-        report = commands.replay(files, policy or (), tokens, progress=progress)
+        report = commands.replay(files, policy or (), tokens, cached=cached, progress=progress)
     if report.left_out:
         names = ", ".join(map(str, report.left_out))
         sys.stderr.write(for_terminal(f"left out, with no reply of a model in them: {names}\n"))

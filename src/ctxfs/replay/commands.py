@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
+from ctxfs.replay.cost import Cached
 from ctxfs.replay.html import render_html
 from ctxfs.replay.lab import Progress, Tokens, replay_files
 from ctxfs.replay.policies import DEFAULT_POLICIES
@@ -22,6 +23,7 @@ def replay(
     tokens: Tokens = "o200k",
     *,
     rates: Rates = ANTHROPIC_RATES,
+    cached: Cached = "prefix",
     progress: Progress | None = None,
 ) -> Report:
     """Replay recorded sessions under the named policies; without names, under those worth comparing.
@@ -33,7 +35,9 @@ def replay(
         ReplayFormatError: a file is in no known format, or none has a reply in it.
         OSError: a file cannot be read.
     """
-    return replay_files(files, policies or DEFAULT_POLICIES, tokens=tokens, rates=rates, progress=progress)
+    return replay_files(
+        files, policies or DEFAULT_POLICIES, tokens=tokens, rates=rates, cached=cached, progress=progress
+    )
 
 
 def tune(

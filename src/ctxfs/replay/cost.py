@@ -1,27 +1,31 @@
 """What a recorded session would have cost under a policy.
 
 The model, in units of one uncached input token: a request reads the longest unchanged prefix of the last request and
-reply from the cache (``read``) and writes the rest (``write``). Output is the same for all policies and left out. A
-placeholder costs what it is. When a reply uses a distinctive string that stands in something evicted and in nothing
-visible, one more call is charged (a *read-back*): the whole context at ``read``, ``read_back_output_tokens`` of output,
-and a page of at most ``page_tokens`` around the string at ``write``; the page is in the context from then on, and can
-leave like anything else.
+reply from the cache (``read``) and writes the rest (``write``); in the reading ``ends``, only a prefix that ended where
+an earlier request or reply did. Output is the same for all policies and left out. A placeholder costs what it is. When
+a reply uses a distinctive string that stands in something evicted and in nothing visible, one more call is charged (a
+*read-back*): the whole context at ``read``, ``read_back_output_tokens`` of output, and a page of at most
+``page_tokens`` around the string at ``write``; the page is in the context from then on, and can leave like anything
+else.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from ctxfs.context.economics_prices import Rates
 from ctxfs.replay.recording import Kind
 from ctxfs.replay.session import Item, Session
 
-__all__ = ["MIN_PLACEHOLDER_TOKENS", "CallFigures", "Cost", "Policy", "Replacement", "Run", "replay_session"]
+__all__ = ["MIN_PLACEHOLDER_TOKENS", "Cached", "CallFigures", "Cost", "Policy", "Replacement", "Run", "replay_session"]
 
 MIN_PLACEHOLDER_TOKENS: Final = 40
 PAGE_TOKENS: Final = 1_000
 READ_BACK_OUTPUT_TOKENS: Final = 120
+
+Cached = Literal["prefix", "ends"]
+"""What the cache gives back: any unchanged prefix, or one that ended where an earlier request or reply did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +89,9 @@ class Cost:
         return max((c.context_tokens for c in self.calls), default=0)
 
 
-def replay_session(session: Session, policy: Policy, rates: Rates) -> Cost:
+def replay_session(session: Session, policy: Policy, rates: Rates, *, cached: Cached = "prefix") -> Cost:
     """Replay ``session`` under ``policy``."""
-    replay = _Replay(session, policy.start(session), rates)
+    replay = _Replay(session, policy.start(session), rates, cached)
     for turn in session.turns:
         replay.call(turn.added, turn.reply)
     return replay.result()
@@ -96,13 +100,14 @@ def replay_session(session: Session, policy: Policy, rates: Rates) -> Cost:
 class _Replay:
     """The context as the policy leaves it, and the bill."""
 
-    def __init__(self, session: Session, run: Run, rates: Rates) -> None:
-        self._session, self._run, self._rates = session, run, rates
+    def __init__(self, session: Session, run: Run, rates: Rates, cached: Cached) -> None:
+        self._session, self._run, self._rates, self._reading = session, run, rates, cached
         self._strings = session.strings
         self._items: list[Item] = []  # in the order of the context
         self._place: dict[int, int] = {}  # an item's index: its place in the context
         self._sizes: list[int] = []
         self._cached = 0  # places before this one were in the last request or reply
+        self._ends: list[int] = []  # places at which a request or reply ended, before which nothing has changed since
         self._visible: Counter[int] = Counter()
         self._evicted: dict[int, list[int]] = {}  # a string: the places of the evicted items that have it
         self._next_index = sum(len(t.added) + len(t.reply) for t in session.turns)
@@ -116,7 +121,8 @@ class _Replay:
         first = self._replace(self._run.plan(added))
         if first < self._cached:
             self._breaks += 1
-        total, cached = sum(self._sizes), sum(self._sizes[: min(first, self._cached)])
+        total, cached = sum(self._sizes), sum(self._sizes[: self._reach(first)])
+        self._ends.append(len(self._items))
         cost = self._rates.read * cached + self._rates.write * (total - cached)
         self._read += cached
         self._written += total - cached
@@ -127,6 +133,7 @@ class _Replay:
         self._append(reply)
         self._run.replied(reply)
         self._cached = len(self._items)
+        self._ends.append(self._cached)
 
     def result(self) -> Cost:
         """The bill."""
@@ -141,6 +148,14 @@ class _Replay:
             read_backs=self._read_backs,
             read_back_cost=self._read_back_cost,
         )
+
+    def _reach(self, first: int) -> int:
+        """Up to which place the cache reaches when ``first`` is the first that changed."""
+        while self._ends and self._ends[-1] > first:
+            self._ends.pop()
+        if self._reading == "prefix":
+            return min(first, self._cached)
+        return self._ends[-1] if self._ends else 0
 
     def _append(self, items: Iterable[Item]) -> None:
         for item in items:

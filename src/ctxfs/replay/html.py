@@ -5,6 +5,7 @@ from html import escape
 from itertools import pairwise
 from typing import Final
 
+from ctxfs.replay.cost import Cached
 from ctxfs.replay.report import PolicyFigures, PolicyRun, Report, SessionReport, cumulative
 
 __all__ = ["render_html"]
@@ -12,6 +13,14 @@ __all__ = ["render_html"]
 _COLOURS: Final = ("#7a7f87", "#c2410c", "#a16207", "#4d7c0f", "#0e7490", "#7c3aed", "#1d4ed8", "#be185d")
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 520, 240, 62, 30, 12
 _POINTS = 160
+_LEGEND: Final = (
+    "Costs are relative to never evicting, net of read-backs; <i>mean</i> and <i>worst</i> are over sessions, "
+    "<i>per 100</i> is read-backs per 100 evictions."
+)
+_CACHED: Final[dict[Cached, str]] = {
+    "prefix": "any unchanged prefix read from the cache",
+    "ends": "a prefix read from the cache where an earlier request or reply ended",
+}
 
 _STYLE = """
 :root{color-scheme:light dark;--ink:#1c2026;--dim:#5c636d;--line:#d9dde3;--page:#fff;--band:#f5f6f8}
@@ -42,7 +51,7 @@ def render_html(report: Report) -> str:
     names = [p.policy for p in report.policies]
     body = [
         "<h1>Replay of recorded sessions</h1>",
-        f"<p>{_scope(report)} Costs are relative to never evicting, net of read-backs.</p>",
+        f"<p>{_scope(report)} {_LEGEND}</p>",
         _policy_table(report),
         "<h2>Sessions</h2>",
         _legend(names),
@@ -54,7 +63,8 @@ def render_html(report: Report) -> str:
 def _scope(report: Report) -> str:
     calls = sum(s.calls for s in report.sessions)
     left_out = f" Left out, without a reply: {len(report.left_out)}." if report.left_out else ""
-    return f"{len(report.sessions)} sessions, {calls:,} calls, tokens counted with {escape(report.tokens)}.{left_out}"
+    counted = f"tokens counted with {escape(report.tokens)}, {_CACHED[report.cached]}"
+    return f"{len(report.sessions)} sessions, {calls:,} calls, {counted}.{left_out}"
 
 
 def _dearest_first(sessions: Sequence[SessionReport]) -> list[SessionReport]:
@@ -64,8 +74,8 @@ def _dearest_first(sessions: Sequence[SessionReport]) -> list[SessionReport]:
 def _policy_table(report: Report) -> str:
     cheapest = min(p.relative_cost for p in report.policies)
     columns = (
-        "cost", "mean of sessions", "worst session", "peak context", "mean context", "cache hits", "prefix breaks",
-        "evictions", "read-backs", "per 100 evictions", "stored",
+        "cost", "mean", "worst", "peak context", "mean context", "cache hits", "prefix breaks", "evictions",
+        "read-backs", "per 100", "stored",
     )  # fmt: skip
     rows = [_policy_row(p, colour, best=p.relative_cost == cheapest) for p, colour in _coloured(report.policies)]
     for label, tool_inputs in (("bound: results", False), ("bound: results and tool inputs", True)):

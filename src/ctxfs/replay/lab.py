@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeVar
 
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
 from ctxfs.errors import ConfigError, ReplayFormatError
-from ctxfs.replay.cost import Policy, replay_session
+from ctxfs.replay.cost import Cached, Policy, replay_session
 from ctxfs.replay.formats import EXPECTED, load_any
 from ctxfs.replay.oracle import oracle_cost
 from ctxfs.replay.policies import Never, policy_named
@@ -52,6 +52,7 @@ def replay_files(
     *,
     tokens: Tokens = "o200k",
     rates: Rates = ANTHROPIC_RATES,
+    cached: Cached = "prefix",
     progress: Progress | None = None,
 ) -> Report:
     """Replay each file under each policy; files without a reply of a model are left out, and named.
@@ -65,21 +66,23 @@ def replay_files(
         raise ConfigError("no recorded sessions to replay: name at least one file")
     for name in policies:
         policy_named(name, rates=rates, count=len)  # a wrong name is found before any work
-    one = partial(_replay_one, policies=tuple(policies), tokens=tokens, rates=rates)
+    one = partial(_replay_one, policies=tuple(policies), tokens=tokens, rates=rates, cached=cached)
     sessions, left_out = map_sessions(one, files, tokens, progress)
-    return Report(tokens=tokens, sessions=tuple(s for _, s in sessions), left_out=left_out)
+    return Report(tokens=tokens, cached=cached, sessions=tuple(s for _, s in sessions), left_out=left_out)
 
 
-def run_policies(session: Session, policies: Sequence[Policy], rates: Rates) -> SessionReport:
+def run_policies(
+    session: Session, policies: Sequence[Policy], rates: Rates, *, cached: Cached = "prefix"
+) -> SessionReport:
     """Replay one session under each policy, and under none at all for comparison."""
-    none = replay_session(session, Never(), rates).cost
+    none = replay_session(session, Never(), rates, cached=cached).cost
     return SessionReport(
         session=session.name,
         calls=len(session.turns),
         cost_of_none=none,
         oracle_results=oracle_cost(session, rates, tool_inputs=False) / none,
         oracle_results_and_inputs=oracle_cost(session, rates, tool_inputs=True) / none,
-        runs=tuple(_timed(session, policy, rates, none) for policy in policies),
+        runs=tuple(_timed(session, policy, rates, cached, none) for policy in policies),
     )
 
 
@@ -138,13 +141,16 @@ def _counted(done: Iterator[_T], total: int, progress: Progress | None) -> Itera
         yield found
 
 
-def _replay_one(session: Session, *, policies: tuple[str, ...], tokens: Tokens, rates: Rates) -> SessionReport:
+def _replay_one(
+    session: Session, *, policies: tuple[str, ...], tokens: Tokens, rates: Rates, cached: Cached
+) -> SessionReport:
     count = counter_named(tokens)
-    return run_policies(session, [policy_named(name, rates=rates, count=count) for name in policies], rates)
+    named = [policy_named(name, rates=rates, count=count) for name in policies]
+    return run_policies(session, named, rates, cached=cached)
 
 
-def _timed(session: Session, policy: Policy, rates: Rates, none: float) -> PolicyRun:
+def _timed(session: Session, policy: Policy, rates: Rates, cached: Cached, none: float) -> PolicyRun:
     start = time.perf_counter()
-    cost = replay_session(session, policy, rates)
+    cost = replay_session(session, policy, rates, cached=cached)
     seconds = time.perf_counter() - start
     return PolicyRun(policy=policy.name, figures=cost, relative_cost=cost.cost / none, seconds=seconds)

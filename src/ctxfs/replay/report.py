@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ctxfs.replay.cost import CallFigures, Cost
+from ctxfs.replay.cost import Cached, CallFigures, Cost
 
 __all__ = ["PolicyFigures", "PolicyRun", "Report", "SessionReport", "cumulative"]
 
@@ -56,9 +56,13 @@ class PolicyFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All sessions under all policies; ``tokens`` names the counter. ``left_out``: files without a reply of a model."""
+    """All sessions under all policies; ``tokens`` names the counter, ``cached`` what the cache gives back.
+
+    ``left_out``: files without a reply of a model.
+    """
 
     tokens: str
+    cached: Cached = "prefix"
     sessions: tuple[SessionReport, ...]
     left_out: tuple[Path, ...] = ()
 
@@ -79,6 +83,7 @@ class Report:
         results, both = self.oracle(tool_inputs=False), self.oracle(tool_inputs=True)
         return {
             "tokens": self.tokens,
+            "cached": self.cached,
             "left_out": [str(path) for path in self.left_out],
             "policies": [asdict(p) for p in self.policies],
             "oracle": {
