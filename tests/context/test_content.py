@@ -28,6 +28,7 @@ LARGE: list[Content] = [
     "\n" * (BLOCK + 7),
     "lone \ud800 surrogate\n" * 30_000,
     ({"type": "text", "text": "many\nlines\n" * 60_000}, {"type": "text", "text": "é" * 300_000}),
+    tuple({"type": "text", "text": f'{number}\n"é"'} for number in range(20_000)),
 ]
 
 

@@ -137,3 +137,21 @@ def test_the_last_of_equal_keys_counts() -> None:
 def test_too_many_values_are_refused() -> None:
     with pytest.raises(InvalidToolArguments, match="over 100,000 values"):
         select_lines("[" + "1," * 100_001 + "1]", "$[*]")
+
+
+def test_long_strings_are_passed_over_and_given_whole() -> None:
+    long = 'a "quoted" [bracket] {brace}, \\ and \\" and é😀\n' * 20_000
+    value = {"first": long, long[:3_000]: 1, "rows": [[long, n] for n in range(3)], "last": 2}
+    for ascii_only in (False, True):
+        assert select(value, "$.first", ensure_ascii=ascii_only) == long
+        assert select(value, "$.rows[2][0]", ensure_ascii=ascii_only) == long
+        assert select(value, "$.rows[*][1]", ensure_ascii=ascii_only) == "0\n1\n2\n"
+        assert select(value, "$.last", ensure_ascii=ascii_only) == "2"
+
+
+def test_slices_from_the_end() -> None:
+    value = list(range(10))
+    assert select(value, "$[-3:]") == "7\n8\n9\n"
+    assert select(value, "$[-3:-1]") == "7\n8\n"
+    assert select(value, "$[5:-4]") == "5\n"
+    assert select(value, "$[-1:3]") == ""

@@ -9,20 +9,23 @@ from collections.abc import Iterator
 from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
-__all__ = ["json_elements"]
+__all__ = ["json_elements", "string_end", "string_pieces"]
 
 WINDOW_CHARS = 65_536
 _SPACE = re.compile(r"[ \t\n\r]*+")
 _STRING_PART = re.compile(
-    r'(?:[^"\\]{1,1024}+|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\[^u]){0,256}+',
+    r'(?:[^"\\]{1,1024}+|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\[^u]){1,256}+',
     re.DOTALL,
 )
 _DECODER = JSONDecoder()
 
 
-def json_elements(text: str) -> Iterator[Any]:
-    """Yield the elements of the array that ``text`` is. Raises ValueError when it is none."""
-    reader = _Reader(text)
+def json_elements(text: str, *, window_chars: int = WINDOW_CHARS) -> Iterator[Any]:
+    """Yield the elements of the array that ``text`` is, parsing at most ``window_chars`` (64 or more) at once.
+
+    Raises ValueError when it is no array.
+    """
+    reader = _Reader(text, window_chars)
     start = reader.after_space(0)
     if text[start : start + 1] != "[":
         raise ValueError("not a JSON array")
@@ -34,14 +37,39 @@ def json_elements(text: str) -> Iterator[Any]:
         raise ValueError("there is more after the JSON array")
 
 
+def string_pieces(text: str, start: int) -> Iterator[str]:
+    """Yield the JSON string that starts at ``start`` in pieces. Raises ValueError."""
+    position, end = start + 1, string_end(text, start) - 1
+    while position < end:
+        found = _STRING_PART.match(text, position, end)
+        if found is None:
+            raise JSONDecodeError("not a string", text, position)
+        yield _DECODER.decode(f'"{found[0]}"')
+        position = found.end()
+
+
+def string_end(text: str, start: int) -> int:
+    """Return where the JSON string that starts at ``start`` ends. Raises ValueError when it has no end."""
+    position = start + 1
+    while (quote := text.find('"', position)) >= 0:
+        before = quote
+        while before > position and text[before - 1] == "\\":
+            before -= 1
+        if (quote - before) % 2 == 0:
+            return quote + 1
+        position = quote + 1
+    raise JSONDecodeError("the string has no end", text, start)
+
+
 class _Reader:
     """Reads values; ``position`` is behind the last one."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, window_chars: int) -> None:
         self.position = 0
         self._text = text
+        self._window_chars = window_chars
         self._start = 0
-        self._window = text[:WINDOW_CHARS]
+        self._window = text[:window_chars]
 
     def after_space(self, position: int) -> int:
         found = _SPACE.match(self._text, position)
@@ -100,11 +128,11 @@ class _Reader:
 
     def _short_value(self, start: int) -> tuple[Any, int] | None:
         """The value at ``start`` and its end; None when a window does not hold all of it."""
-        for window_start in {self._start: None, start: None}:
-            if start >= window_start + WINDOW_CHARS:
+        for window_start in dict.fromkeys((self._start, start)):
+            if start >= window_start + self._window_chars:
                 continue
             if window_start != self._start:
-                self._start, self._window = start, self._text[start : start + WINDOW_CHARS]
+                self._start, self._window = start, self._text[start : start + self._window_chars]
             try:
                 value, used = _DECODER.raw_decode(self._window, start - window_start)
             except JSONDecodeError:
@@ -115,16 +143,6 @@ class _Reader:
         return None
 
     def _string(self, start: int) -> str:
-        parts: list[str] = []
-        position = start + 1
-        while True:
-            found = _STRING_PART.match(self._text, position)
-            assert found is not None  # it matches nothing too
-            if found.end() == position:
-                break
-            parts.append(_DECODER.decode(f'"{found[0]}"'))
-            position = found.end()
-        if self._text[position : position + 1] != '"':
-            raise JSONDecodeError("expected a string", self._text, position)
-        self.position = position + 1
-        return "".join(parts)
+        pieces = list(string_pieces(self._text, start))
+        self.position = string_end(self._text, start)
+        return "".join(pieces)

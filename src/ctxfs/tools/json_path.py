@@ -4,11 +4,13 @@ The syntax: ``$``, then any of ``.key``, ``["any key"]``, ``[3]``, ``[-1]``, ``[
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 from ctxfs import json_codec
+from ctxfs.context.json_elements import string_end, string_pieces
 from ctxfs.errors import InvalidToolArguments
 
 __all__ = ["PathStep", "parse_path", "select_lines"]
@@ -17,11 +19,10 @@ MAX_PATH_CHARS = 1_000
 MAX_STEPS = 64
 MAX_RESULTS = 100_000
 _SPACE = re.compile(r"[ \t\r\n]*+")
-_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _SCALAR = re.compile(r"true|false|null|-?\d[\d.eE+-]*+")
 _TO_BRACKET = re.compile(
-    r'[^\[\]{}"]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^\[\]{}"]*+){0,64}+([\[\]{}])?', re.DOTALL
-)  # over up to 64 strings at once, so that no single step is long
+    r'[^\[\]{}"]*+(?:"[^"\\]{0,512}+(?:\\.[^"\\]{0,512}+){0,16}+"[^\[\]{}"]*+){0,64}+([\[\]{}])?', re.DOTALL
+)  # over up to 64 strings at once that are not long, so that no single step is long
 _STEP = re.compile(
     r"\.(?P<key>[\w-]+|\*)|\[[ ]*(?:(?P<quoted>\"(?:[^\"\\]|\\.)*+\"|'[^'\\]*')|(?P<all>\*)"
     r"|(?P<index>-?\d{1,12})|(?P<start>(?:-?\d{1,12})?)[ ]*:[ ]*(?P<stop>(?:-?\d{1,12})?))[ ]*\]"
@@ -38,7 +39,25 @@ class PathStep:
     single: bool = False
 
 
-_Span = tuple[int, int]  # where a value starts and ends; plain tuples, since there may be very many
+_Span = tuple[int, int]  # where a value starts and ends
+
+
+class _Spans:
+    """Very many spans, kept as plain numbers: objects would make the garbage collector stop every thread for long."""
+
+    def __init__(self, spans: Iterable[_Span]) -> None:
+        self._numbers = array("q", chain.from_iterable(spans))
+
+    def __len__(self) -> int:
+        return len(self._numbers) // 2
+
+    def __iter__(self) -> Iterator[_Span]:
+        numbers = iter(self._numbers)
+        return zip(numbers, numbers, strict=True)
+
+    def sliced(self, start: int | None, stop: int | None) -> Iterator[_Span]:
+        picked = range(len(self))[start:stop]
+        return islice(self, picked.start, picked.stop)
 
 
 def parse_path(path: str) -> tuple[PathStep, ...]:
@@ -87,7 +106,7 @@ def _unquoted(quoted: str) -> str:
 
 
 def select_lines(text: str, path: str) -> Iterator[str]:
-    r"""What ``path`` means in the JSON ``text``, as lines (each with its "\n").
+    r"""What ``path`` means in the JSON ``text``, as lines (each with its "\n"), in pieces that end anywhere.
 
     A string gives its own lines, an array or several values one element a line, an object one key a line.
 
@@ -95,24 +114,26 @@ def select_lines(text: str, path: str) -> Iterator[str]:
         InvalidToolArguments: no valid path, nothing there (the message says what is), or no JSON.
     """
     steps = parse_path(path)
-    spans = [_value(text, 0)]
-    if _skip_space(text, spans[0][1]) < len(text):
-        raise _no_json(spans[0][1])
+    whole = _value(text, 0)
+    if _skip_space(text, whole[1]) < len(text):
+        raise _no_json(whole[1])
+    spans = _Spans([whole])
     many = False
     for number, step in enumerate(steps):
         many = many or not (step.single or step.key is not None)
-        spans = [child for span in spans for child in _children_of(text, span, step, strict=not many, number=number)]
+        found = (child for span in spans for child in _children_of(text, span, step, strict=not many, number=number))
+        spans = _Spans(islice(found, MAX_RESULTS + 1))
         if len(spans) > MAX_RESULTS:
             raise InvalidToolArguments(f"{path!r} means over {MAX_RESULTS:,} values: narrow it, such as [0:100]")
     if many:
         return (f"{_one_line(text, span)}\n" for span in spans)
-    return _lines_of(text, spans[0])
+    return _lines_of(text, next(iter(spans)))
 
 
 def _lines_of(text: str, span: _Span) -> Iterator[str]:
     first = text[span[0]]
     if first == '"':
-        yield str(_loads(text, span))
+        yield from _string_lines(text, span)
     elif first == "[":
         for _, child in _children(text, span):
             yield f"{_one_line(text, child)}\n"
@@ -123,31 +144,39 @@ def _lines_of(text: str, span: _Span) -> Iterator[str]:
         yield text[span[0] : span[1]]
 
 
+def _string_lines(text: str, span: _Span) -> Iterator[str]:
+    try:
+        yield from string_pieces(text, span[0])
+    except ValueError as error:
+        raise _no_json(span[0]) from error
+
+
 def _one_line(text: str, span: _Span) -> str:
     return re.sub(r"\r?\n[ \t\r]*+", " ", text[span[0] : span[1]])
 
 
-def _children_of(text: str, span: _Span, step: PathStep, *, strict: bool, number: int) -> Sequence[_Span]:
+def _children_of(text: str, span: _Span, step: PathStep, *, strict: bool, number: int) -> Iterable[_Span]:
     """The children that the step means; when not ``strict``, a value that has none is passed over."""
     is_object = text[span[0]] == "{"
     is_array = text[span[0]] == "["
+    found: Iterable[_Span] = ()
     if step.key is not None and is_object:
         # the last of equal keys counts, as in every JSON parser
         found = [child for key, child in _children(text, span) if key == step.key][-1:]
     elif step.key is None and (is_array or (is_object and not step.single)):
         children = (child for _, child in _children(text, span))
-        found = list(_sliced(children, step.start, step.stop))
-    else:
-        found = []
-    if strict and not found and (step.key is not None or step.single):
+        found = _sliced(children, step.start, step.stop)
+    if not strict or not (step.key is not None or step.single):
+        return found
+    if not (single := list(found)):
         raise InvalidToolArguments(f"there is no {_name(step)} at step {number + 1}: {_describe(text, span)}")
-    return found
+    return single
 
 
-def _sliced(children: Iterator[_Span], start: int | None, stop: int | None) -> Sequence[_Span]:
+def _sliced(children: Iterator[_Span], start: int | None, stop: int | None) -> Iterator[_Span]:
     if (start or 0) >= 0 and (stop is None or stop >= 0):
-        return list(islice(children, start or 0, stop))
-    return list(children)[start:stop]
+        return islice(children, start or 0, stop)
+    return _Spans(children).sliced(start, stop)
 
 
 def _name(step: PathStep) -> str:
@@ -173,11 +202,10 @@ def _children(text: str, span: _Span) -> Iterator[tuple[str | int, _Span]]:
     while position < span[1] - 1:
         key: str | int = index
         if is_object:
-            found = _STRING.match(text, position)
-            if found is None:
-                raise _no_json(position)
-            key = str(_loads(text, (position, found.end())))
-            position = _skip_space(text, found.end())
+            key_end = _string_end(text, position)
+            raw = text[position + 1 : key_end - 1]
+            key = raw if "\\" not in raw else str(_loads(text, (position, key_end)))
+            position = _skip_space(text, key_end)
             if text[position : position + 1] != ":":
                 raise _no_json(position)
             position += 1
@@ -196,7 +224,9 @@ def _value(text: str, position: int) -> _Span:
     first = text[start : start + 1]
     if first in ("[", "{"):
         return start, _container_end(text, start)
-    match = (_STRING if first == '"' else _SCALAR).match(text, start)
+    if first == '"':
+        return start, _string_end(text, start)
+    match = _SCALAR.match(text, start)
     if match is None:
         raise _no_json(start)
     return start, match.end()
@@ -204,14 +234,26 @@ def _value(text: str, position: int) -> _Span:
 
 def _container_end(text: str, start: int) -> int:
     depth, position = 0, start
-    # nothing is consumed at the text's end, and at a string that has none
-    while (match := _TO_BRACKET.match(text, position)) is not None and match.end() > position:
+    while position < len(text):
+        match = _TO_BRACKET.match(text, position)
+        assert match is not None  # it matches nothing too
         position = match.end()
         if bracket := match[1]:
             depth += 1 if bracket in "[{" else -1
             if not depth:
                 return position
+        elif text[position : position + 1] == '"':
+            position = _string_end(text, position)
     raise _no_json(position)
+
+
+def _string_end(text: str, start: int) -> int:
+    if text[start : start + 1] != '"':
+        raise _no_json(start)
+    try:
+        return string_end(text, start)
+    except ValueError as error:
+        raise _no_json(start) from error
 
 
 def _skip_space(text: str, position: int) -> int:

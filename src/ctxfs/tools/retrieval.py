@@ -14,7 +14,6 @@ from anyio.streams.memory import MemoryObjectSendStream
 from pydantic import Field
 
 from ctxfs.context.content import ContentReader, Run
-from ctxfs.context.encoding import readable_text
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContentRange
 from ctxfs.context.records import Stored
@@ -45,7 +44,7 @@ MAX_TAIL_LINES = 1_000
 MAX_MATCHES = 1_000
 DEFAULT_MATCHES = 50
 MAX_CONTEXT_LINES = 20
-MAX_JSON_CHARS = 32 * 1024 * 1024
+MAX_JSON_BYTES = 12 * 1024 * 1024  # joining more of them to one text would hold the interpreter for too long
 _FOOTER_TOKENS = 64
 _SEARCHERS = 2
 
@@ -216,12 +215,12 @@ async def _read_path(scope: _Scope, item_id: str, path: str, offset: int, cutter
     """A page of the lines that ``path`` means; they are not the content's own lines, so all of these are the source."""
     parse_path(path)
     reader = scope.fs.reader(item_id)
-    if reader.stored.chars > MAX_JSON_CHARS:
-        raise ToolError(f"{reader.stored.chars:,} characters are too many to be addressed by path: read it by lines")
-    content = await reader.load()
+    if reader.stored.size_bytes > MAX_JSON_BYTES:
+        raise ToolError(f"{reader.stored.size_bytes:,} bytes are too many to be addressed by path: read it by lines")
+    pieces = [piece async for piece in reader.text_blocks()]
 
     def page() -> ToolResult:
-        total = _cut_selected(select_lines(readable_text(content), path), offset, cutter)
+        total = _cut_selected(select_lines("".join(pieces), path), offset, cutter)
         lines = cutter.finish()
         if not lines:
             return page_result(None, offset, total)
