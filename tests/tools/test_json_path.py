@@ -143,15 +143,15 @@ def test_long_strings_are_passed_over_and_given_whole() -> None:
     long = 'a "quoted" [bracket] {brace}, \\ and \\" and é😀\n' * 20_000
     value = {"first": long, long[:3_000]: 1, "rows": [[long, n] for n in range(3)], "last": 2}
     for ascii_only in (False, True):
-        assert select(value, "$.first", ensure_ascii=ascii_only) == long
-        assert select(value, "$.rows[2][0]", ensure_ascii=ascii_only) == long
-        assert select(value, "$.rows[*][1]", ensure_ascii=ascii_only) == "0\n1\n2\n"
-        assert select(value, "$.last", ensure_ascii=ascii_only) == "2"
+        assert selected("$.first", value, ensure_ascii=ascii_only) == long
+        assert selected("$.rows[2][0]", value, ensure_ascii=ascii_only) == long
+        assert selected("$.rows[*][1]", value, ensure_ascii=ascii_only) == "0\n1\n2\n"
+        assert selected("$.last", value, ensure_ascii=ascii_only) == "2"
 
 
 def test_slices_from_the_end() -> None:
     value = list(range(10))
-    assert select(value, "$[-3:]") == "7\n8\n9\n"
-    assert select(value, "$[-3:-1]") == "7\n8\n"
-    assert select(value, "$[5:-4]") == "5\n"
-    assert select(value, "$[-1:3]") == ""
+    assert selected("$[-3:]", value) == "7\n8\n9\n"
+    assert selected("$[-3:-1]", value) == "7\n8\n"
+    assert selected("$[5:-4]", value) == "5\n"
+    assert selected("$[-1:3]", value) == ""

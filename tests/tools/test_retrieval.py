@@ -49,6 +49,13 @@ class Session:
         return result.content
 
 
+def damage(path: Path) -> None:
+    """Change one byte in the middle."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
 @pytest.fixture
 async def fs(tmp_path: Path) -> AsyncIterator[ContextFileSystem]:
     async with ContextFileSystem(root_path=tmp_path / "sessions") as opened:
@@ -175,10 +182,7 @@ async def test_grep_over_many_chunks_equals_a_search_line_by_line(session: Sessi
 
 
 async def test_grep_stops_at_damage_unless_enough_was_found_before(session: Session) -> None:
-    path = Path(await session.store("\n".join(f"line {n}" for n in range(1_000_000))))
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    damage(Path(await session.store("\n".join(f"line {n}" for n in range(1_000_000)))))
     assert "does not match" in await session.error("grep", ref="call_1", pattern="line 999999")
     assert "next: offset=6]" in await session.text("grep", ref="call_1", pattern="line", max_matches=5)
 
