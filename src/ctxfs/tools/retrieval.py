@@ -277,24 +277,22 @@ async def _search(reader: ContentReader, offset: int, search: LineSearch) -> lis
     runs = enumerate((await reader.run_from(offset)).shared_out(_SEARCHERS))
     early: dict[int, SearchedPart | StorageError] = {}
     turn, failure = 0, None
-    async with anyio.create_task_group() as group:
-        send, receive = anyio.create_memory_object_stream[tuple[int, SearchedPart | StorageError]]()
+    send, receive = anyio.create_memory_object_stream[tuple[int, SearchedPart | StorageError]]()
+    async with receive, anyio.create_task_group() as group:
         for _ in range(_SEARCHERS):
             group.start_soon(_search_runs, reader, runs, search, send.clone())
         send.close()
-        async with receive:
-            async for number, found in receive:
-                early[number] = found
-                while not search.done and failure is None and turn in early:
-                    part = early.pop(turn)
-                    turn += 1
-                    if isinstance(part, StorageError):
-                        failure = part
-                    elif search.add(part):
-                        await to_thread.run_sync(search.search_shared, abandon_on_cancel=True)
-                if search.done or failure is not None:
-                    break
-        group.cancel_scope.cancel()
+        async for number, found in receive:
+            early[number] = found
+            while not search.done and failure is None and turn in early:
+                part = early.pop(turn)
+                turn += 1
+                if isinstance(part, StorageError):
+                    failure = part
+                elif search.add(part):
+                    await to_thread.run_sync(search.search_shared, abandon_on_cancel=True)
+            if search.done or failure is not None:
+                group.cancel_scope.cancel()
     if failure is not None:
         raise failure
     return await to_thread.run_sync(search.finish, reader.stored.lines, abandon_on_cancel=True)
