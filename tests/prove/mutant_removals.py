@@ -1,0 +1,407 @@
+"""Every sync, every check of a checksum and every guard of what a session may touch, and the code without it.
+
+Each stands here by name, as the text that is there once and the text without the guard, so that whoever changes one
+changes its line here too. Removing any single one must fail a test.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from prove.mutations import Mutant, removal
+
+__all__ = ["REMOVALS", "Removal", "removals"]
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A guard: what it is called, the module below ``src/ctxfs``, its text and the text without it."""
+
+    name: str
+    module: str
+    before: str
+    after: str
+
+
+_TEMP, _DIRS, _LOG = "storage/temp_files.py", "storage/directories.py", "storage/log_file.py"
+_SESSION, _LOCAL, _PORT, _BASE = "storage/session_dir.py", "storage/local.py", "storage/port.py", "storage/base.py"
+_FILES, _JOURNAL, _INDEX = "storage/files.py", "context/journal.py", "context/index.py"
+_CONTENT, _ENCODING, _RECOVERY = "context/content.py", "context/encoding.py", "context/recovery.py"
+_LAYOUT, _ARCHIVE, _TRANSFER = "context/layout.py", "transfer/archive.py", "transfer/sessions.py"
+
+SYNCS = (
+    Removal("the system's sync", _PORT, "        else:\n            os.fsync(fd)", "        else:\n            pass"),
+    Removal(
+        "of a content before its name", _TEMP, "            if sync:\n                fs.sync(fd)", "            pass"
+    ),
+    Removal(
+        "of a directory's new names",
+        _SESSION,
+        'with writing("/".join(directory)):\n                self._directories.sync(directory)\n        for',
+        "pass\n\n        for",
+    ),
+    Removal(
+        "of a file that is replaced",
+        _SESSION,
+        "isinstance(data, bytes) else data, durable=True)",
+        "isinstance(data, bytes) else data, durable=False)",
+    ),
+    Removal(
+        "of a replaced file's name",
+        _SESSION,
+        "rename_temp(self._fs, dir_fd, temp, parts[-1])\n            self._directories.sync(parts[:-1])",
+        "rename_temp(self._fs, dir_fd, temp, parts[-1])",
+    ),
+    Removal(
+        "of names that are taken back",
+        _SESSION,
+        "parts[-1])\n                self._directories.sync(parts[:-1])",
+        "parts[-1])",
+    ),
+    Removal(
+        "of a growing file", _SESSION, "if sync and self._sync_enabled:\n                    self._fs.sync(fd)", "pass"
+    ),
+    Removal("of a growing file's name", _SESSION, "self._directories.sync(tuple(above))", "pass"),
+    Removal(
+        "of names that are deleted",
+        _SESSION,
+        'with writing("/".join(directory)):\n                    self._directories.sync(directory)',
+        "pass",
+    ),
+    Removal("of the journal's name when a session is removed", _SESSION, "self._directories.sync(())", "pass"),
+    Removal(
+        "of what a dead writer left", _SESSION, "if self._sync_enabled:\n            self._fs.sync(dir_fd)", "pass"
+    ),
+    Removal("of a journal that is opened", _LOG, "self._sync(self._fd)", "pass"),
+    Removal("of an opened journal's name", _LOG, "self._sync(dir_fd)", "pass"),
+    Removal(
+        "of what is appended to the journal",
+        _LOG,
+        "write_all(self._fs, fd, [data])\n            self._sync(fd)",
+        "write_all(self._fs, fd, [data])",
+    ),
+    Removal(
+        "of a journal that is repaired",
+        _LOG,
+        "self._fs.truncate(fd, self.length)\n                self._sync(fd)",
+        "self._fs.truncate(fd, self.length)",
+    ),
+    Removal(
+        "of a journal that is cut",
+        _LOG,
+        "self._fs.truncate(fd, self.length)\n            self._sync(fd)",
+        "self._fs.truncate(fd, self.length)",
+    ),
+    Removal("of the journal, in one place", _LOG, "if self._sync_enabled:\n            self._fs.sync(fd)", "pass"),
+    Removal("of a directory above a new one", _DIRS, "self._fs.sync(parent)", "pass"),
+    Removal("of directories, in one place", _DIRS, "            self._fs.sync(fd)\n", "            pass\n"),
+    Removal("of what is above a new root", _DIRS, "            fs.sync(parent)", "            pass"),
+    Removal("of a new session's name", _LOCAL, "self._sync_handle(root_fd)  #", "pass  #"),
+    Removal("of a removed session's name", _LOCAL, "fs.sync(root_fd)\n        finally", "pass\n        finally"),
+    Removal("of a file outside of sessions", _FILES, "[data], sync=True)", "[data], sync=False)"),
+    Removal("of the name of a file outside of sessions", _FILES, "port.sync(dir_fd)", "pass"),
+    Removal(
+        "of what is above a file outside of sessions", _FILES, "path.parent, sync=True)", "path.parent, sync=False)"
+    ),
+    Removal("of an export", _ARCHIVE, "self._fs.sync(self._fd)", "pass"),
+    Removal("of an export's name", _ARCHIVE, "self._fs.sync(self._dir_fd)", "pass"),
+    Removal("of an import's name", _TRANSFER, "fs.sync(root_fd)", "pass"),
+    Removal(
+        "of contents that are published",
+        _SESSION,
+        "file.chunks, durable=True), parts, done)",
+        "file.chunks, durable=False), parts, done)",
+    ),
+    Removal("of a new session's name, in one place", _LOCAL, "if self._sync:\n            self._fs.sync(fd)", "pass"),
+    Removal("of a growing file that ends", "context/growing.py", 'b"", sync=True', 'b"", sync=False'),
+)
+
+CHECKSUMS = (
+    Removal("a journal line's", _JOURNAL, " or _crc(seq, rec) != crc:", ":"),
+    Removal(
+        "a journal line's sequence number in it",
+        _JOURNAL,
+        'zlib.crc32(rec, zlib.crc32(b"%d:" % seq))',
+        "zlib.crc32(rec)",
+    ),
+    Removal("a journal line's length", _JOURNAL, "len(rec) != length or ", ""),
+    Removal("a journal line's place", _JOURNAL, "if seq <= last_seq:", "if False:"),
+    Removal("journal lines that are missing", _JOURNAL, "if seq > last_seq + 1:", "if False:"),
+    Removal("holes at the journal's end", _JOURNAL, "if data.find(_HOLE, start, end) < 0:", "if True:"),
+    Removal(
+        "the index's",
+        _INDEX,
+        "if data[position + len(_CRC_HEAD) : -3] !=",
+        "if False and data[position + len(_CRC_HEAD) : -3] !=",
+    ),
+    Removal("the index's end", _INDEX, """ or not data.endswith(b'"}\\n')""", ""),
+    Removal("a block index's", _ENCODING, "if zlib.crc32(memoryview(data)", "if False and zlib.crc32(memoryview(data)"),
+    Removal("a block index's kind", _ENCODING, "not data.startswith(INDEX_MAGIC) or ", ""),
+    Removal("a block's", _CONTENT, "if codec.digest(raw) != index.row(number)[3]:", "if False:"),
+    Removal("a known block index's", _CONTENT, "found is None or found.root != stored.digest", "found is None"),
+    Removal("a kept block index's", _CONTENT, "if index.root == stored.digest:", "if True:"),
+    Removal("a content's", _CONTENT, "        if index.root != stored.digest:", "        if False:"),
+    Removal(
+        "a content's that only the index knows",
+        _RECOVERY,
+        "(await scan_blocks(store, indexed)).root == indexed.digest",
+        "await scan_blocks(store, indexed)",
+    ),
+    Removal("an envelope's end", _RECOVERY, "if await store.read(name, max(end, 0)) != trailer:", "if False:"),
+    Removal("the index against the journal", _RECOVERY, "index is None or _contradicts(index, state)", "index is None"),
+    Removal(
+        "the index against the journal, in verify",
+        "context/fs.py",
+        "            if known.get(item_id) != entry",
+        "            if False",
+    ),
+    Removal("contents, in verify", "context/fs.py", "await ContentReader(self._store, entry).load()", "pass"),
+    Removal("a part's of an archive", _ARCHIVE, 'if tail["sha256"] != checksum.hexdigest():', "if False:"),
+    Removal("an archive's lines", _ARCHIVE, 'if last != {"end": expected}:', "if False:"),
+    Removal("an archive's end", _ARCHIVE, "        if more:", "        if False:"),
+    Removal(
+        "an imported content's",
+        _TRANSFER,
+        "if (index.root, index.size_bytes, index.count) != (entry.digest, entry.size_bytes, entry.blocks):",
+        "if False:",
+    ),
+)
+
+CONTAINMENT = (
+    Removal("links in a directory's place", _PORT, "os.O_DIRECTORY | os.O_NOFOLLOW", "os.O_DIRECTORY"),
+    Removal(
+        "links in a new file's place",
+        _PORT,
+        "os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW",
+        "os.O_CREAT | os.O_APPEND",
+    ),
+    Removal("what is there in a new file's place", _PORT, " | os.O_EXCL", ""),
+    Removal(
+        "links in a file's place", _PORT, "os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK", "os.O_RDONLY | os.O_NONBLOCK"
+    ),
+    Removal(
+        "pipes in a file's place", _PORT, "os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK", "os.O_RDONLY | os.O_NOFOLLOW"
+    ),
+    Removal(
+        "links in the journal's place",
+        _PORT,
+        "os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK",
+        "os.O_APPEND | os.O_NONBLOCK",
+    ),
+    Removal(
+        "pipes in the journal's place",
+        _PORT,
+        "os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK",
+        "os.O_APPEND | os.O_NOFOLLOW",
+    ),
+    Removal(
+        "a link where a name is looked at",
+        _PORT,
+        "_file_stat(os.stat(name, dir_fd=dir_fd, follow_symlinks=False))",
+        "_file_stat(os.stat(name, dir_fd=dir_fd))",
+    ),
+    Removal(
+        "a link where directories are listed", _PORT, "    if entry.is_symlink():\n        return FileKind.LINK\n", ""
+    ),
+    Removal(
+        "a link to a directory where directories are listed",
+        _PORT,
+        "entry.is_dir(follow_symlinks=False)",
+        "entry.is_dir()",
+    ),
+    Removal("modes under any umask, of a file", _PORT, "os.fchmod(fd, FILE_MODE)", "pass"),
+    Removal("modes under any umask, of a directory", _PORT, "os.chmod(name, DIR_MODE, dir_fd=dir_fd)", "pass"),
+    Removal("the lock", _PORT, "fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass"),
+    Removal("taking the lock", _SESSION, "self._fs.lock(fd)", "pass"),
+    Removal("taking the lock to write", _LOCAL, "opened.take_lock()", "pass"),
+    Removal("parts of a name that lead up", _BASE, 'part in {"", ".", ".."} or ', ""),
+    Removal("NUL in a name", _BASE, '"\\0" in part or ', ""),
+    Removal("backslashes in a name", _BASE, '"\\\\" in part or ', ""),
+    Removal("names that are too long", _BASE, " or not _fits(part)", ""),
+    Removal(
+        "names, in commit",
+        _SESSION,
+        "paths = [(check_name(file.name), file) for file in files]",
+        'paths = [(tuple(file.name.split("/")), file) for file in files]',
+    ),
+    Removal("names, in replace", _SESSION, "parts = check_name(name)", 'parts = tuple(name.split("/"))'),
+    Removal("names, in append", _SESSION, "*above, last = check_name(name)", '*above, last = name.split("/")'),
+    Removal(
+        "names, in delete",
+        _SESSION,
+        "paths = [check_name(name) for name in names]",
+        'paths = [tuple(name.split("/")) for name in names]',
+    ),
+    Removal(
+        "names, in read", _SESSION, "*directories, last = check_name(name)", '*directories, last = name.split("/")'
+    ),
+    Removal("a session id that is a path", _LOCAL, "if len(check_name(session_id)) != 1:", "if False:"),
+    Removal("a session id's characters", _LAYOUT, "if not _is_safe(session_id):", "if False:"),
+    Removal("a plain name that is a path", _LAYOUT, "if len(check_name(raw)) != 1:", "if False:"),
+    Removal(
+        "an id's characters",
+        _LAYOUT,
+        "    if _is_safe(raw):\n        return raw\n",
+        "    if raw:\n        return raw\n",
+    ),
+    Removal("an id's leading dots", _LAYOUT, '.lstrip(".-")', ""),
+    Removal("an id that Windows reserves", _LAYOUT, " and not _is_reserved(raw)", ""),
+    Removal("an id that ends in a dot", _LAYOUT, ' and not raw.endswith(".")', ""),
+    Removal("a prefix that Windows reserves", _LAYOUT, "if _is_reserved(prefix):", "if False:"),
+    Removal(
+        "ids that were given out",
+        _LAYOUT,
+        "        if key not in self._taken:\n            return name\n",
+        "        return name\n",
+    ),
+    Removal("ids that differ in case", _LAYOUT, "key = name.casefold()", "key = name"),
+    Removal("whose a session's directory is", _LOCAL, "if status.owner != self._fs.user():", "if False:"),
+    Removal("who may write to a session's directory", _LOCAL, "if status.mode & OTHERS_MAY_WRITE:", "if False:"),
+    Removal("who may read a session's directory", _LOCAL, "self._fs.set_dir_mode(dir_fd)", "pass"),
+    Removal("a session's directory as a whole", _LOCAL, "self._check_dir(dir_fd, write=write)", "pass"),
+    Removal("a session id that differs in case", _LOCAL, "self._check_spelling(root_fd, dir_fd)", "pass"),
+    Removal("a hidden directory as a session", _LOCAL, "    if is_hidden(name):\n        return False\n", ""),
+    Removal(
+        "a directory that is no session",
+        _LOCAL,
+        'return not {LOG_NAME, "index.json"}.isdisjoint(name for name, _ in fs.list_dir(dir_fd))',
+        "return True",
+    ),
+    Removal("whose a file or directory is", _DIRS, "if status.owner != fs.user():", "if False:"),
+    Removal("whose a directory in a session is", _DIRS, "check_owner(self._fs, where, status)", "pass"),
+    Removal("whose a content is", _SESSION, "        check_owner(self._fs, name, status)", "        pass"),
+    Removal("whose the journal is", _LOG, "check_owner(fs, LOG_NAME, status)", "pass"),
+    Removal("a second name", _DIRS, "if status.links > 1:", "if False:"),
+    Removal("a second name of the journal", _LOG, "check_only_name(LOG_NAME, status)", "pass"),
+    Removal("a second name of the lock", _SESSION, "check_only_name(LOCK_NAME, status)", "pass"),
+    Removal("what the lock is", _SESSION, "self._check_file(LOCK_NAME, status)", "pass"),
+    Removal("what a growing file is", _SESSION, "self._check_file(name, self._fs.stat_handle(fd))", "pass"),
+    Removal("what a content is", _SESSION, "            self._check_file(name, status)", "            pass"),
+    Removal("a file's kind", _SESSION, "if status.kind is not FileKind.FILE:", "if False:"),
+    Removal("the journal's kind", _LOG, "if kind is not FileKind.FILE:", "if False:"),
+    Removal("a journal that is another file now", _LOG, "status.identity != self._identity or ", ""),
+    Removal("a journal that is shorter now", _LOG, " or status.size < self.length", ""),
+    Removal("the journal before it is repaired", _LOG, "self._check(self._fs.stat_handle(fd))", "pass"),
+    Removal(
+        "a journal that somebody else wrote to", _LOG, "if self._fs.stat_handle(fd).size != self.length:", "if False:"
+    ),
+    Removal(
+        "a directory that was moved away", _DIRS, "elif not self._is_there(parent, parts[-1], entry):", "elif False:"
+    ),
+    Removal(
+        "a forked child that closes",
+        _SESSION,
+        "        if self._process != self._fs.process():\n            return",
+        "        if False:\n            return",
+    ),
+    Removal(
+        "a forked child that works on",
+        _SESSION,
+        "        if self._process != self._fs.process():\n            raise",
+        "        if False:\n            raise",
+    ),
+    Removal(
+        "a forked child that writes",
+        _SESSION,
+        "self._check_process()\n        with self._write_lock:",
+        "with self._write_lock:",
+    ),
+    Removal(
+        "a forked child that reads",
+        _SESSION,
+        "self._check_process()\n        with self._handle_lock:",
+        "with self._handle_lock:",
+    ),
+    Removal(
+        "a closed session that is written",
+        _SESSION,
+        "with self._write_lock:\n            self._check_open()",
+        "with self._write_lock:\n            pass",
+    ),
+    Removal(
+        "a closed session that is read",
+        _SESSION,
+        "with self._handle_lock:\n            self._check_open()",
+        "with self._handle_lock:\n            pass",
+    ),
+    Removal("a session for reading that is written", _SESSION, "if self._log is None:", "if False:"),
+    Removal(
+        "a name that is taken",
+        _SESSION,
+        '                if isinstance(error, FileExistsError):\n                    raise NameTaken("/".join(parts)) from None\n                raise\n',  # noqa: E501
+        "                return\n",
+    ),
+    Removal("hidden names in a listing", _SESSION, "if is_hidden(name) or path == LOG_NAME:", "if path == LOG_NAME:"),
+    Removal("the journal in a listing", _SESSION, "if is_hidden(name) or path == LOG_NAME:", "if is_hidden(name):"),
+    Removal(
+        "a file outside of sessions that is another",
+        _FILES,
+        "if status.kind is not FileKind.FILE or status.size != len(data):",
+        "if False:",
+    ),
+    Removal(
+        "bytes of a file outside of sessions",
+        _FILES,
+        "if data[position : position + len(piece)] != piece:",
+        "if False:",
+    ),
+    Removal(
+        "an envelope that is another item's",
+        _RECOVERY,
+        "if PurePosixPath(name).name != entry.item_id + ENVELOPE.extension:",
+        "if False:",
+    ),
+    Removal(
+        "a found file that the journal contradicts",
+        _RECOVERY,
+        "entry is not None and await _fits(store, state, entry)",
+        "entry is not None",
+    ),
+    Removal("a found file's id that is stored", _RECOVERY, "if entry.item_id in state.stored:", "if False:"),
+    Removal(
+        "a found file's content against the context",
+        _RECOVERY,
+        "return await ContentReader(store, entry).load() == item.message.content",
+        "return True",
+    ),
+    Removal("parts of an archive that are there twice", _ARCHIVE, 'if head["name"] in self._seen:', "if False:"),
+    Removal("parts of an archive under another name", _ARCHIVE, 'if head["name"] != name:', "if False:"),
+    Removal("an archive that is too large", _ARCHIVE, "if self.size_bytes > self._max_bytes:", "if False:"),
+    Removal("an archive of too many files", _ARCHIVE, "if self.files > self._max_files:", "if False:"),
+    Removal("an archive that is no file", _ARCHIVE, "if not stat.S_ISREG(mode):", "if False:"),
+    Removal(
+        "names in an archive, one by one", _TRANSFER, "parts = check_name(entry.name)", 'parts = entry.name.split("/")'
+    ),
+    Removal("hidden names in an archive", _TRANSFER, "is_hidden(entry.name) or ", ""),
+    Removal("names in an archive that are deep", _TRANSFER, "len(parts) > MAX_DEPTH or ", ""),
+    Removal("names in an archive that are the session's own", _TRANSFER, " or name in {LOG_NAME, INDEX_NAME}", ""),
+    Removal("files in an archive that are one", _TRANSFER, "if name in seen:", "if False:"),
+    Removal("files in an archive in each other's way", _TRANSFER, "    if clash:", "    if False:"),
+    Removal(
+        "the session id of a file system",
+        "context/fs.py",
+        "self._session_id = check_session_id(session_id)",
+        "self._session_id = session_id",
+    ),
+    Removal(
+        "the session id of an export",
+        _TRANSFER,
+        "LocalStore(root, check_session_id(session_id), fs=port)",
+        "LocalStore(root, session_id, fs=port)",
+    ),
+    Removal("the session id in an archive", _TRANSFER, "check_session_id(source.session_id)", "source.session_id"),
+    Removal("the session id of an import", _TRANSFER, "else check_session_id(session_id)", "else session_id"),
+    Removal("names in an archive", _TRANSFER, "_check_names(stored)\n", "pass\n"),
+)
+
+REMOVALS = {
+    **{f"sync: {entry.name}": entry for entry in SYNCS},
+    **{f"checksum: {entry.name}": entry for entry in CHECKSUMS},
+    **{f"containment: {entry.name}": entry for entry in CONTAINMENT},
+}
+
+
+def removals(source: Callable[[str], str]) -> dict[str, Mutant]:
+    """Return the mutants without a guard, by name; ``source`` gives a module's text. Raises LookupError."""
+    return {
+        name: removal(entry.module, source(entry.module), entry.before, entry.after) for name, entry in REMOVALS.items()
+    }

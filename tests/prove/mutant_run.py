@@ -1,0 +1,113 @@
+"""Trying mutants: a copy of the project, the tests that run each line of it, and a process that serves."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import CodeType
+from typing import IO
+
+from prove import mutant_worker
+from prove.mutant_tests import TestMap, environment
+from prove.mutant_worker import Job, Verdict, changed_functions
+from prove.mutations import Mutant
+
+__all__ = ["Laboratory", "copy_of", "laboratory"]
+
+NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "dist", "build", "htmlcov")
+LONGEST_S = 8.0
+"""Tests that take longer are not asked, unless a mutant names them."""
+
+
+def copy_of(root: Path, tree: Path) -> None:
+    """Copy the project, without what git and tools keep beside it."""
+    shutil.rmtree(tree, ignore_errors=True)
+    shutil.copytree(root, tree, ignore=NOT_COPIED, symlinks=True)
+
+
+class Laboratory:
+    """Tries mutants, one at a time."""
+
+    def __init__(self, tree: Path, tests: TestMap, jobs: IO[str], answers: IO[str]) -> None:
+        self._tree = tree
+        self._tests = tests
+        self._jobs = jobs
+        self._answers = answers
+        self._killers: dict[tuple[str, str], list[str]] = defaultdict(list)
+
+    def source(self, module: str) -> str:
+        """Return a module's text."""
+        return (self._tree / "src" / "ctxfs" / module).read_text()
+
+    def tried(self, mutant: Mutant) -> Verdict:
+        """Run the tests that reach the mutant: first those that killed its neighbours, then the quickest."""
+        path, source = f"src/ctxfs/{mutant.module}", self.source(mutant.module)
+        text = mutant.applied(source)
+        changed = changed_functions(str(self._tree / path), source, text)
+        if changed is None:
+            names, place = self._tests.of_module(mutant.module), (mutant.module, "")
+        else:
+            last = mutant.line + mutant.before.count("\n")
+            names, place = self._tests.of_lines(mutant.module, mutant.line, last), (mutant.module, str(sorted(changed)))
+            if not names:  # a line without code of its own
+                first, last = _lines_of(changed.values())
+                names = self._tests.of_lines(mutant.module, first, last)
+        seconds = self._tests.seconds
+        killers = self._killers[place]
+        asked = [name for name in killers if name in names]
+        asked += [name for name in names if name not in asked and seconds[name] <= LONGEST_S]
+        if not asked:
+            return Verdict(killed_by=None)
+        job = Job(path=path, text=text, tests=[(name, seconds[name]) for name in asked])
+        verdict = self._answer(job)
+        if verdict.killed_by is not None and verdict.killed_by in seconds:
+            self._killers[place] = [verdict.killed_by, *(name for name in killers if name != verdict.killed_by)][:8]
+        return verdict
+
+    def _answer(self, job: Job) -> Verdict:
+        print(json.dumps(asdict(job)), file=self._jobs, flush=True)
+        line = self._answers.readline()
+        if not line:
+            raise RuntimeError("the process that tries mutants died")
+        return Verdict(**json.loads(line))
+
+
+def _lines_of(codes: Iterable[CodeType]) -> tuple[int, int]:
+    lines = [line for code in codes for _, _, line in code.co_lines() if line is not None]
+    return min(lines) + 1, max(lines)  # its first line runs when it is defined
+
+
+@contextmanager
+def laboratory(tree: Path, work: Path, tests: TestMap, arguments: Sequence[str]) -> Iterator[Laboratory]:
+    """Start a process that has collected the tests in ``arguments``, and end it."""
+    reads, writes = os.pipe()
+    log = work / "worker.log"
+    command = [sys.executable, mutant_worker.__file__, str(tree), f"--basetemp={work / 'temporary'}", *arguments]
+    names = {**environment(tree, work), "CTXFS_MUTANTS_FD": str(writes)}
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            command,
+            cwd=tree,
+            env=names,
+            stdin=subprocess.PIPE,
+            stdout=errors,
+            stderr=errors,
+            text=True,
+            pass_fds=[writes],
+        )
+    os.close(writes)
+    assert process.stdin is not None
+    with os.fdopen(reads) as answers, process.stdin as jobs:
+        if not answers.readline():
+            raise RuntimeError(f"the tests could not be collected: {log.read_text()[-2000:]}")
+        try:
+            yield Laboratory(tree, tests, jobs, answers)
+        finally:
+            process.terminate()
+            process.wait()

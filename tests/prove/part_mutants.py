@@ -1,0 +1,181 @@
+"""Part: the code with one small change, or without one of its guards: a test must fail."""
+
+import hashlib
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from prove.mutant_removals import removals
+from prove.mutant_run import Laboratory, copy_of, laboratory
+from prove.mutant_tests import TestMap, learn
+from prove.mutations import Mutant, mutants_of, removal
+from prove.parts import Part, Result
+
+__all__ = ["MODULES", "PART", "TESTS", "run"]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SAMPLE = 1200
+"""Mutants that are tried, of all modules together, chosen by a hash; a module has its share of them."""
+LEAST_KILLED = 0.9
+_STORAGE = (
+    "base",
+    "directories",
+    "failures",
+    "files",
+    "local",
+    "log_file",
+    "port",
+    "session_dir",
+    "temp_files",
+    "threads",
+)
+_CONTEXT = ("apply", "content", "encoding", "fs", "growing", "index", "journal", "journal_types", "records", "recovery")
+_PLANNING = ("budget", "compaction", "economy", "ephemeral", "ingest", "layout", "session_log", "transcript", "window")
+_ECONOMICS = ("", "_features", "_ledger", "_parameters", "_prices")
+MODULES = (
+    *(f"storage/{name}.py" for name in _STORAGE),
+    *(f"context/{name}.py" for name in (*_CONTEXT, *_PLANNING)),
+    *(f"context/economics{name}.py" for name in _ECONOMICS),
+)
+_FAULTS = "tests/prove/test_port_faults.py::test_every_call_of_an_operation_fails_once"
+TESTS = (
+    *(f"tests/{name}" for name in ("agent", "context", "materialize", "messages", "replay", "storage", "testing")),
+    *(f"tests/{name}" for name in ("tools", "transfer", "workspace")),
+    *(f"tests/prove/test_{name}.py" for name in ("cancellation", "crash", "forgery", "fuzz", "names", "swaps")),
+    "tests/prove/test_port_faults.py",
+    *(f"--deselect={_FAULTS}[{name}-asyncio]" for name in ("export", "import")),  # half a minute each
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What came of a mutant; ``killed_by`` None: no test failed."""
+
+    mutant: str
+    module: str
+    killed_by: str | None
+
+
+class _Kept:
+    """What was tried before, in a file; what a module looked like then is a part of the key."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        lines = path.read_text().splitlines() if path.exists() else []
+        self._tried: dict[str, Tried] = {key: Tried(**data) for key, data in map(json.loads, lines)}
+
+    def get(self, key: str) -> Tried | None:
+        return self._tried.get(key)
+
+    def put(self, key: str, tried: Tried) -> None:
+        self._tried[key] = tried
+        with self._path.open("a") as file:
+            file.write(json.dumps([key, asdict(tried)]) + "\n")
+
+
+def sample(mutants: Mapping[str, Sequence[Mutant]], count: int) -> list[Mutant]:
+    """Choose ``count`` mutants, the same ones every time, from each module its share."""
+    total = sum(len(found) for found in mutants.values())
+    chosen = []
+    for found in mutants.values():
+        share = -(-len(found) * count // total)
+        chosen += sorted(found, key=lambda mutant: mutant.rank)[:share]
+    return sorted(chosen, key=lambda mutant: mutant.rank)
+
+
+def run(budget_s: float, state_dir: Path) -> Result:
+    """Try every guard's removal, then the sample, and go on where the last run ended."""
+    ends_at = time.monotonic() + budget_s
+    with tempfile.TemporaryDirectory() as base:
+        work = Path(base)
+        tree = work / "copy"
+        copy_of(ROOT, tree)
+        tests = _test_map(tree, work, state_dir / "tests.json")
+        with laboratory(tree, work, tests, TESTS) as tries:
+            return _tried(tries, _Kept(state_dir / "tried.jsonl"), ends_at, state_dir / "survivors.txt")
+
+
+def _test_map(tree: Path, work: Path, kept: Path) -> TestMap:
+    """Learn which tests run which lines, unless that is known of this code and these tests."""
+    files = sorted(path for name in ("src", "tests") for path in (tree / name).rglob("*.py"))
+    known = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+    before = json.loads(kept.read_text()) if kept.exists() else {}
+    if before.get("of") == known:
+        return TestMap.from_json(before["map"])
+    print("  running the tests once, to learn which lines they run", flush=True)
+    tests = learn(tree, work, TESTS)
+    kept.write_text(json.dumps({"of": known, "map": tests.to_json()}))
+    return tests
+
+
+def _tried(tries: Laboratory, kept: _Kept, ends_at: float, survivors: Path) -> Result:
+    guards = removals(tries.source)
+    mutants = {module: mutants_of(module, tries.source(module)) for module in MODULES}
+    chosen = sample(mutants, SAMPLE)
+    asked = [(f"without {name}", mutant) for name, mutant in guards.items()]
+    asked += [(mutant.key, mutant) for mutant in chosen]
+    versions = {
+        m: hashlib.sha256(tries.source(m).encode()).hexdigest()[:12] for _, each in asked for m in [each.module]
+    }
+    results: dict[str, Tried] = {}
+    for name, mutant in asked:
+        key = f"{versions[mutant.module]} {mutant.rank} {name}"
+        found = kept.get(key)
+        if found is None and time.monotonic() < ends_at:
+            found = Tried(name, mutant.module, tries.tried(mutant).killed_by)
+            kept.put(key, found)
+            if len(results) % 100 == 0 or found.killed_by is None:
+                print(
+                    f"  {len(results):5} of {len(asked)}{'' if found.killed_by else f', survived: {name}'}", flush=True
+                )
+        if found is not None:
+            results[name] = found
+    survived = [name for name, found in results.items() if found.killed_by is None]
+    survivors.write_text("".join(f"{name}\n" for name in survived))
+    return _result(
+        guards, [mutant.key for mutant in chosen], results, sum(map(len, mutants.values())), _harmless(tries)
+    )
+
+
+def _harmless(tries: Laboratory) -> bool:
+    """Whether a change that changes nothing survives: what kills the others is the change."""
+    module, before = "context/layout.py", "return SAFE.fullmatch(raw) is not None"
+    mutant = removal(module, tries.source(module), before, "return None is not SAFE.fullmatch(raw)")
+    return tries.tried(mutant).killed_by is None
+
+
+def _result(
+    guards: Mapping[str, Any], sampled: Sequence[str], results: Mapping[str, Tried], total: int, harmless: bool
+) -> Result:
+    without = [results[f"without {name}"] for name in guards if f"without {name}" in results]
+    chosen = [results[name] for name in dict.fromkeys(sampled) if name in results]
+    killed = sum(tried.killed_by is not None for tried in chosen)
+    of_module = Counter(tried.module for tried in chosen)
+    alive = Counter(tried.module for tried in chosen if tried.killed_by is None)
+    for module, count in sorted(of_module.items()):
+        print(f"  {module:36} {count - alive[module]:4} of {count:4} killed", flush=True)
+    violations = [f"no test fails {tried.mutant}" for tried in without if tried.killed_by is None]
+    complete = len(without) == len(guards) and len(chosen) == len(dict.fromkeys(sampled))
+    if complete and killed < LEAST_KILLED * len(chosen):
+        violations.append(f"{killed} of {len(chosen)} mutants are killed, less than {LEAST_KILLED:.0%}")
+    return Result(
+        figures={
+            "guards": len(without),
+            "guards seen missing": sum(tried.killed_by is not None for tried in without),
+            "mutants": total,
+            "tried": len(chosen),
+            "killed": killed,
+            "per cent": 100.0 * killed / max(1, len(chosen)),
+        },
+        violations=violations,
+        controls={"a change that changes nothing survives": harmless},
+        complete=complete,
+    )
+
+
+PART = Part(name="mutants", title="code with one small change, or without one guard", run=run, share=1.5)
