@@ -123,10 +123,13 @@ async def search(fs: ContextFileSystem, item_id: str, data: bytes, plain: Path) 
         for _ in range(ROUNDS):
             bare = await asyncio.to_thread(bare_ms, data, pattern)
             floor = await asyncio.to_thread(checked_ms, plain, sums, pattern)
-            async with Heartbeat() as heart:
-                start = time.perf_counter()
+            start = time.perf_counter()
+            await grep_page(fs, item_id, LinePattern(pattern))
+            ours.append((time.perf_counter() - start) * 1000)
+            async with (
+                Heartbeat() as heart
+            ):  # in another run: a loop that turns all the time takes its share of two cores
                 await grep_page(fs, item_id, LinePattern(pattern))
-                ours.append((time.perf_counter() - start) * 1000)
             ratios.append(ours[-1] / bare)
             checked.append(ours[-1] / floor)
             stalls.append(heart.worst_ms)

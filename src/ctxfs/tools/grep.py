@@ -5,7 +5,7 @@ The syntax is RE2's. A line matches when the expression is found in it; no match
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -188,8 +188,8 @@ class LineSearch:
 
     def search_shared(self) -> None:
         """Search the lines that the parts share."""
-        for number, line in self._shared:
-            self._found += _matching(self.pattern, line, number)
+        text = b"".join(line for _, line in self._shared)
+        self._found += (replace(line, number=self._shared[line.number][0]) for line in _matching(self.pattern, text, 0))
         self._shared, self._shared_bytes = [], 0
 
     @property
