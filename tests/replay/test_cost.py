@@ -11,11 +11,18 @@ from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
 from ctxfs.replay.cost import Cached, Policy, Replacement, Run, replay_session
 from ctxfs.replay.oracle import oracle_cost
 from ctxfs.replay.policies import DEFAULT_POLICIES, Never, policy_named
-from ctxfs.replay.recording import Recording, Role
+from ctxfs.replay.recording import Message, Recording, Role
 from ctxfs.replay.session import Item, Session, distinctive, prepare
 from replay_samples import call, chars, recordings, result, session, text
 
-NAMES = [*DEFAULT_POLICIES, "eager-100", "exact-1", "clear-500-keep-1", "clear-500-keep-0-clear-at-least-200"]
+NAMES = [
+    *DEFAULT_POLICIES,
+    "eager-100",
+    "exact-1",
+    "clear-500-keep-1",
+    "clear-500-keep-0-clear-at-least-200",
+    "patient-8",
+]
 
 
 @dataclass
@@ -91,6 +98,24 @@ def test_a_cache_may_give_back_only_what_ended_with_a_request(cached: Cached, re
     known = 100 + CALL + reread
     assert cost.calls[2].cost == pytest.approx(0.1 * known + 1.25 * (1_000 - reread + 40 + 50 + 10))
     assert cost.calls[1].cost == pytest.approx(0.1 * (100 + CALL) + 1.25 * 1_200)
+
+
+def test_keep_recent_waits_until_the_model_has_seen_a_result() -> None:
+    parallel = Recording(
+        name="parallel",
+        messages=(
+            text(Role.USER, "read all of them"),
+            call(1, "Read", {"path": "a"}),
+            Message(Role.USER, tuple(result(1, "Read", letter * 100).blocks[0] for letter in "abc")),
+            text(Role.ASSISTANT, "seen"),
+            text(Role.USER, "and now?"),
+            text(Role.ASSISTANT, "done"),
+        ),
+    )
+    policy = policy_named("exact-1", rates=ANTHROPIC_RATES, count=chars)
+    contexts = [c.context_tokens for c in replay_session(prepare(parallel, chars), policy, ANTHROPIC_RATES).calls]
+    assert contexts[1] - contexts[0] == CALL + 3 * 100
+    assert contexts[2] - contexts[1] == len("seen") + len("and now?") - 2 * (100 - 40)
 
 
 @pytest.mark.parametrize("name", NAMES)

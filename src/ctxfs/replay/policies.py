@@ -38,7 +38,8 @@ _DIGEST_TOKENS = 200
 POLICY_NAMES = (
     "none, exact-N (each tool keeps its last N results), clear-TOKENS-keep-N[-clear-at-least-TOKENS] "
     "(all results but the last N leave above so many tokens), eager-TOKENS (larger results never enter), ski-rental, "
-    "economic, or a TOML file of eviction parameters; TOKENS as in 100k or 2500"
+    "economic, patient-N (economic with fewer read-backs for more money; N is its caution), or a TOML file of eviction "
+    "parameters; TOKENS as in 100k or 2500"
 )
 
 
@@ -55,7 +56,7 @@ def policy_named(name: str, *, rates: Rates, count: Callable[[str], int]) -> Pol
         "ski-rental": SkiRental(name=name, rates=rates),
         "economic": Economic(name=name, rates=rates, count=count),
     }
-    found = plain.get(name) or _with_numbers(name)
+    found = plain.get(name) or _with_numbers(name) or _patient(name, rates, count)
     if found is None:
         raise ConfigError(f"no policy {name!r}: use {POLICY_NAMES}")
     return found
@@ -69,6 +70,15 @@ def _with_numbers(name: str) -> Policy | None:
     if m := re.fullmatch(r"eager-(\d+k?)", name):
         return Eager(name=name, limit=_tokens(m[1]))
     return None
+
+
+def _patient(name: str, rates: Rates, count: Callable[[str], int]) -> Policy | None:
+    """Nothing leaves unseen, risks count more, batches may be large: fewer read-backs the higher the caution."""
+    m = re.fullmatch(r"patient-([1-9]\d{0,5})", name)
+    if m is None:
+        return None
+    parameters = EvictionParameters(caution=int(m[1]), company_factor=8, max_loss=0.2, arrival_tokens=0)
+    return Economic(name=name, rates=rates, count=count, parameters=parameters)
 
 
 def _tokens(text: str) -> int:
@@ -108,7 +118,7 @@ class Never:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepRecent:
-    """Of each tool, only the last ``keep`` results stay: exactly, whatever it costs."""
+    """What ``@tool(ephemeral=keep)`` does for every tool: exactly, whatever it costs, but for what is still unseen."""
 
     name: str
     keep: int
@@ -126,10 +136,11 @@ class _KeepRecentRun(_Passive):
     def plan(self, added: Sequence[Item]) -> Sequence[Replacement]:
         for item in _results(added):
             self._held.setdefault(item.tool, []).append(item)
-        due = []
+        due, unseen = [], frozenset(item.index for item in added)
         for tool, held in self._held.items():
-            due += held[: -self._keep] if len(held) > self._keep else []
-            self._held[tool] = held[-self._keep :]
+            beyond = held[: -self._keep]
+            due += [item for item in beyond if item.index not in unseen]
+            self._held[tool] = [item for item in beyond if item.index in unseen] + held[-self._keep :]
         return [_bare(item) for item in due if item.tokens > MIN_PLACEHOLDER_TOKENS]
 
 
