@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contents import CONTENTS, TEXTS
-from ctxfs.context.content import ContentReader, IndexCache, scan_blocks
+from ctxfs.context.content import LONGEST_RUN_BLOCKS, ContentReader, IndexCache, Run, scan_blocks
 from ctxfs.context.encoding import BLOCK, BlockIndex, ContentFile, IndexChunks, RawBytes, index_name, readable_text
 from ctxfs.context.items import ItemType
 from ctxfs.errors import CorruptContent, NotStored, WriteFailed
@@ -211,6 +211,37 @@ async def test_an_index_of_other_content_is_not_believed() -> None:
     list(other)
     await store.replace(index_name(NAME), other.index.to_bytes())
     assert await reader.load() == text
+
+
+@given(st.integers(0, 300), st.integers(0, 9), st.integers(1, 4))
+def test_runs_are_shared_out_whole_and_evenly(blocks: int, skip: int, readers: int) -> None:
+    whole = Run(blocks=range(7, 7 + blocks), skip=skip)
+    runs = list(whole.shared_out(readers))
+    assert [number for run in runs for number in run.blocks] == list(whole.blocks)
+    assert [run.skip for run in runs] == [skip, *[0] * len(runs)][: len(runs)]
+    sizes = [len(run.blocks) for run in runs]
+    assert len(set(sizes[:-1])) <= 1
+    assert max(sizes, default=0) <= LONGEST_RUN_BLOCKS
+    assert len(runs) >= min(blocks, readers) or blocks < 2 * readers
+
+
+@pytest.mark.parametrize("number", range(len(LARGE)))
+@pytest.mark.parametrize("raw", [False, True])
+async def test_runs_give_the_text_from_a_line_on_and_where_it_stands(number: int, raw: bool) -> None:
+    _, reader = await stored(LARGE[number], raw=raw)
+    data = readable_text(LARGE[number]).encode("utf-8", "surrogatepass")
+    for first in (1, 2, reader.stored.lines // 2, reader.stored.lines):
+        newlines = max(first, 1) - 1
+        position = _after(data, newlines) if newlines else 0
+        read = [piece for run in (await reader.run_from(first)).shared_out(2) for piece in await reader.read_run(run)]
+        assert b"".join(piece for _, piece in read) == data[position:]
+        for before, piece in read:
+            assert before == data.count(b"\n", 0, position)
+            position += len(piece)
+
+
+def _after(data: bytes, newlines: int) -> int:
+    return len(b"\n".join(data.split(b"\n")[:newlines])) + 1
 
 
 async def test_a_deleted_file_is_not_stored() -> None:
