@@ -31,9 +31,10 @@ JSON: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(ANY_TEXT, inner, max_size=4)),
     max_leaves=8,
 )
+TYPES = ANY_TEXT.filter(lambda name: name not in ("text", "tool_use", "tool_result"))
 BLOCKS = st.one_of(
     TEXTS.map(lambda text: {"type": "text", "text": text}),
-    st.dictionaries(ANY_TEXT, JSON, max_size=4),
+    st.builds(lambda fields, kind: {**fields, "type": kind}, st.dictionaries(ANY_TEXT, JSON, max_size=4), TYPES),
     st.just({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGVsbG8="}}),
 )
 CONTENTS: st.SearchStrategy[Content] = st.one_of(TEXTS, st.lists(BLOCKS, max_size=4).map(tuple))

@@ -11,10 +11,12 @@ import pytest
 from ctxfs import Context, ContextFileSystem
 from ctxfs.cli.app import run
 from ctxfs.context.economics import Verdict
+from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economy import Economy
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.journal_account import account
 from ctxfs.context.plan import Plan
+from ctxfs.context.records import EvictionSet
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import UserMessage
 
@@ -76,13 +78,66 @@ def test_it_tells_why_each_item_left_or_stays(explain: Explain, tmp_path: Path) 
     assert gone["replies_since"] == told["replies"] - 4 == 3
     assert gone["tokens"] < gone["content_tokens"]
     assert items["call_7"]["left_after_reply"] is None
-    assert items["call_7"]["why"].startswith("stays: the model has not seen it yet")
-    assert items["call_1.input"]["item_type"] == "tool_input"
-    assert items["call_1.input"]["place"] == "context"
+    assert items["call_7"]["why"] == "stays: bash keeps its last 1"
+    assert items["call_1"]["why"] == "stays: results of this tool leave only when the window is full"
     assert all(item["why"].startswith("stays: ") for item in items.values() if item["place"] == "context")
     text = explain("last")[1].decode()
     assert "bash keeps its last 1" in text
     assert "3 replies ago" in text
+
+
+def test_it_knows_the_rules_that_the_session_was_opened_with(explain: Explain, tmp_path: Path) -> None:
+    async def session(**settings: Any) -> tuple[str, Plan]:
+        context = await made(tmp_path, **settings)
+        await context.add({"role": "assistant", "content": "done"})
+        plan = context.plan()
+        await context.close()
+        return context.session_id, plan
+
+    never = Economy(parameters=EvictionParameters(min_saved_tokens=1_000_000), exact=["bash"])
+    session_id, plan = anyio.run(lambda: session(economy=never))
+    told = as_json(explain)
+    assert [step["item_id"] for step in told["next"]] == [step.item_id for step in plan.offloads] == []
+    assert not [item for item in told["items"] if item["item_type"] == "tool_input"]
+
+    async def reopened() -> None:
+        async with Context(session_id, root_path=tmp_path, keep_recent={"Write": 3}, economy=Economy()) as context:
+            assert context.fs.eviction is not None
+
+    anyio.run(reopened)
+    items = {item["item_id"]: item for item in as_json(explain)["items"]}
+    assert items["call_1"]["why"] == "stays: Write keeps its last 3"
+    assert items["call_1.input"]["item_type"] == "tool_input"
+    assert items["call_1.input"]["place"] == "context"
+    assert "keeps" not in items["call_7"]["why"]
+
+
+def test_what_is_due_is_said_to_leave_next(explain: Explain, tmp_path: Path) -> None:
+    async def session() -> None:
+        async with Context(root_path=tmp_path, keep_recent={"bash": 1}, offload_enabled=True) as context:
+            await context.add({"role": "user", "content": "do it"})
+            for number in (1, 2):
+                call = {"type": "tool_use", "id": f"call_{number}", "name": "bash", "input": {}}
+                result = {"type": "tool_result", "tool_use_id": f"call_{number}", "content": WORDS * 40}
+                await context.add({"role": "assistant", "content": [call]}, {"role": "user", "content": [result]})
+            await context.add({"role": "assistant", "content": "done"})
+
+    anyio.run(session)
+    told = as_json(explain)
+    assert [step["item_id"] for step in told["next"]] == ["call_1"]
+    why = {item["item_id"]: item["why"] for item in told["items"]}
+    assert (why["call_1"], why["call_2"]) == ("leaves next: bash keeps its last 1", "stays: bash keeps its last 1")
+
+
+def test_rules_of_another_version_are_an_error_that_says_so(explain: Explain, tmp_path: Path) -> None:
+    async def session() -> None:
+        async with ContextFileSystem(root_path=tmp_path) as fs:
+            await fs.record_eviction(EvictionSet(parameters={"patience": 3}))
+
+    anyio.run(session)
+    code, _, err = explain("last")
+    assert code != 0
+    assert "patience" in err
 
 
 def test_the_figures_are_those_of_the_journal(explain: Explain, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from ctxfs.context.journal import SessionState, encode_line, fold, scan
 from ctxfs.context.records import (
     CallMade,
     Closed,
+    EvictionSet,
     ItemAdded,
     Record,
     Removed,
@@ -84,6 +85,13 @@ STORED = st.builds(
 RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(SessionStarted, session_id=IDS, started_at=st.floats(0, 1e10), rebuilt=st.booleans()),
     st.builds(WriterOpened, epoch=SMALL, path=IDS, opened_at=st.floats(0, 1e10)),
+    st.builds(
+        EvictionSet,
+        keep_recent=st.dictionaries(IDS, st.integers(1, 9)),
+        parameters=st.none() | st.dictionaries(IDS, SMALL),
+        rates=st.dictionaries(IDS, st.floats(0, 10)),
+        ttl_s=st.floats(0, 3600),
+    ),
     st.builds(ItemAdded, item=ITEMS, content_stored=st.booleans(), before=st.none() | IDS),
     STORED,
     st.builds(
@@ -223,3 +231,13 @@ def test_a_life_of_an_item() -> None:
         [Replaced(item_id="x", content="", token_count=0, path=None, destroyed=True, reason=""), Restored(item_id="c")],
     )
     assert list(state.items) == ["c"]
+
+
+@pytest.mark.parametrize("block", [{"text": "no type"}, {"type": "text"}, {"type": "tool_use", "id": "a"}, "text", 7])
+def test_a_record_whose_message_holds_no_content_blocks_is_damage(block: object) -> None:
+    item = {"id": "a", "item_type": "assistant_message", "name": "a.json", "token_count": 1, "content_tokens": 1}
+    record = {"type": "item_added", "item": {**item, "message": {"role": "assistant", "content": [block]}}}
+    line = encode_line(1, [UnknownRecord(data=record)])
+    found = scan(line)
+    assert found.records == ()
+    assert "block" in found.damages[0].reason

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contents import JSON
@@ -21,6 +21,7 @@ LONG = [
 windows = st.integers(64, 300)
 
 
+@example([[None, None, 1.3407807929872125e154], [], 1.0000000000000002e16], 64, False, None)  # cut before its exponent
 @given(st.lists(JSON, max_size=6), windows, st.booleans(), st.sampled_from([None, 1]))
 def test_the_elements_are_those_of_a_parser(
     values: list[object], window_chars: int, ascii_only: bool, indent: int | None

@@ -1,6 +1,7 @@
 """The transcript without a context: what a damaged journal lost of it, and what moving items does to its sums."""
 
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -110,3 +111,22 @@ def test_a_summary_of_what_nothing_is_stored_of_lists_nothing() -> None:
         "[Summary of 2 earlier messages]\nIt was found.\n\n[Content offloaded]\nPath: /s/msg_9.txt\n"
     )
     assert "stored on their own" not in text
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ({"role": "user", "content": [{"text": "no type"}]}, "a dict with a type"),
+        ({"role": "user", "content": [{"type": "text"}]}, "type text needs text"),
+        ({"role": "user", "content": ["not a block"]}, "a dict with a type"),
+        ({"role": "user", "content": 7}, "a text or a list of content blocks"),
+        ({"role": "assistant", "content": [{"type": "tool_use", "id": "a", "input": {}}]}, "tool_use needs name"),
+        ({"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "n", "input": "x"}]}, "needs input"),
+        ({"role": "user"}, "content"),
+        (UserMessage(({"x": 1},)), "a dict with a type"),
+        (cast("Any", "just a text"), "not a message"),
+    ],
+)
+def test_what_is_no_message_is_refused_and_says_why(message: Any, told: str) -> None:
+    with pytest.raises(TranscriptError, match=told):
+        Transcript({}, str).parse([message])

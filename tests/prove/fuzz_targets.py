@@ -25,7 +25,17 @@ from ctxfs.context.index import parse_index, render_index
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.journal import SessionState, encode_line, fold, scan
 from ctxfs.context.layout import Names
-from ctxfs.context.records import CallMade, ItemAdded, Record, Removed, Replaced, SessionStarted, Stored, WriterOpened
+from ctxfs.context.records import (
+    CallMade,
+    EvictionSet,
+    ItemAdded,
+    Record,
+    Removed,
+    Replaced,
+    SessionStarted,
+    Stored,
+    WriterOpened,
+)
 from ctxfs.context.recovery import parse_header
 from ctxfs.errors import CtxfsError, InvalidFunctionCall, InvalidToolArguments
 from ctxfs.llm.base import Usage
@@ -84,6 +94,7 @@ CALL = AssistantMessage(({"type": "tool_use", "id": "call_1", "name": "Read", "i
 RECORDS: tuple[Record, ...] = (
     SessionStarted(session_id="s", started_at=1.0),
     WriterOpened(epoch=1, path="/s", opened_at=1.0),
+    EvictionSet(keep_recent={"Read": 1}, parameters={"caution": 8.0}, rates={"read": 0.1}, ttl_s=300.0),
     ItemAdded(item=_item("msg_001", UserMessage("go"), ItemType.USER_MESSAGE)),
     ItemAdded(item=_item("msg_002", CALL, ItemType.ASSISTANT_MESSAGE)),
     ItemAdded(item=_item("call_1", _message("")), content_stored=True),

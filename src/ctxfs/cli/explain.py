@@ -1,7 +1,7 @@
 """``ctxfs explain``: why each item of a session left or stays, what goes next, and what that saved and cost."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from math import isinf
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,17 @@ from ctxfs.cli.options import AsJson, Root, SessionArgument
 from ctxfs.cli.output import console, for_terminal, label, print_json, table, tokens
 from ctxfs.cli.session import Entry, entries, open_session, sessions_directory
 from ctxfs.context.economics import Verdict
+from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, Rates, prices_for
-from ctxfs.context.economy import CacheTerms, Economy
+from ctxfs.context.economy import NOTHING_PREPARED, CacheTerms, Economy
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ItemType
 from ctxfs.context.journal_account import Account, Departure, account
 from ctxfs.context.layout import Names
 from ctxfs.context.plan import Plan
+from ctxfs.context.records import EvictionSet
 from ctxfs.context.transcript import Transcript, losses_in
+from ctxfs.errors import ConfigError
 from ctxfs.llm.base import Usage
 from ctxfs.tokens import load_counter
 
@@ -33,7 +36,13 @@ _STAYS = {
     ItemType.COMPACTION_SUMMARY: "stands for what left in its file",
 }
 _MESSAGE_STAYS = "stays: messages leave only when the window is full"
+_NO_RULE_STAYS = "stays: results of this tool leave only when the window is full"
 _TTL: CacheTtl = "5m"
+_NO_RULES = EvictionSet(
+    parameters=EvictionParameters().to_mapping(), rates=asdict(ANTHROPIC_RATES), ttl_s=TTL_SECONDS[_TTL]
+)
+"""What is taken for the rules of a session that recorded none: the defaults."""
+
 _MILLION = 1_000_000
 
 
@@ -50,6 +59,7 @@ class _Explained:
     """All that is known of a session. ``prices`` None: the model has no known ones."""
 
     fs: ContextFileSystem
+    rules: EvictionSet
     entries: Sequence[Entry]
     account: Account
     next: _Next
@@ -63,6 +73,9 @@ class _Explained:
     @property
     def rates(self) -> Rates:
         """What tokens cost, in units of one uncached input token."""
+        known = _rates(self.rules)
+        if known is not None:
+            return known
         return self.prices.rates(_TTL) if self.prices else ANTHROPIC_RATES
 
     @property
@@ -78,8 +91,8 @@ class _Explained:
 def explain(session: SessionArgument, root: Root = None, as_json: AsJson = False) -> None:
     """Say why each item left or stays, and what that saved.
 
-    Also what goes next, what all of it cost, and what the calls were billed. What goes next is what the default
-    parameters make of it; a tool's ephemeral=n is not known here.
+    Also what goes next by the rules that the session was last opened with, what all of it cost, and what the calls
+    were billed.
     """
     anyio.run(_explain, sessions_directory(root), session, as_json)
 
@@ -88,10 +101,14 @@ async def _explain(root: Path, session: str, as_json: bool) -> None:
     async with open_session(root, session) as fs:
         told = account(await fs.history())
         model = told.calls[-1].model if told.calls else ""
-        prices = prices_for(model)
-        rates = prices.rates(_TTL) if prices else ANTHROPIC_RATES
+        rules = fs.eviction or _NO_RULES
         explained = _Explained(
-            fs=fs, entries=await entries(fs), account=told, next=await _next(fs, rates, told), prices=prices
+            fs=fs,
+            rules=rules,
+            entries=await entries(fs),
+            account=told,
+            next=await _next(fs, rules, told),
+            prices=prices_for(model),
         )
         if as_json:
             print_json(_as_dict(explained))
@@ -99,23 +116,46 @@ async def _explain(root: Path, session: str, as_json: bool) -> None:
             _print(explained, console())
 
 
-async def _next(fs: ContextFileSystem, rates: Rates, told: Account) -> _Next:
+def _rates(rules: EvictionSet) -> Rates | None:
+    """What the planner reckoned with; None when there was none. Raises ``ConfigError`` for another version's prices."""
+    try:
+        return Rates(**rules.rates) if rules.rates else None
+    except TypeError as error:
+        raise ConfigError(f"the session's prices cannot be read: {error}") from error
+
+
+def _economy(rules: EvictionSet) -> Economy | None:
+    """The planner by these rules. Raises ``ConfigError`` when another version's numbers cannot be read."""
+    if rules.parameters is None:
+        return None
+    return Economy(
+        parameters=EvictionParameters.from_mapping(rules.parameters),
+        terms=CacheTerms(rates=_rates(rules) or ANTHROPIC_RATES, ttl_s=rules.ttl_s),
+        exact=rules.keep_recent,
+    )
+
+
+async def _next(fs: ContextFileSystem, rules: EvictionSet, told: Account) -> _Next:
     """Plan as a session that goes on now would, without being its writer."""
     items = await fs.items()
     orphans = losses_in(items).orphans  # a session that goes on takes them out: the journal was damaged
     items = tuple(item for item in items if item.id not in orphans)
     counter = await load_counter()
     names = Names({item.id for item in items} | fs.stored().keys(), layout=fs.layout)
-    economy = Economy(terms=CacheTerms(rates=rates, ttl_s=TTL_SECONDS[_TTL]))
-    transcript = Transcript({}, fs.path_of, economy=economy)
+    economy = _economy(rules)
+    transcript = Transcript(rules.keep_recent, fs.path_of, economy=economy)
 
     def plan() -> _Next:
         for item in items:
+            if economy is None:
+                transcript.enter(item, NOTHING_PREPARED)
+                continue
             prepared = economy.prepare(item, claim=names.claim, path_of=fs.path_of, counter=counter)
             transcript.enter(item, prepared)
-        if told.calls:
+        if economy is not None and told.calls:
             economy.resumed(told.calls[-1].made_at)
-        return _Next(plan=transcript.plan(), verdicts={v.item_id: v for v in economy.verdicts()})
+        verdicts = economy.verdicts() if economy is not None else ()
+        return _Next(plan=transcript.plan(), verdicts={v.item_id: v for v in verdicts})
 
     return await anyio.to_thread.run_sync(plan)
 
@@ -164,22 +204,33 @@ def _entry_row(entry: Entry, departure: Departure | None, verdict: Verdict | Non
         place=entry.place,
         tokens=entry.tokens,
         content_tokens=entry.content_tokens,
-        why=_why(entry, departure, verdict, explained.account),
+        why=_why(entry, departure, verdict, explained),
         departure=departure,
         verdict=verdict,
     )
 
 
-def _why(entry: Entry, departure: Departure | None, verdict: Verdict | None, told: Account) -> str:
+def _why(entry: Entry, departure: Departure | None, verdict: Verdict | None, explained: _Explained) -> str:
     if departure is not None:
         return departure.reason
-    if verdict is not None:
-        return str(verdict.why)
-    for archived in told.departures:
-        if archived.archive == entry.item_id:
-            return f"stands for {len(archived.item_ids)} messages: {archived.reason}"
     if entry.item is None:
         return "stored, and not in the context"
+    for archived in explained.account.departures:
+        if archived.archive == entry.item_id:
+            return f"stands for {len(archived.item_ids)} messages: {archived.reason}"
+    return _why_here(entry, verdict, explained)
+
+
+def _why_here(entry: Entry, verdict: Verdict | None, explained: _Explained) -> str:
+    """Why an item is in the context."""
+    keep = explained.rules.keep_recent.get(entry.tool_name or "")
+    if keep is not None:
+        due = any(offload.item_id == entry.item_id for offload in explained.next.plan.offloads)
+        return f"{'leaves next' if due else 'stays'}: {entry.tool_name} keeps its last {keep}"
+    if verdict is not None:
+        return str(verdict.why)
+    if entry.item_type is ItemType.TOOL_RESULT and explained.rules.parameters is None:
+        return _NO_RULE_STAYS
     return _STAYS.get(entry.item_type, _MESSAGE_STAYS)
 
 

@@ -5,6 +5,7 @@ It never needs to know who calls the model: ``Agent`` uses it, and so can any lo
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,6 +25,7 @@ from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.ingest import Incoming, ingest
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.plan import Plan
+from ctxfs.context.records import EvictionSet
 from ctxfs.context.transcript import Transcript, losses_in
 from ctxfs.context.window import Window
 from ctxfs.errors import ConfigError, PromptTooLong, SessionClosed, StorageError
@@ -94,6 +96,7 @@ class Context:
         self._counter = counter
         self._lock = anyio.Lock()
         self._economy = economy if offload_enabled else None
+        self._keep_recent = keep_recent
         self._transcript = Transcript(keep_recent, self.fs.path_of, economy=self._economy)
         self._window = window or Window()
         self.overhead_tokens = overhead_tokens
@@ -128,6 +131,7 @@ class Context:
             await self.fs.open()
             try:
                 await self._resume()
+                await self.fs.record_eviction(self._rules())
             except BaseException:
                 with anyio.CancelScope(shield=True):
                     await self.fs.close()
@@ -142,6 +146,15 @@ class Context:
             self._window.observe(call.usage, call.model, call.counted_tokens)
         if self._economy is not None and self.fs.calls:
             self._economy.resumed(self.fs.calls[-1].made_at)
+
+    def _rules(self) -> EvictionSet:
+        """The rules in force, for whoever reads the journal."""
+        keep_recent = dict(self._keep_recent) if self._offload_enabled else {}
+        if self._economy is None:
+            return EvictionSet(keep_recent=keep_recent)
+        terms = self._economy.terms
+        parameters = self._economy.parameters.to_mapping()
+        return EvictionSet(keep_recent=keep_recent, parameters=parameters, rates=asdict(terms.rates), ttl_s=terms.ttl_s)
 
     async def _mended(self, items: tuple[ContextItem, ...]) -> tuple[ContextItem, ...]:
         """Make what a damaged journal left a valid transcript: answer calls, take out results that answer nothing."""

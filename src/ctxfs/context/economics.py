@@ -192,7 +192,7 @@ def _batch(ledger: Ledger, *, cold: bool) -> _Batch:
     Walks from the end to the start, and keeps count of what is cached behind each item once the batch has left.
     """
     p, calls, read, age_factors = ledger.parameters, ledger.calls, ledger.rates.read, _AgeFactors(ledger)
-    early = p.company_factor ** (-1 / p.age_exponent)
+    early, rent_share = p.company_factor ** (-1 / p.age_exponent), p.rent_share
     dearer = 0.0 if cold else ledger.rates.write - read
     budget = max(0.0, ledger.saved + p.max_loss * ledger.spent)
     gain_of = _gain(ledger, cold=cold)
@@ -202,16 +202,18 @@ def _batch(ledger: Ledger, *, cold: bool) -> _Batch:
     for h in ledger.newest_first():
         behind += h.tokens_after + h.tokens
         age, ripe_age = calls - h.born, h.patience * age_factors[h.lesson]
-        if age < ripe_age * early or h.arrived >= calls or (age < ripe_age and gain_of(h, age, ripe_age) <= 0):
+        if h.arrived >= calls:
+            continue
+        if age > ripe_age:
+            due += h.saved_tokens * (age - ripe_age)
+        elif age < ripe_age * early or (age < ripe_age and gain_of(h, age, ripe_age) <= 0):
             continue
         ripe.append((h, age, ripe_age))
         behind -= h.saved_tokens
-        if age > ripe_age:
-            due += h.saved_tokens * (age - ripe_age)
         cost = dearer * behind if behind > 0 else 0.0
         if cost > budget:
             break
-        if cold or read * due >= p.rent_share * cost:
+        if cold or read * due >= rent_share * cost:
             ends.append((len(ripe), cost))
     return _best(ripe, ends, gain_of)
 

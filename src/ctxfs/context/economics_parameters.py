@@ -117,6 +117,11 @@ class EvictionParameters:
             listed.append(name)
         return " ".join(listed)
 
+    def to_mapping(self) -> dict[str, Any]:
+        """All parameters as ``from_mapping`` reads them."""
+        needs = {tool_class.value: need for tool_class, need in self.needs_by_class.items()}
+        return {f.name: getattr(self, f.name) for f in fields(self)} | {"needs_by_class": needs}
+
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> "EvictionParameters":
         """Read parameters from a TOML table; what is missing keeps its default.

@@ -103,6 +103,16 @@ class Economy:
         self._unseen: dict[str, tuple[str, int]] = {}
         self.ledger = Ledger(parameters=self._parameters, rates=self._terms.rates)
 
+    @property
+    def parameters(self) -> EvictionParameters:
+        """The planner's numbers."""
+        return self._parameters
+
+    @property
+    def terms(self) -> CacheTerms:
+        """What the planner reckons with."""
+        return self._terms
+
     # In a worker thread, in the order of the messages ----------------------------------------------------------------
 
     def prepare(

@@ -24,7 +24,7 @@ from ctxfs.context.items import ItemType
 from ctxfs.context.json_elements import json_elements
 from ctxfs.context.json_pieces import BLOCK, has_surrogates, json_pieces
 from ctxfs.context.records import Stored
-from ctxfs.llm.messages import Block, Content
+from ctxfs.llm.messages import Block, Content, check_block, check_content
 
 __all__ = [
     "BLOCK",
@@ -223,6 +223,8 @@ class ContentFile:
         encoding = encoding_of(self._content)
         metadata = {**self._extra, "encoding": encoding}
         header, trailer = (b"", b"") if self._raw else self._frame(encoding, metadata)
+        if not isinstance(self._content, RawBytes):
+            check_content(self._content)  # what could not be read back is not written
         offset, size, newlines, last = len(header), 0, 0, b""
         rows: list[tuple[int, int, int, bytes]] = []
         for raw, encoded, is_last in _mark_last(encode_blocks(self._content, encoding, raw=self._raw)):
@@ -358,8 +360,7 @@ def text_of_blocks(blocks: Sequence[bytes]) -> tuple[BlockIndex, list[bytes]]:
 
 def _content_blocks(blocks: Sequence[bytes]) -> Iterator[Block]:
     for block in json_elements(_decoded(blocks, "surrogates")):
-        if not isinstance(block, dict):
-            raise ValueError("not a list of content blocks")  # noqa: TRY004 - it is the data that is wrong
+        check_block(block)
         yield block
 
 

@@ -26,6 +26,7 @@ from ctxfs.context.layout import ENVELOPE, TEXT, Layout, Names, check_session_id
 from ctxfs.context.records import (
     CallMade,
     Closed,
+    EvictionSet,
     ItemAdded,
     Record,
     Removed,
@@ -139,6 +140,11 @@ class ContextFileSystem:
     def calls(self) -> tuple[CallMade, ...]:
         """The model calls that were recorded, in order."""
         return tuple(self._state.calls)
+
+    @property
+    def eviction(self) -> EvictionSet | None:
+        """The rules by which results leave, as they were recorded last; None when they never were."""
+        return self._state.eviction
 
     async def history(self) -> tuple[Record, ...]:
         """Return every record of the journal, from the first; damaged ones are left out."""
@@ -337,6 +343,11 @@ class ContextFileSystem:
         number = len(self._state.calls) + 1
         call = CallMade(number=number, usage=usage, model=model, counted_tokens=counted_tokens, made_at=self._clock())
         await self._commit_files([], [call])
+
+    async def record_eviction(self, rules: EvictionSet) -> None:
+        """Record by which rules results leave from here on; nothing is written when that is known."""
+        if rules != self._state.eviction:
+            await self._commit_files([], [rules])
 
     async def offload(self, item: ContextItem) -> str:
         """Make an item's content durable and return the absolute path of its file."""

@@ -14,6 +14,7 @@ from ctxfs.context.items import ContextItem
 from ctxfs.context.records import (
     CallMade,
     Closed,
+    EvictionSet,
     ItemAdded,
     Record,
     Removed,
@@ -133,7 +134,7 @@ class SessionState:
 
     ``items`` are those in the context, in order; the content of those in ``content_stored`` is in their files and empty
     here. ``stored`` is every content that is durable, ``archived`` the archive of each item that left in one, ``ids``
-    every id ever given out, ``paths`` where the session lay.
+    every id ever given out, ``eviction`` the rules in force, ``paths`` where the session lay.
     """
 
     items: dict[str, ContextItem] = field(default_factory=dict)
@@ -143,6 +144,7 @@ class SessionState:
     ids: set[str] = field(default_factory=set)
     archived: dict[str, str] = field(default_factory=dict)
     calls: list[CallMade] = field(default_factory=list)
+    eviction: EvictionSet | None = None
     paths: set[str] = field(default_factory=set)
     epoch: int = 0
     layout: str | None = None
@@ -157,6 +159,8 @@ class SessionState:
                 self.epoch = record.epoch
                 self.paths.add(record.path)
                 self.closed = False
+            case EvictionSet():
+                self.eviction = record
             case ItemAdded():
                 self._add(record)
             case Stored():

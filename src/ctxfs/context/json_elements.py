@@ -18,6 +18,8 @@ _STRING_PART = re.compile(
     re.DOTALL,
 )
 _DECODER = JSONDecoder()
+_IN_NUMBERS = frozenset("0123456789+-.eE")
+"""What may follow where a window cuts a number: the decoder takes what stands before "e+16" for all of it."""
 
 
 def json_elements(text: str, *, window_chars: int = WINDOW_CHARS) -> Iterator[Any]:
@@ -138,7 +140,7 @@ class _Reader:
             except JSONDecodeError:
                 continue
             end = window_start + used
-            if used < len(self._window) or end == len(self._text):
+            if end == len(self._text) or (used < len(self._window) and self._text[end] not in _IN_NUMBERS):
                 return value, end
         return None
 

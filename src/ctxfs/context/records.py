@@ -11,11 +11,20 @@ from typing import Any
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.journal_types import check_types
 from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
+from ctxfs.llm.messages import (
+    AssistantMessage,
+    Content,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+    check_content,
+)
 
 __all__ = [
     "CallMade",
     "Closed",
+    "EvictionSet",
     "ItemAdded",
     "Record",
     "Removed",
@@ -48,6 +57,21 @@ class WriterOpened:
     epoch: int
     path: str
     opened_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionSet:
+    """By which rules results leave from here on.
+
+    ``keep_recent``: how many results a tool keeps exactly, by tool name. ``parameters``: the numbers of the economic
+    planner, None when nothing leaves because it pays; ``rates`` (prices in uncached input tokens) and ``ttl_s`` are
+    what it reckons with.
+    """
+
+    keep_recent: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] | None = None
+    rates: Mapping[str, Any] = field(default_factory=dict)
+    ttl_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +182,7 @@ class UnknownRecord:
 Record = (
     SessionStarted
     | WriterOpened
+    | EvictionSet
     | ItemAdded
     | Stored
     | Replaced
@@ -171,6 +196,7 @@ Record = (
 _TYPES: dict[str, type] = {
     "session_started": SessionStarted,
     "writer_opened": WriterOpened,
+    "eviction_set": EvictionSet,
     "item_added": ItemAdded,
     "stored": Stored,
     "replaced": Replaced,
@@ -217,6 +243,11 @@ def _convert_item_added(values: dict[str, Any]) -> None:
     values["item"] = _item_from_json(values["item"])
 
 
+def _convert_eviction(values: dict[str, Any]) -> None:
+    if not all(isinstance(keep, int) and keep > 0 for keep in values.get("keep_recent", {}).values()):
+        raise ValueError("a tool keeps at least one result")
+
+
 def _convert_stored(values: dict[str, Any]) -> None:
     values["item_type"] = ItemType(values["item_type"])
     if any(isinstance(value, int) and value < 0 for value in values.values()):
@@ -224,8 +255,7 @@ def _convert_stored(values: dict[str, Any]) -> None:
 
 
 def _convert_replaced(values: dict[str, Any]) -> None:
-    if not isinstance(values["content"], str):
-        values["content"] = tuple(values["content"])
+    values["content"] = check_content(values["content"])
     values["trimmed"] = tuple(values.get("trimmed", ()))
 
 
@@ -239,6 +269,7 @@ def _convert_call(values: dict[str, Any]) -> None:
 
 
 _CONVERTERS: dict[type, Callable[[dict[str, Any]], None]] = {
+    EvictionSet: _convert_eviction,
     ItemAdded: _convert_item_added,
     Stored: _convert_stored,
     Replaced: _convert_replaced,
@@ -291,8 +322,7 @@ def _message_to_json(message: Message) -> dict[str, Any]:
 
 
 def _message_from_json(data: Mapping[str, Any]) -> Message:
-    content = data["content"]
-    content = content if isinstance(content, str) else tuple(content)
+    content = check_content(data["content"])
     if data["role"] == "tool":
         values = {entry.name: data[entry.name] for entry in fields(ToolMessage) if entry.name in data}
         return ToolMessage(**{**values, "content": content})
@@ -301,8 +331,4 @@ def _message_from_json(data: Mapping[str, Any]) -> Message:
         "user": UserMessage,
         "assistant": AssistantMessage,
     }
-    message = kinds[data["role"]](content)
-    if isinstance(message, AssistantMessage):
-        for call in message.tool_calls:
-            check_types(call)
-    return message
+    return kinds[data["role"]](content)

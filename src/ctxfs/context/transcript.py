@@ -11,7 +11,7 @@ from ctxfs.context.ephemeral import EphemeralLedger
 from ctxfs.context.items import ContextItem
 from ctxfs.context.plan import Plan
 from ctxfs.errors import TranscriptError
-from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage
+from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, check_content
 from ctxfs.llm.serialize import from_dict
 
 __all__ = ["Gap", "Losses", "Transcript", "losses_in"]
@@ -102,13 +102,15 @@ class Transcript:
         parsed: list[Message] = []
         names = self._tool_names
         for message in messages:
-            if not isinstance(message, Mapping):
-                parsed.append(message)
-                continue
             try:
+                if not isinstance(message, Mapping):
+                    check_content(message.content)
+                    parsed.append(message)
+                    continue
                 # Copied, so that what the caller does to its own dicts later does not reach us.
+                check_content(message["content"])
                 converted = from_dict(copy.deepcopy(message), names)
-            except (KeyError, TypeError) as error:
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise TranscriptError([f"not a message of the Messages API ({error!r}): {message!r:.200}"]) from error
             for one in converted:
                 if isinstance(one, AssistantMessage):

@@ -17,11 +17,41 @@ __all__ = [
     "ToolCall",
     "ToolMessage",
     "UserMessage",
+    "check_block",
+    "check_content",
     "text_of",
 ]
 
 Block = dict[str, Any]
 Content = str | tuple[Block, ...]
+
+_NEEDED: Mapping[str, Mapping[str, type]] = {
+    "text": {"text": str},
+    "tool_use": {"id": str, "name": str, "input": Mapping},
+    "tool_result": {"tool_use_id": str},
+}
+"""What is read in blocks of a type; all else in them passes through unread."""
+
+
+def check_block(block: Any) -> None:
+    """Raise ValueError, saying what is wrong, when ``block`` is no content block, or lacks what its type needs."""
+    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+        raise ValueError(f"not a content block, which is a dict with a type: {block!r:.80}")  # noqa: TRY004 - data
+    for name, kind in _NEEDED.get(block["type"], {}).items():
+        if not isinstance(block.get(name), kind):
+            what = f"a block of type {block['type']} needs {name} ({kind.__name__})"
+            raise ValueError(f"{what}: {block!r:.80}")  # noqa: TRY004 - data
+
+
+def check_content(content: Any) -> Content:
+    """Return ``content``, a text or blocks, as it stands in a message. Raises ValueError when it is something else."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list | tuple):
+        raise ValueError(f"content is a text or a list of content blocks, not {content!r:.80}")  # noqa: TRY004 - data
+    for block in content:
+        check_block(block)
+    return tuple(content)
 
 
 @dataclass(frozen=True, slots=True)

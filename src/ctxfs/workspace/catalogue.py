@@ -21,6 +21,7 @@ from ctxfs.context.journal import SessionState, fold, scan
 from ctxfs.context.records import (
     CallMade,
     Closed,
+    EvictionSet,
     ItemAdded,
     Record,
     Removed,
@@ -49,7 +50,18 @@ ANCHOR_BYTES = 4096
 _VERSION = 1
 _MAKE_TRIES = 5
 _LOCK_WAIT_S = 30.0
-_HARMLESS = (SessionStarted, WriterOpened, ItemAdded, Stored, Replaced, Removed, Restored, CallMade, Closed)
+_HARMLESS = (
+    SessionStarted,
+    WriterOpened,
+    EvictionSet,
+    ItemAdded,
+    Stored,
+    Replaced,
+    Removed,
+    Restored,
+    CallMade,
+    Closed,
+)
 _SCHEMA = f"""
 CREATE TABLE sessions (session_id TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, inode INTEGER, log_end INTEGER,
     last_seq INTEGER, anchor INTEGER, artifacts INTEGER, crc INTEGER) WITHOUT ROWID;
