@@ -25,7 +25,7 @@ PLAN_LIMIT_MS = 5.0
 AT_ONCE_LIMIT_MS = 20.0
 TAKEN_UP_LIMIT_S = 1.5
 REPLAY_LIMIT_S = 10.0
-ROUNDS = 15
+ROUNDS = 40
 
 
 def ledger(parameters: EvictionParameters) -> Ledger:

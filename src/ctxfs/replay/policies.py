@@ -77,7 +77,7 @@ def _patient(name: str, rates: Rates, count: Callable[[str], int]) -> Policy | N
     m = re.fullmatch(r"patient-([1-9]\d{0,5})", name)
     if m is None:
         return None
-    parameters = EvictionParameters(caution=int(m[1]), company_factor=8, max_loss=0.2, arrival_tokens=0)
+    parameters = EvictionParameters(caution=int(m[1]), company_factor=8, max_loss=0.1, arrival_tokens=0)
     return Economic(name=name, rates=rates, count=count, parameters=parameters)
 
 
