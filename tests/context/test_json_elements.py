@@ -37,6 +37,26 @@ def test_long_elements_are_taken_apart(number: int, ascii_only: bool) -> None:
     assert list(json_elements(text)) == json.loads(text)
 
 
+@pytest.mark.parametrize("window_chars", range(64, 96))
+def test_a_number_on_a_windows_edge_is_read_whole(window_chars: int) -> None:
+    values = [*range(1_000_000, 1_000_060), -1.5e-7, True, None]
+    assert list(json_elements(json.dumps(values), window_chars=window_chars)) == values
+
+
+@pytest.mark.parametrize("text", ["", "{}", '"a"', "[", "[1", "[1 2]", "[1:2]", "[1,]", "[,1]", "[1}", "[1]x", "[1],"])
+@pytest.mark.parametrize("more", ["", " " * 100])
+def test_what_is_broken_between_elements_is_refused(text: str, more: str) -> None:
+    with pytest.raises(ValueError):
+        list(json_elements(more + text, window_chars=64))
+
+
+@pytest.mark.parametrize("broken", ['{"a" 1}', '{"a":1 "b":2}', '{"a":1,}', "{1:2}", '{"a":1]'])
+def test_what_is_broken_between_a_long_objects_members_is_refused(broken: str) -> None:
+    long = broken.replace("1", f'"{"x" * 100}"')
+    with pytest.raises(ValueError):
+        list(json_elements(f"[{long}]", window_chars=64))
+
+
 @given(st.text(st.sampled_from('[]{},:"\\u0ad8\n 1'), max_size=30), windows)
 def test_what_is_no_array_is_refused(text: str, window_chars: int) -> None:
     try:

@@ -139,8 +139,10 @@ def test_a_long_line_is_cut_around_its_match_by_characters() -> None:
 
 
 def test_a_part_with_enough_matches_ends_the_search() -> None:
-    pattern, lines = LinePattern("a"), LineSearch(LinePattern("a"), 2)
-    lines.add(search_part(pattern, iter([(0, b"x\na\nb\na\na\na\n"), (6, b"never read")]), 2))
+    pieces = iter([(0, b"x\na\nb\na\na\na\n"), (6, b"is never read")])
+    lines = LineSearch(LinePattern("a"), 2)
+    lines.add(search_part(lines.pattern, pieces, 2))
+    assert next(pieces) == (6, b"is never read")
     assert lines.done
     assert [line.number for line in lines.finish(9)] == [2, 4, 5]
 
