@@ -50,7 +50,7 @@ def test_what_is_broken_between_elements_is_refused(text: str, more: str) -> Non
         list(json_elements(more + text, window_chars=64))
 
 
-@pytest.mark.parametrize("broken", ['{"a" 1}', '{"a":1 "b":2}', '{"a":1,}', "{1:2}", '{"a":1]'])
+@pytest.mark.parametrize("broken", ['{"a" 1}', '{"a":1 "b":2}', '{"a":1,}', "{2:1}", '{"a":1]'])
 def test_what_is_broken_between_a_long_objects_members_is_refused(broken: str) -> None:
     long = broken.replace("1", f'"{"x" * 100}"')
     with pytest.raises(ValueError):
