@@ -45,8 +45,8 @@ class Laboratory:
         """Return a module's text."""
         return (self._tree / "src" / "ctxfs" / module).read_text()
 
-    def tried(self, mutant: Mutant) -> Verdict:
-        """Run the tests that reach the mutant: first those that killed its neighbours, then the quickest."""
+    def tried(self, mutant: Mutant, first: tuple[str, ...] = ()) -> Verdict:
+        """Run the tests that reach the mutant: those that killed its neighbours, those in ``first``, the quickest."""
         path, source = f"src/ctxfs/{mutant.module}", self.source(mutant.module)
         text = mutant.applied(source)
         changed = changed_functions(str(self._tree / path), source, text)
@@ -56,8 +56,9 @@ class Laboratory:
             last = mutant.line + mutant.before.count("\n")
             names, place = self._tests.of_lines(mutant.module, mutant.line, last), (mutant.module, str(sorted(changed)))
             if not names:  # a line without code of its own
-                first, last = _lines_of(changed.values())
-                names = self._tests.of_lines(mutant.module, first, last)
+                low, high = _lines_of(changed.values())
+                names = self._tests.of_lines(mutant.module, low, high)
+        names.sort(key=lambda name: not name.startswith(first) if first else False)
         seconds = self._tests.seconds
         killers = self._killers[place]
         asked = [name for name in killers if name in names]

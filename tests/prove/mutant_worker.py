@@ -26,9 +26,9 @@ import pytest
 __all__ = ["Job", "Verdict", "changed_functions"]
 
 MEMORY_BYTES = 6 << 30
-GRACE_S = 10.0
+COMPUTES_S, WAITS_S = 10.0, 60.0
 SLOWER = 10.0
-"""A test may take so many times as long as it takes without a mutant, and the grace, before it counts as hanging."""
+"""A test may compute, and wait, so many times as long as it takes without a mutant, and so many seconds more."""
 
 PASSED, FAILED, MISSING = b"p", b"f", b"m"
 
@@ -136,7 +136,7 @@ class _Server:
         if child == 0:
             os.close(reads)
             os.setpgid(0, 0)
-            self._child(path, changed, [items[name] for name, _ in job.tests], writes)
+            self._child(path, changed, [(items[name], usual_s) for name, usual_s in job.tests], writes)
         os.close(writes)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.setpgid(child, child)
@@ -149,7 +149,7 @@ class _Server:
             os.waitpid(child, 0)
 
     def _child(
-        self, path: str, changed: dict[tuple[str, int], CodeType], items: Sequence[pytest.Item], told: int
+        self, path: str, changed: dict[tuple[str, int], CodeType], items: Sequence[tuple[pytest.Item, float]], told: int
     ) -> None:
         """Run the tests until one fails; a letter for each that ends."""
         try:
@@ -157,8 +157,9 @@ class _Server:
             if not _swap_code(path, changed):
                 os.write(told, MISSING)
                 return
-            for number, item in enumerate(items):
-                after = items[number + 1] if number + 1 < len(items) else None
+            for number, (item, usual_s) in enumerate(items):
+                _allow(COMPUTES_S + usual_s * SLOWER)
+                after = items[number + 1][0] if number + 1 < len(items) else None
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
                 os.write(told, FAILED if self._failed else PASSED)
                 if self._failed:
@@ -167,10 +168,17 @@ class _Server:
             os._exit(0)
 
 
+def _allow(seconds: float) -> None:
+    """End this process when it computes for longer: an endless loop does, on however busy a machine."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    limit = int(used.ru_utime + used.ru_stime + seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+
+
 def _watch(told: int, tests: Sequence[tuple[str, float]]) -> Verdict | None:
     """Read what a child says, a letter for each test that ended; None when it has no such function."""
     for number, (name, usual_s) in enumerate(tests):
-        ready, _, _ = select.select([told], [], [], GRACE_S + usual_s * SLOWER)
+        ready, _, _ = select.select([told], [], [], WAITS_S + usual_s * SLOWER)
         said = os.read(told, 1) if ready else b""
         if said == MISSING:
             return None
@@ -198,7 +206,7 @@ def _fresh(tree: Path, job: Job) -> Verdict:
     listed = tree.parent / f"{tree.name}.tests"
     listed.write_text("\n".join(names))
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"@{listed}"]
-    limit = 4 * GRACE_S + SLOWER * sum(seconds for _, seconds in job.tests)
+    limit = 2 * WAITS_S + SLOWER * sum(seconds for _, seconds in job.tests)
     with subprocess.Popen(
         command, cwd=tree, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         process_group=0,

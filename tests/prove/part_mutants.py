@@ -46,10 +46,12 @@ _FAULTS = "tests/prove/test_port_faults.py::test_every_call_of_an_operation_fail
 TESTS = (
     *(f"tests/{name}" for name in ("agent", "context", "materialize", "messages", "replay", "storage", "testing")),
     *(f"tests/{name}" for name in ("tools", "transfer", "workspace")),
-    *(f"tests/prove/test_{name}.py" for name in ("cancellation", "crash", "forgery", "fuzz", "names", "swaps")),
+    *(f"tests/prove/test_{name}.py" for name in ("cancellation", "crash", "forgery", "fuzz", "names")),
     "tests/prove/test_port_faults.py",
     *(f"--deselect={_FAULTS}[{name}-asyncio]" for name in ("export", "import")),  # half a minute each
 )
+
+WATCH_SYNCS = ("tests/storage/", "tests/prove/test_crash.py", "tests/prove/test_port_faults.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +119,18 @@ def _tried(tries: Laboratory, kept: _Kept, ends_at: float, survivors: Path) -> R
     guards = removals(tries.source)
     mutants = {module: mutants_of(module, tries.source(module)) for module in MODULES}
     chosen = sample(mutants, SAMPLE)
-    asked = [(f"without {name}", mutant) for name, mutant in guards.items()]
-    asked += [(mutant.key, mutant) for mutant in chosen]
-    versions = {
-        m: hashlib.sha256(tries.source(m).encode()).hexdigest()[:12] for _, each in asked for m in [each.module]
-    }
+    asked: list[tuple[str, Mutant, tuple[str, ...]]] = [
+        (f"without {name}", mutant, WATCH_SYNCS if name.startswith("sync") else ()) for name, mutant in guards.items()
+    ]
+    asked += [(mutant.key, mutant, ()) for mutant in chosen]
+    modules = {mutant.module for _, mutant, _ in asked}
+    versions = {module: hashlib.sha256(tries.source(module).encode()).hexdigest()[:12] for module in modules}
     results: dict[str, Tried] = {}
-    for name, mutant in asked:
+    for name, mutant, first in asked:
         key = f"{versions[mutant.module]} {mutant.rank} {name}"
         found = kept.get(key)
         if found is None and time.monotonic() < ends_at:
-            found = Tried(name, mutant.module, tries.tried(mutant).killed_by)
+            found = Tried(name, mutant.module, tries.tried(mutant, first).killed_by)
             kept.put(key, found)
             if len(results) % 100 == 0 or found.killed_by is None:
                 print(
