@@ -39,6 +39,11 @@ def test_no_size():
         fits(-1)
 """
 
+CHECKS = {
+    *("check", "check_dir", "check_file", "check_name", "check_names", "check_only_name", "check_open", "check_owner"),
+    *("check_process", "check_session_id", "check_spelling"),
+}
+
 
 def source(module: str) -> str:
     return (ROOT / "src" / "ctxfs" / module).read_text()
@@ -120,9 +125,7 @@ def _is_guard(call: ast.Call) -> bool:
     if isinstance(call.func, ast.Attribute) and ast.unparse(call.func) == "os.fsync":
         return False  # twice in the port; Linux's is in the table, and only macOS runs the other one
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    if name in {"begin_sync", "check_types"}:
-        return False  # a hint to the system, and types of values
-    return name in {"sync", "_sync", "_sync_handle"} or name.startswith(("check_", "_check_"))
+    return name in {"sync", "_sync", "_sync_handle"} or name.lstrip("_") in CHECKS
 
 
 @pytest.fixture(scope="module")
