@@ -187,6 +187,13 @@ async def test_grep_stops_at_damage_unless_enough_was_found_before(session: Sess
     assert "next: offset=6]" in await session.text("grep", ref="call_1", pattern="line", max_matches=5)
 
 
+async def test_grep_in_a_session_that_was_closed_says_so(tmp_path: Path) -> None:
+    async with ContextFileSystem(root_path=tmp_path / "sessions") as fs:
+        session = Session(fs)
+        await session.store("x\n" * 1_000_000)
+    assert "not open" in await session.error("grep", ref="call_1", pattern="y")
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -8,12 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-import anyio
 from anyio import to_thread
-from anyio.streams.memory import MemoryObjectSendStream
 from pydantic import Field
 
-from ctxfs.context.content import ContentReader, Run
+from ctxfs.context.content import ContentReader
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContentRange
 from ctxfs.context.records import Stored
@@ -21,10 +19,18 @@ from ctxfs.errors import SessionError, StorageError, ToolError, UnknownItem
 from ctxfs.tokens import TokenCounter, default_counter
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.decorator import tool
-from ctxfs.tools.grep import LinePattern, LineSearch, SearchedPart, search_part
+from ctxfs.tools.grep import LinePattern, LineSearch
 from ctxfs.tools.json_path import parse_path, select_lines
 from ctxfs.tools.paging import MAX_LINE_CHARS, Line, LineCutter, render_page, row
-from ctxfs.tools.stored import CHARS_PER_TOKEN, find_stored, page_result, read_page, rendered, stored_lines
+from ctxfs.tools.stored import (
+    CHARS_PER_TOKEN,
+    find_stored,
+    page_result,
+    read_page,
+    rendered,
+    stored_lines,
+    stored_matches,
+)
 
 __all__ = [
     "DEFAULT_MATCHES",
@@ -46,7 +52,6 @@ DEFAULT_MATCHES = 50
 MAX_CONTEXT_LINES = 20
 MAX_JSON_BYTES = 12 * 1024 * 1024  # joining more of them to one text would hold the interpreter for too long
 _FOOTER_TOKENS = 64
-_SEARCHERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,54 +275,6 @@ def _fitting_tail(lines: Sequence[Line], budget: int, counter: TokenCounter) -> 
     return lines
 
 
-async def _search(reader: ContentReader, offset: int, search: LineSearch) -> list[Line]:
-    """The matching lines from ``offset`` on, in parts of the content that a few worker threads search at a time."""
-    if offset > max(1, reader.stored.lines):
-        raise ToolError(f"offset={offset} is past the end: there are {reader.stored.lines:,} lines")
-    runs = enumerate((await reader.run_from(offset)).shared_out(_SEARCHERS))
-    early: dict[int, SearchedPart | StorageError] = {}
-    turn, failure = 0, None
-    send, receive = anyio.create_memory_object_stream[tuple[int, SearchedPart | StorageError]]()
-    async with receive, anyio.create_task_group() as group:
-        for _ in range(_SEARCHERS):
-            group.start_soon(_search_runs, reader, runs, search, send.clone())
-        send.close()
-        async for number, found in receive:
-            early[number] = found
-            while not search.done and failure is None and turn in early:
-                part = early.pop(turn)
-                turn += 1
-                if isinstance(part, StorageError):
-                    failure = part
-                elif search.add(part):
-                    await to_thread.run_sync(search.search_shared, abandon_on_cancel=True)
-            if search.done or failure is not None:
-                group.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-    return await to_thread.run_sync(search.finish, reader.stored.lines, abandon_on_cancel=True)
-
-
-async def _search_runs(
-    reader: ContentReader,
-    runs: Iterator[tuple[int, Run]],
-    search: LineSearch,
-    send: MemoryObjectSendStream[tuple[int, SearchedPart | StorageError]],
-) -> None:
-    """Read, check and search one run after the other, of those that nobody else took; an error goes to its turn."""
-    found: SearchedPart | StorageError
-    async with send:
-        for number, run in runs:
-            try:
-                pieces = await reader.read_run(run)
-                found = await to_thread.run_sync(
-                    search_part, search.pattern, pieces, search.max_matches, abandon_on_cancel=True
-                )
-            except StorageError as error:
-                found = error
-            await send.send((number, found))
-
-
 async def grep_page(
     fs: ContextFileSystem,
     item_id: str,
@@ -336,7 +293,7 @@ async def grep_page(
     """
     scope = _Scope(fs, max(200, max_tokens), counter)
     reader = fs.reader(item_id)
-    matches = await _search(reader, offset, LineSearch(pattern, max_matches))
+    matches = await stored_matches(reader, offset, LineSearch(pattern, max_matches))
     return await _grep_result(scope, reader, matches, max_matches, context_lines)
 
 

@@ -1,21 +1,26 @@
 """What this session stored, as its tools see it: found by the session's index alone, shown in bounded pages."""
 
+from collections.abc import Iterator
 from contextlib import aclosing
 
+import anyio
 from anyio import to_thread
+from anyio.streams.memory import MemoryObjectSendStream
 
-from ctxfs.context.content import ContentReader
+from ctxfs.context.content import ContentReader, Run
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContentRange
-from ctxfs.errors import ToolError
+from ctxfs.errors import CtxfsError, ToolError
 from ctxfs.tokens import TokenCounter, default_counter
 from ctxfs.tools.base import ToolResult
+from ctxfs.tools.grep import LineSearch, SearchedPart, search_part
 from ctxfs.tools.paging import Line, LineCutter, Page, render_page
 
-__all__ = ["find_stored", "page_result", "read_page", "rendered", "stored_lines"]
+__all__ = ["find_stored", "page_result", "read_page", "rendered", "stored_lines", "stored_matches"]
 
 CHARS_PER_TOKEN = 8
 """So many characters a token are fetched for a page: more than text has, so that tokens bound the page."""
+_SEARCHERS = 2  # more would wait for each other: decoding holds the interpreter
 
 
 def find_stored(fs: ContextFileSystem, ref: str) -> str | None:
@@ -36,6 +41,58 @@ async def stored_lines(
             if cutter.feed(piece):
                 break
     return cutter.finish()
+
+
+async def stored_matches(reader: ContentReader, offset: int, search: LineSearch) -> list[Line]:
+    """The matching lines from ``offset`` on, in parts of the content that a few worker threads search at a time.
+
+    Raises:
+        ToolError: ``offset`` is past the end.
+    """
+    if offset > max(1, reader.stored.lines):
+        raise ToolError(f"offset={offset} is past the end: there are {reader.stored.lines:,} lines")
+    runs = enumerate((await reader.run_from(offset)).shared_out(_SEARCHERS))
+    early: dict[int, SearchedPart | CtxfsError] = {}
+    turn, failure = 0, None
+    send, receive = anyio.create_memory_object_stream[tuple[int, SearchedPart | CtxfsError]]()
+    async with receive, anyio.create_task_group() as group:
+        for _ in range(_SEARCHERS):
+            group.start_soon(_search_runs, reader, runs, search, send.clone())
+        send.close()
+        async for number, found in receive:
+            early[number] = found
+            while not search.done and failure is None and turn in early:
+                part = early.pop(turn)
+                turn += 1
+                if isinstance(part, CtxfsError):
+                    failure = part
+                elif search.add(part):
+                    await to_thread.run_sync(search.search_shared, abandon_on_cancel=True)
+            if search.done or failure is not None:
+                group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return await to_thread.run_sync(search.finish, reader.stored.lines, abandon_on_cancel=True)
+
+
+async def _search_runs(
+    reader: ContentReader,
+    runs: Iterator[tuple[int, Run]],
+    search: LineSearch,
+    send: MemoryObjectSendStream[tuple[int, SearchedPart | CtxfsError]],
+) -> None:
+    """Read, check and search one run after the other, of those that nobody else took; an error goes to its turn."""
+    found: SearchedPart | CtxfsError
+    async with send:
+        for number, run in runs:
+            try:
+                pieces = await reader.read_run(run)
+                found = await to_thread.run_sync(
+                    search_part, search.pattern, pieces, search.max_matches, abandon_on_cancel=True
+                )
+            except CtxfsError as error:
+                found = error
+            await send.send((number, found))
 
 
 async def read_page(
