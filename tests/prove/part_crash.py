@@ -1,26 +1,34 @@
 """Every state that a crash may leave: all workloads of up to three operations, two epochs deep."""
 
+import asyncio
 import json
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import anyio
 
 from prove.crash_controls import CONTROLS
 from prove.crash_explorer import HUGE, Explorer, OutOfTime, Tally, Workload, workloads
-from prove.crash_session import OPERATIONS
 from prove.parts import Part, Result
 
 __all__ = ["PART", "run_control"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 LONGEST = 3
-SECOND_AFTER: dict[int, tuple[str, ...]] = {1: tuple(OPERATIONS), 2: ("offload", "add", "evict")}
-"""What follows crash and recovery, by the length of the workload before; after three operations nothing does."""
+SECOND_AFTER: dict[int, tuple[str, ...]] = {1: ("offload", "add", "evict"), 2: ("offload", "add", "evict"), 3: ("add",)}
+"""The writes that follow crash and recovery, by the length of the workload before."""
+
+OTHERS_FILES = ("export", "import")
+"""What they leave half done lies outside the session: a second epoch is looked at after these alone, not after more."""
 
 PROCESSES = 2
 CONTROL_SHARE = 0.01
@@ -65,6 +73,7 @@ async def _explore(share: int, deadline: float, state_dir: Path) -> tuple[Tally,
     folder = state_dir / f"share-{share}"
     folder.mkdir(exist_ok=True)
     progress = _Progress(folder)
+    asyncio.get_running_loop().set_default_executor(_Inline())
     explorer = Explorer(folder, over=partial(_is_over, deadline, os.getppid()), seen=progress.seen())
     explorer.tally = progress.tally
     await explorer.prepare()
@@ -90,7 +99,21 @@ def _is_over(deadline: float, parent: int) -> bool:
 
 
 def _second(workload: Workload) -> tuple[str, ...]:
-    return () if workload == (HUGE,) else SECOND_AFTER.get(len(workload), ())
+    if workload == (HUGE,) or (len(workload) > 1 and workload[-1] in OTHERS_FILES):
+        return ()
+    return SECOND_AFTER[len(workload)]
+
+
+class _Inline(ThreadPoolExecutor):
+    """Runs at once what is meant for a worker thread: nothing here waits for a disk."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        done: Future[T] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+            done.set_exception(error)
+        return done
 
 
 def _explore_share(share: int, deadline: float, state_dir: Path) -> tuple[Tally, bool]:
@@ -100,6 +123,7 @@ def _explore_share(share: int, deadline: float, state_dir: Path) -> tuple[Tally,
 async def run_control(name: str, scratch: Path, *, enough: int | None = None, seconds: float = 60.0) -> Tally:
     """Look at a broken variant for a time; ``enough``: stop after so many broken states."""
     deadline = time.monotonic() + seconds
+    asyncio.get_running_loop().set_default_executor(_Inline())
     explorer = Explorer(scratch, variant=CONTROLS[name], enough=enough, over=lambda: time.monotonic() > deadline)
     await explorer.prepare()
     try:
