@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ctxfs.context.economics import EconomicPlan, Why, plan, verdicts
 from ctxfs.context.economics_features import IdentifierIndex, ToolClass, classify, paths_of, writes
-from ctxfs.context.economics_ledger import Candidate, Ledger, Outcome
+from ctxfs.context.economics_ledger import ITEMS_PER_FILE, Candidate, Ledger, Outcome
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates, prices_for
 from ctxfs.errors import ConfigError
@@ -244,6 +244,17 @@ def test_work_on_a_file_keeps_what_is_known_of_it() -> None:
     assert leaves_after(busy) > leaves_after(quiet.replied([100], paths=["x.py"], changed_paths=["x.py"]))
     unmoved = replace(quiet, parameters=EvictionParameters(activity_factor=1.0))
     assert leaves_after(unmoved.replied([100], paths=["x.py"])) == leaves_after(unmoved.replied([100]))
+
+
+def test_work_on_a_file_keeps_its_newest_items_that_are_still_here() -> None:
+    ledger = Ledger()
+    for number in range(ITEMS_PER_FILE + 3):
+        ledger = ledger.added([item(str(number), paths=("a",))]).replied([5])
+    ledger = ledger.evicted([str(ITEMS_PER_FILE + 1)]).added([item("last", paths=("a", "b"))]).replied([5])
+    worked = ledger.replied([5], paths=["a"])
+    younger = [i for i, held in worked.held.items() if held.born > ledger.held[i].born]
+    assert younger == [*map(str, range(3, ITEMS_PER_FILE + 1)), str(ITEMS_PER_FILE + 2), "last"]
+    assert len(younger) == ITEMS_PER_FILE
 
 
 def test_a_tool_whose_results_are_never_missed_teaches_patience_and_the_reverse() -> None:

@@ -9,13 +9,16 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from ctxfs.context.economics_features import ToolClass
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
 
-__all__ = ["Candidate", "Held", "Ledger", "Outcome", "at_arrival"]
+__all__ = ["ITEMS_PER_FILE", "Candidate", "Held", "Ledger", "Outcome", "at_arrival"]
+
+ITEMS_PER_FILE: Final = 64
+"""So many of a file's newest items count as worked on with it: what a call costs must not grow with the session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +81,7 @@ class Ledger:
     before it was ever sent. ``spent``: what the calls would have cost without eviction; ``saved``: how much less they
     did cost, rewrites and read-backs counted in. ``cache_expires_at``: when the provider forgets the prefix, on the
     caller's clock; None means not before the next call. ``held``: by id, in the order of the context. ``memory``: what
-    became of what left, per tool.
+    became of what left, per tool. ``by_path``: the newest held items of a file, oldest first.
     """
 
     parameters: EvictionParameters = field(default_factory=EvictionParameters)
@@ -94,7 +97,7 @@ class Ledger:
     held: MappingProxyType[str, Held] = field(default_factory=_empty)
     memory: MappingProxyType[str, Outcome] = field(default_factory=_empty)
     left: MappingProxyType[str, str] = field(default_factory=_empty)
-    by_path: MappingProxyType[str, frozenset[str]] = field(default_factory=_empty)
+    by_path: MappingProxyType[str, tuple[str, ...]] = field(default_factory=_empty)
 
     def added(self, parts: Iterable[Candidate | int]) -> "Ledger":
         """Take in what the next request will carry, in order: items that could leave, and tokens that stay."""
@@ -247,7 +250,8 @@ def _appended(ledger: Ledger, parts: Iterable[Candidate | int], *, sent: bool) -
             held[last] = _followed_by(held[last], stays)
         held[part.id] = _held(ledger, part, arrived=ledger.calls - sent)
         for path in part.paths:
-            by_path[path] = by_path.get(path, frozenset()) | {part.id}
+            known = (item_id for item_id in by_path.get(path, ()) if item_id in held)
+            by_path[path] = (*known, part.id)[-ITEMS_PER_FILE:]
         last, stays = part.id, 0
     if last and stays:
         held[last] = _followed_by(held[last], stays)
