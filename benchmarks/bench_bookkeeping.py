@@ -1,8 +1,8 @@
 """What deciding costs a turn: taking in one exchange, planning, and taking out what is due.
 
 By keep-recent, and by the economic planner with all results about one file: as things leave, and with 5,000 results
-that stay. Limits: at 10,000 items at most 2 ms (5 ms where all stay), and at most twice what it costs at 100 items where
-things leave. No disk is touched.
+that stay. Limits: at 10,000 items at most 2 ms (5 ms where all stay), and at most twice what it costs at 100 items
+where things leave. No disk is touched.
 """
 
 import math
