@@ -88,6 +88,10 @@ class Budget:
         """Compaction stops at this."""
         return int(self.limit_tokens * self.low_water)
 
+    def halved(self) -> "Budget":
+        """The budget of a window half as large."""
+        return replace(self, window_tokens=self.window_tokens - self.limit_tokens // 2)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:

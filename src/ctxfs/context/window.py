@@ -92,16 +92,13 @@ class Window:
         """
         if self.budget is None:
             raise error
-        counted = context.counted_tokens
-        if error.actual_tokens is not None:
-            self.calibration = replace(self.calibration, base_real=error.actual_tokens, base_counted=counted)
-        else:
-            self.calibration = replace(self.calibration, base_real=self.budget.window_tokens, base_counted=counted)
+        actual = self.budget.window_tokens if error.actual_tokens is None else error.actual_tokens
+        self.calibration = replace(self.calibration, base_real=actual, base_counted=context.counted_tokens)
         if error.limit_tokens is not None and error.limit_tokens < self.budget.window_tokens:
             reply = min(self.budget.reply_tokens, error.limit_tokens // 4)
             self.budget = replace(self.budget, window_tokens=error.limit_tokens, reply_tokens=reply)
-        self._again_at = 0.0
-        await self.fit(context)
+        # How much over the window it was is known, or it may be twice as much.
+        await self._make_room(context, self.budget if error.actual_tokens is not None else self.budget.halved())
 
     async def fit(self, context: Compactable) -> None:
         """Make the context small enough for the next call, if it is not.
@@ -110,21 +107,24 @@ class Window:
             ContextOverflow: it is over the limit and nothing more in it can be reduced.
 
         """
-        budget = self.budget
-        if budget is None:
+        if self.budget is None:
             return
+        now = self._estimate(context)
+        if now > self.budget.high_tokens and (now > self.budget.limit_tokens or now >= self._again_at):
+            await self._make_room(context, self.budget)
+
+    async def _make_room(self, context: Compactable, goal: Budget) -> None:
+        assert self.budget is not None
         before = self._estimate(context)
-        if before <= budget.high_tokens or (before <= budget.limit_tokens and before < self._again_at):
-            return
-        steps = await self._reduce(context, budget)
+        steps = await self._reduce(context, goal)
         after = self._estimate(context)
         self._again_at = after * _GROWTH
         if after < before:
             context.tell(Compacted(tokens_before=before, tokens_after=after, steps=tuple(steps)))
         # A guess must not end a run: what only a cautious guess puts over the limit is for the provider to refuse.
         surely = self.calibration.at_least(context.counted_tokens)
-        if surely > budget.limit_tokens:
-            raise ContextOverflow(budget.limit_tokens, surely, _stuck(context.items))
+        if surely > self.budget.limit_tokens:
+            raise ContextOverflow(self.budget.limit_tokens, surely, _stuck(context.items))
 
     async def _reduce(self, context: Compactable, budget: Budget) -> list[str]:
         steps = [("types", self._by_type), ("summary", self._summary), ("archive", self._exchanges)]
