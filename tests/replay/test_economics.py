@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ctxfs.context.economics import EconomicPlan, Why, plan, verdicts
 from ctxfs.context.economics_features import IdentifierIndex, ToolClass, classify, paths_of, writes
-from ctxfs.context.economics_ledger import ITEMS_PER_FILE, Candidate, Ledger, Outcome
+from ctxfs.context.economics_ledger import ITEMS_PER_FILE, Added, Candidate, Ledger, Outcome, ReadBack, Replied, Step
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates, prices_for
 from ctxfs.errors import ConfigError
@@ -96,6 +96,41 @@ def test_the_ledger_agrees_with_a_recount(turns: list[tuple[Any, Any, bool]]) ->
             assert sum(h.tokens + h.tokens_after for h in ledger.held.values()) == sum(sizes(left)[start:])
         ledger = ledger.replied(parts(reply), paths=["a"] if touches else [], changed_paths=["a"] if touches else [])
         assert ledger.new_tokens == 0
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.builds(Added, PARTS),
+        st.builds(Replied, PARTS, st.just(("a",)), st.sampled_from(((), ("a",)))),
+        st.builds(ReadBack, st.sampled_from(("1", "2"))),
+    ),
+    max_size=12,
+)
+
+
+@given(first=STEPS, steps=STEPS)
+def test_steps_taken_in_together_are_the_same_as_one_by_one(first: list[Step], steps: list[Step]) -> None:
+    number = 0
+
+    def real(step: Step) -> Step:
+        nonlocal number
+        if isinstance(step, ReadBack):
+            return step
+        drawn: list[Any] = list(step.parts)
+        made: list[Candidate | int] = []
+        for part in drawn:
+            number += 1
+            made.append(part if isinstance(part, int) else item(str(number), part[0], paths=(part[1],)))
+        return replace(step, parts=made)
+
+    start = Ledger().after(map(real, first)).evicted(["1", "2"])
+    kept, made = replace(start, held=MappingProxyType(dict(start.held))), list(map(real, steps))
+    one_by_one = start
+    for step in made:
+        one_by_one = one_by_one.after([step])
+    assert start.after(made) == one_by_one
+    assert list(start.after(made).held) == list(one_by_one.held)
+    assert start == kept
 
 
 CANDIDATES = st.tuples(st.integers(60, 5_000), st.booleans(), st.booleans())  # tokens, pinned, leaves

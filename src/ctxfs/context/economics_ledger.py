@@ -1,7 +1,8 @@
 """What economic planning needs to know of a session, kept up as items come and go.
 
 A ledger is an immutable value. It holds every item that could leave, in the order of the context, and between them only
-the number of tokens that stay. A transition copies one shallow table at most; nothing is ever recounted.
+the number of tokens that stay. A transition copies shallow tables once, however many steps it takes in; nothing is ever
+recounted.
 """
 
 from collections import Counter
@@ -15,7 +16,18 @@ from ctxfs.context.economics_features import ToolClass
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
 
-__all__ = ["ITEMS_PER_FILE", "Candidate", "Held", "Ledger", "Outcome", "at_arrival"]
+__all__ = [
+    "ITEMS_PER_FILE",
+    "Added",
+    "Candidate",
+    "Held",
+    "Ledger",
+    "Outcome",
+    "ReadBack",
+    "Replied",
+    "Step",
+    "at_arrival",
+]
 
 ITEMS_PER_FILE: Final = 64
 """So many of a file's newest items count as worked on with it: what a call costs must not grow with the session."""
@@ -68,6 +80,37 @@ class Held:
     tokens_after: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Added:
+    """The next request will carry these, in order: items that could leave, and tokens that stay."""
+
+    parts: Iterable[Candidate | int]
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """The model has seen everything and replied with ``parts``.
+
+    ``paths``: the files its calls name; ``changed_paths``: those of them that the calls change. ``cache_expires_at``:
+    as in ``Ledger``.
+    """
+
+    parts: Iterable[Candidate | int]
+    paths: Collection[str] = ()
+    changed_paths: Collection[str] = ()
+    cache_expires_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """The model came back for something of an item that had left; an id that never left changes nothing."""
+
+    item_id: str
+
+
+Step = Added | Replied | ReadBack
+
+
 def _empty() -> MappingProxyType[Any, Any]:
     return MappingProxyType({})
 
@@ -99,9 +142,22 @@ class Ledger:
     left: MappingProxyType[str, str] = field(default_factory=_empty)
     by_path: MappingProxyType[str, tuple[str, ...]] = field(default_factory=_empty)
 
+    def after(self, steps: Iterable[Step]) -> "Ledger":
+        """Take ``steps`` in: the same as one by one, with one copy of the tables for all of them."""
+        ledger, tables = _writable(self)
+        for step in steps:
+            match step:
+                case Added(parts):
+                    ledger = _appended(ledger, tables, parts, sent=False)
+                case Replied():
+                    ledger = _replied(ledger, tables, step)
+                case ReadBack(item_id):
+                    ledger = ledger.read_back(item_id)
+        return ledger
+
     def added(self, parts: Iterable[Candidate | int]) -> "Ledger":
-        """Take in what the next request will carry, in order: items that could leave, and tokens that stay."""
-        return _appended(self, parts, sent=False)
+        """Take in what the next request will carry, as ``Added`` does."""
+        return self.after([Added(parts)])
 
     def replied(
         self,
@@ -111,22 +167,8 @@ class Ledger:
         changed_paths: Collection[str] = (),
         cache_expires_at: float | None = None,
     ) -> "Ledger":
-        """The model has seen everything and replied with ``parts``.
-
-        ``paths``: the files its calls name; ``changed_paths``: those of them that the calls change.
-        """
-        rates, known = self.rates, self.total_tokens - self.new_tokens + self.gone_tokens
-        seen = replace(
-            self,
-            calls=self.calls + 1,
-            new_tokens=0,
-            gone_tokens=self.gone_tokens + self.gone_new_tokens,
-            gone_new_tokens=0,
-            spent=self.spent + rates.read * known + rates.write * (self.new_tokens + self.gone_new_tokens),
-            saved=self.saved + rates.read * self.gone_tokens + rates.write * self.gone_new_tokens,
-            cache_expires_at=cache_expires_at,
-        )
-        return _appended(_worked_on(seen, paths, frozenset(changed_paths)), parts, sent=True)
+        """Take in a reply, as ``Replied`` does."""
+        return self.after([Replied(parts, paths, changed_paths, cache_expires_at)])
 
     def evicted(self, item_ids: Collection[str], *, cold: bool = False) -> "Ledger":
         """These items' placeholders stand in their place now; ids that are not held change nothing.
@@ -161,7 +203,7 @@ class Ledger:
         )
 
     def read_back(self, item_id: str) -> "Ledger":
-        """The model came back for something of an item that had left; an id that never left changes nothing."""
+        """Take in that the model came back for something, as ``ReadBack`` does."""
         lesson = self.left.get(item_id)
         if lesson is None:
             return self
@@ -174,7 +216,7 @@ class Ledger:
         empty = replace(
             self, total_tokens=0, new_tokens=0, gone_tokens=0, gone_new_tokens=0, held=_empty(), by_path=_empty()
         )
-        ledger = _appended(empty, parts, sent=True)
+        ledger = _appended(*_writable(empty), parts, sent=True)
         return replace(ledger, new_tokens=ledger.total_tokens)
 
     def read_back_price(self) -> float:
@@ -237,8 +279,22 @@ def _walked(ledger: Ledger, leaving: Collection[str]) -> _Walked:
     return found
 
 
-def _appended(ledger: Ledger, parts: Iterable[Candidate | int], *, sent: bool) -> Ledger:
-    held, by_path = ledger.held.copy(), ledger.by_path.copy()
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """The tables of a ledger that nobody else has yet, so that they may be changed in place."""
+
+    held: dict[str, Held]
+    by_path: dict[str, tuple[str, ...]]
+
+
+def _writable(ledger: Ledger) -> tuple[Ledger, _Tables]:
+    tables = _Tables(ledger.held.copy(), ledger.by_path.copy())
+    views = MappingProxyType(tables.held), MappingProxyType(tables.by_path)
+    return replace(ledger, held=views[0], by_path=views[1]), tables
+
+
+def _appended(ledger: Ledger, tables: _Tables, parts: Iterable[Candidate | int], *, sent: bool) -> Ledger:
+    held, by_path = tables.held, tables.by_path
     last, stays, added = next(reversed(held), ""), 0, 0
     for part in parts:
         tokens = part if isinstance(part, int) else part.tokens
@@ -255,13 +311,24 @@ def _appended(ledger: Ledger, parts: Iterable[Candidate | int], *, sent: bool) -
         last, stays = part.id, 0
     if last and stays:
         held[last] = _followed_by(held[last], stays)
-    return replace(
+    new_tokens = ledger.new_tokens + (0 if sent else added)
+    return replace(ledger, total_tokens=ledger.total_tokens + added, new_tokens=new_tokens)
+
+
+def _replied(ledger: Ledger, tables: _Tables, reply: Replied) -> Ledger:
+    rates, known = ledger.rates, ledger.total_tokens - ledger.new_tokens + ledger.gone_tokens
+    seen = replace(
         ledger,
-        held=MappingProxyType(held),
-        by_path=MappingProxyType(by_path),
-        total_tokens=ledger.total_tokens + added,
-        new_tokens=ledger.new_tokens + (0 if sent else added),
+        calls=ledger.calls + 1,
+        new_tokens=0,
+        gone_tokens=ledger.gone_tokens + ledger.gone_new_tokens,
+        gone_new_tokens=0,
+        spent=ledger.spent + rates.read * known + rates.write * (ledger.new_tokens + ledger.gone_new_tokens),
+        saved=ledger.saved + rates.read * ledger.gone_tokens + rates.write * ledger.gone_new_tokens,
+        cache_expires_at=reply.cache_expires_at,
     )
+    _work_on(seen, tables, reply.paths, frozenset(reply.changed_paths))
+    return _appended(seen, tables, reply.parts, sent=True)
 
 
 def _held(ledger: Ledger, candidate: Candidate, *, arrived: int) -> Held:
@@ -278,26 +345,23 @@ def _held(ledger: Ledger, candidate: Candidate, *, arrived: int) -> Held:
     )
 
 
-def _worked_on(ledger: Ledger, paths: Collection[str], changed: frozenset[str]) -> Ledger:
+def _work_on(ledger: Ledger, tables: _Tables, paths: Collection[str], changed: frozenset[str]) -> None:
     """Make the items of these files younger, and those of changed files less likely to be needed."""
     touched: dict[str, bool] = {}
     for path in paths:
-        for item_id in ledger.by_path.get(path, ()):
-            if item_id in ledger.held:
+        for item_id in tables.by_path.get(path, ()):
+            if item_id in tables.held:
                 touched[item_id] = touched.get(item_id, False) or path in changed
-    if not touched:
-        return ledger
-    p, held = ledger.parameters, ledger.held.copy()
+    p = ledger.parameters
     for item_id, is_changed in touched.items():
-        h = held[item_id]
+        h = tables.held[item_id]
         first = is_changed and not h.changed
-        held[item_id] = replace(
+        tables.held[item_id] = replace(
             h,
             born=ledger.calls - (ledger.calls - h.born) * p.activity_factor,
             changed=h.changed or is_changed,
             patience=h.patience * p.age_of(p.changed_factor) if first else h.patience,
         )
-    return replace(ledger, held=MappingProxyType(held))
 
 
 def _followed_by(held: Held, tokens: int) -> Held:

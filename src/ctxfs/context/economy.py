@@ -12,7 +12,7 @@ from typing import Any
 from ctxfs import json_codec
 from ctxfs.context.economics import Eviction, Verdict, Why, plan, verdicts
 from ctxfs.context.economics_features import IdentifierIndex, classify, paths_of, strings_of, writes
-from ctxfs.context.economics_ledger import Candidate, Ledger
+from ctxfs.context.economics_ledger import Added, Candidate, Ledger, ReadBack, Replied, Step
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
 from ctxfs.context.ingest import digest_of, with_placeholder
@@ -101,7 +101,8 @@ class Economy:
         self._prepared: dict[str, Trim] = {}
         self._offloads: dict[str, Offload] = {}
         self._unseen: dict[str, tuple[str, int]] = {}
-        self.ledger = Ledger(parameters=self._parameters, rates=self._terms.rates)
+        self._ledger = Ledger(parameters=self._parameters, rates=self._terms.rates)
+        self._steps: list[Step] = []  # what the ledger has yet to take in
 
     @property
     def parameters(self) -> EvictionParameters:
@@ -112,6 +113,13 @@ class Economy:
     def terms(self) -> CacheTerms:
         """What the planner reckons with."""
         return self._terms
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the planner knows now."""
+        if self._steps:
+            self._ledger, self._steps = self._ledger.after(self._steps), []
+        return self._ledger
 
     # In a worker thread, in the order of the messages ----------------------------------------------------------------
 
@@ -178,11 +186,11 @@ class Economy:
             self._replied(item, message, prepared.trims)
             return
         if item.source is not None:
-            self.ledger = self.ledger.read_back(item.source.item_id)
+            self._steps.append(ReadBack(item.source.item_id))
         if prepared.unseen is not None:
             self._unseen[item.id] = prepared.unseen
         part = self._result(item, message, path) if isinstance(message, ToolMessage) else item.token_count
-        self.ledger = self.ledger.added([part])
+        self._steps.append(Added((part,)))
 
     def _replied(self, item: ContextItem, message: AssistantMessage, trims: Sequence[Trim]) -> None:
         self._unseen.clear()
@@ -192,12 +200,13 @@ class Economy:
         for trim in trims:
             self._prepared[trim.stored.id] = trim
             parts.append(_candidate_of(trim, message))
-        self.ledger = self.ledger.replied(
+        step = Replied(
             parts,
             paths=[p for call in calls for p in paths_of(call.arguments)],
             changed_paths=[p for call in calls if writes(call.name) for p in paths_of(call.arguments)],
             cache_expires_at=self._clock() + self._terms.ttl_s,
         )
+        self._steps.append(step)
 
     def _result(self, item: ContextItem, message: ToolMessage, path: str) -> Candidate | int:
         if item.placeholder is None or item.destroyed:
@@ -215,7 +224,7 @@ class Economy:
 
     def left(self, item_ids: Collection[str]) -> None:
         """These left, by whatever rule; ids are those of results, or of trimmed arguments."""
-        self.ledger = self._without(self.ledger, item_ids)
+        self._ledger = self._without(self.ledger, item_ids)
         for item_id in item_ids:
             self._offloads.pop(item_id, None)
             self._prepared.pop(item_id, None)
@@ -241,13 +250,13 @@ class Economy:
                 parts.append(held[item.id])
             else:
                 parts += [max(0, item.token_count - sum(c.tokens for c in inside)), *inside]
-        self.ledger = self.ledger.rebuilt(parts)
+        self._ledger = self.ledger.rebuilt(parts)
         self._offloads = {k: v for k, v in self._offloads.items() if k in self.ledger.held}
         self._prepared = {k: v for k, v in self._prepared.items() if k in self.ledger.held}
 
     def resumed(self, last_call_at: float) -> None:
         """The session was taken up again; its cache counts from its last call, in seconds of the clock (0: unknown)."""
-        self.ledger = replace(self.ledger, cache_expires_at=last_call_at + self._terms.ttl_s)
+        self._ledger = replace(self.ledger, cache_expires_at=last_call_at + self._terms.ttl_s)
 
     # Deciding --------------------------------------------------------------------------------------------------------
 
