@@ -130,7 +130,13 @@ def test_an_index_of_any_size_comes_back(count: int) -> None:
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [(b'"journal_seq":7', b'"journal_seq":8'), (b'"chars":5', b'"chars":6'), (b'"}\n', b'"}'), (b'"}\n', b'"}\n\n')],
+    [
+        (b'"journal_seq":7', b'"journal_seq":8'),
+        (b'"chars":5', b'"chars":6'),
+        (b'"}\n', b'"}'),
+        (b'"}\n', b'"}\n\n'),
+        (b'"}\n', b'"} '),
+    ],
 )
 def test_no_byte_of_an_index_changes_unnoticed(before: bytes, after: bytes) -> None:
     with pytest.raises(ValueError, match="index"):
