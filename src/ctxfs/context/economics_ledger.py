@@ -29,7 +29,7 @@ __all__ = [
     "at_arrival",
 ]
 
-ITEMS_PER_FILE: Final = 64
+ITEMS_PER_FILE: Final = 32
 """So many of a file's newest items count as worked on with it: what a call costs must not grow with the session."""
 
 
