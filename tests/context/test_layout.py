@@ -9,8 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.context.items import ItemType
-from ctxfs.context.layout import ENVELOPE, TEXT, Names, check_session_id, new_session_id, safe_name
-from ctxfs.errors import ConfigError
+from ctxfs.context.layout import (
+    ENVELOPE,
+    TEXT,
+    Names,
+    artifact_name,
+    check_session_id,
+    direct_file_name,
+    listed_file_name,
+    new_session_id,
+    plain_name,
+    safe_name,
+)
+from ctxfs.errors import ConfigError, UnsafePath
 from ctxfs.storage.base import check_name
 
 HOSTILE = [
@@ -101,3 +112,71 @@ def test_bad_session_ids_are_refused(session_id: str) -> None:
 
 def test_layouts_differ_in_form() -> None:
     assert (ENVELOPE.raw, TEXT.raw) == (False, True)
+    for layout in (ENVELOPE, TEXT):
+        assert layout.is_raw("artifacts/tool/a.json")
+        assert layout.is_raw("tool_result/Read/a.json") == layout.raw
+
+
+def test_an_id_of_120_characters_is_the_longest() -> None:
+    assert safe_name("x" * 120) == check_session_id("x" * 120) == "x" * 120
+    shortened = safe_name("x" * 121)
+    assert shortened != "x" * 121
+    assert len(shortened) <= 120
+    with pytest.raises(ConfigError, match="at most 120"):
+        check_session_id("x" * 121)
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_names_that_windows_reserves_are_nobodys(number: int) -> None:
+    for name in (f"com{number}", f"LPT{number}.txt", f"com{number}.a.b"):
+        assert safe_name(name).startswith(f"_{name.split('.')[0]}")
+        with pytest.raises(ConfigError):
+            check_session_id(name)
+    assert safe_name("com10") == "com10"
+
+
+def test_an_unsafe_id_stays_readable() -> None:
+    assert safe_name("Ünsafe id/with:everything").startswith("_nsafe_id_with_everything~")
+    assert safe_name("../../etc/passwd").startswith("_.._etc_passwd~")
+    assert safe_name("...").startswith("_~")
+    assert safe_name("y" * 500).startswith("y" * 60)
+
+
+def test_a_result_without_an_id_gets_one() -> None:
+    names = Names()
+    first, second = (names.claim(ItemType.TOOL_RESULT, raw, "Read")[0] for raw in (None, ""))
+    assert first.startswith("_~")
+    assert second == f"{first}~2"
+
+
+def test_what_commands_print_is_counted_and_steps_over_taken_names() -> None:
+    names = Names(["terminal_002"])
+    assert names.claim_terminal() == ("terminal_001", "artifacts/terminal/terminal_001.log")
+    assert names.claim_terminal() == ("terminal_003", "artifacts/terminal/terminal_003.log")
+    assert names.claim(ItemType.TOOL_RESULT, "terminal_003", "Read")[0] == "terminal_003~2"
+
+
+def test_a_reserved_id_is_never_given_out() -> None:
+    names = Names()
+    names.reserve("Call")
+    names.reserve("msg_001")
+    assert names.claim(ItemType.TOOL_RESULT, "call", "Read")[0] == "call~2"
+    assert names.claim(ItemType.USER_MESSAGE, None)[0] == "msg_002"
+
+
+def test_names_of_the_other_specs() -> None:
+    assert artifact_name("a", is_json=True) == "artifacts/tool/a.json"
+    assert artifact_name("a", is_json=False) == "artifacts/tool/a.txt"
+    assert direct_file_name("session", "call") == "session/call.md"
+    assert listed_file_name("call") == "tool-result-call.md"
+    assert listed_file_name("call", 1) == "tool-result-call-1.md"
+
+
+@pytest.mark.parametrize("raw", ["", ".", "..", "a/b", "/", "a\\b", "a\0", "\ud800", "x" * 256])
+def test_a_plain_name_is_one_part_of_a_path(raw: str) -> None:
+    for make in (plain_name, lambda name: direct_file_name("s", name), lambda name: direct_file_name(name, "c")):
+        with pytest.raises(UnsafePath):
+            make(raw)
+    with pytest.raises(UnsafePath):
+        listed_file_name(raw)
+    assert plain_name("x" * 255) == "x" * 255

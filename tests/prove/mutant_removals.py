@@ -196,12 +196,6 @@ CONTAINMENT = (
     Removal(
         "a link where directories are listed", _PORT, "    if entry.is_symlink():\n        return FileKind.LINK\n", ""
     ),
-    Removal(
-        "a link to a directory where directories are listed",
-        _PORT,
-        "entry.is_dir(follow_symlinks=False)",
-        "entry.is_dir()",
-    ),
     Removal("modes under any umask, of a file", _PORT, "os.fchmod(fd, FILE_MODE)", "pass"),
     Removal("modes under any umask, of a directory", _PORT, "os.chmod(name, DIR_MODE, dir_fd=dir_fd)", "pass"),
     Removal("the lock", _PORT, "fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass"),
@@ -390,6 +384,7 @@ CONTAINMENT = (
 EQUIVALENT = {
     "links in a new file's place": "O_EXCL alone fails on a link too; the table has both left out",
     "pipes in the journal's place": "on Linux a pipe that is opened for reading and writing never blocks",
+    "links to a directory where directories are listed": "links are told apart before that",
     "macOS's sync where F_FULLFSYNC is refused": "only macOS runs it",
 }
 """Guards that make no difference here when they alone are missing, with the reason; they are not tried."""
