@@ -1,0 +1,382 @@
+"""What a store refuses to touch: what is somebody else's, what has a second name, what is not the file that it was."""
+
+import errno
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ctxfs.errors import ConfigError, NameTaken, SessionClosed, SessionLocked, SessionNotFound, UnsafePath, WriteFailed
+from ctxfs.storage.base import NewFile
+from ctxfs.storage.files import write_file
+from ctxfs.storage.local import LocalStore, list_sessions, remove_session
+from ctxfs.storage.port import FileStat, OsFileSystem
+from ctxfs.testing.store_conformance import UNSAFE_NAMES
+
+pytestmark = pytest.mark.anyio
+
+ID = "session_1"
+NAME = "tool_result/Read/a.json"
+GROWING = "artifacts/a.log"
+
+
+class SharedDisk(OsFileSystem):
+    """The real file system, on which one file or directory is another user's."""
+
+    def __init__(self, somebodys: Path) -> None:
+        super().__init__()
+        found = somebodys.stat()
+        self._somebodys = (found.st_dev, found.st_ino)
+
+    def stat_handle(self, fd: int) -> FileStat:
+        found = super().stat_handle(fd)
+        return replace(found, owner=found.owner + 1) if found.identity == self._somebodys else found
+
+
+def new(name: str = NAME, data: bytes = b"content") -> NewFile:
+    return NewFile(name=name, chunks=[data])
+
+
+async def opened(root: Path, fs: OsFileSystem | None = None, *, write: bool = True) -> LocalStore:
+    store = LocalStore(root, ID, fs=fs)
+    await store.open(create=write, write=write)
+    return store
+
+
+async def a_session(root: Path) -> None:
+    store = await opened(root)
+    await store.commit([new()], lambda: b"1\n")
+    await store.append(GROWING, b"one")
+    await store.close()
+
+
+@pytest.mark.parametrize("place", ["", "journal.jsonl", ".lock"])
+async def test_a_session_of_another_user_is_not_written(tmp_path: Path, place: str) -> None:
+    await a_session(tmp_path)
+    with pytest.raises(UnsafePath, match="another user"):
+        await opened(tmp_path, SharedDisk(tmp_path / ID / place))
+    assert (tmp_path / ID / "journal.jsonl").read_bytes() == b"1\n"
+    await (await opened(tmp_path)).close()
+
+
+async def test_a_directory_of_another_user_is_not_read_either(tmp_path: Path) -> None:
+    await a_session(tmp_path)
+    with pytest.raises(UnsafePath, match="another user"):
+        await opened(tmp_path, SharedDisk(tmp_path / ID), write=False)
+
+
+@pytest.mark.parametrize("place", ["tool_result", "tool_result/Read"])
+async def test_nothing_is_written_into_a_directory_of_another_user(tmp_path: Path, place: str) -> None:
+    await a_session(tmp_path)
+    store = await opened(tmp_path, SharedDisk(tmp_path / ID / place))
+    with pytest.raises(UnsafePath, match="another user"):
+        await store.commit([new("tool_result/Read/b.json")], lambda: b"2\n")
+    with pytest.raises(UnsafePath, match="another user"):
+        await store.replace("tool_result/Read/a.json.idx", b"x")
+    assert [path.name for path in (tmp_path / ID / "tool_result" / "Read").iterdir()] == ["a.json"]
+    await store.close()
+
+
+async def test_a_content_of_another_user_is_not_read(tmp_path: Path) -> None:
+    await a_session(tmp_path)
+    store = await opened(tmp_path, SharedDisk(tmp_path / ID / NAME), write=False)
+    for look in (lambda: store.read(NAME), lambda: store.size(NAME)):
+        with pytest.raises(UnsafePath, match="another user"):
+            await look()
+    await store.close()
+
+
+async def test_a_growing_file_of_another_user_does_not_grow(tmp_path: Path) -> None:
+    await a_session(tmp_path)
+    store = await opened(tmp_path, SharedDisk(tmp_path / ID / GROWING))
+    with pytest.raises(UnsafePath, match="another user"):
+        await store.append(GROWING, b"more")
+    assert (tmp_path / ID / GROWING).read_bytes() == b"one"
+    await store.close()
+
+
+@pytest.mark.parametrize("name", ["journal.jsonl", ".lock"])
+async def test_a_file_that_is_written_in_place_has_one_name(tmp_path: Path, name: str) -> None:
+    await a_session(tmp_path)
+    (tmp_path / "precious").write_bytes(b"precious")
+    (tmp_path / ID / name).unlink()
+    os.link(tmp_path / "precious", tmp_path / ID / name)
+    with pytest.raises(UnsafePath, match="hard link"):
+        await opened(tmp_path)
+    assert (tmp_path / "precious").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("name", [".lock", "journal.jsonl", GROWING])
+async def test_what_is_written_in_place_is_a_regular_file(tmp_path: Path, name: str) -> None:
+    await a_session(tmp_path)
+    (tmp_path / ID / name).unlink()
+    os.mkfifo(tmp_path / ID / name, 0o600)
+    with pytest.raises((UnsafePath, WriteFailed), match="not a regular file"):
+        await write_everywhere(tmp_path)
+
+
+async def write_everywhere(root: Path) -> None:
+    store = await opened(root)
+    try:
+        await store.append(GROWING, b"more")
+    finally:
+        await store.close()
+
+
+class Broken(OsFileSystem):
+    """A file system that neither writes nor cuts while ``failing``."""
+
+    failing = False
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        if self.failing:
+            raise OSError(errno.EIO, "injected")
+        return super().write(fd, data)
+
+    def truncate(self, fd: int, length: int) -> None:
+        if self.failing:
+            raise OSError(errno.EIO, "injected")
+        super().truncate(fd, length)
+
+
+@pytest.mark.parametrize("kind", ["another file", "a shorter file", "a longer file"])
+async def test_after_a_failure_the_journal_must_be_the_one_that_was_opened(tmp_path: Path, kind: str) -> None:
+    """It is opened again then, and cut to what was acknowledged: that must not happen to any other file."""
+    fs = Broken()
+    store = await opened(tmp_path, fs)
+    await store.commit([], lambda: b"a line of the journal\n")
+    fs.failing = True
+    with pytest.raises(WriteFailed, match="injected"):
+        await store.commit([], lambda: b"2\n")
+    fs.failing = False
+    journal = tmp_path / ID / "journal.jsonl"
+    if kind == "a longer file":  # bytes that were never acknowledged
+        journal.write_bytes(b"a line of the journal\n2")
+        await store.commit([], lambda: b"3\n")
+        assert await store.read_log() == b"a line of the journal\n3\n"
+    else:
+        (another_file if kind == "another file" else shorter_file)(journal)
+        before = journal.read_bytes()
+        with pytest.raises(WriteFailed, match="not the one that was opened"):
+            await store.commit([new()], lambda: b"3\n")
+        assert (journal.read_bytes(), await store.names()) == (before, [])
+    await store.close()
+
+
+def another_file(journal: Path) -> None:
+    data = journal.read_bytes()
+    journal.rename(journal.with_name(".moved"))
+    journal.write_bytes(data + b"of another session\n")
+    journal.chmod(0o600)
+
+
+def shorter_file(journal: Path) -> None:
+    journal.write_bytes(b"short\n")
+
+
+@pytest.mark.parametrize("name", UNSAFE_NAMES)
+async def test_no_name_leads_out_of_the_session(tmp_path: Path, name: str) -> None:
+    store = await opened(tmp_path / "root")
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: store.append(name, b"x"),
+        lambda: store.commit([new(name)], lambda: b"1\n"),
+        lambda: store.replace(name, b"x"),
+        lambda: store.delete([name]),
+        lambda: store.read(name),
+        lambda: store.size(name),
+    ]
+    for call in calls:
+        with pytest.raises(UnsafePath):
+            await call()
+    assert await store.read_log() == b""
+    assert names_below(tmp_path) == {"root", ID, "journal.jsonl", ".lock"}
+    await store.close()
+
+
+def names_below(path: Path) -> set[str]:
+    return {found.name for found in path.rglob("*")}
+
+
+async def test_a_session_id_that_differs_in_case_only_is_another_session(tmp_path: Path) -> None:
+    """Where case does not count, one directory answers to both."""
+
+    def folded(name: str) -> str:
+        return ID if name.lower() == ID else name
+
+    class Folding(OsFileSystem):
+        def open_dir(self, dir_fd: int, name: str) -> int:
+            return super().open_dir(dir_fd, folded(name))
+
+        def make_dir(self, dir_fd: int, name: str) -> None:
+            super().make_dir(dir_fd, folded(name))
+
+        def stat(self, dir_fd: int, name: str) -> FileStat:
+            return super().stat(dir_fd, folded(name))
+
+    await a_session(tmp_path)
+    other = LocalStore(tmp_path, ID.upper(), fs=Folding())
+    with pytest.raises(UnsafePath, match="only in case"):
+        await other.open(create=True, write=True)
+    same = LocalStore(tmp_path, ID, fs=Folding())
+    await same.open(create=False, write=True)
+    assert await same.read(NAME) == b"content"
+    await same.close()
+
+
+async def test_a_forked_child_neither_reads_nor_writes_nor_releases(tmp_path: Path) -> None:
+    class Forking(OsFileSystem):
+        number = 1
+
+        def process(self) -> int:
+            return self.number
+
+    fs = Forking()
+    store = await opened(tmp_path, fs)
+    await store.commit([new()], lambda: b"1\n")
+    fs.number = 2
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: store.append(GROWING, b"x"),
+        lambda: store.commit([new("b")], lambda: b"2\n"),
+        lambda: store.delete([NAME]),
+        lambda: store.read(NAME),
+        store.names,
+        store.read_log,
+    ]
+    for call in calls:
+        with pytest.raises(SessionClosed, match="parent process"):
+            await call()
+    await store.close()
+    fs.number = 1
+    with pytest.raises(SessionLocked, match="process 1"):
+        await opened(tmp_path)  # still locked
+
+
+async def test_a_closed_store_neither_reads_nor_writes(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    inner = store._opened()
+    await store.commit([new()], lambda: b"1\n")
+    await store.close()
+    await store.close()
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: store.read(NAME),
+        store.names,
+        lambda: store.delete([NAME]),
+    ]
+    for call in calls:
+        with pytest.raises(SessionClosed, match="not open"):
+            await call()
+    with pytest.raises(SessionClosed, match="is closed"):  # a call that was on its way
+        inner.read(NAME)
+    with pytest.raises(SessionClosed, match="is closed"):
+        inner.delete([NAME])
+    inner.close()
+
+
+async def test_a_reader_does_not_write(tmp_path: Path) -> None:
+    await a_session(tmp_path)
+    store = await opened(tmp_path, write=False)
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: store.delete([NAME]),
+        lambda: store.truncate_log(0),
+        lambda: store.replace("x", b""),
+    ]
+    for call in calls:
+        with pytest.raises(SessionClosed, match="reading only"):
+            await call()
+    assert await store.read(NAME) == b"content"
+    await store.close()
+
+
+async def test_only_directories_with_a_journal_or_an_index_are_sessions(tmp_path: Path) -> None:
+    for name, inside in {"a": "journal.jsonl", "b": "index.json", "c": "notes.txt", ".d": "journal.jsonl"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / inside).write_bytes(b"")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "journal.jsonl").write_bytes(b"")
+    (tmp_path / "link").symlink_to("a")
+    assert await list_sessions(tmp_path) == ["a", "b"]
+
+
+async def test_names_are_those_of_contents(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await store.commit([new(), new("tool_result/b"), new("user_message/journal.jsonl")], lambda: b"1\n")
+    (tmp_path / ID / ".hidden").mkdir()
+    (tmp_path / ID / ".hidden" / "file").write_bytes(b"")
+    (tmp_path / ID / "tool_result" / ".hidden").write_bytes(b"")
+    assert await store.names() == [NAME, "tool_result/b", "user_message/journal.jsonl"]
+    assert await store.names("tool_result/") == [NAME, "tool_result/b"]
+    assert await store.names("tool_result/R") == [NAME]
+    assert await store.names("user_message/j") == ["user_message/journal.jsonl"]
+    assert await store.names("nothing") == []
+    await store.close()
+
+
+async def test_who_may_write_decides_who_is_let_in(tmp_path: Path) -> None:
+    await a_session(tmp_path)
+    for mode in (0o720, 0o702, 0o777):
+        (tmp_path / ID).chmod(mode)
+        for write in (True, False):
+            with pytest.raises(UnsafePath, match="others may write"):
+                await opened(tmp_path, write=write)
+    for mode in (0o755, 0o710, 0o701):
+        (tmp_path / ID).chmod(mode)
+        await (await opened(tmp_path, write=False)).close()
+        assert (tmp_path / ID).stat().st_mode & 0o777 == mode  # a reader changes nothing
+        await (await opened(tmp_path)).close()
+        assert (tmp_path / ID).stat().st_mode & 0o777 == 0o700
+
+
+async def test_a_taken_name_is_never_replaced(tmp_path: Path) -> None:
+    await a_session(tmp_path)
+    store = await opened(tmp_path)
+    with pytest.raises(NameTaken):
+        await store.commit([new("b"), new(NAME, b"other")], lambda: b"2\n")
+    assert (await store.read(NAME), await store.names(), await store.read_log()) == (
+        b"content",
+        [GROWING, NAME],
+        b"1\n",
+    )
+    await store.close()
+
+
+async def test_removing_what_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SessionNotFound):
+        await remove_session(tmp_path, ID)
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ConfigError):
+        await remove_session(tmp_path / "file", ID)
+
+
+def test_a_file_outside_of_sessions_is_reused_only_when_it_is_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "made" / "a.md"
+    write_file(path, b"bytes", overwrite=False)
+    before = path.stat().st_ino
+    write_file(path, b"bytes", overwrite=False)
+    assert path.stat().st_ino == before
+    for other in (b"bytez", b"byte", b"bytes!", b""):
+        with pytest.raises(NameTaken):
+            write_file(path, other, overwrite=False)
+    assert path.read_bytes() == b"bytes"
+    write_file(path, b"other", overwrite=True)
+    assert path.read_bytes() == b"other"
+    assert [found.name for found in path.parent.iterdir()] == ["a.md"]
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    path.unlink()
+    path.symlink_to("other.md")
+    (path.parent / "other.md").write_bytes(b"bytes")
+    with pytest.raises(NameTaken):
+        write_file(path, b"bytes", overwrite=False)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(NameTaken):
+        write_file(path, b"bytes", overwrite=False)
+
+
+def test_a_large_file_outside_of_sessions_is_compared_to_its_end(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 9000
+    write_file(tmp_path / "a", data, overwrite=False)
+    write_file(tmp_path / "a", data, overwrite=False)
+    with pytest.raises(NameTaken):
+        write_file(tmp_path / "a", data[:-1] + b"x", overwrite=False)
