@@ -148,6 +148,22 @@ def test_anything_else_says_what_was_expected(content: str, tmp_path: Path) -> N
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "text", "text": 5},
+        {"type": "thinking", "thinking": None},
+        {"type": "tool_use", "id": ["t"], "name": "Read", "input": {}},
+        {"type": "tool_use", "id": "t", "name": {}, "input": {}},
+        {"type": "tool_result", "tool_use_id": 7, "content": "x"},
+    ],
+)
+def test_what_should_be_text_is_checked(block: dict[str, Any]) -> None:
+    rows = [{"role": "user", "content": "x"}, {"role": "assistant", "content": [block]}]
+    with pytest.raises(ReplayFormatError, match="where text is expected"):
+        parse(json.dumps(rows), name="x")
+
+
 def test_a_cut_line_is_named_by_its_number() -> None:
     text = lines(CLAUDE_CODE)
     with pytest.raises(ReplayFormatError, match=f"the recording: line {len(CLAUDE_CODE)} .* cut or broken"):

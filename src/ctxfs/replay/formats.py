@@ -144,8 +144,9 @@ class _Builder:
         if group is None:
             self._close()
 
-    def call(self, call_id: str, tool: str, arguments: Any) -> Block:
+    def call(self, call_id: Any, tool: Any, arguments: Any) -> Block:
         """A call of a tool."""
+        call_id, tool = _string(call_id), _string(tool)
         values = arguments if isinstance(arguments, Mapping) else {"input": arguments}
         text = "\n".join(strings_of(values))
         counted = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
@@ -153,9 +154,9 @@ class _Builder:
         self._calls[call_id] = block
         return block
 
-    def result(self, call_id: str, content: str) -> Block:
+    def result(self, call_id: Any, content: str) -> Block:
         """The result of an earlier call."""
-        call = self._calls.get(call_id)
+        call = self._calls.get(_string(call_id))
         return Block(
             kind=Kind.TOOL_RESULT,
             text=content,
@@ -178,8 +179,14 @@ class _Builder:
         self._open = None
 
 
-def _text(text: str, kind: Kind = Kind.TEXT) -> Block:
-    return Block(kind=kind, text=text)
+def _text(text: Any, kind: Kind = Kind.TEXT) -> Block:
+    return Block(kind=kind, text=_string(text))
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} where text is expected")
+    return value
 
 
 def _plain(content: Any) -> str:
