@@ -59,7 +59,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"ctxfs: {error}\n")
         return CHECK_FAILED if isinstance(error, CorruptContent | CorruptJournal | ArchiveError) else WRONG_USE
     except OSError as error:
-        sys.stderr.write(f"ctxfs: {error}\n")
+        sys.stderr.write(f"ctxfs: {error.filename}: {error.strerror}\n" if error.filename else f"ctxfs: {error}\n")
         return WRONG_USE
     except KeyboardInterrupt:
         if sys.stderr.isatty():
