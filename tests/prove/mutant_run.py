@@ -22,7 +22,7 @@ __all__ = ["Laboratory", "copy_of", "laboratory"]
 
 NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "dist", "build", "htmlcov")
 LONGEST_S = 8.0
-ALL_S = 80.0
+ALL_S = 30.0
 """A test that takes longer is not asked, and no more tests than take that together; who survives these survives."""
 
 

@@ -1,7 +1,8 @@
 """An archive whose parts are right one by one is refused all the same when its lines do not add up."""
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from anyio import to_thread
 
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.journal import encode_line, scan
-from ctxfs.context.records import Stored
+from ctxfs.context.records import Record, SessionStarted, Stored
 from ctxfs.errors import ArchiveDamaged, ArchiveError, ArchiveTooLarge, ArchiveUnsafe, ConfigError, SessionExists
 from ctxfs.storage.port import OsFileSystem
 from ctxfs.transfer import export_session, import_session
@@ -79,23 +80,74 @@ async def test_a_content_in_the_place_of_something_else_is_unsafe(tmp_path: Path
 
 
 async def import_of_a_content_named(tmp_path: Path, name: str) -> None:
-    """Forge the journal with a right checksum, as whoever means harm would."""
+    await forge(tmp_path, [name])
+    await refused(tmp_path, ArchiveUnsafe)
+
+
+async def forge(
+    tmp_path: Path, names: list[str], *, session_id: str = "session_1", parts: list[str] | None = None
+) -> None:
+    """Write an archive with contents under these names, with right checksums, as whoever means harm would.
+
+    ``parts``: the names that its parts have, when they are others.
+    """
     async with ContextFileSystem("session_1", root_path=tmp_path / "from") as fs:
-        await fs.store([tool_result(fs, "content")])
+        await fs.store([tool_result(fs, "content", raw_id=f"call_{number}") for number in range(len(names))])
     journal = (tmp_path / "from" / "session_1" / "journal.jsonl").read_bytes()
-    records = [replace(record, name=name) if isinstance(record, Stored) else record for record in scan(journal).records]
+    given = iter(names)
+    records = [forged_record(record, given, session_id) for record in scan(journal).records]
     forged = encode_line(1, records)
-    data = next((tmp_path / "from" / "session_1" / "tool_result" / "Read").iterdir()).read_bytes()
+    contents = sorted((tmp_path / "from" / "session_1" / "tool_result" / "Read").glob("*.json"))
 
     def write() -> None:
         writer = ArchiveWriter.create(tmp_path / "archive", OsFileSystem())
-        writer.begin("session_1", 1)
+        writer.begin(session_id, len(names))
         writer.part("journal.jsonl", [forged], len(forged))
-        writer.part(name, [data], len(data))
+        for name, path in zip(parts or names, contents, strict=True):
+            data = path.read_bytes()
+            writer.part(name, [data], len(data))
         writer.end()
 
     await to_thread.run_sync(write)
+
+
+def forged_record(record: Record, names: Iterator[str], session_id: str) -> Record:
+    if isinstance(record, Stored):
+        return replace(record, name=next(names))
+    return replace(record, session_id=session_id) if isinstance(record, SessionStarted) else record
+
+
+async def test_what_is_forged_here_is_else_imported(tmp_path: Path) -> None:
+    await forge(tmp_path, ["a.json", "b/c.json"])
+    await import_session(tmp_path / "archive", root_path=tmp_path / "to")
+    async with ContextFileSystem("session_1", root_path=tmp_path / "to") as fs:
+        assert await fs.load("call_1") == "content"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["a.json", "A.json"], ["a", "a/b.json"], ["A/b.json", "a"], ["a.json", "a.json.idx"], ["a.json", "a.json"]],
+)
+async def test_contents_that_would_meet_in_one_file_are_unsafe(tmp_path: Path, names: list[str]) -> None:
+    await forge(tmp_path, names)
     await refused(tmp_path, ArchiveUnsafe)
+
+
+@pytest.mark.parametrize("parts", [["b.json", "a.json"], ["a.json", "a.json"], ["a.json", "c.json"]])
+async def test_a_part_is_the_content_that_the_journal_says(tmp_path: Path, parts: list[str]) -> None:
+    await forge(tmp_path, ["a.json", "b.json"], parts=parts)
+    await refused(tmp_path, ArchiveUnsafe)
+
+
+@pytest.mark.parametrize("session_id", ["..", "../session", ".hidden", "", "a/b"])
+async def test_the_session_id_in_an_archive_is_checked(tmp_path: Path, session_id: str) -> None:
+    await forge(tmp_path, ["a.json"], session_id=session_id)
+    await refused(tmp_path, ArchiveUnsafe)
+
+
+async def test_an_archive_is_a_regular_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "archive")
+    assert "not a regular file" in str(await refused(tmp_path, ArchiveError))
 
 
 async def test_bounds_hold_to_the_byte(tmp_path: Path) -> None:
