@@ -139,13 +139,17 @@ class Context:
 
     async def _resume(self) -> None:
         items = await self._mended(await self.fs.items())
-        prepared = await anyio.to_thread.run_sync(lambda: [self._prepare(item) for item in items])
-        for item, what in zip(items, prepared, strict=True):
-            self._transcript.enter(item, what)
-        for call in self.fs.calls:
-            self._window.observe(call.usage, call.model, call.counted_tokens)
-        if self._economy is not None and self.fs.calls:
-            self._economy.resumed(self.fs.calls[-1].made_at)
+
+        def take_up() -> None:
+            for item in items:
+                self._transcript.enter(item, self._prepare(item))
+            for call in self.fs.calls:
+                self._window.observe(call.usage, call.model, call.counted_tokens)
+            if self._economy is not None and self.fs.calls:
+                self._economy.resumed(self.fs.calls[-1].made_at)
+            self.plan()  # the ledger takes in what came: here, and not on the event loop with the first call
+
+        await anyio.to_thread.run_sync(take_up)
 
     def _rules(self) -> EvictionSet:
         """The rules in force, for whoever reads the journal."""
