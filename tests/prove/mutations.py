@@ -1,8 +1,8 @@
 """The mutants of a module: its source with one small change, as text, with every other line where it was.
 
 The changes are the ones that people make by mistake: a comparison off by its edge, a condition the wrong way round,
-a number off by one, a statement left out, two arguments swapped. What no test should pin is left alone: docstrings,
-annotations, decorators, log lines and the text of errors.
+a number off by one (a large one half or double), a statement left out, two arguments swapped. What no test should pin
+is left alone: docstrings, annotations, decorators, log lines and the text of errors.
 """
 
 import ast
@@ -61,6 +61,7 @@ _SIGNS: dict[type[ast.AST], str] = {
     ast.And: "and",
     ast.Or: "or",
 }
+LARGE = 50
 _OTHER_NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 _SYMMETRIC = frozenset({"min", "max", "isinstance", "zip", "cast", "isdisjoint"})
 _UNTOUCHED = (ast.JoinedStr, ast.Raise, ast.Assert, ast.Import, ast.ImportFrom)
@@ -197,7 +198,7 @@ class _Finder:
                     yield self._negated(node.test)
                 if not node.orelse and isinstance(node.body[-1], ast.Return | ast.Continue | ast.Break):
                     yield self._instead(node, "pass")
-            case ast.Return(value=ast.expr() as value) if self._text(value) != "None":
+            case ast.Return(value=ast.expr() as value) if self._text(value) not in {"None", "False", '""', "0"}:
                 yield self._instead(node, "return None")
             case ast.AugAssign():
                 yield from self._sign(node.target, node.op, node.value, suffix="=")
@@ -276,12 +277,14 @@ def _can_go(node: ast.stmt, above: ast.AST) -> bool:
 
 
 def _others(value: object) -> list[str]:
-    """What else a constant could be."""
+    """What else a constant could be: a number off by one, a large one half or double."""
     if isinstance(value, bool):
         return [str(not value)]
-    if isinstance(value, int | float):
-        return [f"{value + 1}"] + ([f"{value - 1}" if value >= 1 else "0"] if value else [])
-    return []
+    if not isinstance(value, int | float):
+        return []
+    if value >= LARGE:
+        return [f"{value * 2}", f"{value // 2}"]
+    return [f"{value + 1}"] + ([f"{value - 1}" if value >= 1 else "0"] if value else [])
 
 
 def _is_left_alone(node: ast.stmt) -> bool:
