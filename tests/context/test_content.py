@@ -1,7 +1,7 @@
 """Content on disk: exact, checked, and readable by lines wherever they are."""
 
-import math
 import json
+import math
 from typing import Any
 
 import pytest
