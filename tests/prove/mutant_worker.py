@@ -134,9 +134,12 @@ class _Server:
         reads, writes = os.pipe()
         child = os.fork()
         if child == 0:
-            os.close(reads)
-            os.setpgid(0, 0)
-            self._child(path, changed, [(items[name], usual_s) for name, usual_s in job.tests], writes)
+            try:
+                os.close(reads)
+                os.setpgid(0, 0)
+                self._child(path, changed, [(items[name], usual_s) for name, usual_s in job.tests], writes)
+            finally:
+                os._exit(0)
         os.close(writes)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.setpgid(child, child)
@@ -152,20 +155,17 @@ class _Server:
         self, path: str, changed: dict[tuple[str, int], CodeType], items: Sequence[tuple[pytest.Item, float]], told: int
     ) -> None:
         """Run the tests until one fails; a letter for each that ends."""
-        try:
-            resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-            if not _swap_code(path, changed):
-                os.write(told, MISSING)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        if not _swap_code(path, changed):
+            os.write(told, MISSING)
+            return
+        for number, (item, usual_s) in enumerate(items):
+            _allow(COMPUTES_S + usual_s * SLOWER)
+            after = items[number + 1][0] if number + 1 < len(items) else None
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+            os.write(told, FAILED if self._failed else PASSED)
+            if self._failed:
                 return
-            for number, (item, usual_s) in enumerate(items):
-                _allow(COMPUTES_S + usual_s * SLOWER)
-                after = items[number + 1][0] if number + 1 < len(items) else None
-                item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
-                os.write(told, FAILED if self._failed else PASSED)
-                if self._failed:
-                    break
-        finally:
-            os._exit(0)
 
 
 def _allow(seconds: float) -> None:
@@ -229,9 +229,7 @@ def main() -> int:
     tree = Path(sys.argv[1])
     answers = os.fdopen(int(os.environ["CTXFS_MUTANTS_FD"]), "w")
     jobs = os.fdopen(os.dup(0))
-    quiet = os.open(os.devnull, os.O_RDWR)
-    for fd in (0, 1):
-        os.dup2(quiet, fd)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # no test reads jobs
     return int(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[2:]], plugins=[_Server(tree, jobs, answers)]))
 
 
