@@ -1,0 +1,453 @@
+"""The window step by step, on a context in memory: what is estimated, when room is made, and how."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ctxfs.context.apply import evicted
+from ctxfs.context.budget import Budget, Calibration, window_of
+from ctxfs.context.compaction import ArchiveSlot, Rule, SelectiveCompaction, Strategy, archive_of, largest_first
+from ctxfs.context.events import Compacted, ContextEvent, SummaryFailed
+from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.offload import OffloadPolicy
+from ctxfs.context.plan import Offload, Plan
+from ctxfs.context.window import Window
+from ctxfs.errors import ConfigError, ContextOverflow, ModelError, Overloaded, PromptTooLong
+from ctxfs.llm.base import Usage
+from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.tokens import CharsCounter, TokenCounter
+
+pytestmark = pytest.mark.anyio
+
+BUDGET = Budget(window_tokens=11_000, reply_tokens=1_000, high_water=0.8, low_water=0.5)
+SLOT = ArchiveSlot(item_id="msg_999", name="compaction_summary/msg_999.json", path="/s/msg_999.json")
+
+
+class Context:
+    """A context in memory: a number of tokens for what is always sent, and its items."""
+
+    def __init__(self, items: Sequence[ContextItem], base_tokens: int = 0) -> None:
+        self._items = list(items)
+        self.base_tokens = base_tokens
+        self.events: list[ContextEvent] = []
+        self.plans: list[Plan] = []
+        self.broken = False
+
+    @property
+    def items(self) -> tuple[ContextItem, ...]:
+        return tuple(self._items)
+
+    @property
+    def counted_tokens(self) -> int:
+        return self.base_tokens + sum(item.token_count for item in self._items)
+
+    @property
+    def counter(self) -> TokenCounter:
+        return CharsCounter()
+
+    def paths(self) -> Mapping[str, str]:
+        return {item.id: f"/s/{item.id}" for item in self._items}
+
+    def slot(self) -> ArchiveSlot:
+        return SLOT
+
+    async def carry_out(self, plan: Plan) -> None:
+        self.plans.append(plan)
+        if self.broken:
+            return
+        offloads = {step.item_id: step for step in plan.offloads if isinstance(step, Offload)}
+        self._items = [evicted(i, offloads[i.id]) if i.id in offloads else i for i in self._items]
+        if plan.archive is not None:
+            gone = set(plan.archive.item_ids)
+            summary = UserMessage(plan.archive.placeholder)
+            item = make(plan.archive.item_id, summary, plan.archive.tokens_after, ItemType.COMPACTION_SUMMARY)
+            self._items = [item, *(i for i in self._items if i.id not in gone)]
+
+    def tell(self, event: ContextEvent) -> None:
+        self.events.append(event)
+
+
+def make(item_id: str, message: Any, tokens: int, kind: ItemType, placeholder_tokens: int | None = None) -> ContextItem:
+    return ContextItem(
+        id=item_id,
+        item_type=kind,
+        message=message,
+        name=f"{kind}/{item_id}.json",
+        token_count=tokens,
+        content_tokens=tokens,
+        placeholder=None if placeholder_tokens is None else "placeholder",
+        placeholder_tokens=placeholder_tokens or 0,
+    )
+
+
+def exchanges(count: int, tokens: int, *, may_leave: bool = True) -> list[ContextItem]:
+    """A user's message, so many replies with one call and its result each, and a last reply."""
+    items = [make("u", UserMessage("go"), 10, ItemType.USER_MESSAGE)]
+    for n in range(count):
+        reply = AssistantMessage(({"type": "tool_use", "id": f"t{n}", "name": "Read", "input": {}},))
+        items.append(make(f"a{n}", reply, 20, ItemType.ASSISTANT_MESSAGE))
+        result = ToolMessage(f"t{n}", "Read", "x")
+        items.append(make(f"t{n}", result, tokens, ItemType.TOOL_RESULT, 50 if may_leave else None))
+    return [*items, make("end", AssistantMessage("so far"), 10, ItemType.ASSISTANT_MESSAGE)]
+
+
+def window(budget: Budget | None = BUDGET, **options: Any) -> Window:
+    """A window that has learned that a counted token is a billed one."""
+    compaction = SelectiveCompaction(policy=OffloadPolicy(token_threshold=500))
+    made = Window(budget, model="gpt-4o", **{"compaction": compaction, **options})
+    assert made.calibration.factor == 1.0
+    return made
+
+
+def offloaded(context: Context) -> list[str]:
+    return [item.id for item in context.items if item.offloaded]
+
+
+async def test_nothing_happens_up_to_the_high_water_mark() -> None:
+    items = exchanges(7, 1_000)
+    context = Context(items, base_tokens=8_000 - sum(i.token_count for i in items))
+    assert context.counted_tokens == BUDGET.high_tokens
+    await window().fit(context)
+    assert (context.plans, context.events) == ([], [])
+    context.base_tokens += 1
+    await window().fit(context)
+    assert offloaded(context) == ["t0", "t1"]
+    assert context.events == [Compacted(tokens_before=8_001, tokens_after=6_101, steps=("types",))]
+
+
+async def test_without_a_budget_nothing_is_ever_reduced() -> None:
+    context = Context(exchanges(50, 10_000))
+    await window(None).fit(context)
+    assert context.plans == []
+    with pytest.raises(PromptTooLong):
+        await window(None).refused(context, PromptTooLong("too long"))
+
+
+async def test_what_did_not_help_is_tried_again_only_after_a_tenth_more() -> None:
+    context = Context(exchanges(0, 0), base_tokens=8_500)
+    made = window()
+    await made.fit(context)
+    tried = len(context.plans)
+    context.base_tokens = 9_000
+    await made.fit(context)
+    assert len(context.plans) == tried
+    context._items = exchanges(7, 1_000)
+    context.base_tokens = 9_300 - (context.counted_tokens - context.base_tokens)
+    await made.fit(context)
+    assert offloaded(context) == []
+    context.base_tokens += 100
+    await made.fit(context)
+    assert offloaded(context) == ["t0", "t1"]
+
+
+async def test_above_the_limit_it_is_tried_however_little_it_grew() -> None:
+    context = Context(exchanges(0, 0), base_tokens=9_900)
+    made = window()
+    await made.fit(context)
+    context.base_tokens = 10_000
+    with pytest.raises(ContextOverflow) as caught:
+        await made.fit(context)
+    assert (caught.value.limit, caught.value.actual) == (10_000, 10_020)
+
+
+async def test_an_overflow_names_the_five_largest_that_cannot_leave() -> None:
+    items = [make(f"u{n}", UserMessage("x"), 2_000 + n, ItemType.USER_MESSAGE) for n in range(7)]
+    items[3] = replace(items[3], destroyed=True)
+    with pytest.raises(ContextOverflow) as caught:
+        await window().fit(Context(items))
+    assert caught.value.items == tuple(f"u{n} ({2_000 + n:,} tokens)" for n in (6, 5, 4, 2, 1))
+
+
+async def test_exactly_the_limit_is_no_overflow() -> None:
+    await window().fit(Context([], base_tokens=10_000))
+
+
+async def test_a_burst_that_was_not_seen_leaves_largest_first_and_only_as_far_as_needed() -> None:
+    items = [make(f"t{n}", ToolMessage(f"t{n}", "Read", "x"), 1_000 * n, ItemType.TOOL_RESULT, 50) for n in range(1, 6)]
+    context = Context(items)
+    await window().fit(context)
+    assert offloaded(context) == ["t4", "t5"]
+    assert context.events == [Compacted(tokens_before=15_000, tokens_after=6_100, steps=("largest",))]
+    context = Context(items, base_tokens=-50)
+    await window().fit(context)
+    assert offloaded(context) == ["t5"]
+
+
+async def test_old_exchanges_go_into_an_archive_when_nothing_in_them_can_leave() -> None:
+    context = Context(exchanges(8, 1_100, may_leave=False))
+    await window().fit(context)
+    (event,) = context.events
+    assert isinstance(event, Compacted)
+    assert event.steps == ("archive",)
+    assert [i.id for i in context.items] == ["msg_999", "u", "a6", "t6", "a7", "t7", "end"]
+
+
+async def test_a_step_that_changes_nothing_is_not_told_as_one() -> None:
+    context = Context(exchanges(7, 1_300))
+    context.broken = True
+    await window().fit(context)
+    assert context.plans
+    assert context.events == []
+
+
+async def test_a_summary_takes_the_place_of_what_it_replaces() -> None:
+    async def summarize(text: str) -> str:
+        return "The plan is to go on."
+
+    context = Context(exchanges(8, 1_100, may_leave=False))
+    await window(summarize=summarize).fit(context)
+    (event,) = context.events
+    assert isinstance(event, Compacted)
+    assert event.steps == ("summary",)
+    assert "The plan is to go on." in str(context.items[0].message.content)
+    (plan,) = context.plans
+    assert plan.archive is not None
+    assert plan.archive.reason == "summarised by the model"
+    assert plan.first_changed == plan.archive.item_ids[0]
+    assert plan.archive.tokens_before == sum(20 + 1_100 for _ in range(len(plan.archive.item_ids) // 2)) + (
+        10 if len(plan.archive.item_ids) % 2 else 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("", "nothing"),
+        (" \n", "nothing"),
+        ("long " * 10_000, "tokens, what it replaces only"),
+        (Overloaded("busy"), "busy"),
+        (PromptTooLong("too long"), "does not fit the window"),
+    ],
+)
+async def test_a_summary_that_does_not_help_is_told_and_done_without(answer: str | ModelError, told: str) -> None:
+    async def summarize(text: str) -> str:
+        if isinstance(answer, ModelError):
+            raise answer
+        return answer
+
+    context = Context(exchanges(8, 1_100, may_leave=False))
+    await window(summarize=summarize).fit(context)
+    failed, compacted = context.events
+    assert isinstance(failed, SummaryFailed)
+    assert told in failed.reason
+    assert isinstance(compacted, Compacted)
+    assert compacted.steps == ("archive",)
+
+
+async def test_a_summary_is_asked_for_shorter_when_the_first_prompt_is_refused() -> None:
+    asked: list[int] = []
+
+    async def summarize(text: str) -> str:
+        asked.append(len(text))
+        if len(asked) == 1:
+            raise PromptTooLong("too long")
+        return "Short."
+
+    items = [
+        replace(i, message=ToolMessage(i.id, "Read", "words " * 4_000)) if i.item_type is ItemType.TOOL_RESULT else i
+        for i in exchanges(4, 2_100, may_leave=False)
+    ]
+    await window(summarize=summarize).fit(Context(items))
+    assert len(asked) == 2
+    assert asked[1] < asked[0]
+
+
+async def test_a_refusal_that_names_figures_is_believed() -> None:
+    context = Context(exchanges(7, 1_000))
+    made = window()
+    assert context.counted_tokens == 7_160
+    await made.refused(context, PromptTooLong("too long", actual_tokens=12_000, limit_tokens=9_000))
+    assert made.budget is not None
+    assert (made.budget.window_tokens, made.budget.reply_tokens) == (9_000, 1_000)
+    assert (made.calibration.base_real, made.calibration.base_counted) == (12_000, 7_160)
+    (event,) = context.events
+    assert isinstance(event, Compacted)
+    assert event.tokens_before == 12_000
+    assert event.tokens_after <= 8_000
+
+
+async def test_a_small_limit_leaves_the_reply_a_quarter_at_most() -> None:
+    made = window()
+    await made.refused(Context([]), PromptTooLong("too long", actual_tokens=100, limit_tokens=2_000))
+    assert made.budget is not None
+    assert (made.budget.window_tokens, made.budget.reply_tokens) == (2_000, 500)
+
+
+async def test_a_larger_limit_than_ours_changes_nothing() -> None:
+    made = window()
+    for limit in (11_000, 20_000):
+        await made.refused(Context([]), PromptTooLong("too long", actual_tokens=100, limit_tokens=limit))
+        assert made.budget == BUDGET
+
+
+async def test_a_refusal_without_figures_counts_as_a_full_window() -> None:
+    context = Context(exchanges(9, 800))
+    made = window()
+    await made.refused(context, PromptTooLong("too long"))
+    assert made.budget == BUDGET
+    assert (made.calibration.base_real, made.calibration.base_counted) == (11_000, 7_400)
+    assert made.calibration.estimate(context.counted_tokens) < BUDGET.low_tokens
+
+
+def test_what_was_billed_is_learned() -> None:
+    made = window()
+    made.observe(Usage(input_tokens=700, cache_read_input_tokens=200, cache_creation_input_tokens=100), "gpt-4o", 500)
+    assert (made.calibration.base_real, made.calibration.base_counted) == (1_000, 500)
+
+
+# ---- the budget
+
+
+@pytest.mark.parametrize(
+    ("model", "window_tokens"),
+    [
+        ("claude-opus-4-1", 200_000),
+        ("gpt-3.5-turbo", 16_385),
+        ("gpt-4", 8_192),
+        ("gpt-4-turbo-2024", 128_000),
+        ("gpt-4o", 128_000),
+        ("gpt-4.1-mini", 1_047_576),
+        ("gpt-5", 400_000),
+        ("o1", 200_000),
+        ("o3-mini", 200_000),
+        ("o4-mini", 200_000),
+        ("gemini-2.5-pro", 1_048_576),
+        ("deepseek-chat", 128_000),
+        ("", 128_000),
+    ],
+)
+def test_windows_as_the_providers_state_them(model: str, window_tokens: int) -> None:
+    assert window_of(model) == window_tokens
+
+
+@pytest.mark.parametrize(("model", "factor"), [("claude-x", 1.35), ("gpt-x", 1), ("o1", 1), ("o3", 1), ("o4", 1)])
+def test_before_anything_was_billed_the_factor_is_the_models(model: str, factor: float) -> None:
+    assert Calibration(model=model).factor == factor
+
+
+def test_marks_at_their_edges() -> None:
+    assert Budget(window_tokens=100, reply_tokens=0, high_water=1, low_water=0.99).high_tokens == 100
+    assert Budget(window_tokens=1_001, reply_tokens=1_000).limit_tokens == 1
+    halved = Budget(window_tokens=11_000, reply_tokens=1_000).halved()
+    assert (halved.window_tokens, halved.limit_tokens) == (6_000, 5_000)
+    for wrong in ({"reply_tokens": 100}, {"reply_tokens": -1}, {"low_water": 0.0}, {"high_water": 1.01}):
+        with pytest.raises(ConfigError):
+            Budget(**{"window_tokens": 100, "reply_tokens": 0, **wrong})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("grown", "billed", "learned"),
+    [
+        (200, 200, (1.0,)),
+        (199, 199, ()),
+        (1_000, 500, (0.5,)),
+        (1_000, 499, ()),
+        (1_000, 3_000, (3.0,)),
+        (1_000, 3_001, ()),
+    ],
+)
+def test_what_teaches_a_factor(grown: int, billed: int, learned: tuple[float, ...]) -> None:
+    value = Calibration(model="m", base_real=5_000, base_counted=4_000)
+    assert value.observed(model="m", counted=4_000 + grown, real=5_000 + billed).ratios == learned
+
+
+def test_the_last_fifteen_samples_count() -> None:
+    value = Calibration(model="m")
+    for n in range(1, 20):
+        value = value.observed(model="m", counted=1_000 * n, real=1_000 * n + n)
+    assert len(value.ratios) == 15
+    assert value.ratios[-1] == pytest.approx(1.001)
+
+
+def test_an_estimate_is_never_negative_and_a_sure_one_never_dearer() -> None:
+    value = Calibration(model="claude-x", base_real=100, base_counted=1_000)
+    assert value.estimate(0) == value.at_least(0) == 0
+    assert value.estimate(1_100) == 235
+    assert value.at_least(1_100) == 200
+    assert value.at_least(1_000) == 100
+    assert value.at_least(999) == 99
+    learned = Calibration(model="m", base_real=1_000, base_counted=1_000, ratios=(2.0,))
+    assert learned.at_least(1_100) == 1_200
+    assert learned.at_least(500) == 0
+    assert Calibration(model="m", base_real=900, base_counted=1_000, ratios=(0.5,)).at_least(500) == 450
+    assert learned.counted(100) == 50
+
+
+# ---- compaction
+
+
+def compacted(items: Sequence[ContextItem], free: int, rules: Mapping[ItemType, Rule] | None = None) -> Plan:
+    compaction = SelectiveCompaction() if rules is None else SelectiveCompaction(rules=rules)
+    paths = {i.id: f"/s/{i.id}" for i in items}
+    return compaction.plan(items, free_tokens=free, paths=paths, slot=SLOT, counter=CharsCounter())
+
+
+def test_largest_first_takes_as_few_as_free_enough_in_the_order_of_the_context() -> None:
+    items = [
+        make("small", ToolMessage("small", "Read", "x"), 100, ItemType.TOOL_RESULT, 50),
+        make("large", ToolMessage("large", "Read", "x"), 900, ItemType.TOOL_RESULT, 50),
+        make("kept", ToolMessage("kept", "Read", "x"), 5_000, ItemType.TOOL_RESULT),
+        make("middle", ToolMessage("middle", "Read", "x"), 800, ItemType.TOOL_RESULT, 50),
+        make("larger", ToolMessage("larger", "Read", "x"), 1_000, ItemType.TOOL_RESULT, 300),
+    ]
+
+    def chosen(free: int) -> list[str]:
+        plan = largest_first(items, free_tokens=free, paths={i.id: f"/s/{i.id}" for i in items})
+        assert plan.first_changed == (plan.offloads[0].item_id if plan.offloads else None)
+        return [step.item_id for step in plan.offloads]
+
+    assert chosen(0) == []
+    assert chosen(1) == chosen(850) == ["large"]
+    assert chosen(851) == chosen(850 + 750) == ["large", "middle"]
+    assert chosen(850 + 750 + 1) == ["large", "middle", "larger"]
+    assert chosen(9_999) == ["small", "large", "middle", "larger"]
+
+
+def test_an_archive_is_made_only_when_it_is_smaller() -> None:
+    items = [make("a", AssistantMessage("x"), 5_000, ItemType.ASSISTANT_MESSAGE)]
+    archive = archive_of(items, slot=SLOT, counter=CharsCounter())
+    assert archive is not None
+    same = [replace(items[0], token_count=archive.tokens_after)]
+    assert archive_of(same, slot=SLOT, counter=CharsCounter()) is None
+    assert archive_of([replace(same[0], token_count=archive.tokens_after + 1)], slot=SLOT, counter=CharsCounter())
+
+
+def test_exchanges_are_whole_and_the_last_ones_stay() -> None:
+    items = exchanges(4, 1_000)
+    for keep, moved in ((0, 4), (1, 3), (3, 1), (4, 0), (9, 0)):
+        rules = {ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=keep)}
+        plan = compacted(items, 99_999, rules)
+        ids = plan.archive.item_ids if plan.archive else ()
+        assert ids == tuple(name for n in range(moved) for name in (f"a{n}", f"t{n}"))
+        assert plan.first_changed == (ids[0] if ids else None)
+    dropped = compacted(items, 99_999, {ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.DROP)})
+    assert dropped.archive is not None
+    assert len(dropped.archive.item_ids) == 8
+
+
+def test_results_before_the_first_reply_belong_to_no_exchange() -> None:
+    early = make("early", ToolMessage("early", "Read", "x"), 1_000, ItemType.TOOL_RESULT)
+    rules = {ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.DROP)}
+    plan = compacted([early, *exchanges(2, 1_000)], 99_999, rules)
+    assert plan.archive is not None
+    assert "early" not in plan.archive.item_ids
+
+
+def test_types_are_compacted_in_their_order_until_enough_is_free() -> None:
+    user = make("large", UserMessage("x"), 4_000, ItemType.USER_MESSAGE, 50)
+    items = [user, *exchanges(2, 3_000)]
+    rules = {
+        ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=1),
+        ItemType.USER_MESSAGE: Rule(strategy=Strategy.TRUNCATE),
+    }
+    assert [o.item_id for o in compacted(items, 2_950, rules).offloads] == ["t0"]
+    assert [o.item_id for o in compacted(items, 2_951, rules).offloads] == ["large", "t0"]
+    assert not compacted(items, 0, rules)
+    both = {**rules, ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.DROP)}
+    plan = compacted(items, 99_999, both)
+    assert [o.item_id for o in plan.offloads] == ["large"]
+    assert plan.archive is not None
+    assert plan.first_changed == "large"
+    assert plan.tokens_freed == 3_950 + plan.archive.tokens_before - plan.archive.tokens_after
