@@ -2,7 +2,7 @@
 
 The changes are the ones that people make by mistake: a comparison off by its edge, a condition the wrong way round,
 a number off by one (a large one half or double), a statement left out, two arguments swapped. What no test should pin
-is left alone: docstrings, annotations, decorators, log lines and the text of errors.
+is left alone: docstrings, annotations, decorators, log lines, the text of errors, tables and tuned numbers.
 """
 
 import ast
@@ -181,7 +181,7 @@ class _Finder:
 
     def _of(self, node: ast.AST, above: ast.AST) -> Iterator[Mutant]:
         if isinstance(node, ast.stmt):
-            if _is_left_alone(node):
+            if _is_left_alone(node) or _is_data(node, above):
                 return
             yield from self._statement(node, above)
         elif isinstance(node, ast.expr):
@@ -285,6 +285,16 @@ def _others(value: object) -> list[str]:
     if value >= LARGE:
         return [f"{value * 2}", f"{value // 2}"]
     return [f"{value + 1}"] + ([f"{value - 1}" if value >= 1 else "0"] if value else [])
+
+
+def _is_data(node: ast.stmt, above: ast.AST) -> bool:
+    """Tables of a module, and numbers that fields have by default: a test could only repeat them."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        return False
+    if isinstance(above, ast.Module):
+        return any(isinstance(part, ast.Dict) for part in ast.walk(node.value))
+    default = node.value
+    return isinstance(above, ast.ClassDef) and isinstance(default, ast.Constant) and type(default.value) in {int, float}
 
 
 def _is_left_alone(node: ast.stmt) -> bool:
