@@ -1,6 +1,7 @@
 """What every test runs under: both event loops, no network, no blocked loop, no real home directory."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import loopback_only
 ROOT = Path(__file__).resolve().parent.parent
 
 loopback_only.install()
+# What a shell starts in the background ignores interrupts, and what it starts in its turn would, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("default", max_examples=40, deadline=None)
 settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)
