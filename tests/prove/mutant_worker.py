@@ -218,7 +218,7 @@ def _fresh(tree: Path, job: Job) -> Verdict:
             return Verdict(killed_by="a test of a fresh process", hung=True, ran=len(names))
     if process.returncode == 0:
         return Verdict(killed_by=None, ran=len(names))
-    if process.returncode in {1, 2}:  # tests failed, or could not even be collected
+    if process.returncode != pytest.ExitCode.NO_TESTS_COLLECTED:  # tests failed, or could not even be imported
         failed = [line.split()[1] for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
         return Verdict(killed_by=failed[0] if failed else "the import", ran=len(names))
     raise RuntimeError(f"pytest ended with {process.returncode}: {output[-2000:]}")

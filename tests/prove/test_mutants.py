@@ -156,6 +156,7 @@ def test_tests_fail_with_a_mutant_and_pass_without(small_tree: tuple[Path, Path,
         assert killed == ["tests/test_small.py::test_it_fits"] * 2
         assert tries.tried(mutant("size < 0", "size <= -1")).killed_by is None
         assert tries.tried(mutant("= False", "= 0")).killed_by is None
+        assert tries.tried(mutant("= 10", "= 10 + None")).killed_by is not None  # it cannot even be imported
         hanging = tries.tried(mutant('raise ValueError("no size")', "import os; os._exit(1)"))
         assert hanging.killed_by == "tests/test_small.py::test_no_size"
     assert (tree / "src" / "ctxfs" / "small.py").read_text() == SMALL

@@ -380,3 +380,59 @@ def test_a_large_file_outside_of_sessions_is_compared_to_its_end(tmp_path: Path)
     write_file(tmp_path / "a", data, overwrite=False)
     with pytest.raises(NameTaken):
         write_file(tmp_path / "a", data[:-1] + b"x", overwrite=False)
+
+
+class FewBytes(OsFileSystem):
+    """Gives three bytes at a time, or none: a file that was cut meanwhile."""
+
+    cut = False
+
+    def read(self, fd: int, length: int, offset: int) -> bytes:
+        return b"" if self.cut else super().read(fd, min(length, 3), offset)
+
+
+async def test_reads_are_finished_however_little_comes_at_a_time(tmp_path: Path) -> None:
+    fs = FewBytes()
+    store = await opened(tmp_path, fs)
+    await store.commit([new(data=b"0123456789")], lambda: b"a line\n")
+    assert await store.read(NAME) == b"0123456789"
+    assert await store.read(NAME, 4) == b"456789"
+    assert await store.read(NAME, 1, 7) == b"1234567"
+    assert await store.read(NAME, 8, 7) == b"89"
+    assert await store.read(NAME, 10) == await store.read(NAME, 99, 1) == await store.read(NAME, 3, 0) == b""
+    assert (await store.read_log(), await store.read_log(3)) == (b"a line\n", b"ine\n")
+    fs.cut = True
+    assert await store.read(NAME) == b""
+    await store.close()
+
+
+async def test_a_session_without_a_journal_has_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / ID).mkdir(mode=0o700)
+    store = await opened(tmp_path, write=False)
+    assert await store.read_log() == b""
+    await store.close()
+
+
+async def test_contents_lie_at_most_sixteen_directories_deep(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    deep, deeper = "/".join("d" * 16) + "/a", "/".join("e" * 17) + "/a"
+    await store.commit([new(deep), new(deeper)], lambda: b"1\n")
+    assert await store.names() == [deep]
+    assert await store.names("d/d/d/") == [deep]
+    await store.close()
+    for name in (deep, deeper):
+        (tmp_path / ID / name).with_name(".ctxfs-tmp-1-1").write_bytes(b"half")
+    again = await opened(tmp_path)
+    left = names_below(tmp_path / ID / "d") | names_below(tmp_path / ID / "e")
+    assert left == {"d", "e", "a", ".ctxfs-tmp-1-1"}
+    assert ".ctxfs-tmp-1-1" not in names_below(tmp_path / ID / "d")
+    await again.close()
+
+
+async def test_the_lock_names_its_holder_only(tmp_path: Path) -> None:
+    await a_session(tmp_path)
+    (tmp_path / ID / ".lock").write_bytes(b"process 123456789012345\n")
+    store = await opened(tmp_path)
+    assert (tmp_path / ID / ".lock").read_bytes() == b"process %d\n" % os.getpid()
+    await store.close()
+    await (await opened(tmp_path)).close()
