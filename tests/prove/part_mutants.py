@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from prove.mutant_equivalents import is_equivalent
 from prove.mutant_removals import removals
 from prove.mutant_run import Laboratory, copy_of, laboratory
 from prove.mutant_tests import TestMap, learn
@@ -117,7 +118,9 @@ def _test_map(tree: Path, work: Path, kept: Path) -> TestMap:
 
 def _tried(tries: Laboratory, kept: _Kept, ends_at: float, survivors: Path) -> Result:
     guards = removals(tries.source)
-    mutants = {module: mutants_of(module, tries.source(module)) for module in MODULES}
+    mutants = {
+        module: [m for m in mutants_of(module, tries.source(module)) if not is_equivalent(m)] for module in MODULES
+    }
     chosen = sample(mutants, SAMPLE)
     asked: list[tuple[str, Mutant, tuple[str, ...]]] = [
         (f"without {name}", mutant, WATCH_SYNCS if name.startswith("sync") else ()) for name, mutant in guards.items()

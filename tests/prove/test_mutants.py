@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from prove.mutant_equivalents import EQUIVALENT, is_equivalent
 from prove.mutant_removals import REMOVALS, removals
 from prove.mutant_run import laboratory
 from prove.mutant_tests import TestMap, learn
@@ -83,6 +84,16 @@ def test_every_mutant_compiles_and_moves_no_line(module: str) -> None:
             changed.splitlines()[mutant.line + mutant.before.count("\n") :]
             == (text.splitlines()[mutant.line + mutant.before.count("\n") :])
         )
+
+
+def test_every_mutant_that_changes_nothing_is_still_one() -> None:
+    found = {
+        (mutant.module, mutant.source_line, mutant.before, mutant.after)
+        for module in {entry.module for entry in EQUIVALENT}
+        for mutant in mutants_of(module, source(module))
+        if is_equivalent(mutant)
+    }
+    assert {(e.module, e.line, e.before, after) for e in EQUIVALENT for after in e.after} == found
 
 
 def test_a_module_has_its_share_of_the_sample() -> None:

@@ -1,0 +1,75 @@
+"""Mutants that no user could tell from the code as it is, with the reason; they are not in the sample."""
+
+from dataclasses import dataclass
+
+from prove.mutations import Mutant
+
+__all__ = ["EQUIVALENT", "Equivalent", "is_equivalent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalent:
+    """In a line of a module (below ``src/ctxfs``), what becomes of ``before``, and why that changes nothing."""
+
+    module: str
+    line: str
+    before: str
+    after: tuple[str, ...]
+    reason: str
+
+
+_LAYOUT, _INDEX, _TEMP = "context/layout.py", "context/index.py", "storage/temp_files.py"
+_SESSION, _FILES = "storage/session_dir.py", "storage/files.py"
+_HINT = "a hint, that the system may begin to write: the sync after it is what counts"
+_PIECE = "only how much is compared at a time"
+_UNIQUE = "any number that no other temporary file of the process has"
+
+EQUIVALENT = (
+    Equivalent(
+        _LAYOUT,
+        "self._repeats[key] = number",
+        "self._repeats[key] = number",
+        ("pass",),
+        "the next repeat counts from 2 again, and finds the same number",
+    ),
+    Equivalent(
+        _INDEX,
+        "if len(pending) >= ENTRIES_A_CHUNK:",
+        "len(pending) >= ENTRIES_A_CHUNK",
+        ("(not (len(pending) >= ENTRIES_A_CHUNK))",),
+        "the same bytes in pieces of another size",
+    ),
+    Equivalent(_INDEX, "if len(pending) >= ENTRIES_A_CHUNK:", ">=", (">",), "the same bytes in other pieces"),
+    Equivalent(_INDEX, "ENTRIES_A_CHUNK = 256", "256", ("512", "128"), "the same bytes in pieces of another size"),
+    Equivalent(
+        _INDEX,
+        """if position < 0 or not data.endswith(b'"}\\n'):""",
+        "<",
+        ("<=",),
+        "a checksum at the very beginning has no index before it: refused all the same, some lines below",
+    ),
+    Equivalent(
+        _INDEX, """if position < 0 or not data.endswith(b'"}\\n'):""", "0", ("1",), "the same: no index is a byte long"
+    ),
+    Equivalent(_TEMP, "fs.begin_sync(fd, size, len(chunk))", "fs.begin_sync(fd, size, len(chunk))", ("pass",), _HINT),
+    Equivalent(_TEMP, "if sync:  # the disk writes while the next chunk is made", "sync", ("(not (sync))",), _HINT),
+    Equivalent(_FILES, "while piece := fs.read(fd, 1 << 20, position):", "1", ("2",), _PIECE),
+    Equivalent(_FILES, "while piece := fs.read(fd, 1 << 20, position):", "20", ("21", "19"), _PIECE),
+    Equivalent(_SESSION, "self._temp_number += 1", "+=", ("-=",), _UNIQUE),
+    Equivalent(_SESSION, "self._temp_number += 1", "1", ("2",), _UNIQUE),
+    Equivalent(_SESSION, "self._temp_number = 0", "0", ("1",), _UNIQUE),
+    Equivalent(
+        _SESSION,
+        "self._fs.unlock(self._lock_fd)",
+        "self._fs.unlock(self._lock_fd)",
+        ("pass",),
+        "closing releases it too",
+    ),
+)
+
+_KNOWN = {(entry.module, entry.line, entry.before, after) for entry in EQUIVALENT for after in entry.after}
+
+
+def is_equivalent(mutant: Mutant) -> bool:
+    """Whether the table has this mutant."""
+    return (mutant.module, mutant.source_line, mutant.before, mutant.after) in _KNOWN
