@@ -71,7 +71,7 @@ class Laboratory:
 
     def _in_order(self, names: Sequence[str], first: tuple[str, ...], killers: Sequence[str]) -> list[str]:
         seconds = self._tests.seconds
-        early = [name for name in names if any(part in name.split("::")[0] for part in first)]
+        early = [name for part in first for name in names if part in name.split("::")[0]]
         asked: list[str] = []
         left = ALL_S
         for name in dict.fromkeys([*(name for name in killers if name in names), *early, *names]):
@@ -89,9 +89,9 @@ class Laboratory:
 
 
 def _about(module: str) -> tuple[str, ...]:
-    """What the names of the test files have in them that are about a module."""
+    """What the paths of the test files have in them that are about a module, the nearest first."""
     stem = Path(module).stem
-    return (f"test_{stem}", f"test_pure_{stem}", f"test_{stem.split('_')[0]}")
+    return (f"test_{stem}", f"test_pure_{stem}", f"test_{stem.split('_')[0]}", f"tests/{Path(module).parent}/")
 
 
 def _lines_of(codes: Iterable[CodeType]) -> tuple[int, int]:

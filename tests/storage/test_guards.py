@@ -14,6 +14,7 @@ from ctxfs.storage.files import write_file
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
 from ctxfs.storage.port import FileStat, OsFileSystem
 from ctxfs.testing.store_conformance import UNSAFE_NAMES
+from failing_fs import FailingFileSystem, as_port
 
 pytestmark = pytest.mark.anyio
 
@@ -435,4 +436,16 @@ async def test_the_lock_names_its_holder_only(tmp_path: Path) -> None:
     store = await opened(tmp_path)
     assert (tmp_path / ID / ".lock").read_bytes() == b"process %d\n" % os.getpid()
     await store.close()
+    await (await opened(tmp_path)).close()
+
+
+@pytest.mark.parametrize(
+    "call", ["open_dir", "stat_handle", "make_dir", "set_dir_mode", "list_dir", "sync", "truncate"]
+)
+async def test_a_session_that_cannot_be_opened_says_why(tmp_path: Path, call: str) -> None:
+    await a_session(tmp_path)
+    (tmp_path / ID).chmod(0o755)
+    fs = FailingFileSystem(lambda number, name: name == call, errno.EIO)
+    with pytest.raises(WriteFailed, match="injected"):
+        await LocalStore(tmp_path, ID, fs=as_port(fs)).open(create=True, write=True)
     await (await opened(tmp_path)).close()
