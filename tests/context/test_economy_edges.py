@@ -1,13 +1,18 @@
 """What an economy makes of items, at the edges: which arguments are large, and what a placeholder mentions."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from ctxfs.context.economics import Why, plan
+from ctxfs.context.economics_features import ToolClass
+from ctxfs.context.economics_ledger import Candidate, Ledger
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economy import NOTHING_PREPARED, Economy, Prepared, with_placeholders
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.layout import Names
+from ctxfs.context.plan import Offload
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ctxfs.tokens import CharsCounter
 
@@ -121,3 +126,29 @@ def test_a_result_leaves_unseen_only_above_the_parameter(arrival_tokens: int, ma
     size = item(ToolMessage("c", "Read", WORDS)).content_tokens
     exactly = Economy(parameters=EvictionParameters(arrival_tokens=size))
     assert written(exactly, Prepared(digest="Mentions: a b"))[1].unseen is None
+
+
+@pytest.mark.parametrize(("tokens", "leaves"), [(999, False), (1_000, False), (1_001, True)])
+def test_an_unseen_result_of_the_arrival_size_stays(tokens: int, leaves: bool) -> None:
+    candidate = Candidate(
+        id="a", tool="Bash", tool_class=ToolClass.OTHER, tokens=tokens, placeholder_tokens=10, paths=(), pinned=False
+    )
+    ledger = Ledger(parameters=EvictionParameters(arrival_tokens=1_000, arrival_caution=0.0)).added([500, candidate])
+    assert [eviction.why for eviction in plan(ledger).evictions] == ([Why.ARRIVAL] if leaves else [])
+    pinned = ledger.parameters
+    other = Ledger(parameters=pinned).added([500, replace(candidate, pinned=True)])
+    assert not plan(other)
+
+
+def test_a_result_that_left_unseen_counts_with_its_longer_placeholder() -> None:
+    economy = Economy()
+    before = economy.ledger.total_tokens
+    result = replace(item(ToolMessage("c", "Read", WORDS), "c"), placeholder="short", placeholder_tokens=5)
+    economy.entered(result, Prepared(digest="", unseen=("a longer placeholder", 40)), "/s/c.json")
+    assert economy.ledger.total_tokens == before + result.token_count
+    (step,) = economy.plan()
+    assert isinstance(step, Offload)
+    assert (step.placeholder, step.tokens_after, step.path) == ("a longer placeholder", 40, "/s/c.json")
+    economy.left(["c"])
+    assert economy.ledger.total_tokens == before + 40
+    assert economy.plan() == ()
