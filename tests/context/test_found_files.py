@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ctxfs.context.encoding import ContentFile
+from ctxfs.context.content import ContentReader, IndexCache, scan_blocks
+from ctxfs.context.encoding import BlockIndex, ContentFile
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.index import INDEX_NAME, parse_index, render_index
 from ctxfs.context.items import ItemType
@@ -207,6 +208,18 @@ async def test_a_block_index_beside_the_file_is_never_believed(damage: str) -> N
         assert await fs.reader("call_1").lines(99_999, 100_000) == ("line", "line")
         assert await fs.load("call_1") == LARGE
     assert store._disk.files[beside] == good  # derived: made again
+
+
+async def test_an_index_that_is_known_counts_only_for_the_content_that_it_was_made_of() -> None:
+    store = await with_one(LARGE)
+    async with session(store) as fs:
+        entry = fs.stored()["call_1"]
+        right = await scan_blocks(fs._store, entry)
+        wrong = BlockIndex.build([(0, 0, 0, bytes(32))], file_end=1, size_bytes=1, newlines=0)
+        cache = IndexCache(fs._store, keep=False)
+        cache.put(entry, wrong)
+        assert (await cache.get(entry)).root == right.root == entry.digest
+        assert await ContentReader(fs._store, entry, indexes=cache).load() == LARGE
 
 
 async def test_what_a_command_printed_before_it_was_killed_is_there_in_part() -> None:

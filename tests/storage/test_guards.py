@@ -449,3 +449,30 @@ async def test_a_session_that_cannot_be_opened_says_why(tmp_path: Path, call: st
     with pytest.raises(WriteFailed, match="injected"):
         await LocalStore(tmp_path, ID, fs=as_port(fs)).open(create=True, write=True)
     await (await opened(tmp_path)).close()
+
+
+async def test_an_append_that_is_refused_is_taken_back_even_when_that_is_refused_too(tmp_path: Path) -> None:
+    """The first failure is the one that is told."""
+
+    class Failing(OsFileSystem):
+        failing = False
+
+        def write(self, fd: int, data: bytes | memoryview) -> int:
+            if self.failing:
+                raise OSError(errno.ENOSPC, "no space")
+            return super().write(fd, data)
+
+        def open_append(self, dir_fd: int, name: str) -> int:
+            if self.failing:
+                raise OSError(errno.EIO, "something else")
+            return super().open_append(dir_fd, name)
+
+    fs = Failing()
+    store = await opened(tmp_path, fs)
+    fs.failing = True
+    with pytest.raises(WriteFailed, match="no space"):
+        await store.commit([], lambda: b"1\n")
+    fs.failing = False
+    await store.commit([], lambda: b"2\n")
+    assert await store.read_log() == b"2\n"
+    await store.close()
