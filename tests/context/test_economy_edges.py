@@ -10,6 +10,7 @@ from ctxfs.context.economics_features import ToolClass
 from ctxfs.context.economics_ledger import Candidate, Ledger
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economy import NOTHING_PREPARED, Economy, Prepared, with_placeholders
+from ctxfs.context.ingest import digest_of
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.layout import Names
 from ctxfs.context.plan import Offload
@@ -152,3 +153,13 @@ def test_a_result_that_left_unseen_counts_with_its_longer_placeholder() -> None:
     economy.left(["c"])
     assert economy.ledger.total_tokens == before + 40
     assert economy.plan() == ()
+
+
+@pytest.mark.parametrize(("lines", "digest_tokens"), [(4, 1_000), (12, 1_000), (400, 1_000), (400, 60), (400, 0)])
+def test_a_digest_takes_a_fifth_of_its_content_at_most(lines: int, digest_tokens: int) -> None:
+    text = "".join(f"{n}: error number {n * 7919} in module_{n}.py\n" for n in range(lines))
+    result = item(ToolMessage("c", "Read", text))
+    digest = digest_of(result, counter=COUNTER, digest_tokens=digest_tokens)
+    assert COUNTER.count(digest) <= min(digest_tokens, result.content_tokens // 5)
+    if lines == 400 and digest_tokens:
+        assert digest
