@@ -9,6 +9,7 @@ from ctxfs.context.economics import Why, plan
 from ctxfs.context.economics_features import ToolClass
 from ctxfs.context.economics_ledger import Candidate, Ledger
 from ctxfs.context.economics_parameters import EvictionParameters
+from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates, prices_for
 from ctxfs.context.economy import NOTHING_PREPARED, Economy, Prepared, with_placeholders
 from ctxfs.context.ingest import digest_of
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
@@ -163,3 +164,21 @@ def test_a_digest_takes_a_fifth_of_its_content_at_most(lines: int, digest_tokens
     assert COUNTER.count(digest) <= min(digest_tokens, result.content_tokens // 5)
     if lines == 400 and digest_tokens:
         assert digest
+
+
+def test_what_the_planner_reckons_with_is_what_the_list_says() -> None:
+    prices = prices_for("claude-sonnet-4-5")
+    assert prices is not None
+    assert (prices.input, prices.output) == (3.0, 15.0)
+    assert ratios(prices.rates()) == pytest.approx(ratios(ANTHROPIC_RATES)) == pytest.approx((0.1, 1.25, 5.0))
+    assert ratios(prices.rates("1h")) == pytest.approx((0.1, 2.0, 5.0))
+    automatic = prices_for("gpt-4o")
+    assert automatic is not None
+    assert ratios(automatic.rates()) == ratios(automatic.rates("1h")) == pytest.approx((0.5, 1.0, 4.0))
+    cheap = prices_for("claude-3-5-haiku")
+    assert cheap is not None
+    assert (cheap.cache_read, cheap.cache_write_5m, cheap.cache_write_1h) == pytest.approx((0.08, 1.0, 1.6))
+
+
+def ratios(rates: Rates) -> tuple[float, float, float]:
+    return rates.read, rates.write, rates.output
