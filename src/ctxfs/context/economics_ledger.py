@@ -151,8 +151,8 @@ class Ledger:
                     ledger = _appended(ledger, tables, parts, sent=False)
                 case Replied():
                     ledger = _replied(ledger, tables, step)
-                case ReadBack(item_id):
-                    ledger = ledger.read_back(item_id)
+                case _:
+                    ledger = ledger.read_back(step.item_id)
         return ledger
 
     def added(self, parts: Iterable[Candidate | int]) -> "Ledger":
