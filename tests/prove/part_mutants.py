@@ -184,4 +184,4 @@ def _result(
     )
 
 
-PART = Part(name="mutants", title="code with one small change, or without one guard", run=run, share=1.5)
+PART = Part(name="mutants", title="code with one small change, or without one guard", run=run, share=4.0)
