@@ -75,8 +75,8 @@ class ContextFileSystem:
     ``session_id`` None starts a new session. ``root_path`` None is ``default_root()``; a relative one is taken from the
     working directory at once. ``layout`` applies to new sessions; a session keeps the layout it was started with.
     ``store`` replaces the local disk. ``clock`` gives seconds since the epoch. Content whose JSON
-    has more than about ``inline_limit_chars`` characters goes to its file when its item is added, other content stands in
-    the journal. ``read_only`` takes no lock and writes nothing.
+    has more than about ``inline_limit_chars`` characters goes to its file when its item is added, other content stands
+    in the journal. ``read_only`` takes no lock and writes nothing.
     """
 
     def __init__(
