@@ -73,10 +73,7 @@ class _Explained:
     @property
     def rates(self) -> Rates:
         """What tokens cost, in units of one uncached input token."""
-        known = _rates(self.rules)
-        if known is not None:
-            return known
-        return self.prices.rates(_TTL) if self.prices else ANTHROPIC_RATES
+        return _rates(self.rules) or (self.prices.rates(_TTL) if self.prices else ANTHROPIC_RATES)
 
     @property
     def context_tokens(self) -> int:
@@ -147,10 +144,9 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet, told: Account) -> _Ne
 
     def plan() -> _Next:
         for item in items:
-            if economy is None:
-                transcript.enter(item, NOTHING_PREPARED)
-                continue
-            prepared = economy.prepare(item, claim=names.claim, path_of=fs.path_of, counter=counter)
+            prepared = NOTHING_PREPARED
+            if economy is not None:
+                prepared = economy.prepare(item, claim=names.claim, path_of=fs.path_of, counter=counter)
             transcript.enter(item, prepared)
         if economy is not None and told.calls:
             economy.resumed(told.calls[-1].made_at)

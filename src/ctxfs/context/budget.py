@@ -89,7 +89,7 @@ class Budget:
         return int(self.limit_tokens * self.low_water)
 
     def halved(self) -> "Budget":
-        """The budget of a window half as large."""
+        """The budget with half the room for a prompt, and as much for the reply."""
         return replace(self, window_tokens=self.window_tokens - self.limit_tokens // 2)
 
 

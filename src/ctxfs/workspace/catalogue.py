@@ -18,21 +18,7 @@ from typing import Any
 
 from ctxfs import json_codec
 from ctxfs.context.journal import SessionState, fold, scan
-from ctxfs.context.records import (
-    CallMade,
-    Closed,
-    EvictionSet,
-    ItemAdded,
-    Record,
-    Removed,
-    Replaced,
-    Restored,
-    SessionStarted,
-    Stored,
-    WriterOpened,
-    from_json,
-    to_json,
-)
+from ctxfs.context.records import Record, Stored, UnknownRecord, from_json, to_json
 from ctxfs.errors import ConfigError, CtxfsError
 from ctxfs.storage.base import is_hidden
 from ctxfs.storage.local import LocalStore
@@ -50,18 +36,6 @@ ANCHOR_BYTES = 4096
 _VERSION = 1
 _MAKE_TRIES = 5
 _LOCK_WAIT_S = 30.0
-_HARMLESS = (
-    SessionStarted,
-    WriterOpened,
-    EvictionSet,
-    ItemAdded,
-    Stored,
-    Replaced,
-    Removed,
-    Restored,
-    CallMade,
-    Closed,
-)
 _SCHEMA = f"""
 CREATE TABLE sessions (session_id TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, inode INTEGER, log_end INTEGER,
     last_seq INTEGER, anchor INTEGER, artifacts INTEGER, crc INTEGER) WITHOUT ROWID;
@@ -308,8 +282,8 @@ class Catalogue:
         """Return what the records store; None when they may also change what was stored before."""
         added: dict[str, Stored] = {}
         for record in records:
-            if not isinstance(record, _HARMLESS):
-                return None
+            if isinstance(record, UnknownRecord):
+                return None  # nobody knows what it changes
             if isinstance(record, Stored):
                 query = "SELECT 1 FROM artifacts WHERE artifact_id = ? AND session_id = ?"
                 if (
