@@ -100,8 +100,10 @@ def _lines_of(codes: Iterable[CodeType]) -> tuple[int, int]:
 
 
 @contextmanager
-def laboratory(tree: Path, work: Path, tests: TestMap, arguments: Sequence[str]) -> Iterator[Laboratory]:
-    """Start a process that has collected the tests in ``arguments``, and end it."""
+def laboratory(tree: Path, tests: TestMap, arguments: Sequence[str]) -> Iterator[Laboratory]:
+    """Start a process that has collected the tests in ``arguments``, and end it. It writes beside the copy, too."""
+    work = tree.with_name(f"{tree.name}-work")
+    work.mkdir()
     reads, writes = os.pipe()
     log = work / "worker.log"
     command = [sys.executable, mutant_worker.__file__, str(tree), f"--basetemp={work / 'temporary'}", *arguments]

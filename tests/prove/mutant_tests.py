@@ -1,6 +1,7 @@
 """Which tests run which lines, and how long they take: a run of the tests under coverage, as a plugin of pytest.
 
-``CTXFS_MUTANTS_TIMES`` names the file that the plugin writes; pytest-cov's contexts say who ran a line.
+``CTXFS_MUTANTS_TIMES`` names the file that the plugin writes; pytest-cov's contexts say who ran a line. Of the tests
+it runs a share: ``CTXFS_MUTANTS_SHARE=0/2`` every second one, from the first.
 """
 
 import json
@@ -8,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,13 @@ HERE = Path(__file__).resolve().parent.parent
 _seconds: dict[str, float] = defaultdict(float)
 _left_out: set[str] = set()
 _failed: set[str] = set()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the tests of other shares to others."""
+    number, count = os.environ.get("CTXFS_MUTANTS_SHARE", "0/1").split("/")
+    items[:] = items[int(number) :: int(count)]
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -89,37 +97,56 @@ def environment(tree: Path, work: Path) -> dict[str, str]:
     }
 
 
-def learn(tree: Path, work: Path, tests: Sequence[str]) -> TestMap:
-    """Run the tests of a copy once and return what they run. Raises RuntimeError when one fails."""
+def learn(trees: Sequence[Path], work: Path, tests: Sequence[str]) -> TestMap:
+    """Run the tests once and return what they run: a share of them in each copy, at the same time.
+
+    Raises RuntimeError when one fails.
+    """
     settings = work / "coveragerc"
     settings.write_text("[run]\nsource = ctxfs\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "prove.mutant_tests"]
-    command += [
-        "--cov=ctxfs",
-        f"--cov-config={settings}",
-        "--cov-context=test",
-        "--cov-report=",
-        f"--basetemp={work / 'temporary'}",
-        *tests,
-    ]
-    names = environment(tree, work)
-    done = subprocess.run(command, cwd=tree, env=names, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"the tests fail without a mutant: {done.stdout[-3000:]}{done.stderr[-2000:]}")
-    return read_map(tree, work)
+    command += ["--cov=ctxfs", f"--cov-config={settings}", "--cov-context=test", "--cov-report=", *tests]
+    shares = {tree: work / f"learn-{number}" for number, tree in enumerate(trees)}
+    running = []
+    for number, (tree, share) in enumerate(shares.items()):
+        share.mkdir()
+        names = {**environment(tree, share), "CTXFS_MUTANTS_SHARE": f"{number}/{len(trees)}"}
+        with (share / "output").open("w") as output:
+            running.append(
+                subprocess.Popen(
+                    [*command, f"--basetemp={share / 'temporary'}"],
+                    cwd=tree,
+                    env=names,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                )
+            )
+    failed = [share for process, share in zip(running, shares.values(), strict=True) if process.wait()]
+    if failed:
+        raise RuntimeError(f"the tests fail without a mutant: {(failed[0] / 'output').read_text()[-3000:]}")
+    return _read_map(shares)
 
 
-def read_map(tree: Path, work: Path) -> TestMap:
-    """Read what a run under coverage left."""
-    told = json.loads((work / "times.json").read_text())
-    usable = {name: seconds for name, seconds in told["seconds"].items() if name not in told["left_out"]}
-    data = CoverageData(str(work / "coverage"))
-    data.read()
-    lines: dict[str, dict[int, list[str]]] = {}
-    for path in data.measured_files():
-        module = Path(path).relative_to(tree / "src" / "ctxfs").as_posix()
-        contexts = data.contexts_by_lineno(path)
-        lines[module] = {
-            line: sorted({name.rsplit("|", 1)[0] for name in names if name}) for line, names in contexts.items()
-        }
-    return TestMap(seconds=usable, lines=lines)
+def _read_map(shares: Mapping[Path, Path]) -> TestMap:
+    """Read what runs under coverage left; ``shares``: by copy, where its run left it."""
+    usable: dict[str, float] = {}
+    lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for tree, share in shares.items():
+        told = json.loads((share / "times.json").read_text())
+        usable |= {name: seconds for name, seconds in told["seconds"].items() if name not in told["left_out"]}
+        data = CoverageData(str(share / "coverage"))
+        data.read()
+        for path in data.measured_files():
+            module = Path(path).relative_to(tree / "src" / "ctxfs").as_posix()
+            for line, names in data.contexts_by_lineno(path).items():
+                lines[module][line] |= _tests_of(names)
+    sorted_lines = {
+        module: {line: sorted(names) for line, names in sorted(found.items())} for module, found in lines.items()
+    }
+    return TestMap(seconds=usable, lines=sorted_lines)
+
+
+def _tests_of(contexts: Iterable[str]) -> set[str]:
+    """The tests among coverage's contexts, which are a test and its phase each; what ran before any test has none."""
+    return {name.rsplit("|", 1)[0] for name in contexts if name}

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -81,16 +82,18 @@ def _same_but_functions(before: CodeType, after: CodeType, changed: dict[tuple[s
     return True
 
 
-def _swap_code(path: str, changed: dict[tuple[str, int], CodeType]) -> bool:
-    """Give the loaded functions their other code; False when one of them is not there."""
-    left = dict.fromkeys(changed)
-    for function in [found for found in gc.get_objects() if type(found) is FunctionType]:
+_Place = tuple[str, str, int]
+"""Where a function stands: its file, its qualified name, its first line."""
+
+
+def _loaded_functions(folder: str) -> dict[_Place, list[FunctionType]]:
+    """Return the functions of the files below ``folder``; of one place there may be several, of a decorator's, say."""
+    found: dict[_Place, list[FunctionType]] = defaultdict(list)
+    for function in [thing for thing in gc.get_objects() if type(thing) is FunctionType]:
         code = function.__code__
-        key = (code.co_qualname, code.co_firstlineno)
-        if key in changed and code.co_filename == path:
-            function.__code__ = changed[key]
-            left.pop(key, None)
-    return not left
+        if code.co_filename.startswith(folder):
+            found[code.co_filename, code.co_qualname, code.co_firstlineno].append(function)
+    return found
 
 
 class _Server:
@@ -101,6 +104,7 @@ class _Server:
         self._jobs = jobs
         self._answers = answers
         self._failed: str | None = None
+        self._functions: dict[_Place, list[FunctionType]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -108,6 +112,9 @@ class _Server:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
+        gc.collect()
+        self._functions = _loaded_functions(str(self._tree / "src"))
+        gc.freeze()  # what is there by now stays: no child has to look through it
         self._say({"ready": len(items)})
         for line in self._jobs:
             data = json.loads(line)
@@ -156,7 +163,7 @@ class _Server:
     ) -> None:
         """Run the tests until one fails; a letter for each that ends."""
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-        if not _swap_code(path, changed):
+        if not self._swap_code(path, changed):
             os.write(told, MISSING)
             return
         for number, (item, usual_s) in enumerate(items):
@@ -166,6 +173,14 @@ class _Server:
             os.write(told, FAILED if self._failed else PASSED)
             if self._failed:
                 return
+
+    def _swap_code(self, path: str, changed: dict[tuple[str, int], CodeType]) -> bool:
+        """Give the loaded functions their other code; False when one of them is not there."""
+        functions = {place: self._functions.get((path, *place), []) for place in changed}
+        for place, found in functions.items():
+            for function in found:
+                function.__code__ = changed[place]
+        return all(functions.values())
 
 
 def _allow(seconds: float) -> None:

@@ -2,12 +2,17 @@
 
 import hashlib
 import json
+import os
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from prove.mutant_equivalents import is_equivalent
@@ -23,6 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SAMPLE = 1200
 """Mutants that are tried, of all modules together, chosen by a hash; a module has its share of them."""
 LEAST_KILLED = 0.9
+WORKERS = min(4, os.cpu_count() or 1)
+"""Copies of the project, each with a process that tries mutants in it."""
 _STORAGE = (
     "base",
     "directories",
@@ -65,20 +72,29 @@ class Tried:
 
 
 class _Kept:
-    """What was tried before, in a file; what a module looked like then is a part of the key."""
+    """What was tried before, in a file; what a module looked like then is a part of the key.
 
-    def __init__(self, path: Path) -> None:
+    Who survived other tests than these (``tests`` is their checksum) is tried again.
+    """
+
+    def __init__(self, path: Path, tests: str) -> None:
         self._path = path
+        self._tests = tests
+        self._lock = threading.Lock()
+        self._tried: dict[str, Tried] = {}
         lines = path.read_text().splitlines() if path.exists() else []
-        self._tried: dict[str, Tried] = {key: Tried(**data) for key, data in map(json.loads, lines)}
+        for key, of_tests, data in map(json.loads, lines):
+            tried = Tried(**data)
+            if tried.killed_by is not None or of_tests == tests:
+                self._tried[key] = tried
 
     def get(self, key: str) -> Tried | None:
         return self._tried.get(key)
 
     def put(self, key: str, tried: Tried) -> None:
-        self._tried[key] = tried
-        with self._path.open("a") as file:
-            file.write(json.dumps([key, asdict(tried)]) + "\n")
+        with self._lock, self._path.open("a") as file:
+            self._tried[key] = tried
+            file.write(json.dumps([key, self._tests, asdict(tried)]) + "\n")
 
 
 def sample(mutants: Mapping[str, Sequence[Mutant]], count: int) -> list[Mutant]:
@@ -94,58 +110,92 @@ def sample(mutants: Mapping[str, Sequence[Mutant]], count: int) -> list[Mutant]:
 def run(budget_s: float, state_dir: Path) -> Result:
     """Try every guard's removal, then the sample, and go on where the last run ended."""
     ends_at = time.monotonic() + budget_s
-    with tempfile.TemporaryDirectory() as base:
+    with tempfile.TemporaryDirectory() as base, ExitStack() as stack:
         work = Path(base)
-        tree = work / "copy"
-        copy_of(ROOT, tree)
-        tests = _test_map(tree, work, state_dir / "tests.json")
-        with laboratory(tree, work, tests, TESTS) as tries:
-            return _tried(tries, _Kept(state_dir / "tried.jsonl"), ends_at, state_dir / "survivors.txt")
+        trees = [work / f"copy-{number}" for number in range(WORKERS)]
+        for tree in trees:
+            copy_of(ROOT, tree)
+        tests, of_tests = _test_map(trees, work, state_dir / "tests.json")
+        tries = [stack.enter_context(laboratory(tree, tests, TESTS)) for tree in trees]
+        return _tried(tries, _Kept(state_dir / "tried.jsonl", of_tests), ends_at, state_dir / "survivors.txt")
 
 
-def _test_map(tree: Path, work: Path, kept: Path) -> TestMap:
-    """Learn which tests run which lines, unless that is known of this code and these tests."""
+def _test_map(trees: Sequence[Path], work: Path, kept: Path) -> tuple[TestMap, str]:
+    """Learn which tests run which lines, unless that is known of this code and these tests; and their checksum."""
+    tree = trees[0]
     files = sorted(path for name in ("src", "tests") for path in (tree / name).rglob("*.py"))
     known = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     before = json.loads(kept.read_text()) if kept.exists() else {}
     if before.get("of") == known:
-        return TestMap.from_json(before["map"])
+        return TestMap.from_json(before["map"]), known
     print("  running the tests once, to learn which lines they run", flush=True)
-    tests = learn(tree, work, TESTS)
+    tests = learn(trees, work, TESTS)
     kept.write_text(json.dumps({"of": known, "map": tests.to_json()}))
-    return tests
+    return tests, known
 
 
-def _tried(tries: Laboratory, kept: _Kept, ends_at: float, survivors: Path) -> Result:
-    guards = removals(tries.source)
-    mutants = {
-        module: [m for m in mutants_of(module, tries.source(module)) if not is_equivalent(m)] for module in MODULES
-    }
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A mutant to try, by name, and the tests to ask first."""
+
+    name: str
+    mutant: Mutant
+    first: tuple[str, ...] = ()
+
+
+def _tried(tries: Sequence[Laboratory], kept: _Kept, ends_at: float, survivors: Path) -> Result:
+    source = tries[0].source
+    guards = removals(source)
+    mutants = {module: [m for m in mutants_of(module, source(module)) if not is_equivalent(m)] for module in MODULES}
     chosen = sample(mutants, SAMPLE)
-    asked: list[tuple[str, Mutant, tuple[str, ...]]] = [
-        (f"without {name}", mutant, WATCH_SYNCS if name.startswith("sync") else ()) for name, mutant in guards.items()
+    asked = [
+        _Asked(f"without {name}", mutant, WATCH_SYNCS if name.startswith("sync") else ())
+        for name, mutant in guards.items()
     ]
-    asked += [(mutant.key, mutant, ()) for mutant in chosen]
-    modules = {mutant.module for _, mutant, _ in asked}
-    versions = {module: hashlib.sha256(tries.source(module).encode()).hexdigest()[:12] for module in modules}
+    asked += [_Asked(mutant.key, mutant) for mutant in chosen]
     results: dict[str, Tried] = {}
-    for name, mutant, first in asked:
-        key = f"{versions[mutant.module]} {mutant.rank} {name}"
-        found = kept.get(key)
-        if found is None and time.monotonic() < ends_at:
-            found = Tried(name, mutant.module, tries.tried(mutant, first).killed_by)
-            kept.put(key, found)
-            if len(results) % 100 == 0 or found.killed_by is None:
-                print(
-                    f"  {len(results):5} of {len(asked)}{'' if found.killed_by else f', survived: {name}'}", flush=True
-                )
-        if found is not None:
-            results[name] = found
-    survived = [name for name, found in results.items() if found.killed_by is None]
-    survivors.write_text("".join(f"{name}\n" for name in survived))
+    for number, found in enumerate(_all_tried(tries, asked, kept, ends_at)):
+        if found is None:
+            continue
+        results[found.mutant] = found
+        if number % 100 == 0 or found.killed_by is None:
+            survived = "" if found.killed_by else f", survived: {found.mutant}"
+            print(f"  {number:5} of {len(asked)}{survived}", flush=True)
+    alive = [name for name, found in results.items() if found.killed_by is None]
+    survivors.write_text("".join(f"{name}\n" for name in alive))
     return _result(
-        guards, [mutant.key for mutant in chosen], results, sum(map(len, mutants.values())), _harmless(tries)
+        guards, [mutant.key for mutant in chosen], results, sum(map(len, mutants.values())), _harmless(tries[0])
     )
+
+
+def _all_tried(
+    tries: Sequence[Laboratory], asked: Sequence[_Asked], kept: _Kept, ends_at: float
+) -> Iterator[Tried | None]:
+    """Yield what came of each, in order; None where the time was up. A mutant is tried where there is a place."""
+    modules = {one.mutant.module for one in asked}
+    versions = {module: hashlib.sha256(tries[0].source(module).encode()).hexdigest()[:12] for module in modules}
+    free: SimpleQueue[Laboratory] = SimpleQueue()
+    for place in tries:
+        free.put(place)
+
+    def tried(one: _Asked) -> Tried | None:
+        key = f"{versions[one.mutant.module]} {one.mutant.rank} {one.name}"
+        found = kept.get(key)
+        if found is not None or time.monotonic() >= ends_at:
+            return found
+        place = free.get()
+        try:
+            found = Tried(one.name, one.mutant.module, place.tried(one.mutant, one.first).killed_by)
+        finally:
+            free.put(place)
+        kept.put(key, found)
+        return found
+
+    pool = ThreadPoolExecutor(len(tries))
+    try:
+        yield from pool.map(tried, asked)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _harmless(tries: Laboratory) -> bool:

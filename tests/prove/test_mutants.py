@@ -140,29 +140,31 @@ def _is_guard(call: ast.Call) -> bool:
 
 
 @pytest.fixture(scope="module")
-def small_tree(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, TestMap]:
+def small_tree(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TestMap]:
+    """A project of one module, and what was learned of its tests: one of them in this copy, one in another."""
     work = tmp_path_factory.mktemp("mutants")
-    tree = work / "copy"
-    for name, text in {"src/ctxfs/__init__.py": "", "src/ctxfs/small.py": SMALL, "tests/test_small.py": TESTS}.items():
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        (tree / name).write_text(text)
-    return tree, work, TestMap.from_json(learn(tree, work, ["tests"]).to_json())
+    trees = [work / "copy", work / "another"]
+    files = {"src/ctxfs/__init__.py": "", "src/ctxfs/small.py": SMALL, "tests/test_small.py": TESTS}
+    for path, text in ((tree / name, text) for tree in trees for name, text in files.items()):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return trees[0], TestMap.from_json(learn(trees, work, ["tests"]).to_json())
 
 
-def test_who_runs_a_line_is_known(small_tree: tuple[Path, Path, TestMap]) -> None:
-    _, _, tests = small_tree
+def test_who_runs_a_line_is_known(small_tree: tuple[Path, TestMap]) -> None:
+    _, tests = small_tree
     assert tests.of_lines("small.py", 9, 9) == ["tests/test_small.py::test_no_size"]
     assert tests.of_lines("small.py", 10, 10) == ["tests/test_small.py::test_it_fits"]
     assert len(tests.of_module("small.py")) == 2
 
 
-def test_tests_fail_with_a_mutant_and_pass_without(small_tree: tuple[Path, Path, TestMap]) -> None:
-    tree, work, tests = small_tree
+def test_tests_fail_with_a_mutant_and_pass_without(small_tree: tuple[Path, TestMap]) -> None:
+    tree, tests = small_tree
 
     def mutant(before: str, after: str) -> Mutant:
         return removal("small.py", SMALL, before, after)
 
-    with laboratory(tree, work, tests, ["tests"]) as tries:
+    with laboratory(tree, tests, ["tests"]) as tries:
         killed = [tries.tried(mutant(before, after)).killed_by for before, after in (("<=", "<"), ("= 10", "= 9"))]
         assert killed == ["tests/test_small.py::test_it_fits"] * 2
         assert tries.tried(mutant("size < 0", "size <= -1")).killed_by is None
