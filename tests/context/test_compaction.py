@@ -102,6 +102,8 @@ def test_what_the_model_has_not_seen_stays() -> None:
     rules = {ItemType.TOOL_RESULT: Rule(strategy=Strategy.DROP)}
     assert [o.item_id for o in plan(items, 10**6, SelectiveCompaction(rules=rules)).offloads] == ["t0", "t1"]
     assert seen_items(items[:2]) == ()
+    assert [i.id for i in seen_items(items[1:3])] == ["u"]
+    assert list(seen_items(items[2:3])) == []
 
 
 def test_whole_exchanges_go_into_one_archive_and_the_last_two_stay() -> None:

@@ -362,6 +362,18 @@ async def test_the_index_is_there_from_the_first_moment_and_rewritten_seldom(tmp
         assert index.stat().st_mtime_ns == before
 
 
+async def test_the_index_lags_behind_by_half_of_itself_at_most() -> None:
+    store = MemoryStore("session_1")
+    async with ContextFileSystem("session_1", store=store) as fs:
+        lags = []
+        for number in range(200):
+            await fs.offload(tool_result(fs, "x", f"call_{number}"))
+            entries = len(json.loads(store._disk.files["index.json"])["items"])
+            lags.append(number + 1 - entries)
+            assert lags[-1] < max(32, entries // 2)
+        assert max(lags) > 31  # and is not rewritten each time
+
+
 async def test_verify_names_every_damage(tmp_path: Path) -> None:
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
         items = [tool_result(fs, f"content {n}", f"call_{n}") for n in range(3)]

@@ -33,6 +33,7 @@ from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage
 IDS = st.sampled_from(["a", "b", "c", "d"])
 CLEAN = CONTENTS.filter(lambda content: not has_pairs(content))
 SMALL = st.integers(0, 2**40)
+PLACES = st.lists(st.integers(0, 9), max_size=3).map(tuple)
 
 HOLE = bytes(16)
 
@@ -64,6 +65,7 @@ ITEMS = st.builds(
     placeholder_tokens=SMALL,
     source=st.none() | st.builds(ContentRange, item_id=IDS, path=IDS, first_line=SMALL, last_line=SMALL),
     label=st.none() | IDS,
+    trimmed=PLACES,
 )
 STORED = st.builds(
     Stored,
@@ -95,7 +97,14 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(ItemAdded, item=ITEMS, content_stored=st.booleans(), before=st.none() | IDS),
     STORED,
     st.builds(
-        Replaced, item_id=IDS, content=IDS, token_count=SMALL, path=st.none() | IDS, destroyed=st.booleans(), reason=IDS
+        Replaced,
+        item_id=IDS,
+        content=IDS,
+        token_count=SMALL,
+        path=st.none() | IDS,
+        destroyed=st.booleans(),
+        reason=IDS,
+        trimmed=PLACES,
     ),
     st.builds(Restored, item_id=IDS, reason=IDS),
     st.builds(Removed, item_ids=st.lists(IDS).map(tuple), reason=IDS, archive=st.none() | IDS),
@@ -189,6 +198,13 @@ def test_lines_of_a_later_version_and_records_that_lack_something() -> None:
     assert scan(later).records == (UnknownRecord(data={"type": "x"}),)
     lacking = encode_line(1, [UnknownRecord(data={"type": "removed"})])
     assert len(scan(lacking).damages) == 1
+
+
+@pytest.mark.parametrize(("keep", "is_damage"), [(1, False), (0, True), (-1, True)])
+def test_a_record_by_which_a_tool_keeps_nothing_is_damage(keep: int, is_damage: bool) -> None:
+    line = encode_line(1, [EvictionSet(keep_recent={"Read": keep}, parameters=None, rates={}, ttl_s=300.0)])
+    found = scan(line)
+    assert (len(found.records), len(found.damages)) == ((0, 1) if is_damage else (1, 0))
 
 
 def test_added_fields_of_known_records_are_ignored() -> None:

@@ -192,6 +192,25 @@ async def test_a_step_that_changes_nothing_is_not_told_as_one() -> None:
     assert context.events == []
 
 
+async def test_no_model_is_asked_once_the_high_water_mark_is_reached() -> None:
+    asked: list[str] = []
+
+    async def summarize(text: str) -> str:
+        asked.append(text)
+        return "The plan is to go on."
+
+    async def fitted(above: int) -> list[str]:
+        items = [*exchanges(7, 400), make("end_2", AssistantMessage("so far"), 10, ItemType.ASSISTANT_MESSAGE)]
+        items[2] = make("t0", ToolMessage("t0", "Read", "x"), 3_000, ItemType.TOOL_RESULT, 50)
+        context = Context(items)
+        context.base_tokens = BUDGET.high_tokens + above + 2_950 - context.counted_tokens
+        await window(summarize=summarize).fit(context)
+        return offloaded(context)
+
+    assert (await fitted(0), len(asked)) == (["t0"], 0)
+    assert (await fitted(1), len(asked)) == ([], 1)  # t0 is in the summary's archive now
+
+
 async def test_a_summary_takes_the_place_of_what_it_replaces() -> None:
     async def summarize(text: str) -> str:
         return "The plan is to go on."

@@ -58,6 +58,13 @@ EQUIVALENT = (
     Equivalent(_TEMP, "size += len(chunk)", "+=", ("-=",), _HINT),
     Equivalent(_FILES, "while piece := fs.read(fd, 1 << 20, position):", "1", ("2",), _PIECE),
     Equivalent(_FILES, "while piece := fs.read(fd, 1 << 20, position):", "20", ("21", "19"), _PIECE),
+    Equivalent(
+        "context/session_log.py",
+        "self._index_size = 0",
+        "0",
+        ("1",),
+        "an index is written as the session is opened, and its size is known from then on",
+    ),
     Equivalent(_SESSION, "self._temp_number += 1", "+=", ("-=",), _UNIQUE),
     Equivalent(_SESSION, "self._temp_number += 1", "1", ("2",), _UNIQUE),
     Equivalent(_SESSION, "self._temp_number = 0", "0", ("1",), _UNIQUE),

@@ -59,11 +59,14 @@ class Laboratory:
             if not names:  # a line without code of its own
                 low, high = _lines_of(changed.values())
                 names = self._tests.of_lines(mutant.module, low, high)
+        anew = changed is None or not names
+        if not names:  # it runs when the module is imported
+            names = self._tests.of_module(mutant.module)
         asked = self._in_order(names, first or _about(mutant.module), self._killers[place])
         if not asked:
             return Verdict(killed_by=None)
         seconds = self._tests.seconds
-        verdict = self._answer(Job(path=path, text=text, tests=[(name, seconds[name]) for name in asked]))
+        verdict = self._answer(Job(path=path, text=text, tests=[(name, seconds[name]) for name in asked], anew=anew))
         if verdict.killed_by is not None and verdict.killed_by in seconds:
             others = [name for name in self._killers[place] if name != verdict.killed_by]
             self._killers[place] = [verdict.killed_by, *others][:8]

@@ -2,7 +2,7 @@
 
 ``python mutant_worker.py TREE [pytest's arguments]`` in a copy of the project. A job is a line of JSON on its input, a
 ``Job``; what came of it is a line on the file descriptor that ``CTXFS_MUTANTS_FD`` names. A mutant that changes more
-than functions (a constant, a default, a class) is tried in a fresh process.
+than functions (a constant, a default, a class), or one that runs only at the import, is tried in a fresh process.
 """
 
 import contextlib
@@ -36,11 +36,15 @@ PASSED, FAILED, MISSING = b"p", b"f", b"m"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A mutant: the source file below the tree, its text, and the tests to run, in order, with their usual seconds."""
+    """A mutant: the source file below the tree, its text, and the tests to run, in order, with their usual seconds.
+
+    ``anew``: it makes a difference only where the file is imported anew.
+    """
 
     path: str
     text: str
     tests: list[tuple[str, float]]
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +121,7 @@ class _Server:
         gc.freeze()  # what is there by now stays: no child has to look through it
         self._say({"ready": len(items)})
         for line in self._jobs:
-            data = json.loads(line)
-            job = Job(path=data["path"], text=data["text"], tests=[(name, seconds) for name, seconds in data["tests"]])
-            self._say(asdict(self._tried(job, items)))
+            self._say(asdict(self._tried(Job(**json.loads(line)), items)))
         return True
 
     def _say(self, data: dict[str, object]) -> None:
@@ -130,7 +132,7 @@ class _Server:
         original = path.read_text()
         started = time.monotonic()
         with _written(path, original, job.text):
-            changed = changed_functions(str(path), original, job.text)
+            changed = None if job.anew else changed_functions(str(path), original, job.text)
             verdict = None if changed is None else self._forked(str(path), changed, job, items)
             verdict = verdict or _fresh(self._tree, job)
         return Verdict(**{**asdict(verdict), "seconds": time.monotonic() - started})

@@ -40,6 +40,20 @@ def test_no_size():
         fits(-1)
 """
 
+EARLY = """def _limit(size):
+    return size * 2
+
+LIMIT = _limit(10)
+
+def fits(size):
+    return size <= LIMIT
+"""
+EARLY_TESTS = """from ctxfs.early import fits
+
+def test_it_fits():
+    assert fits(20) and not fits(21)
+"""
+
 CHECKS = {
     *("check", "check_dir", "check_file", "check_name", "check_names", "check_only_name", "check_open", "check_owner"),
     *("check_process", "check_session_id", "check_spelling"),
@@ -141,10 +155,11 @@ def _is_guard(call: ast.Call) -> bool:
 
 @pytest.fixture(scope="module")
 def small_tree(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TestMap]:
-    """A project of one module, and what was learned of its tests: one of them in this copy, one in another."""
+    """A project of two modules, and what was learned of its tests: some of them in this copy, some in another."""
     work = tmp_path_factory.mktemp("mutants")
     trees = [work / "copy", work / "another"]
     files = {"src/ctxfs/__init__.py": "", "src/ctxfs/small.py": SMALL, "tests/test_small.py": TESTS}
+    files |= {"src/ctxfs/early.py": EARLY, "tests/test_early.py": EARLY_TESTS}
     for path, text in ((tree / name, text) for tree in trees for name, text in files.items()):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -172,4 +187,7 @@ def test_tests_fail_with_a_mutant_and_pass_without(small_tree: tuple[Path, TestM
         assert tries.tried(mutant("= 10", "= 10 + None")).killed_by is not None  # it cannot even be imported
         hanging = tries.tried(mutant('raise ValueError("no size")', "import os; os._exit(1)"))
         assert hanging.killed_by == "tests/test_small.py::test_no_size"
+        at_import = tries.tried(removal("early.py", EARLY, "size * 2", "size * 3"))
+        assert at_import.killed_by == "tests/test_early.py::test_it_fits"
+        assert tries.tried(removal("early.py", EARLY, "size * 2", "size + size")).killed_by is None
     assert (tree / "src" / "ctxfs" / "small.py").read_text() == SMALL

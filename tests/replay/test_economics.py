@@ -192,6 +192,21 @@ def test_a_rewrite_waits_for_its_rent() -> None:
     assert leaves_after(ledger) < leaves_after(patient) < 400
 
 
+@pytest.mark.parametrize(
+    ("horizon_calls", "company_factor", "leaving"),
+    [(20, 8, ("old", "nearly")), (20, 1, ("old",)), (2, 8, ("old",))],
+    ids=["pays", "never early", "read-backs would cost more"],
+)
+def test_what_is_nearly_ripe_joins_a_batch_where_that_pays(
+    horizon_calls: float, company_factor: float, leaving: tuple[str, ...]
+) -> None:
+    old = with_one(item("old"), horizon_calls=horizon_calls, horizon_growth=0, company_factor=company_factor)
+    ledger = later(later(old, 60).added([item("nearly", 3_000)]).replied([100]), 6)
+    without_cache = replace(ledger, rates=Rates(read=1, write=1, output=5))
+    assert [verdict.ripe_in_calls > 0 for verdict in verdicts(without_cache)] == [False, True]
+    assert plan(without_cache).item_ids == leaving
+
+
 def test_a_rewrite_never_costs_more_than_the_session_can_bear() -> None:
     ledger = later(with_one(item("a"), rent_share=0, max_loss=1).added([30_000]).replied([100]), 60)
     decided = plan(ledger)

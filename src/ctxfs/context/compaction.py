@@ -131,7 +131,7 @@ SEEN_EXCHANGES = SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(str
 
 def seen_items(items: Sequence[ContextItem]) -> Sequence[ContextItem]:
     """The items that the model has replied to; the rest it has not seen yet."""
-    for index in range(len(items) - 1, -1, -1):
+    for index in range(len(items) - 1, 0, -1):  # nothing stands before the first
         if items[index].item_type is ItemType.ASSISTANT_MESSAGE:
             return items[:index]
     return ()

@@ -206,7 +206,7 @@ def _batch(ledger: Ledger, *, cold: bool) -> _Batch:
             continue
         if age > ripe_age:
             due += h.saved_tokens * (age - ripe_age)
-        elif age < ripe_age * early or (age < ripe_age and gain_of(h, age, ripe_age) <= 0):
+        elif age < ripe_age * early or gain_of(h, age, ripe_age) <= 0:
             continue
         ripe.append((h, age, ripe_age))
         behind -= h.saved_tokens

@@ -45,7 +45,7 @@ class EphemeralLedger:
         held = (*self.held.get(tool, ()), _Held(position, offload))
         # What is beyond the last n and cannot shrink stays for good, and is not looked at again.
         beyond = tuple(h for h in held[:-keep] if h.offload is not None)
-        return self._with(tool, beyond + held[-keep:])
+        return replace(self, held=MappingProxyType({**self.held, tool: beyond + held[-keep:]}))
 
     def seen_up_to(self, position: int) -> "EphemeralLedger":
         """The model has replied to everything before ``position``."""
@@ -53,12 +53,11 @@ class EphemeralLedger:
 
     def left(self, item_ids: Collection[str]) -> "EphemeralLedger":
         """Forget results that left the context."""
-        ledger = self
-        for tool, held in self.held.items():
-            kept = tuple(h for h in held if h.offload is None or h.offload.item_id not in item_ids)
-            if len(kept) < len(held):
-                ledger = ledger._with(tool, kept)
-        return ledger
+        kept = {
+            tool: tuple(h for h in held if h.offload is None or h.offload.item_id not in item_ids)
+            for tool, held in self.held.items()
+        }
+        return replace(self, held=MappingProxyType(kept))
 
     def plan(self) -> Plan:
         """Every result that is due now, oldest first."""
@@ -71,6 +70,3 @@ class EphemeralLedger:
         due.sort(key=lambda h: h.position)
         offloads = tuple(h.offload for h in due if h.offload is not None)
         return Plan(offloads=offloads, first_changed=offloads[0].item_id if offloads else None)
-
-    def _with(self, tool: str, held: tuple[_Held, ...]) -> "EphemeralLedger":
-        return replace(self, held=MappingProxyType({**self.held, tool: held}))

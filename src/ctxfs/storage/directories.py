@@ -107,8 +107,8 @@ def check_only_name(name: str, status: FileStat) -> None:
 
 def make_root(fs: FileSystem, path: Path, *, sync: bool) -> None:
     """Make a directory and what is missing above it, each synced into its parent. Raises OSError."""
-    was_there = _is_there(fs, path)
-    if not was_there:
+    missing = _is_missing(fs, path)
+    if missing:
         if path != path.parent:
             make_root(fs, path.parent, sync=sync)
         with suppress(FileExistsError):  # somebody else was faster
@@ -117,20 +117,20 @@ def make_root(fs: FileSystem, path: Path, *, sync: bool) -> None:
         try:
             parent = fs.open_root(path.parent)
         except PermissionError:
-            if was_there:
-                return  # not made by us, who may not look into it
-            raise
+            if missing:
+                raise
+            return  # not made by us, who may not look into it
         try:
             fs.sync(parent)
         finally:
             close_quietly(fs, parent)
 
 
-def _is_there(fs: FileSystem, path: Path) -> bool:
+def _is_missing(fs: FileSystem, path: Path) -> bool:
     try:
         close_quietly(fs, fs.open_root(path))
     except FileNotFoundError:
-        return False
+        return True
     except OSError:
-        return True  # whatever is wrong with it is said when it is opened
-    return True
+        pass  # whatever is wrong with it is said when it is opened
+    return False

@@ -1,0 +1,50 @@
+"""Content that comes over time: what is in the file is what is known of it, also when somebody gives up."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import pytest
+
+from ctxfs.context.encoding import RAW_BLOCK, index_name
+from ctxfs.context.growing import GrowingLog
+from ctxfs.context.records import Stored
+from ctxfs.storage.memory import MemoryStore
+
+pytestmark = pytest.mark.anyio
+
+NAME = "tool_result/Bash/call_1.log"
+
+
+async def growing(recorded: list[Stored]) -> tuple[MemoryStore, GrowingLog]:
+    async def record(stored: Stored) -> None:
+        recorded.append(stored)
+
+    store = MemoryStore()
+    await store.open(create=True, write=True)
+    metadata: Mapping[str, Any] = {"tool_name": "Bash"}
+    return store, GrowingLog(store, item_id="call_1", name=NAME, metadata=metadata, clock=lambda: 9.5, record=record)
+
+
+async def test_a_piece_whose_caller_gave_up_is_there_whole() -> None:
+    recorded: list[Stored] = []
+    store, log = await growing(recorded)
+    await log.append(b"one\n")
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await log.append(b"two\n")
+    assert (await log.reader().load(), await store.read(NAME)) == ("one\ntwo\n", b"one\ntwo\n")
+    await log.append(b"three\n")
+    assert list(await log.reader().lines(1, 9)) == ["one", "two", "three"]
+    await log.finish({})
+    assert recorded[0].size_bytes == await store.size(NAME)
+
+
+@pytest.mark.parametrize(("size", "blocks"), [(RAW_BLOCK, 1), (RAW_BLOCK + 1, 2), (2 * RAW_BLOCK + 1, 3)])
+async def test_content_of_several_blocks_has_a_block_index(size: int, blocks: int) -> None:
+    store, log = await growing([])
+    await log.append(b"x" * size)
+    stored = await log.finish({"exit_code": 0})
+    assert stored.blocks == blocks
+    assert (index_name(NAME) in await store.names()) == (blocks > 1)
+    assert stored.metadata == {"tool_name": "Bash", "exit_code": 0, "encoding": "bytes"}
