@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contents import CONTENTS, TEXTS
-from ctxfs.context.content import LONGEST_RUN_BLOCKS, ContentReader, IndexCache, Run, scan_blocks
+from ctxfs.context.content import ContentReader, IndexCache, Run, scan_blocks
 from ctxfs.context.encoding import BLOCK, BlockIndex, ContentFile, IndexChunks, RawBytes, index_name, readable_text
 from ctxfs.context.items import ItemType
 from ctxfs.errors import CorruptContent, NotStored, WriteFailed
 from ctxfs.llm.messages import Content
-from ctxfs.storage.base import NewFile
+from ctxfs.storage.base import NewFile, Store
+from ctxfs.storage.local import LocalStore
 from ctxfs.storage.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -26,6 +28,7 @@ LARGE: list[Content] = [
     "\x00\x1f\x7f" * 200_000,
     "😀" * (BLOCK + 1),
     "a" * (2 * BLOCK),
+    "a" * (2 * BLOCK) + "\nsecond\n" + "c" * BLOCK + "\nfourth",
     "\n" * (BLOCK + 7),
     "lone \ud800 surrogate\n" * 30_000,
     ({"type": "text", "text": "many\nlines\n" * 60_000}, {"type": "text", "text": "é" * 300_000}),
@@ -46,9 +49,9 @@ def file_of(content: Content | RawBytes, *, raw: bool = False) -> ContentFile:
 
 
 async def stored(
-    content: Content | RawBytes, *, raw: bool = False, index: bool = True
-) -> tuple[MemoryStore, ContentReader]:
-    store = MemoryStore()
+    content: Content | RawBytes, *, raw: bool = False, index: bool = True, disk: Path | None = None
+) -> tuple[Store, ContentReader]:
+    store: Store = MemoryStore() if disk is None else LocalStore(disk, "session_1", durability="process")
     await store.open(create=True, write=True)
     file = file_of(content, raw=raw)
     files = [NewFile(name=NAME, chunks=file)]
@@ -214,31 +217,52 @@ async def test_an_index_of_other_content_is_not_believed() -> None:
     assert await reader.load() == text
 
 
-@given(st.integers(0, 300), st.integers(0, 9), st.integers(1, 4))
-def test_runs_are_shared_out_whole_and_evenly(blocks: int, skip: int, readers: int) -> None:
+@given(st.integers(0, 300), st.integers(0, 9), st.integers(1, 4), st.integers(1, 120))
+def test_runs_are_shared_out_whole_and_evenly(blocks: int, skip: int, readers: int, longest: int) -> None:
     whole = Run(blocks=range(7, 7 + blocks), skip=skip)
-    runs = list(whole.shared_out(readers))
+    runs = list(whole.shared_out(readers, longest))
     assert [number for run in runs for number in run.blocks] == list(whole.blocks)
     assert [run.skip for run in runs] == [skip, *[0] * len(runs)][: len(runs)]
     sizes = [len(run.blocks) for run in runs]
     assert len(set(sizes[:-1])) <= 1
-    assert max(sizes, default=0) <= LONGEST_RUN_BLOCKS
-    assert len(runs) <= readers * max(1, math.ceil(blocks / (LONGEST_RUN_BLOCKS * readers)))  # no reader has one more
+    assert max(sizes, default=0) <= longest
+    assert len(runs) <= readers * max(1, math.ceil(blocks / (longest * readers)))  # no reader has one more
 
 
 @pytest.mark.parametrize("number", range(len(LARGE)))
 @pytest.mark.parametrize("raw", [False, True])
-async def test_runs_give_the_text_from_a_line_on_and_where_it_stands(number: int, raw: bool) -> None:
-    _, reader = await stored(LARGE[number], raw=raw)
+@pytest.mark.parametrize("in_memory", [False, True])
+async def test_runs_give_the_text_from_a_line_on_and_where_it_stands(
+    number: int, raw: bool, in_memory: bool, tmp_path: Path
+) -> None:
+    store, reader = await stored(LARGE[number], raw=raw, disk=None if in_memory else tmp_path)
     data = readable_text(LARGE[number]).encode("utf-8", "surrogatepass")
     for first in (1, 2, reader.stored.lines // 2, reader.stored.lines):
         newlines = max(first, 1) - 1
         position = _after(data, newlines) if newlines else 0
-        read = [piece for run in (await reader.run_from(first)).shared_out(2) for piece in await reader.read_run(run)]
+        read = [
+            piece for run in (await reader.run_from(first)).shared_out(2, 3) for piece in await reader.read_run(run)
+        ]
         assert b"".join(piece for _, piece in read) == data[position:]
         for before, piece in read:
             assert before == data.count(b"\n", 0, position)
             position += len(piece)
+    await store.close()
+
+
+async def test_a_run_that_is_read_block_by_block_is_checked_block_by_block(tmp_path: Path) -> None:
+    store, reader = await stored("".join(f"{number:09}\n" for number in range(80_000)), disk=tmp_path)
+    whole = bytearray(await store.read(NAME))
+    whole[-100] ^= 1
+    await store.replace(NAME, bytes(whole))
+    pieces = await reader.read_run(await reader.run_from(1))
+    assert [next(pieces)[0] for _ in range(3)] == [0, BLOCK // 10, 2 * BLOCK // 10]
+    with pytest.raises(CorruptContent, match="block 3"):
+        next(pieces)
+    await store.delete([NAME])
+    with pytest.raises(NotStored):
+        next(await reader.read_run(await reader.run_from(1)))
+    await store.close()
 
 
 def _after(data: bytes, newlines: int) -> int:

@@ -59,6 +59,9 @@ EQUIVALENT = (
     Equivalent(_FILES, "while piece := fs.read(fd, 1 << 20, position):", "1", ("2",), _PIECE),
     Equivalent(_FILES, "while piece := fs.read(fd, 1 << 20, position):", "20", ("21", "19"), _PIECE),
     Equivalent(
+        "storage/local.py", "OTHERS = 0o077", "0o077", ("126",), "what is its owner's alone is made so once more"
+    ),
+    Equivalent(
         "context/session_log.py",
         "self._index_size = 0",
         "0",

@@ -321,7 +321,7 @@ async def test_who_may_write_decides_who_is_let_in(tmp_path: Path) -> None:
         for write in (True, False):
             with pytest.raises(UnsafePath, match="others may write"):
                 await opened(tmp_path, write=write)
-    for mode in (0o755, 0o710, 0o701):
+    for mode in (0o755, 0o740, 0o710, 0o701):
         (tmp_path / ID).chmod(mode)
         await (await opened(tmp_path, write=False)).close()
         assert (tmp_path / ID).stat().st_mode & 0o777 == mode  # a reader changes nothing
