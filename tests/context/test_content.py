@@ -2,10 +2,12 @@
 
 import json
 import math
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio import to_thread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -240,9 +242,9 @@ async def test_runs_give_the_text_from_a_line_on_and_where_it_stands(
     for first in (1, 2, reader.stored.lines // 2, reader.stored.lines):
         newlines = max(first, 1) - 1
         position = _after(data, newlines) if newlines else 0
-        read = [
-            piece for run in (await reader.run_from(first)).shared_out(2, 3) for piece in await reader.read_run(run)
-        ]
+        read: list[tuple[int, bytes]] = []
+        for run in (await reader.run_from(first)).shared_out(2, 3):
+            read += await to_thread.run_sync(list, await reader.read_run(run))
         assert b"".join(piece for _, piece in read) == data[position:]
         for before, piece in read:
             assert before == data.count(b"\n", 0, position)
@@ -256,12 +258,13 @@ async def test_a_run_that_is_read_block_by_block_is_checked_block_by_block(tmp_p
     whole[-100] ^= 1
     await store.replace(NAME, bytes(whole))
     pieces = await reader.read_run(await reader.run_from(1))
-    assert [next(pieces)[0] for _ in range(3)] == [0, BLOCK // 10, 2 * BLOCK // 10]
+    first = await to_thread.run_sync(lambda: list(islice(pieces, 3)))
+    assert [newlines for newlines, _ in first] == [0, BLOCK // 10, 2 * BLOCK // 10]
     with pytest.raises(CorruptContent, match="block 3"):
-        next(pieces)
+        await to_thread.run_sync(list, pieces)
     await store.delete([NAME])
     with pytest.raises(NotStored):
-        next(await reader.read_run(await reader.run_from(1)))
+        await to_thread.run_sync(list, await reader.read_run(await reader.run_from(1)))
     await store.close()
 
 

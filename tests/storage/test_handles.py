@@ -3,10 +3,12 @@
 import errno
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio import to_thread
 
 from ctxfs.errors import CtxfsError
 from ctxfs.storage.base import NewFile
@@ -74,6 +76,8 @@ async def everything(root: Path, fs: Accounted) -> None:
         await attempt(lambda s=store: s.append("a/grows.log", b"one", sync=True))
         await attempt(lambda s=store: s.append("a/grows.log", b"two"))
         await attempt(lambda s=store: s.read("a/b/one.json"))
+        for name, count in (("a/b/one.json", 1), ("a/b/one.json", 2), ("nothing/here", 1)):
+            await attempt(lambda s=store, n=name, c=count: some_pieces(s, n, c))
         await attempt(lambda s=store: s.read("nothing/here"))
         await attempt(lambda s=store: s.read("a/b"))
         await attempt(lambda s=store: s.size("two.json"))
@@ -91,6 +95,11 @@ async def everything(root: Path, fs: Accounted) -> None:
     await again.close()
     await attempt(lambda: list_sessions(root, fs=port(fs)))
     await attempt(lambda: remove_session(root, ID, fs=port(fs)))
+
+
+async def some_pieces(store: LocalStore, name: str, count: int) -> None:
+    """Read as many of two pieces."""
+    await to_thread.run_sync(lambda: list(islice(store.pieces(name, [(0, 2), (2, 2)]), count)))
 
 
 async def attempt(action: Any) -> None:

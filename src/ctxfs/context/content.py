@@ -15,14 +15,16 @@ from ctxfs.context.encoding import BLOCK, BlockIndex, RawBytes
 from ctxfs.context.records import Stored
 from ctxfs.errors import CorruptContent, NotStored, WriteFailed
 from ctxfs.llm.messages import Content
-from ctxfs.storage.base import Store
+from ctxfs.storage.base import Store, ThreadStore
 
 __all__ = ["ContentReader", "IndexCache", "RawBytes", "Run", "scan_blocks"]
 
 INDEXES_KEPT = 16
 READ_AHEAD_BLOCKS = 4
-LONGEST_RUN_BLOCKS = 28
-"""Each run costs a wait for the disk and one for a thread; so many cost little, and are 7 MB of ASCII."""
+LONGEST_RUN_BLOCKS = 112
+"""Each run costs a wait for a thread, and what is found in the first one may make the others needless."""
+LONGEST_RUN_AT_ONCE = 28
+"""Of blocks that are all in memory before the first one is searched: 7 MB of ASCII."""
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -42,9 +44,9 @@ class Run:
             yield Run(blocks=range(start, min(start + size, self.blocks.stop)), skip=skip)
             start, size, skip = start + size, others, 0
 
-    def shared_out(self, readers: int) -> "Iterator[Run]":
-        """Cut it into runs of one size, so many that each of the ``readers`` has as much to do."""
-        rounds = max(1, math.ceil(len(self.blocks) / (LONGEST_RUN_BLOCKS * readers)))
+    def shared_out(self, readers: int, longest: int) -> "Iterator[Run]":
+        """Cut it into runs of one size, at most ``longest`` blocks, so many that each reader has as much to do."""
+        rounds = max(1, math.ceil(len(self.blocks) / (longest * readers)))
         size = max(1, math.ceil(len(self.blocks) / (rounds * readers)))
         return self.cut(size, size)
 
@@ -107,10 +109,16 @@ class ContentReader:
         skip = newlines - index.newlines_before(number) if newlines else 0
         return Run(blocks=range(number, index.count), skip=skip)
 
+    @property
+    def longest_run(self) -> int:
+        """How many blocks ``read_run`` should be asked for at most."""
+        return LONGEST_RUN_BLOCKS if isinstance(self._store, ThreadStore) else LONGEST_RUN_AT_ONCE
+
     async def read_run(self, run: Run) -> Iterator[tuple[int, bytes]]:
         """Read blocks as UTF-8 (see ``bytes_from``), each with the number of newlines before it.
 
-        They are decoded and checked one by one while the result is iterated: do that in a worker thread.
+        They are decoded and checked, and read where the store can do that, one by one while the result is iterated: do
+        that in a worker thread.
         """
         index = await self._line_index()
         if self._text is not None:
@@ -118,12 +126,16 @@ class ContentReader:
         if len(run.blocks) == 1:
             block = await self._block(index, run.blocks[0])
             return _pieces(index, run, lambda _: block)
+        if isinstance(self._store, ThreadStore):  # what was just read is quickly decoded, checked and searched
+            spans = (index.file_span(number) for number in run.blocks)
+            blocks = self._store.pieces(self.stored.name, ((low, high - low) for low, high in spans))
+            return _pieces(index, run, lambda number: self._verified(index, number, self._raw(number, next(blocks))))
         start, end = index.file_span(run.blocks[0])[0], index.file_span(run.blocks[-1])[1]
         data = memoryview(await self._store.read(self.stored.name, start, end - start))
 
         def checked(number: int) -> bytes:
             low, high = index.file_span(number)
-            return self._checked(index, number, data[low - start : high - start])
+            return self._verified(index, number, self._raw(number, data[low - start : high - start]))
 
         return _pieces(index, run, checked)
 
@@ -159,16 +171,19 @@ class ContentReader:
             return self._last[1]
         start, end = index.file_span(number)
         data = await self._store.read(self.stored.name, start, end - start)
-        raw = self._checked(index, number, data)
+        raw = self._verified(index, number, self._raw(number, data))
         self._last = (number, raw)
         return raw
 
-    def _checked(self, index: BlockIndex, number: int, data: bytes | memoryview) -> bytes:
+    def _raw(self, number: int, data: bytes | memoryview) -> bytes:
         """Decode a block's form in the file. Raises CorruptContent."""
         try:
-            raw = codec.decode_block(data, self.stored.encoding, raw=self.stored.raw)
+            return codec.decode_block(data, self.stored.encoding, raw=self.stored.raw)
         except ValueError as error:
             raise self._corrupt(f"block {number}: {error}") from error
+
+    def _verified(self, index: BlockIndex, number: int, raw: bytes) -> bytes:
+        """Return a block's bytes if they are what was written. Raises CorruptContent."""
         if codec.digest(raw) != index.row(number)[3]:
             raise self._corrupt(f"the checksum of block {number} does not match")
         return raw
@@ -235,10 +250,13 @@ class ContentReader:
 
 def _pieces(index: BlockIndex, run: Run, block_of: Callable[[int], bytes]) -> Iterator[tuple[int, bytes]]:
     skip = run.skip
-    for number in run.blocks:
-        block = block_of(number)
-        yield index.newlines_before(number) + skip, block[_after_newline(block, skip) :] if skip else block
+    for number in run.blocks:  # none is kept here: its memory, still in the processor's cache, is the next one's
+        yield index.newlines_before(number) + skip, _without_lines(block_of(number), skip)
         skip = 0
+
+
+def _without_lines(block: bytes, count: int) -> bytes:
+    return block[_after_newline(block, count) :] if count else block
 
 
 def _after_newline(data: bytes, ordinal: int) -> int:

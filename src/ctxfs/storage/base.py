@@ -4,13 +4,13 @@ A store holds one session. It knows names and bytes, and nothing of paths, items
 a disk, in memory or in an object store.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from ctxfs.errors import UnsafePath
 
-__all__ = ["GrowingStore", "NewFile", "Store", "check_name", "is_hidden"]
+__all__ = ["GrowingStore", "NewFile", "Store", "ThreadStore", "check_name", "is_hidden"]
 
 MAX_PART_BYTES = 255
 HIDDEN_PREFIX = "."
@@ -85,6 +85,17 @@ class GrowingStore(Store, Protocol):
         """Add to the end of a file, which is made when it is not there; ``sync`` makes the whole file durable.
 
         Readers see it grow. After a failure the file may hold a part of ``data``. Raises ``WriteFailed``.
+        """
+
+
+@runtime_checkable
+class ThreadStore(Store, Protocol):
+    """A store whose files can be read in any thread, without a wait between one piece and the next."""
+
+    def pieces(self, name: str, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+        """Yield the bytes of each span, an offset and a length, reading each when it is asked for; short at the end.
+
+        Raises ``NotStored``, while it is iterated.
         """
 
 

@@ -1,7 +1,7 @@
 """Sessions on the local disk: ``<root>/{session_id}``, one directory each."""
 
 import errno
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -65,6 +65,10 @@ class LocalStore:
         """See ``Store.read``."""
         opened = self._opened()
         return await run_to_completion(lambda: opened.read(name, offset, length))
+
+    def pieces(self, name: str, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+        """See ``ThreadStore.pieces``."""
+        return self._opened().pieces(name, spans)
 
     async def size(self, name: str) -> int:
         """See ``Store.size``."""

@@ -270,20 +270,28 @@ class SessionDir:
         """See ``Store.read``."""
         fd, status = self._open_file(name)
         try:
-            wanted = status.size - offset if length is None else min(length, status.size - offset)
             with reading(name):
-                return b"".join(self._pieces(fd, offset, wanted))
+                return self._read_span(fd, offset, status.size - offset if length is None else length)
         finally:
             close_quietly(self._fs, fd)
 
-    def _pieces(self, fd: int, offset: int, wanted: int) -> Iterator[bytes]:
-        while wanted > 0:
-            piece = self._fs.read(fd, min(wanted, READ_SIZE), offset)
-            if not piece:
-                return  # cut meanwhile
-            yield piece
+    def pieces(self, name: str, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+        """See ``ThreadStore.pieces``."""
+        fd, _ = self._open_file(name)
+        try:
+            with reading(name):
+                for offset, length in spans:
+                    yield self._read_span(fd, offset, length)
+        finally:
+            close_quietly(self._fs, fd)
+
+    def _read_span(self, fd: int, offset: int, length: int) -> bytes:
+        read: list[bytes] = []
+        while length > 0 and (piece := self._fs.read(fd, min(length, READ_SIZE), offset)):
+            read.append(piece)
             offset += len(piece)
-            wanted -= len(piece)
+            length -= len(piece)
+        return b"".join(read)
 
     def size(self, name: str) -> int:
         """See ``Store.size``."""

@@ -16,9 +16,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import anyio
+from anyio import to_thread
 
 from ctxfs.errors import NameTaken, NotStored, SessionClosed, SessionLocked, SessionNotFound, UnsafePath, WriteFailed
-from ctxfs.storage.base import NewFile, Store
+from ctxfs.storage.base import NewFile, Store, ThreadStore
 
 __all__ = ["StoreConformance"]
 
@@ -163,6 +164,28 @@ class StoreConformance(ABC):
             assert await store.names() == ["a/c"]
             await _raises(NotStored, lambda: store.read("a/b"))
             await _raises(NotStored, lambda: store.size("a/b"))
+
+    async def test_pieces_are_read_in_any_thread(self) -> None:
+        """Of a ``ThreadStore``: each span in turn, short at the end; a file that is read stays until that ends."""
+        async with self._writer(self.new_session()) as store:
+            if not isinstance(store, ThreadStore):
+                return
+            pieces_of = store.pieces
+
+            def read(name: str, *spans: tuple[int, int]) -> list[bytes]:
+                return list(pieces_of(name, spans))
+
+            await store.commit([_file("a/b", b"0123", b"456789")], lambda: b"")
+            assert await to_thread.run_sync(read, "a/b", (2, 3), (0, 1), (8, 9), (10, 1), (3, 0)) == [
+                *(b"234", b"0", b"89", b"", b"")
+            ]
+            pieces = pieces_of("a/b", iter([(0, 2), (4, 2)]))
+            assert await to_thread.run_sync(next, pieces) == b"01"
+            await store.delete(["a/b"])
+            assert await to_thread.run_sync(next, pieces) == b"45"
+            await _raises(NotStored, lambda: to_thread.run_sync(read, "a/b", (0, 1)))
+            for name in UNSAFE_NAMES:
+                await _raises(UnsafePath, lambda name=name: to_thread.run_sync(read, name, (0, 1)))  # type: ignore[misc]
 
     async def test_the_log_can_be_cut(self) -> None:
         """After a cut the next line follows where it was cut."""

@@ -158,6 +158,7 @@ def search_part(pattern: LinePattern, pieces: Iterable[tuple[int, bytes]], max_m
         line = [data[stop:]]
         if len(found) > max_matches:
             break
+        del data  # before the next piece is made, in the same memory
     return SearchedPart(found=found, shared=shared, tail=b"".join(line))
 
 

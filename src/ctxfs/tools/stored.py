@@ -51,7 +51,7 @@ async def stored_matches(reader: ContentReader, offset: int, search: LineSearch)
     """
     if offset > max(1, reader.stored.lines):
         raise ToolError(f"offset={offset} is past the end: there are {reader.stored.lines:,} lines")
-    runs = enumerate((await reader.run_from(offset)).shared_out(_SEARCHERS))
+    runs = enumerate((await reader.run_from(offset)).shared_out(_SEARCHERS, reader.longest_run))
     early: dict[int, SearchedPart | CtxfsError] = {}
     turn, failure = 0, None
     send, receive = anyio.create_memory_object_stream[tuple[int, SearchedPart | CtxfsError]]()
