@@ -103,6 +103,14 @@ async def test_what_is_no_whole_envelope_of_its_name_is_foreign_and_stays(data: 
     assert store._disk.files[NAME] == data
 
 
+async def test_a_file_whose_name_differs_only_in_case_is_another_one() -> None:
+    store = await with_one()
+    store._disk.files[NAME.upper()] = b"somebody's"
+    async with session(store) as fs:
+        assert (fs.recovery.adopted, fs.recovery.foreign) == ((), (NAME.upper(),))
+        assert await fs.load("call_1") == "content"
+
+
 async def test_a_file_of_an_id_that_is_stored_elsewhere_is_foreign() -> None:
     store = await with_one("content")
     other = "tool_result/Bash/call_1.json"

@@ -106,6 +106,15 @@ async def test_a_lost_journal_is_rebuilt_from_the_files(layout: Layout) -> None:
     await assert_holds(store, expected)
 
 
+async def test_a_lost_journal_of_a_session_without_contents_is_told() -> None:
+    store = MemoryStore("session_1")
+    async with ContextFileSystem("session_1", store=store):
+        pass
+    store._disk.log.clear()
+    assert list(store._disk.files) == [INDEX_NAME]
+    assert (await reopened(store)).rebuilt_journal
+
+
 async def test_journal_and_index_lost_the_envelopes_say_it_all() -> None:
     store = MemoryStore("session_1")
     async with ContextFileSystem("session_1", store=store, read_only=False) as fs:

@@ -184,6 +184,15 @@ async def test_old_exchanges_go_into_an_archive_when_nothing_in_them_can_leave()
     assert [i.id for i in context.items] == ["msg_999", "u", "a6", "t6", "a7", "t7", "end"]
 
 
+async def test_the_last_exchanges_too_go_into_the_archive_when_nothing_else_fits() -> None:
+    context = Context(exchanges(2, 6_000, may_leave=False))
+    await window().fit(context)
+    (event,) = context.events
+    assert isinstance(event, Compacted)
+    assert event.steps == ("archive",)
+    assert [i.id for i in context.items] == ["msg_999", "u", "end"]
+
+
 async def test_a_step_that_changes_nothing_is_not_told_as_one() -> None:
     context = Context(exchanges(7, 1_300))
     context.broken = True

@@ -207,6 +207,13 @@ def test_what_is_nearly_ripe_joins_a_batch_where_that_pays(
     assert plan(without_cache).item_ids == leaving
 
 
+def test_without_a_share_of_rent_a_batch_goes_as_soon_as_it_pays() -> None:
+    ledger = later(with_one(item("a"), rent_share=0, max_loss=1), 2)
+    assert verdicts(replace(ledger, parameters=EvictionParameters(rent_share=0.01)))[0].why is Why.YOUNG
+    assert verdicts(ledger)[0].ripe_in_calls > 0
+    assert plan(ledger).item_ids == ("a",)
+
+
 def test_a_rewrite_never_costs_more_than_the_session_can_bear() -> None:
     ledger = later(with_one(item("a"), rent_share=0, max_loss=1).added([30_000]).replied([100]), 60)
     decided = plan(ledger)
@@ -317,6 +324,12 @@ def test_a_tool_whose_results_are_never_missed_teaches_patience_and_the_reverse(
     assert leaves_after(replace(loved, parameters=untaught)) == leaves_after(replace(ledger, parameters=untaught))
 
 
+def test_a_tool_that_taught_nothing_is_as_careful_as_without_memory() -> None:
+    with_memory, without = (verdicts(with_one(item("a"), memory_weight=weight))[0] for weight in (5, 0))
+    assert with_memory.risk == pytest.approx(without.risk)
+    assert with_memory.ripe_in_calls == pytest.approx(without.ripe_in_calls)
+
+
 def test_what_left_and_came_back_is_remembered_by_how_it_left() -> None:
     ledger = with_one(item("seen")).added([item("new", 8_000)]).evicted(["seen", "new", "unknown"])
     ledger = ledger.read_back("new").read_back("new").read_back("unknown")
@@ -337,6 +350,13 @@ def test_after_a_rewrite_of_the_context_nothing_of_it_is_cached() -> None:
     rebuilt = ledger.rebuilt([500, item("b"), 100])
     assert (rebuilt.total_tokens, rebuilt.new_tokens, list(rebuilt.held)) == (6_600, 6_600, ["b"])
     assert (rebuilt.calls, rebuilt.memory) == (ledger.calls, ledger.memory)
+    unseen = ledger.added([item("c", 8_000)]).evicted(["c"])
+    for before in (rebuilt, unseen.rebuilt([500, item("b"), 100])):
+        after = before.replied([])
+        assert after.spent - before.spent == pytest.approx(1.25 * 6_600)
+        assert after.saved == before.saved
+    decided = plan(replace(rebuilt, parameters=EvictionParameters(caution=0)))
+    assert (decided.item_ids, decided.rewrite_cost) == (("b",), 0)
 
 
 def test_a_placeholder_that_saves_too_little_is_never_planned() -> None:

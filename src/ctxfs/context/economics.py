@@ -128,7 +128,7 @@ def verdicts(ledger: Ledger, *, now: float | None = None) -> tuple[Verdict, ...]
     age_factors, found = _AgeFactors(ledger), []
     for item_id, h in ledger.held.items():
         age, ripe_age = ledger.calls - h.born, h.patience * age_factors[h.lesson]
-        rent = ledger.rates.read * h.saved_tokens
+        rent, ripe_in_calls = ledger.rates.read * h.saved_tokens, max(0.0, ripe_age - age)
         found.append(
             Verdict(
                 item_id=item_id,
@@ -136,8 +136,8 @@ def verdicts(ledger: Ledger, *, now: float | None = None) -> tuple[Verdict, ...]
                 age_calls=age,
                 rent=rent,
                 risk=rent * (ripe_age / age) ** ledger.parameters.age_exponent,
-                ripe_in_calls=max(0.0, ripe_age - age),
-                why=leaving.get(item_id) or _why_it_stays(ledger, h, ripe=age >= ripe_age),
+                ripe_in_calls=ripe_in_calls,
+                why=leaving.get(item_id) or _why_it_stays(ledger, h, ripe=not ripe_in_calls),
             )
         )
     return tuple(found)

@@ -7,6 +7,7 @@ replaced by a placeholder, small ones stay as they are.
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from ctxfs import json_codec
@@ -225,10 +226,9 @@ class Economy:
     def left(self, item_ids: Collection[str]) -> None:
         """These left, by whatever rule; ids are those of results, or of trimmed arguments."""
         self._ledger = self._without(self.ledger, item_ids)
-        for item_id in item_ids:
-            self._offloads.pop(item_id, None)
-            self._prepared.pop(item_id, None)
-            self._unseen.pop(item_id, None)
+        known: tuple[dict[str, Any], ...] = (self._offloads, self._prepared, self._unseen)
+        for table, item_id in product(known, item_ids):
+            table.pop(item_id, None)
 
     def _without(self, ledger: Ledger, item_ids: Collection[str]) -> Ledger:
         expires = ledger.cache_expires_at

@@ -64,7 +64,7 @@ def _is_safe(raw: str) -> bool:
 
 
 def _is_reserved(name: str) -> bool:
-    return name.split(".", 1)[0].lower() in RESERVED
+    return name.partition(".")[0].lower() in RESERVED
 
 
 def artifact_name(item_id: str, *, is_json: bool) -> str:

@@ -1,0 +1,64 @@
+"""What a content reads like, and how little of it is read for a part."""
+
+import base64
+
+import pytest
+
+from ctxfs.context.content import ContentReader
+from ctxfs.context.encoding import BLOCK, ContentFile, RawBytes, readable_text
+from ctxfs.context.items import ItemType
+from ctxfs.llm.messages import Content
+from ctxfs.storage.base import NewFile
+from ctxfs.storage.memory import MemoryStore
+
+NAME = "tool_result/Read/call_1.txt"
+
+
+class CountingStore(MemoryStore):
+    """Notes how many bytes are asked for, None for all that there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int | None] = []
+
+    async def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        if name == NAME:
+            self.asked.append(length)
+        return await super().read(name, offset, length)
+
+
+async def stored(content: Content | RawBytes) -> tuple[CountingStore, ContentReader]:
+    store = CountingStore()
+    await store.open(create=True, write=True)
+    file = ContentFile(
+        content, item_id="call_1", item_type=ItemType.TOOL_RESULT, name=NAME, raw=True, offloaded_at=0, extra={}
+    )
+    await store.commit([NewFile(name=NAME, chunks=file)], lambda: b"")
+    reader = ContentReader(store, file.stored)
+    await reader.block_index()
+    store.asked.clear()
+    return store, reader
+
+
+@pytest.mark.parametrize("data", [b"a", b"ab", b"abc", b"abcd"])
+def test_an_image_is_named_with_its_size(data: bytes) -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(data).decode()}
+    assert readable_text(({"type": "image", "source": source},)) == f"[image: image/png, {len(data)} bytes]"
+
+
+@pytest.mark.anyio
+async def test_bytes_that_end_within_a_character_show_that() -> None:
+    _, reader = await stored(RawBytes(b"price: 3 \xe2\x82"))
+    assert "".join([text async for text in reader.text_blocks()]) == "price: 3 \ufffd"
+
+
+@pytest.mark.anyio
+async def test_several_blocks_are_read_once_and_nothing_else() -> None:
+    text = "".join(f"{number:09}\n" for number in range(5 * BLOCK // 10))
+    store, reader = await stored(text)
+    assert reader.stored.blocks == 5
+    assert "".join([piece async for piece in reader.text_from(1)]) == text
+    assert sum(length or len(text) for length in store.asked) == len(text)
+    store.asked.clear()
+    assert [piece async for piece in reader.text_from(reader.stored.lines)] == [text[-10:]]
+    assert sum(length or len(text) for length in store.asked) <= BLOCK

@@ -1,0 +1,32 @@
+"""The rules by which results leave, as the journal keeps them: what ``ctxfs explain`` tells them from."""
+
+from dataclasses import replace
+
+import pytest
+
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.records import EvictionSet
+from ctxfs.storage.memory import MemoryStore
+
+pytestmark = pytest.mark.anyio
+
+
+def session(store: MemoryStore) -> ContextFileSystem:
+    return ContextFileSystem("session_1", store=store.peer(), clock=lambda: 9.5)
+
+
+async def test_the_rules_by_which_results_leave_are_recorded_once_and_found_again() -> None:
+    store = MemoryStore("session_1")
+    rules = EvictionSet(keep_recent={"Read": 2}, parameters=None, rates={}, ttl_s=300.0)
+    async with session(store) as fs:
+        await fs.record_eviction(rules)
+        assert fs.eviction == rules
+        written = len(store._disk.log)
+        await fs.record_eviction(rules)
+        assert len(store._disk.log) == written
+    other = replace(rules, keep_recent={"Read": 3})
+    async with session(store) as fs:
+        assert fs.eviction == rules
+        await fs.record_eviction(other)
+    async with session(store) as fs:
+        assert fs.eviction == other
