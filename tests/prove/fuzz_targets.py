@@ -4,17 +4,18 @@ Some of the input's first byte decides whether the rest is taken as it is, or pu
 that what lies behind these is reached too.
 """
 
+import asyncio
+import atexit
 import hashlib
 import io
 import json
 import re
 import zlib
 from collections.abc import Callable, Coroutine
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
-from typing import Any
-
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
 
 from ctxfs import json_codec
 from ctxfs.context.content import ContentReader
@@ -49,8 +50,12 @@ from ctxfs.tools.json_path import select_lines
 from ctxfs.tools.retrieval import retrieval_tools
 from ctxfs.transfer.archive import ArchiveReader
 from ctxfs.transfer.sessions import _examine, _take_in
+from prove.play import InlineStore
+from prove.workers import InlineExecutor
 
 __all__ = ["TARGETS", "Target", "framed"]
+
+T = TypeVar("T")
 
 MAX_ITEMS = 50
 LINES = "\n".join(f"line {n} of the log: {'ERROR' if n % 9 == 0 else 'info'}" for n in range(200))
@@ -90,6 +95,7 @@ CONTENTS: tuple[Content, ...] = (
     ({"type": "text", "text": "a\nb"}, {"type": "image"}),
     "\u00e9\n" * 9,
 )
+_BODY, _STORED = _file(LINES)
 CALL = AssistantMessage(({"type": "tool_use", "id": "call_1", "name": "Read", "input": {"file_path": "a"}},))
 RECORDS: tuple[Record, ...] = (
     SessionStarted(session_id="s", started_at=1.0),
@@ -98,7 +104,7 @@ RECORDS: tuple[Record, ...] = (
     ItemAdded(item=_item("msg_001", UserMessage("go"), ItemType.USER_MESSAGE)),
     ItemAdded(item=_item("msg_002", CALL, ItemType.ASSISTANT_MESSAGE)),
     ItemAdded(item=_item("call_1", _message("")), content_stored=True),
-    _file(LINES)[1],
+    _STORED,
     Replaced(
         item_id="call_1",
         content="[gone]",
@@ -137,8 +143,13 @@ def journal(data: bytes) -> None:
     for seq, record in enumerate(found.records, 1):
         again = scan(encode_line(seq, [record]), last_seq=seq - 1)
         assert again.records, "what was read cannot be written"
-    if state.items and data[-1:] < b"\x08":
-        _portal().call(_resume, _store(text))
+    if state.items and _chosen(data):
+        _wait(_resume(_store(text)))
+
+
+def _chosen(data: bytes) -> bool:
+    """Whether a session goes on with the input too: with one in eight, by a checksum, which no fuzzer learns to hit."""
+    return zlib.crc32(data) % 8 == 0
 
 
 async def _resume(store: MemoryStore) -> None:
@@ -184,8 +195,8 @@ def content(data: bytes) -> None:
         parse_header(body)
     store = _store(b"", {stored.name: body})
     _now(_read(store, stored))
-    if data[-1:] < b"\x10":
-        _portal().call(_verify, store)
+    if _chosen(data):
+        _wait(_verify(store))
 
 
 def _now(work: Coroutine[Any, Any, None]) -> None:
@@ -195,8 +206,21 @@ def _now(work: Coroutine[Any, Any, None]) -> None:
         raise AssertionError("it waits for something")
 
 
+def _wait(work: Coroutine[Any, Any, T]) -> T:
+    """Run what may wait, on a loop that lives as long as the process."""
+    return _loop().run_until_complete(work)
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    loop.set_default_executor(InlineExecutor())  # a hop to a thread and back takes longer than most inputs
+    atexit.register(loop.close)
+    return loop
+
+
 def _store(log: bytes, files: dict[str, bytes] | None = None) -> MemoryStore:
-    store = MemoryStore("s")
+    store = InlineStore("s")
     store._disk.log += log
     store._disk.files.update(files or {})
     store._disk.exists = True
@@ -254,14 +278,13 @@ def archive(data: bytes) -> None:
     else:
         log = framed(data[1:])
         names = {entry.name for entry in fold(SessionState(), scan(log).records).stored.values()}
-        body, _ = _file(LINES)
-        files = {name: body for name in sorted(names) if name.isprintable()}
+        files = {name: _BODY for name in sorted(names) if name.isprintable()}
         source = _archive(log, files)
     reader = _Reader(source)
     with suppress(CtxfsError):
         reader.begin()
-        if data[-1:] < b"\x20":
-            _portal().call(_import, reader)
+        if _chosen(data):
+            _wait(_import(reader))
         else:
             _examine(reader.journal())
 
@@ -279,7 +302,7 @@ class _Reader(ArchiveReader):
 
 
 async def _import(reader: _Reader) -> None:
-    store = MemoryStore("s")
+    store = InlineStore("s")
     await store.open(create=True, write=True)
     target: Any = store
     await _take_in(reader, target, "s")
@@ -290,48 +313,35 @@ async def _import(reader: _Reader) -> None:
 # What models write ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Running:
-    """What lives as long as the process: an event loop in a thread, and a session in memory with its tools."""
-
-    stack: ExitStack = field(default_factory=ExitStack)
-    portal: BlockingPortal | None = None
-    tools: dict[str, Tool] = field(default_factory=dict)
-
-
-_RUNNING = _Running()
-
-
-def _portal() -> BlockingPortal:
-    if _RUNNING.portal is None:
-        _RUNNING.portal = _RUNNING.stack.enter_context(start_blocking_portal())
-        _RUNNING.portal.start_task_soon(_prepare).result()
-    return _RUNNING.portal
-
-
-async def _prepare() -> None:
-    fs = ContextFileSystem("s", root_path="/nowhere", store=MemoryStore("s"))
-    await fs.open()
+@cache
+def _tools() -> tuple[Tool, ...]:
+    """The tools of a session in memory that lives as long as the process."""
+    fs = ContextFileSystem("s", root_path="/nowhere", store=InlineStore("s"))
     texts: dict[str, Content] = {
         "call_1": LINES,
         "call_2": json.dumps({"rows": [{"a": [1, "x\ny"]}] * 9}),
         "call_3": CONTENTS[3],
     }
-    await fs.store([_item(*fs_item) for fs_item in ((item_id, _message(text)) for item_id, text in texts.items())])
-    _RUNNING.tools = {tool.name: tool for tool in retrieval_tools(fs, counter=CharsCounter())}
+
+    async def prepare() -> None:
+        await fs.open()
+        await fs.store([_item(item_id, _message(text)) for item_id, text in texts.items()])
+
+    _wait(prepare())
+    return retrieval_tools(fs, counter=CharsCounter())
 
 
 def arguments(data: bytes) -> None:
     """Call a retrieval tool with whatever JSON a model may write."""
-    portal = _portal()
-    tool = list(_RUNNING.tools.values())[(data[0] if data else 0) % len(_RUNNING.tools)]
+    tools = _tools()
+    tool = tools[(data[0] if data else 0) % len(tools)]
     try:
         given = json_codec.loads(data[1:])
     except ValueError:
         given = {"ref": "call_2", "path": data[1:].decode("utf-8", "surrogateescape")}
     if isinstance(given, dict):
         with suppress(InvalidToolArguments):
-            result = portal.call(tool.run, given)
+            result = _wait(tool.run(given))
             assert len(str(result.content)) < 200_000, "a result is not bounded"
 
 
@@ -365,7 +375,7 @@ def search(data: bytes) -> None:
 # All of them ---------------------------------------------------------------------------------------------------------
 
 _JOURNAL = b"".join(encode_line(seq, [record]) for seq, record in enumerate(RECORDS, 1))
-_INDEX = b"".join(render_index("s", 3, [_file(LINES)[1]]))
+_INDEX = b"".join(render_index("s", 3, [_STORED]))
 _NAMES = (
     *(
         "type",
@@ -407,7 +417,7 @@ TARGETS: dict[str, Target] = {
     ),
     "archive": Target(
         run=archive,
-        seeds=(b"\0" + _archive(_JOURNAL, {"tool_result/Read/call_1.json": _file(LINES)[0]}) + b"\0",
+        seeds=(b"\0" + _archive(_JOURNAL, {"tool_result/Read/call_1.json": _BODY}) + b"\0",
                b"\x41" + _records(_JOURNAL), b"\x41" + _records(_JOURNAL) + b"\n\0"),
         words=(*_WORDS, b'"name"', b'"size_bytes"', b'"sha256"', b'"end"', b"../x", b"/etc/passwd", b"index.json"),
     ),

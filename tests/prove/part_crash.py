@@ -4,24 +4,20 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 import anyio
 
 from prove.crash_controls import CONTROLS
 from prove.crash_explorer import HUGE, Explorer, OutOfTime, Tally, Workload, workloads
 from prove.parts import Part, Result
+from prove.workers import PROCESSES, InlineExecutor
 
 __all__ = ["PART", "run_control"]
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 LONGEST = 3
 SECOND_AFTER: dict[int, tuple[str, ...]] = {1: ("offload", "add", "evict"), 2: ("offload", "add", "evict"), 3: ("add",)}
@@ -30,7 +26,6 @@ SECOND_AFTER: dict[int, tuple[str, ...]] = {1: ("offload", "add", "evict"), 2: (
 OTHERS_FILES = ("export", "import")
 """What they leave half done lies outside the session: a second epoch is looked at after these alone, not after more."""
 
-PROCESSES = 2
 CONTROL_SHARE = 0.01
 CONTROL_WORKLOADS: list[Workload] = [("offload",), ("evict",), ("add",), ("recover",), ("offload", "evict")]
 CONTROL_SECOND = ("add", "evict")
@@ -73,7 +68,7 @@ async def _explore(share: int, deadline: float, state_dir: Path) -> tuple[Tally,
     folder = state_dir / f"share-{share}"
     folder.mkdir(exist_ok=True)
     progress = _Progress(folder)
-    asyncio.get_running_loop().set_default_executor(_Inline())
+    asyncio.get_running_loop().set_default_executor(InlineExecutor())
     explorer = Explorer(folder, over=partial(_is_over, deadline, os.getppid()), seen=progress.seen())
     explorer.tally = progress.tally
     await explorer.prepare()
@@ -104,18 +99,6 @@ def _second(workload: Workload) -> tuple[str, ...]:
     return SECOND_AFTER[len(workload)]
 
 
-class _Inline(ThreadPoolExecutor):
-    """Runs at once what is meant for a worker thread: nothing here waits for a disk."""
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        done: Future[T] = Future()
-        try:
-            done.set_result(fn(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
-            done.set_exception(error)
-        return done
-
-
 def _explore_share(share: int, deadline: float, state_dir: Path) -> tuple[Tally, bool]:
     return anyio.run(_explore, share, deadline, state_dir)
 
@@ -123,7 +106,7 @@ def _explore_share(share: int, deadline: float, state_dir: Path) -> tuple[Tally,
 async def run_control(name: str, scratch: Path, *, enough: int | None = None, seconds: float = 60.0) -> Tally:
     """Look at a broken variant for a time; ``enough``: stop after so many broken states."""
     deadline = time.monotonic() + seconds
-    asyncio.get_running_loop().set_default_executor(_Inline())
+    asyncio.get_running_loop().set_default_executor(InlineExecutor())
     explorer = Explorer(scratch, variant=CONTROLS[name], enough=enough, over=lambda: time.monotonic() > deadline)
     await explorer.prepare()
     try:

@@ -18,8 +18,8 @@ __all__ = ["PART", "chain", "run"]
 
 ROUNDS = 10_000
 ACKNOWLEDGED = 400_000
-ROUNDS_A_CHAIN = 100
-LIFE_S = 0.03
+ROUNDS_A_CHAIN = 50
+LIFE_S = 0.02
 WORKERS = 2
 MEMORY = Path("/dev/shm")
 

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -30,6 +30,7 @@ from ctxfs.transfer import export_session, import_session
 from prove.crash_disk import Captured, CrashDisk, State
 from prove.crash_session import EXPORTS, ROOT, DirectStore
 from prove.parts import Part, Result
+from prove.workers import in_order
 from session_items import PLACEHOLDER, evicted, tool_result
 
 __all__ = ["PART", "SessionMachine", "controls", "run_machine"]
@@ -426,20 +427,28 @@ def controls() -> dict[str, bool]:
     return {"a disk that forgets": False}
 
 
+def _batch(number: int) -> tuple[int, str]:
+    """Run the batch ``number``; how many steps it had, and what was broken, if anything."""
+    try:
+        return run_machine(_RUNS_A_BATCH, random.Random(number).getrandbits(32)), ""
+    except Exception as error:  # noqa: BLE001 - all that goes wrong is the outcome
+        notes = "\n".join(getattr(error, "__notes__", []))
+        return 0, f"batch {number}: {type(error).__name__}: {error}\n{notes}"
+
+
 def _run(budget_s: float, state_dir: Path) -> Result:
-    started = time.monotonic()
+    ends_at = time.monotonic() + budget_s
     file = state_dir / "state_machine.json"
     state: dict[str, Any] = json_codec.loads(file.read_bytes()) if file.exists() else {}
     steps, batch, wrong = state.get("steps", 0), state.get("batch", 0), state.get("wrong", [])
-    while steps < STEPS and time.monotonic() - started < budget_s and not wrong:
+    found = in_order(_batch, count(batch + 1), ends_at)
+    while steps < STEPS and not wrong and (more := next(found, None)) is not None:
         batch += 1
-        try:
-            steps += run_machine(_RUNS_A_BATCH, random.Random(batch).getrandbits(32))
-        except Exception as error:  # noqa: BLE001 - all that goes wrong is the outcome
-            notes = "\n".join(getattr(error, "__notes__", []))
-            wrong.append(f"batch {batch}: {type(error).__name__}: {error}\n{notes}")
+        steps += more[0]
+        wrong += [more[1]] * bool(more[1])
         file.write_bytes(json_codec.dumps({"steps": steps, "batch": batch, "wrong": wrong}))
         print(f"state machine: {steps:,} of {STEPS:,} steps, {len(wrong)} violations", flush=True)
+    found.close()
     figures = {"steps": steps, "batches": batch}
     return Result(figures=figures, violations=wrong, controls=controls(), complete=steps >= STEPS)
 

@@ -20,6 +20,7 @@ from ctxfs.testing.corruptions import CORRUPTIONS, corrupt, valid_body
 from prove.parts import Part, Result
 from prove.play import LosingStore, Policy, check_request, play
 from prove.sessions import session
+from prove.workers import in_order
 
 __all__ = ["PART", "POLICIES", "controls", "run_sessions"]
 
@@ -108,16 +109,20 @@ def controls() -> dict[str, bool]:
     return seen
 
 
+def _batch(first: int) -> tuple[Counter[str], list[str]]:
+    """Play the sessions of a batch, on asyncio and on trio in turn."""
+    backend = ("asyncio", "trio")[first // _BATCH % 2]
+    return run_sessions(range(first, min(SESSIONS, first + _BATCH)), backend=backend)
+
+
 def _run(budget_s: float, state_dir: Path) -> Result:
-    started = time.monotonic()
+    ends_at = time.monotonic() + budget_s
     file = state_dir / "transcripts.json"
     state: dict[str, Any] = json_codec.loads(file.read_bytes()) if file.exists() else {}
     counted: Counter[str] = Counter(state.get("counted", {}))
     wrong: list[str] = state.get("wrong", [])
     done: int = state.get("done", 0)
-    while done < SESSIONS and time.monotonic() - started < budget_s:
-        backend = ("asyncio", "trio")[done // _BATCH % 2]
-        more, bad = run_sessions(range(done, min(SESSIONS, done + _BATCH)), backend=backend)
+    for more, bad in in_order(_batch, range(done, SESSIONS, _BATCH), ends_at):
         counted += more
         wrong += bad
         done = min(SESSIONS, done + _BATCH)

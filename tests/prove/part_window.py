@@ -23,6 +23,7 @@ from ctxfs.tokens import CharsCounter, count_content
 from prove.parts import Part, Result
 from prove.play import Clock, InlineStore, Policy, check_request
 from prove.sessions import Session, Skill, session
+from prove.workers import in_order
 
 __all__ = ["PART", "controls", "run_sessions"]
 
@@ -148,15 +149,17 @@ def controls() -> dict[str, bool]:
     return {"no window": bool(run_sessions(range(20), _NoWindow)[1])}
 
 
+def _batch(first: int) -> tuple[Counter[str], list[str]]:
+    return run_sessions(range(first, min(SESSIONS, first + _BATCH)))
+
+
 def _run(budget_s: float, state_dir: Path) -> Result:
-    started = time.monotonic()
+    ends_at = time.monotonic() + budget_s
     file = state_dir / "window.json"
     state: dict[str, Any] = json_codec.loads(file.read_bytes()) if file.exists() else {}
     counted: Counter[str] = Counter(state.get("counted", {}))
     wrong: list[str] = state.get("wrong", [])
-    while counted["sessions"] < SESSIONS and time.monotonic() - started < budget_s:
-        done = counted["sessions"]
-        more, bad = run_sessions(range(done, min(SESSIONS, done + _BATCH)))
+    for more, bad in in_order(_batch, range(counted["sessions"], SESSIONS, _BATCH), ends_at):
         counted += more
         wrong += bad
         file.write_bytes(json_codec.dumps({"counted": dict(counted), "wrong": wrong}))

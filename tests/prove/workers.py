@@ -1,0 +1,64 @@
+"""Work on both cores: numbered batches in processes of their own, and an executor that needs none."""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context, parent_process
+from typing import ParamSpec, TypeVar
+
+__all__ = ["PROCESSES", "InlineExecutor", "in_order"]
+
+PROCESSES = 2
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def in_order(work: Callable[[int], T], numbers: Iterable[int], ends_at: float) -> Generator[T, None, None]:
+    """Yield what ``work`` makes of each number, in their order; several are worked on at a time.
+
+    No more are begun once it is ``ends_at`` (monotonic, seconds), or when the caller stops to ask.
+    """
+    left = iter(numbers)
+    begun: deque[Future[T]] = deque()
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(PROCESSES, mp_context=spawn, initializer=_end_with_parent) as pool:
+        try:
+            while True:
+                while (
+                    len(begun) <= PROCESSES and time.monotonic() < ends_at and (number := next(left, None)) is not None
+                ):
+                    begun.append(pool.submit(work, number))
+                if not begun:
+                    return
+                yield begun.popleft().result()
+        finally:
+            for future in begun:
+                future.cancel()
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is killed: nobody waits then for what it finds."""
+    parent = parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+class InlineExecutor(ThreadPoolExecutor):
+    """Runs at once what is meant for a worker thread: nothing here waits for a disk."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        done: Future[T] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+            done.set_exception(error)
+        return done
