@@ -4,9 +4,8 @@ Follows "Tool Output Materialization（工具输出文件化）规格". Characte
 In an agent: ``AgentConfig(materialize=Materialize())``; in your own loop: ``Context(arrival=Materializer())``.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -26,6 +25,7 @@ from ctxfs.context.snippets import Snippets
 from ctxfs.context.trigger import Over, utf8_size
 from ctxfs.errors import ConfigError
 from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.storage.threads import begin, outcome
 from ctxfs.tokens import TokenCounter, load_counter
 
 __all__ = ["ContextRef", "Materialize", "Materialized", "Materializer", "Savings", "materialize", "reading_tools"]
@@ -122,19 +122,23 @@ class Materializer:
         json = not isinstance(message.content, str) or is_json(message.content)
         name = artifact_name(item.id, is_json=json)
         item = with_placeholder(replace(item, name=name), path=path_of(name), counter=counter, digest="")
-        found = self._replacement(item, message, measured, is_json=json, path=path_of(name), counter=counter)
-        if found is None:
+        summary = self._summary(item, message, measured, is_json=json, path=path_of(name))
+        if not summary.is_smaller(summary.render({}, line_count=len(measured))):  # counting lines can wait
             return None
-        text, tokens = found
-        offload = Offload(
-            item_id=item.id,
-            path=path_of(name),
-            placeholder=text,
-            tokens_before=item.token_count,
-            tokens_after=tokens,
-            reason=f"over {self.settings.max_inline_chars:,} characters or {self.settings.max_inline_bytes:,} bytes",
-        )
-        return Leaving(item=item, offload=offload, saved_chars=len(measured) - len(text))
+
+        def decide() -> Offload:
+            text, tokens = summary.longest(self.settings, content_tokens=item.content_tokens, counter=counter)
+            limits = f"{self.settings.max_inline_chars:,} characters or {self.settings.max_inline_bytes:,} bytes"
+            return Offload(
+                item_id=item.id,
+                path=path_of(name),
+                placeholder=text,
+                tokens_before=item.token_count,
+                tokens_after=tokens,
+                reason=f"over {limits}",
+            )
+
+        return Leaving(item=item, chars=len(measured), decide=decide)
 
     def ref(self, item_id: str, message: ToolMessage, measured: str) -> ContextRef:
         """The reference to a stored output."""
@@ -145,32 +149,57 @@ class Materializer:
         hint |= {"call_id": message.tool_call_id, "chars": len(measured), "bytes": utf8_size(measured)}
         return ContextRef(id=item_id, hint=MappingProxyType(hint))
 
-    def _replacement(
-        self, item: ContextItem, message: ToolMessage, measured: str, *, is_json: bool, path: str, counter: TokenCounter
-    ) -> tuple[str, int] | None:
-        """The longest text that is smaller than the output in characters, bytes and, if any is, tokens; its tokens."""
+    def _summary(
+        self, item: ContextItem, message: ToolMessage, measured: str, *, is_json: bool, path: str
+    ) -> "_Summary":
         ref = self.ref(item.id, message, measured)
         server = self.settings.servers.get(message.tool_name)
-        snippets = Snippets(readable_text(message.content))
-        size = (
-            f"{ref.hint['chars']:,} characters, {ref.hint['bytes']:,} bytes, {snippets.line_count:,} lines; "
-            f"JSON: {'yes' if is_json else 'no'}"
-        )
-        render = partial(
-            render_materialized,
+        return _Summary(
+            snippets=Snippets(readable_text(message.content)),
             title=f"{server}/{message.tool_name}, call {item.id}" if server else f"{message.tool_name}, call {item.id}",
-            size=size,
-            ref=ref.to_json(),
+            is_json=is_json,
+            ref=ref,
             advice=render_advice(item.id, path, self.tools),
         )
-        smaller: tuple[str, int] | None = None
-        for lines, size_bytes in self.settings.snippet_bounds():
-            text = render(passages=snippets.passages(lines=lines, size_bytes=size_bytes))
-            if len(text) < len(measured) and utf8_size(text) < int(ref.hint["bytes"]):
-                smaller = text, counter.count(text)
-                if smaller[1] < item.content_tokens:
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Summary:
+    """What is said in the place of an output."""
+
+    snippets: Snippets
+    title: str
+    is_json: bool
+    ref: ContextRef
+    advice: str
+
+    def render(self, passages: Mapping[str, Sequence[str]], *, line_count: int) -> str:
+        """With these passages of the output."""
+        size = (
+            f"{self.ref.hint['chars']:,} characters, {self.ref.hint['bytes']:,} bytes, {line_count:,} lines; "
+            f"JSON: {'yes' if self.is_json else 'no'}"
+        )
+        ref = self.ref.to_json()
+        return render_materialized(title=self.title, size=size, ref=ref, advice=self.advice, passages=passages)
+
+    def is_smaller(self, text: str) -> bool:
+        """Whether ``text`` has fewer characters, and fewer bytes, than the output."""
+        return len(text) < int(self.ref.hint["chars"]) and utf8_size(text) < int(self.ref.hint["bytes"])
+
+    def longest(self, settings: Materialize, *, content_tokens: int, counter: TokenCounter) -> tuple[str, int]:
+        """The longest text that is smaller than the output in characters, bytes and, if any is, tokens; its tokens.
+
+        Without a passage it is smaller, or the output would stay.
+        """
+        text, tokens = "", 0
+        for lines, size_bytes in settings.snippet_bounds():
+            passages = self.snippets.passages(lines=lines, size_bytes=size_bytes)
+            candidate = self.render(passages, line_count=self.snippets.line_count)
+            if self.is_smaller(candidate):
+                text, tokens = candidate, counter.count(candidate)
+                if tokens < content_tokens:
                     break
-        return smaller
+        return text, tokens
 
 
 def _measured(content: Content) -> str:
@@ -218,6 +247,8 @@ async def materialize(
     leaving = await anyio.to_thread.run_sync(decide)
     if leaving is None:
         return Materialized(content=content, ref=None, saved_chars=0)
+    decision = begin(leaving.decide)  # while the content is being written
     await fs.store([leaving.item])
+    placeholder = (await outcome(decision)).placeholder
     ref = policy.ref(item_id, message, _measured(content))
-    return Materialized(content=leaving.offload.placeholder, ref=ref, saved_chars=leaving.saved_chars)
+    return Materialized(content=placeholder, ref=ref, saved_chars=leaving.chars - len(placeholder))

@@ -320,7 +320,7 @@ async def test_admitted_items_leave_in_the_same_commit() -> None:
         stays, leaves = tool_result(fs, "one", "call_1"), tool_result(fs, "two", "call_2")
         lines = bytes(store._disk.log).count(b"\n")
         applied = await admit(
-            [stays, leaves], {"call_2": Leaving(item=leaves, offload=offload(fs, leaves), saved_chars=1)}, fs
+            [stays, leaves], {"call_2": Leaving(item=leaves, chars=3, decide=lambda: offload(fs, leaves))}, fs
         )
         assert bytes(store._disk.log).count(b"\n") == lines + 1
         assert applied.left == ("call_2",)

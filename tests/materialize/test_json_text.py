@@ -64,3 +64,15 @@ def test_a_large_value_is_recognised() -> None:
     assert is_json(text)
     assert not is_json(text[:-1])
     assert not is_json(text.replace('"name"', "name", 1))
+
+
+@pytest.mark.parametrize("depth", range(1, 9))
+def test_values_of_any_depth_are_recognised(depth: int) -> None:
+    value: object = [1, "é", {}]
+    for level in range(depth):
+        value = [value, -1.5e3] if level % 2 else {"a key": value, "": None}
+    text = json.dumps(value, ensure_ascii=False)
+    assert is_json(text)
+    assert not is_json(text[:-1])
+    assert not is_json(text.replace("{}", "{},"))
+    assert not is_json(text.replace("{}", "{1}"))

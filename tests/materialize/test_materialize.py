@@ -308,7 +308,7 @@ async def test_the_advice_names_the_tools_that_are_there() -> None:
     def text_with(*tools: str) -> str:
         leaving = Materializer(tools=tools).arrive(item, path_of=lambda name: f"/s/{name}", counter=CharsCounter())
         assert leaving is not None
-        return leaving.offload.placeholder
+        return leaving.decide().placeholder
 
     assert "context_" not in text_with("Read").replace("context_id", "")
     assert 'Read(file_path="/s/artifacts/tool/c1.txt")' in text_with("Read")
@@ -339,7 +339,7 @@ def test_the_replacement_is_always_smaller_and_bounded(lines: list[str], limit: 
     if leaving is None:
         assert len(text) <= 4_000 or not settings.trigger.fires(text)
         return
-    placeholder = leaving.offload.placeholder
+    placeholder = leaving.decide().placeholder
     assert settings.trigger.fires(text)
     assert len(placeholder) < len(text)
     assert utf8_size(placeholder) < utf8_size(text)

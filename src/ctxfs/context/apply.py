@@ -14,6 +14,7 @@ from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.plan import Archive, Offload, Plan, Trim
 from ctxfs.errors import StorageError
 from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.storage.threads import begin
 
 __all__ = ["Applied", "Archived", "admit", "apply"]
 
@@ -57,8 +58,16 @@ async def admit(items: Sequence[ContextItem], leaving: Mapping[str, Leaving], fs
         StorageError: nothing was recorded, and nothing leaves.
 
     """
-    steps = [(leaving[i.id].offload, i, evicted(i, leaving[i.id].offload)) for i in items if i.id in leaving]
-    await fs.add(items, replaced=[(new, offload.reason) for offload, _, new in steps])
+    going = [item for item in items if item.id in leaving]
+    decisions = [begin(leaving[item.id].decide) for item in going]  # while the contents are being written
+    steps: list[tuple[Offload, ContextItem, ContextItem]] = []
+
+    def replaced() -> list[tuple[ContextItem, str]]:
+        offloads = [decision.result() for decision in decisions]
+        steps[:] = [(offload, item, evicted(item, offload)) for item, offload in zip(going, offloads, strict=True)]
+        return [(new, offload.reason) for offload, _, new in steps]
+
+    await fs.add(items, leaving=leaving, replaced=replaced)
     return Applied(
         items=tuple(new for _, _, new in steps),
         left=tuple(new.id for _, _, new in steps),

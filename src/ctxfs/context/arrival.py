@@ -1,6 +1,6 @@
 """What leaves the context the moment it comes in, before it is ever sent: decided as a value. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,11 +13,15 @@ __all__ = ["ArrivalPolicy", "Leaving", "Savings", "StayHere"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaving:
-    """``item``, which may have got another file name, leaves at once as ``offload`` says."""
+    """``item``, which may have got another file name, leaves at once, as ``decide`` says.
+
+    ``decide`` is pure, and may take a while: it is called in a worker thread while the content is being written.
+    ``chars`` is the size of that content.
+    """
 
     item: ContextItem
-    offload: Offload
-    saved_chars: int
+    chars: int
+    decide: Callable[[], Offload]
 
 
 class ArrivalPolicy(Protocol):
@@ -37,10 +41,9 @@ class Savings:
     count: int = 0
     saved_chars: int = 0
 
-    def plus(self, *leaving: Leaving) -> "Savings":
-        """With these."""
-        saved = sum(one.saved_chars for one in leaving)
-        return Savings(count=self.count + len(leaving), saved_chars=self.saved_chars + saved)
+    def plus(self, saved_chars: Sequence[int]) -> "Savings":
+        """With what each of some more saved."""
+        return Savings(count=self.count + len(saved_chars), saved_chars=self.saved_chars + sum(saved_chars))
 
 
 class StayHere:

@@ -422,22 +422,25 @@ class Context:
 
         def work() -> tuple[ContextItem, Prepared, Leaving | None]:
             item = ingest(incoming, item_id=item_id, name=name, counter=self.counter)
+            prepared = self._prepare(item)
+            leaving = self._arrival.arrive(item, path_of=self.fs.path_of, counter=self.counter)
+            if leaving is not None:
+                return leaving.item, prepared, leaving
             item, prepared = with_placeholders(
                 item,
-                self._prepare(item),
+                prepared,
                 economy=self._economy,
                 path=self.fs.path_of(name),
                 counter=self.counter,
                 digest_tokens=self._digest_tokens,
             )
-            return item, prepared, self._arrival.arrive(item, path_of=self.fs.path_of, counter=self.counter)
+            return item, prepared, None
 
         small = isinstance(message.content, str) and len(message.content) <= _INLINE_CHARS
         item, prepared, leaving = work() if small else await anyio.to_thread.run_sync(work)
-        if leaving is None:
-            return item, prepared
-        self._leaving[item.id] = leaving
-        return leaving.item, prepared
+        if leaving is not None:
+            self._leaving[item.id] = leaving
+        return item, prepared
 
     def _prepare(self, item: ContextItem) -> Prepared:
         if self._economy is None:
@@ -468,7 +471,8 @@ class Context:
             self._transcript.rewrite(admitted.items, admitted.left)
             self._unrecorded.clear()
             self._unrecorded_ids.clear()
-        self.left_on_arrival = self.left_on_arrival.plus(*(self._leaving[item_id] for item_id in admitted.left))
+        saved = [self._leaving[item.id].chars - len(item.message.content) for item in admitted.items]
+        self.left_on_arrival = self.left_on_arrival.plus(saved)
         self._leaving.clear()
         for event in admitted.events:
             self.tell(event)

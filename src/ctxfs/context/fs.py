@@ -6,7 +6,7 @@ Follows "Context FileSystem 上下文卸载功能". One object is one session; i
 import os
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -265,14 +265,15 @@ class ContextFileSystem:
         items: Sequence[ContextItem],
         *,
         before: str | None = None,
-        replaced: Sequence[tuple[ContextItem, str]] = (),
+        leaving: Collection[str] = (),
+        replaced: Callable[[], Sequence[tuple[ContextItem, str]]] = tuple,
     ) -> None:
         """Record items that join the context, before the item ``before`` (None: at the end); all of them, or none.
 
-        ``replaced``: those of them that leave in the same commit, in their new form, with the reason.
+        ``leaving``: ids of those that leave in the same commit. ``replaced`` gives them in their new form, with the
+        reason; it is called in a worker thread, when the contents were written.
         """
         files: dict[str, ContentFile] = {}
-        leaving = {new.id for new, _ in replaced}
 
         def needs_file(item: ContextItem) -> bool:
             return self._needs_file(item) or (item.id in leaving and self._must_store(item))
@@ -290,7 +291,7 @@ class ContextFileSystem:
                     made.append(file.stored)
                 stored = file is not None or (item.id in self._state.stored and not item.offloaded)
                 made.append(self._added(item, content_stored=stored, before=before))
-            return [*made, *(self._replaced(new, reason) for new, reason in replaced)]
+            return [*made, *(self._replaced(new, reason) for new, reason in replaced())]
 
         await self._writer().commit(records, prepare)
 

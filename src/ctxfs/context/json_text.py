@@ -2,13 +2,18 @@
 
 import json
 import re
+from functools import cache
 from json import JSONDecodeError
+from typing import Any
 
 import orjson
+import re2
 
 __all__ = ["is_json"]
 
 _SMALL = 1_048_576
+_MATCHED = 4 * _SMALL
+_MATCHED_DEPTH = 4
 _WALKED_DEPTH = 2
 _SPACE = re.compile(r"[ \t\n\r]*+")
 _STRING_PART = re.compile(r'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})){0,65536}+')
@@ -26,12 +31,36 @@ def is_json(text: str) -> bool:
     start = _after_space(text, 0)
     if text[start : start + 1] not in set('{["-0123456789tfn'):
         return False
+    if len(text) <= _MATCHED and _is_shallow_json(text):
+        return True
     if len(text) <= _SMALL and _is_plain_json(text):
         return True
     try:
         return _after_space(text, _after_value(text, start, 0)) == len(text)
     except (ValueError, RecursionError, IndexError):
         return False
+
+
+def _is_shallow_json(text: str) -> bool:
+    """Whether it is JSON of a few levels. Builds no value, and holds up no other thread: most JSON is told by this."""
+    return _shallow_json().fullmatch(text.encode("utf-8", "surrogatepass")) is not None
+
+
+@cache
+def _shallow_json() -> Any:
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1  # any byte from 128 on is a part of a string
+    options.never_capture = True
+    options.max_mem = 16 << 20
+    space, string = r"[ \t\n\r]*", r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
+    number = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+    value = scalar = f"(?:{string}|{number}|true|false|null)"
+    for _ in range(_MATCHED_DEPTH):
+        member = f"{string}{space}:{space}{value}{space}"
+        items = rf"\[{space}(?:{value}{space}(?:,{space}{value}{space})*)?\]"
+        members = rf"\{{{space}(?:{member}(?:,{space}{member})*)?\}}"
+        value = f"(?:{scalar}|{items}|{members})"
+    return re2.compile(f"{space}{value}{space}".encode(), options)
 
 
 def _is_plain_json(text: str) -> bool:

@@ -1,16 +1,19 @@
-"""Work in a thread that always ends before its caller goes on, however the caller is cancelled."""
+"""Work in threads: such that always ends before its caller goes on, and such that goes on beside it."""
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import anyio
 from anyio import to_thread
 from anyio.lowlevel import checkpoint_if_cancelled
 
-__all__ = ["run_to_completion"]
+__all__ = ["begin", "outcome", "run_to_completion"]
 
 T = TypeVar("T")
+
+_BESIDE = ThreadPoolExecutor(2, thread_name_prefix="ctxfs")  # makes a thread when there is something to do
 
 
 async def run_to_completion(func: Callable[[], T]) -> T:
@@ -34,3 +37,13 @@ async def run_to_completion(func: Callable[[], T]) -> T:
         task.uncancel()  # the same cancellation again, not a second one: asyncio.timeout counts them
         task.cancel()
     return work.result()
+
+
+def begin(func: Callable[[], T]) -> Future[T]:
+    """Begin ``func`` in a thread of its own; whoever asks for the ``result`` waits: see ``outcome``."""
+    return _BESIDE.submit(func)
+
+
+async def outcome(begun: Future[T]) -> T:
+    """Wait for what ``begin`` began, without holding up the event loop."""
+    return begun.result() if begun.done() else await to_thread.run_sync(begun.result)
