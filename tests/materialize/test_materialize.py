@@ -1,6 +1,7 @@
 """The rules of "Tool Output Materialization", a test a rule, through the real agent and the real disk."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,16 @@ from hypothesis import strategies as st
 
 from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
 from ctxfs.agent import Evicted, Offloaded
+from ctxfs.context.arrival import Leaving
 from ctxfs.context.context import Context
 from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.plan import Offload
 from ctxfs.context.trigger import utf8_size
 from ctxfs.errors import ConfigError
 from ctxfs.llm.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
 from ctxfs.materialize import Materialize, Materialized, Materializer, materialize, reading_tools
 from ctxfs.testing import MemoryStore, ScriptedModel
-from ctxfs.tokens import CharsCounter
+from ctxfs.tokens import CharsCounter, TokenCounter
 
 pytestmark = pytest.mark.anyio
 
@@ -252,6 +255,31 @@ async def test_a_failed_write_keeps_the_original_and_is_made_up_for(tmp_path: Pa
         messages = await context.messages()
         assert "ContextRef" in str(messages[-1].content)
         assert context.left_on_arrival.count == 1
+
+
+class _Mistaken:
+    """A policy that lets every result leave, and cannot say how."""
+
+    def arrive(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> Leaving | None:
+        if item.item_type is not ItemType.TOOL_RESULT:
+            return None
+        return Leaving(item=item, chars=len(item.message.content), decide=self.decide)
+
+    def decide(self) -> Offload:
+        raise ValueError("a mistake")
+
+
+async def test_a_policy_that_raises_is_heard_and_loses_nothing(tmp_path: Path) -> None:
+    calls = AssistantMessage(({"type": "tool_use", "id": "c1", "name": "show", "input": {}},))
+    async with Context("s1", root_path=tmp_path, arrival=_Mistaken(), counter=CharsCounter()) as context:
+        await context.add(UserMessage("go"), calls)
+        with pytest.raises(ValueError, match="a mistake"):
+            await context.add(ToolMessage("c1", "show", LOG))
+        (message,) = (await context.messages())[2:]
+        assert message.content == LOG
+        assert context.unrecorded == ()
+    async with ContextFileSystem("s1", root_path=tmp_path, read_only=True) as fs:
+        assert await fs.load("c1") == LOG
 
 
 async def test_events_and_counters_tell_what_was_saved(tmp_path: Path) -> None:

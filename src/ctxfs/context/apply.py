@@ -55,7 +55,7 @@ async def admit(items: Sequence[ContextItem], leaving: Mapping[str, Leaving], fs
     """Record items that came in and, in the same commit, that some of them leave at once.
 
     Raises:
-        StorageError: nothing was recorded, and nothing leaves.
+        StorageError: nothing was recorded, and nothing leaves. What a policy raises is raised as it is.
 
     """
     going = [item for item in items if item.id in leaving]
@@ -67,7 +67,13 @@ async def admit(items: Sequence[ContextItem], leaving: Mapping[str, Leaving], fs
         steps[:] = [(offload, item, evicted(item, offload)) for item, offload in zip(going, offloads, strict=True)]
         return [(new, offload.reason) for offload, _, new in steps]
 
-    await fs.add(items, leaving=leaving, replaced=replaced)
+    try:
+        await fs.add(items, leaving=leaving, replaced=replaced)
+    except StorageError:
+        for decision in decisions:
+            if decision.done():
+                decision.result()
+        raise
     return Applied(
         items=tuple(new for _, _, new in steps),
         left=tuple(new.id for _, _, new in steps),

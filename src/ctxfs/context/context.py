@@ -468,6 +468,9 @@ class Context:
             except StorageError as error:
                 self.tell(RecordFailed(item_ids=self.unrecorded, error=error))
                 return
+            except Exception:
+                self._leaving.clear()  # a policy's mistake: what came in stays, and is recorded with the next change
+                raise
             self._transcript.rewrite(admitted.items, admitted.left)
             self._unrecorded.clear()
             self._unrecorded_ids.clear()
