@@ -9,7 +9,9 @@ from ctxfs.context.encoding import BlockIndex, ContentFile
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.index import INDEX_NAME, parse_index, render_index
 from ctxfs.context.items import ItemType
+from ctxfs.context.journal import encode_line, scan
 from ctxfs.context.layout import ENVELOPE, TEXT, Layout
+from ctxfs.context.records import Stored
 from ctxfs.context.recovery import Recovery
 from ctxfs.errors import UnknownItem
 from ctxfs.storage.memory import MemoryStore
@@ -101,6 +103,18 @@ async def test_what_is_no_whole_envelope_of_its_name_is_foreign_and_stays(data: 
         with pytest.raises(UnknownItem):
             await fs.load("call_1")
     assert store._disk.files[NAME] == data
+
+
+async def test_a_file_whose_record_was_lost_is_that_of_the_item_that_left_for_it() -> None:
+    store = await with_one()
+    records = [record for record in scan(bytes(store._disk.log)).records if not isinstance(record, Stored)]
+    store._disk.log[:] = b"".join(encode_line(number, [record]) for number, record in enumerate(records, 1))
+    del store._disk.files[INDEX_NAME]
+    async with session(store) as fs:
+        (item,) = await fs.items()
+        assert item.offloaded
+        assert (fs.recovery.adopted, fs.recovery.foreign) == ((NAME,), ())
+        assert await fs.load(item.id) == "content"
 
 
 async def test_a_file_whose_name_differs_only_in_case_is_another_one() -> None:
@@ -236,6 +250,8 @@ async def test_what_a_command_printed_before_it_was_killed_is_there_in_part() ->
     await fs.open()
     growing = await fs.grow("Bash")
     await growing.append(b"one\nand \xff half")
+    assert fs.item_of_path(growing.name) == growing.item_id
+    assert fs.item_of_path("tool_result/Read/unknown.json") is None
     async with session(MemoryStore("session_1")):
         pass
     name = growing.name

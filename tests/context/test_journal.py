@@ -173,6 +173,11 @@ def test_a_hole_at_the_end_is_a_torn_write(hole: bytes) -> None:
     assert (found.damages, found.end, found.torn_bytes) == ((), len(line), len(hole))
 
 
+def test_a_journal_that_is_a_hole_is_a_torn_write() -> None:
+    found = scan(HOLE + b"\n")
+    assert (found.damages, found.end, found.torn_bytes) == ((), 0, len(HOLE) + 1)
+
+
 def test_a_hole_before_a_whole_line_is_damage() -> None:
     line = encode_line(1, [WriterOpened(epoch=1, path="/", opened_at=0)])
     found = scan(HOLE + b"\n" + line)

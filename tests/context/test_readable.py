@@ -50,6 +50,7 @@ def test_an_image_is_named_with_its_size(data: bytes) -> None:
 async def test_bytes_that_end_within_a_character_show_that() -> None:
     _, reader = await stored(RawBytes(b"price: 3 \xe2\x82"))
     assert "".join([text async for text in reader.text_blocks()]) == "price: 3 \ufffd"
+    assert await reader.lines(1, 1) == ("price: 3 \ufffd",)
 
 
 @pytest.mark.anyio

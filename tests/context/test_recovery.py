@@ -104,6 +104,11 @@ async def test_a_lost_journal_is_rebuilt_from_the_files(layout: Layout) -> None:
     assert recovery.rebuilt_journal
     assert len(recovery.adopted) == len(expected)
     await assert_holds(store, expected)
+    del store._disk.files[INDEX_NAME]
+    store._disk.log.clear()
+    await reopened(store)
+    times = [entry.offloaded_at for entry in (await stored_in(store)).values()]
+    assert any(times) == (layout == ENVELOPE)  # a text says nothing of when it was stored
 
 
 async def test_a_lost_journal_of_a_session_without_contents_is_told() -> None:

