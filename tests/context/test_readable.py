@@ -35,7 +35,8 @@ async def stored(content: Content | RawBytes) -> tuple[CountingStore, ContentRea
     )
     await store.commit([NewFile(name=NAME, chunks=file)], lambda: b"")
     reader = ContentReader(store, file.stored)
-    await reader.block_index()
+    await reader.block_index()  # it lies nowhere: only who may write puts it beside the file
+    assert await store.names() == [NAME]
     store.asked.clear()
     return store, reader
 

@@ -30,3 +30,5 @@ async def test_the_rules_by_which_results_leave_are_recorded_once_and_found_agai
         await fs.record_eviction(other)
     async with session(store) as fs:
         assert fs.eviction == other
+        history = await fs.history()
+    assert [record for record in history if isinstance(record, EvictionSet)] == [rules, other]

@@ -24,6 +24,7 @@ _HINT = "a hint, that the system may begin to write: the sync after it is what c
 _PIECE = "only how much is compared at a time"
 _SAME = "a short cut: what follows comes to the same"
 _MEMORY = "what has left is not looked for again: only memory"
+_CACHE = "what is not kept is read again: only time"
 _KEEPS = "self.{0} = {{k: v for k, v in self.{0}.items() if k in self.ledger.held}}"
 _UNIQUE = "any number that no other temporary file of the process has"
 
@@ -97,6 +98,14 @@ EQUIVALENT = (
         "place",
         ("(place) + 1",),
         "what stands there goes itself",
+    ),
+    Equivalent("context/content.py", "INDEXES_KEPT = 16", "16", ("17", "15"), _CACHE),
+    Equivalent("context/content.py", "if len(self._indexes) > INDEXES_KEPT:", ">", (">=",), _CACHE),
+    Equivalent(
+        "context/economics_ledger.py", "to_find -= 1", "-=", ("+=",), "it looks on, and finds no more: only time"
+    ),
+    Equivalent(
+        "context/economics_ledger.py", "to_find -= 1", "to_find -= 1", ("pass",), "it looks on, and finds no more"
     ),
     Equivalent("context/economy.py", _KEEPS.format("_offloads"), _KEEPS.format("_offloads"), ("pass",), _MEMORY),
     Equivalent("context/economy.py", _KEEPS.format("_prepared"), _KEEPS.format("_prepared"), ("pass",), _MEMORY),

@@ -12,7 +12,7 @@ from ctxfs.errors import ConfigError, NameTaken, SessionClosed, SessionLocked, S
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.files import write_file
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
-from ctxfs.storage.port import FileStat, OsFileSystem
+from ctxfs.storage.port import FileStat, FileSystem, OsFileSystem
 from ctxfs.testing.store_conformance import UNSAFE_NAMES
 from failing_fs import FailingFileSystem, as_port
 
@@ -40,7 +40,7 @@ def new(name: str = NAME, data: bytes = b"content") -> NewFile:
     return NewFile(name=name, chunks=[data])
 
 
-async def opened(root: Path, fs: OsFileSystem | None = None, *, write: bool = True) -> LocalStore:
+async def opened(root: Path, fs: FileSystem | None = None, *, write: bool = True) -> LocalStore:
     store = LocalStore(root, ID, fs=fs)
     await store.open(create=write, write=write)
     return store
@@ -475,4 +475,48 @@ async def test_an_append_that_is_refused_is_taken_back_even_when_that_is_refused
     fs.failing = False
     await store.commit([], lambda: b"2\n")
     assert await store.read_log() == b"2\n"
+    await store.close()
+
+
+async def test_a_content_that_the_journal_may_refer_to_stays_until_that_is_known(tmp_path: Path) -> None:
+    class Failing(OsFileSystem):
+        failing = False
+        written: int | None = None
+
+        def write(self, fd: int, data: bytes | memoryview) -> int:
+            self.written = fd if bytes(data) == b"1\n" else None
+            return super().write(fd, data)
+
+        def sync(self, fd: int) -> None:
+            if self.failing and fd == self.written:
+                raise OSError(errno.EIO, "no answer")
+            super().sync(fd)
+
+        def open_append(self, dir_fd: int, name: str) -> int:
+            if self.failing:
+                raise OSError(errno.EIO, "no answer either")
+            return super().open_append(dir_fd, name)
+
+    fs = Failing()
+    store = await opened(tmp_path, fs)
+    fs.failing = True
+    with pytest.raises(WriteFailed, match="no answer"):
+        await store.commit([new()], lambda: b"1\n")
+    assert (tmp_path / ID / "journal.jsonl").read_bytes() == b"1\n"
+    assert (tmp_path / ID / NAME).read_bytes() == b"content"
+    fs.failing = False
+    await store.commit([new(data=b"other")], lambda: b"2\n")
+    assert (await store.read_log(), await store.read(NAME)) == (b"2\n", b"other")
+    await store.close()
+
+
+async def test_nothing_is_synced_while_a_file_grows(tmp_path: Path) -> None:
+    fs = FailingFileSystem()
+    store = await opened(tmp_path, as_port(fs))
+    await store.append(GROWING, b"one")
+    before = fs.log.count("sync")
+    await store.append(GROWING, b"two")
+    assert fs.log.count("sync") == before
+    await store.append(GROWING, b"", sync=True)
+    assert fs.log.count("sync") > before
     await store.close()
