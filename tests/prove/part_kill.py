@@ -12,7 +12,7 @@ from pathlib import Path
 
 from prove import chained_kill
 from prove.chained_kill import Tally
-from prove.parts import Part, Result
+from prove.parts import MEMORY, Part, Result
 
 __all__ = ["PART", "chain", "run"]
 
@@ -21,12 +21,11 @@ ACKNOWLEDGED = 400_000
 ROUNDS_A_CHAIN = 50
 LIFE_S = 0.02
 WORKERS = 2
-MEMORY = Path("/dev/shm")
 
 
 def chain(rounds: int, seed: int, life_s: float, *options: str, root: Path | None = None) -> Tally:
     """Run a chain in a process of its own, which forks; by default in memory, for a kill leaves the cache as it is."""
-    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as base:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as base:
         command = [sys.executable, chained_kill.__file__, str(root or base), str(rounds), str(seed), str(life_s)]
         done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
     if done.returncode:

@@ -11,6 +11,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ from ctxfs.tokens import CharsCounter
 from ctxfs.tools.base import Tool
 from ctxfs.tools.read import read_tool
 from ctxfs.tools.retrieval import retrieval_tools
-from prove.parts import Part, Result
+from prove.parts import MEMORY, Part, Result
 
 __all__ = ["KINDS", "PART", "Kind", "Swapper", "attack", "controls", "kinds", "session"]
 
@@ -74,7 +75,7 @@ class Playground:
         _make_directories(self)
         for session_id, text in (("other", SECRET), ("mine", "mine")):
             async with session(self.root, session_id) as fs:
-                await fs.store([_item(fs, "call_1", text), _item(fs, "call_2", f"{text}\n" * (LARGE // 5))])
+                await fs.store([_item(fs, "call_1", text), _item(fs, "call_2", _large(text))])
         shutil.copytree(self.root / "other", self.outside / "session")
         self.outside_before = self.around()
 
@@ -83,6 +84,10 @@ class Playground:
         places = (self.outside, self.root / "other")
         files = [path for place in places for path in place.rglob("*")]
         return {str(path): path.read_bytes() if path.is_file() else b"" for path in files}
+
+
+def _large(text: str) -> str:
+    return f"{text * 15}\n" * (LARGE // (15 * len(text)))
 
 
 def _make_directories(ground: Playground) -> None:
@@ -352,23 +357,22 @@ def run(budget_s: float, state_dir: Path) -> Result:
     random.Random(SEED).shuffle(left)
     violations: list[str] = []
     refused = 0
-    with Swapper() as swapper:
+    with Swapper() as swapper, tempfile.TemporaryDirectory(dir=MEMORY) as base:
         while left and time.monotonic() < ends:
             kind = left.pop()
-            wrong, count = anyio.run(attack, kind, swapper, state_dir / "ground", CHUNK)
+            wrong, count = anyio.run(attack, kind, swapper, Path(base, "ground"), CHUNK)
             violations += wrong
             refused += count
             done[kind.name] = done.get(kind.name, 0) + CHUNK
             notes.write_text(json.dumps(done))
-        figures: dict[str, int | float | str] = {
-            "kinds": len(kinds()),
-            "rounds": sum(done.values()),
-            "exchanges": swapper.exchanges,
-            "operations refused": refused,
-            "bytes read or written outside": len(violations),
-        }
-    seen = anyio.run(controls, state_dir / "ground")
-    shutil.rmtree(state_dir / "ground", ignore_errors=True)
+        seen = anyio.run(controls, Path(base, "ground"))
+    figures: dict[str, int | float | str] = {
+        "kinds": len(kinds()),
+        "rounds": sum(done.values()),
+        "exchanges": swapper.exchanges,
+        "operations refused": refused,
+        "bytes read or written outside": len(violations),
+    }
     return Result(figures=figures, violations=violations, controls=seen, complete=not left)
 
 

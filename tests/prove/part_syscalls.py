@@ -19,12 +19,11 @@ from ctxfs.errors import CtxfsError
 from prove import port_faults, strace_faults
 from prove.faults import Fault, FaultyFileSystem
 from prove.operations import OPERATIONS, Bench, Operation
-from prove.parts import Part, Result
+from prove.parts import MEMORY, Part, Result
 
 __all__ = ["PART", "controls", "run"]
 
 WORKERS = 2
-MEMORY = Path("/dev/shm")
 
 
 def run(budget_s: float, state_dir: Path) -> Result:
@@ -74,7 +73,7 @@ def _port(ends_at: float, kept: Path) -> dict[str, Any]:
 
 
 def _port_operation(operation: Operation, ends_at: float) -> port_faults.Tally:
-    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as base:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as base:
         work = partial(port_faults.run_all, [operation], Path(base), every_fault=True, ends_at=ends_at)
         return anyio.run(work)
 

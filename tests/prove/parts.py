@@ -4,7 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Part", "Result"]
+__all__ = ["MEMORY", "Part", "Result"]
+
+MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
+"""Where to put what need not outlive the run; None: where temporary files are put."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

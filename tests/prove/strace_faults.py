@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -33,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from ctxfs.errors import CtxfsError
 from ctxfs.storage.threads import run_to_completion
 from prove.operations import OPERATIONS, Bench, Operation, check, left_behind, try_again
+from prove.parts import MEMORY
 
 __all__ = ["Tally", "run_operation", "why_not"]
 
@@ -286,25 +288,26 @@ def cases(calls: list[str], *, some: bool) -> Iterator[Case]:
 
 
 def run_operation(operation: Operation, base: Path, budget_s: float, *, some: bool = False) -> Tally:
-    """Run what is left of an operation's cases; the state is in ``base``."""
+    """Run what is left of an operation's cases; which these are is kept in ``base``."""
     ends_at = time.monotonic() + budget_s
     base.mkdir(parents=True, exist_ok=True)
     state = base / "tally.json"
     tally = Tally(**json.loads(state.read_text())) if state.exists() else Tally()
-    harness = Harness(operation, base)
-    calls = harness.calls()
-    tally.calls = len(calls)
-    for case in itertools.islice(cases(calls, some=some), tally.done, None):
-        if time.monotonic() > ends_at:
-            return tally
-        hit, found = harness.run(case)
-        tally.done += 1
-        tally.hits += hit
-        if not hit:
-            found = [*found, "the fault did not happen"]
-        tally.violations += [f"{operation.name}, {case.injection}: {problem}" for problem in found]
-        if tally.done % 20 == 0:
-            state.write_text(json.dumps(asdict(tally)))
+    with tempfile.TemporaryDirectory(dir=MEMORY) as ground:
+        harness = Harness(operation, Path(ground))
+        calls = harness.calls()
+        tally.calls = len(calls)
+        for case in itertools.islice(cases(calls, some=some), tally.done, None):
+            if time.monotonic() > ends_at:
+                return tally
+            hit, found = harness.run(case)
+            tally.done += 1
+            tally.hits += hit
+            if not hit:
+                found = [*found, "the fault did not happen"]
+            tally.violations += [f"{operation.name}, {case.injection}: {problem}" for problem in found]
+            if tally.done % 20 == 0:
+                state.write_text(json.dumps(asdict(tally)))
     tally.complete = True
     state.write_text(json.dumps(asdict(tally)))
     return tally
