@@ -37,7 +37,7 @@ __all__ = ["Setting", "Tally", "content_of", "run_chain"]
 SESSION_ID = "session_1"
 INLINE_LIMIT_CHARS = 600
 KILLED_EARLY = 0.2
-EARLY_S = 0.1
+EARLY_S = 0.05
 CHECK_EVERY = 100
 LOADED_A_ROUND = 5
 WRITERS = 3
@@ -151,6 +151,7 @@ def run_chain(setting: Setting, rounds: int, seed: int) -> Tally:
 
     One round in five is killed while it starts and recovers; the others write for up to ``life_s``.
     """
+    anyio.run(anyio.sleep, 0)  # loads here what each child would load anew
     rng = random.Random(seed)
     tally, model = Tally(), Model()
     for number in range(1, rounds + 1):
