@@ -1,10 +1,12 @@
 """What stands in the context for messages that were moved into an archive."""
 
+from collections.abc import Sequence
+
 import pytest
 
-from ctxfs.context.apply import apply
+from ctxfs.context.apply import Applied, apply
 from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ItemType
+from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.plan import Archive, Plan
 from ctxfs.storage.memory import MemoryStore
 from session_items import user_message
@@ -12,29 +14,41 @@ from session_items import user_message
 pytestmark = pytest.mark.anyio
 
 
+async def archived(fs: ContextFileSystem, count: int, going: Sequence[int]) -> tuple[Applied, list[ContextItem]]:
+    """Add so many messages, and move some of them into an archive."""
+    items = [user_message(fs, f"message {number}") for number in range(count)]
+    await fs.add(items)
+    item_id, name = fs.claim(ItemType.COMPACTION_SUMMARY, None)
+    archive = Archive(
+        item_id=item_id,
+        name=name,
+        path=fs.path_of(name),
+        item_ids=tuple(items[number].id for number in going),
+        placeholder="moved",
+        tokens_before=40,
+        tokens_after=2,
+        reason="r",
+    )
+    return await apply(Plan(archive=archive), {item.id: item for item in items}, fs), items
+
+
 async def test_what_stands_for_an_archive_has_left_and_says_where_to() -> None:
     store = MemoryStore("session_1")
     async with ContextFileSystem("session_1", store=store.peer()) as fs:
-        assert fs.recovery.clean
-        items = {item.id: item for item in (user_message(fs, "one"), user_message(fs, "two"))}
-        await fs.add(list(items.values()))
-        item_id, name = fs.claim(ItemType.COMPACTION_SUMMARY, None)
-        archive = Archive(
-            item_id=item_id,
-            name=name,
-            path=fs.path_of(name),
-            item_ids=tuple(items),
-            placeholder="moved",
-            tokens_before=40,
-            tokens_after=2,
-            reason="r",
-        )
-        applied = await apply(Plan(archive=archive), items, fs)
+        applied, _ = await archived(fs, 2, (0, 1))
         assert applied.archived is not None
         summary = applied.archived.item
-        assert (summary.offloaded, summary.destroyed, summary.offload_path) == (True, True, archive.path)
+        assert (summary.offloaded, summary.destroyed, summary.offload_path) == (True, True, fs.path_of(summary.name))
     async with ContextFileSystem("session_1", store=store.peer()) as fs:
         assert await fs.items() == (summary,)
+
+
+async def test_it_stands_behind_the_last_of_them_also_where_others_stay_between() -> None:
+    async with ContextFileSystem("session_1", store=MemoryStore("session_1")) as fs:
+        applied, items = await archived(fs, 5, (1, 3))
+        assert applied.archived is not None
+        order = [item.id for item in await fs.items()]
+    assert order == [items[0].id, items[2].id, applied.archived.item.id, items[4].id]
 
 
 def test_before_it_is_opened_a_session_is_empty() -> None:

@@ -85,6 +85,13 @@ def test_an_archive_stands_where_it_is_put(before: str | None, place: int) -> No
     assert transcript.tokens == 47
 
 
+def test_an_archive_may_stand_before_another_one() -> None:
+    transcript = made()
+    transcript.move(["call_1"], item=item("msg_8", UserMessage("moved"), 7), before="msg_4")
+    transcript.move(["msg_3"], item=item("msg_9", UserMessage("moved too"), 7), before="msg_8")
+    assert list(transcript.items) == ["msg_1", "msg_2", "msg_9", "msg_8", "msg_4"]
+
+
 def test_a_rewritten_item_stays_in_its_place() -> None:
     transcript = made()
     transcript.rewrite([replace(RESULT, token_count=5)], ["call_1"])

@@ -1,12 +1,14 @@
 """What a content reads like, and how little of it is read for a part."""
 
 import base64
+from typing import Any
 
 import pytest
 
 from ctxfs.context.content import ContentReader
 from ctxfs.context.encoding import BLOCK, ContentFile, RawBytes, readable_text
 from ctxfs.context.items import ItemType
+from ctxfs.errors import WriteFailed
 from ctxfs.llm.messages import Content
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.memory import MemoryStore
@@ -52,6 +54,13 @@ async def test_bytes_that_end_within_a_character_show_that() -> None:
     _, reader = await stored(RawBytes(b"price: 3 \xe2\x82"))
     assert "".join([text async for text in reader.text_blocks()]) == "price: 3 \ufffd"
     assert await reader.lines(1, 1) == ("price: 3 \ufffd",)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("block", [{"text": "no type"}, {"type": "text"}, "no block"])
+async def test_what_is_no_content_block_is_not_stored(block: Any) -> None:
+    with pytest.raises(WriteFailed):
+        await stored((block,))
 
 
 @pytest.mark.anyio

@@ -1,22 +1,39 @@
 """The journal at work: who waits together is written together, and who gives up learns the outcome first."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import anyio
 import pytest
 from anyio import to_thread, wait_all_tasks_blocked
 
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.index import INDEX_NAME, parse_index
 from ctxfs.context.journal import SessionState
 from ctxfs.context.records import CallMade, Record
 from ctxfs.context.recovery import Found
 from ctxfs.context.session_log import SessionLog
+from ctxfs.errors import WriteFailed
 from ctxfs.llm.base import Usage
 from ctxfs.storage.memory import MemoryStore
+from session_items import tool_result
 
 pytestmark = pytest.mark.anyio
 
 LONGEST_S = 30.0
+
+
+class FullStore(MemoryStore):
+    """A store that takes no index while ``full``."""
+
+    full = False
+    refused = 0
+
+    async def replace(self, name: str, data: bytes | Iterable[bytes]) -> None:
+        if self.full:
+            self.refused += 1
+            raise WriteFailed(name, "no space")
+        await super().replace(name, data)
 
 
 class Held:
@@ -82,3 +99,15 @@ async def test_who_gives_up_before_his_turn_is_not_written() -> None:
             await log.commit(second.make)
         first.go_on()
     assert [call.number for call in log.state.calls] == [1]
+
+
+async def test_an_index_that_is_refused_is_not_tried_again_each_time() -> None:
+    store = FullStore("session_1")
+    async with ContextFileSystem("session_1", store=store) as fs:
+        store.full = True
+        for number in range(100):
+            await fs.offload(tool_result(fs, "x", f"call_{number}"))
+        assert 1 <= store.refused <= 3
+        store.full = False
+        await fs.flush()
+        assert len(parse_index(await store.read(INDEX_NAME)).items) == 100

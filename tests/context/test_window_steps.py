@@ -304,10 +304,11 @@ async def test_a_small_limit_leaves_the_reply_a_quarter_at_most() -> None:
 
 
 async def test_a_larger_limit_than_ours_changes_nothing() -> None:
-    made = window()
+    budget = replace(BUDGET, reply_tokens=4_000)
+    made = window(budget)
     for limit in (11_000, 20_000):
         await made.refused(Context([]), PromptTooLong("too long", actual_tokens=100, limit_tokens=limit))
-        assert made.budget == BUDGET
+        assert made.budget == budget
 
 
 async def test_a_refusal_without_figures_counts_as_a_full_window() -> None:

@@ -25,6 +25,8 @@ _PIECE = "only how much is compared at a time"
 _SAME = "a short cut: what follows comes to the same"
 _MEMORY = "what has left is not looked for again: only memory"
 _CACHE = "what is not kept is read again: only time"
+_TEXT_ROWS = 'rows = [(0, number * BLOCK, before, b"") for number, before in enumerate(newlines[:-1])]'
+_NO_PLACE = "text that is in memory has no place in the file, and nobody asks for it"
 _KEEPS = "self.{0} = {{k: v for k, v in self.{0}.items() if k in self.ledger.held}}"
 _UNIQUE = "any number that no other temporary file of the process has"
 
@@ -107,6 +109,8 @@ EQUIVALENT = (
     Equivalent(
         "context/economics_ledger.py", "to_find -= 1", "to_find -= 1", ("pass",), "it looks on, and finds no more"
     ),
+    Equivalent("context/encoding.py", _TEXT_ROWS, "*", ("//",), _NO_PLACE),
+    Equivalent("context/encoding.py", _TEXT_ROWS, "0", ("1",), _NO_PLACE),
     Equivalent("context/economy.py", _KEEPS.format("_offloads"), _KEEPS.format("_offloads"), ("pass",), _MEMORY),
     Equivalent("context/economy.py", _KEEPS.format("_prepared"), _KEEPS.format("_prepared"), ("pass",), _MEMORY),
     Equivalent(

@@ -359,6 +359,12 @@ def test_after_a_rewrite_of_the_context_nothing_of_it_is_cached() -> None:
     assert (decided.item_ids, decided.rewrite_cost) == (("b",), 0)
 
 
+def test_a_placeholder_that_saves_nothing_is_no_use_whatever_the_parameter() -> None:
+    parameters = EvictionParameters(min_saved_tokens=0)
+    assert [parameters.could_leave(10, placeholder) for placeholder in (9, 10, 11)] == [True, False, False]
+    assert not EvictionParameters(min_saved_tokens=2).could_leave(10, 9)
+
+
 def test_a_placeholder_that_saves_too_little_is_never_planned() -> None:
     ledger = later(with_one(item("a", 59)), 300)
     assert (dict(ledger.held), plan(ledger)) == ({}, EconomicPlan())

@@ -181,8 +181,6 @@ class Transcript:
             entries = list(self._items.items())
             at = next((n for n, (item_id, _) in enumerate(entries) if item_id == before), len(entries))
             self._items = dict([*entries[:at], (item.id, item), *entries[at:]])
-            # It shares the position of what follows: it never leaves by a plan, so the order stays clear.
-            self._positions[item.id] = self._positions[before] if before is not None else self._position
             self.tokens += item.token_count
         if self.economy is not None:
             self.economy.rebuilt(self._items.values())
