@@ -53,4 +53,4 @@ async def test_it_stands_behind_the_last_of_them_also_where_others_stay_between(
 
 def test_before_it_is_opened_a_session_is_empty() -> None:
     fs = ContextFileSystem("session_1", store=MemoryStore("session_1"))
-    assert (fs.calls, dict(fs.stored())) == ((), {})
+    assert (fs.calls, dict(fs.stored()), fs.recovery.clean) == ((), {}, True)

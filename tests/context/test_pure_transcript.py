@@ -92,6 +92,22 @@ def test_an_archive_may_stand_before_another_one() -> None:
     assert list(transcript.items) == ["msg_1", "msg_2", "msg_9", "msg_8", "msg_4"]
 
 
+def test_what_is_in_an_archive_is_not_planned_again() -> None:
+    transcript = Transcript({"grep": 1}, lambda name: f"/s/{name}")
+    for one in (QUESTION, REPLY, replace(RESULT, placeholder="gone", placeholder_tokens=5)):
+        transcript.enter(one)
+    call = {"type": "tool_use", "id": "call_2", "name": "grep", "input": {}}
+    for one in (
+        item("msg_5", AssistantMessage((call,))),
+        item("call_2", ToolMessage("call_2", "grep", "more"), 100),
+        ANSWER,
+    ):
+        transcript.enter(one)
+    assert [step.item_id for step in transcript.plan().offloads] == ["call_1"]
+    transcript.move(["msg_3", "call_1"], item=item("msg_9", UserMessage("moved"), 7), before="msg_5")
+    assert not transcript.plan()
+
+
 def test_a_rewritten_item_stays_in_its_place() -> None:
     transcript = made()
     transcript.rewrite([replace(RESULT, token_count=5)], ["call_1"])

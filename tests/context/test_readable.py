@@ -64,6 +64,13 @@ async def test_what_is_no_content_block_is_not_stored(block: Any) -> None:
 
 
 @pytest.mark.anyio
+async def test_a_bound_on_a_line_bounds_what_is_read() -> None:
+    store, reader = await stored("x" * (8 * BLOCK))
+    assert await reader.lines(1, 1, max_chars=BLOCK) == ("x" * BLOCK,)
+    assert sum(length or 8 * BLOCK for length in store.asked) <= 5 * BLOCK  # a character may take four bytes
+
+
+@pytest.mark.anyio
 async def test_several_blocks_are_read_once_and_nothing_else() -> None:
     text = "".join(f"{number:09}\n" for number in range(5 * BLOCK // 10))
     store, reader = await stored(text)
