@@ -42,7 +42,10 @@ _STORAGE = (
     "temp_files",
     "threads",
 )
-_CONTEXT = ("apply", "content", "encoding", "fs", "growing", "index", "journal", "journal_types", "records", "recovery")
+_CONTEXT = (
+    *("apply", "content", "encoding", "fs", "fs_records", "fs_verify", "growing", "index", "journal", "journal_types"),
+    *("records", "recovery"),
+)
 _PLANNING = ("budget", "compaction", "economy", "ephemeral", "ingest", "layout", "session_log", "transcript", "window")
 _ECONOMICS = ("", "_features", "_ledger", "_parameters", "_prices")
 MODULES = (

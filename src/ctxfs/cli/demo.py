@@ -26,7 +26,7 @@ from ctxfs.cli.options import AsJson, Root
 from ctxfs.cli.output import console, for_terminal, print_json, table
 from ctxfs.context.budget import Budget
 from ctxfs.context.events import Evicted, OffloadFailed, RecordFailed
-from ctxfs.context.fs import VerifyReport
+from ctxfs.context.fs_verify import VerifyReport
 from ctxfs.errors import ConfigError, StorageError
 from ctxfs.llm.messages import ToolCall
 from ctxfs.testing.scripted import ScriptedModel

@@ -53,8 +53,9 @@ class EphemeralLedger:
 
     def left(self, item_ids: Collection[str]) -> "EphemeralLedger":
         """Forget results that left the context."""
+        gone = frozenset(item_ids)
         kept = {
-            tool: tuple(h for h in held if h.offload is None or h.offload.item_id not in item_ids)
+            tool: tuple(h for h in held if h.offload is None or h.offload.item_id not in gone)
             for tool, held in self.held.items()
         }
         return replace(self, held=MappingProxyType(kept))

@@ -7,7 +7,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -17,8 +17,9 @@ import anyio
 
 from ctxfs.context.content import ContentReader, IndexCache
 from ctxfs.context.encoding import ContentFile
+from ctxfs.context.fs_records import absolute, added, metadata_of, replacement
+from ctxfs.context.fs_verify import VerifyReport, verify
 from ctxfs.context.growing import GrowingLog
-from ctxfs.context.index import INDEX_NAME, parse_index
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.journal import SessionState, fold
 from ctxfs.context.json_pieces import chars_in, has_surrogates
@@ -27,10 +28,8 @@ from ctxfs.context.records import (
     CallMade,
     Closed,
     EvictionSet,
-    ItemAdded,
     Record,
     Removed,
-    Replaced,
     Restored,
     SessionStarted,
     Stored,
@@ -39,34 +38,13 @@ from ctxfs.context.records import (
 )
 from ctxfs.context.recovery import Recovery, examine, move_aside, read_journal
 from ctxfs.context.session_log import SessionLog
-from ctxfs.errors import ConfigError, NotStored, SessionClosed, StorageError, UnknownItem
+from ctxfs.errors import ConfigError, SessionClosed, UnknownItem
 from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.llm.messages import Content
 from ctxfs.storage.base import GrowingStore, Store
 from ctxfs.storage.local import LocalStore, default_root, list_sessions, remove_session
 
-__all__ = ["ContextFileSystem", "Problem", "VerifyReport", "default_root", "list_sessions", "remove_session"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """Something that ``verify`` found: the file's name and what is wrong with it."""
-
-    name: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyReport:
-    """The outcome of ``verify``: how many contents were checked, and every problem found."""
-
-    checked: int
-    problems: tuple[Problem, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether everything is as it was written."""
-        return not self.problems
+__all__ = ["ContextFileSystem", "default_root", "list_sessions", "remove_session"]
 
 
 class ContextFileSystem:
@@ -290,8 +268,8 @@ class ContextFileSystem:
                 if file is not None:
                     made.append(file.stored)
                 stored = file is not None or (item.id in self._state.stored and not item.offloaded)
-                made.append(self._added(item, content_stored=stored, before=before))
-            return [*made, *(self._replaced(new, reason) for new, reason in replaced())]
+                made.append(added(item, self.session_path, content_stored=stored, before=before))
+            return [*made, *(replacement(new, self.session_path, reason) for new, reason in replaced())]
 
         await self._writer().commit(records, prepare)
 
@@ -303,11 +281,11 @@ class ContextFileSystem:
         ``metadata``, JSON by item id, is recorded beside each content and read back in ``stored()[item_id].metadata``.
         """
         if any(self._must_store(item) for item in items):
-            await self._commit_files(items, [], metadata or {})
+            await self._commit_files(items, tuple, metadata or {})
 
     async def replace(self, items: Sequence[ContextItem], *, reason: str) -> None:
         """Record that items stand in the context in a new form, their placeholders; contents are stored already."""
-        await self._commit_files([], [self._replaced(item, reason) for item in items])
+        await self._commit_files([], lambda: [replacement(item, self.session_path, reason) for item in items])
 
     async def evict(self, steps: Sequence[tuple[ContextItem, ContextItem, str]]) -> None:
         """Store the contents of old items and record the new ones in their place, in one commit.
@@ -315,12 +293,15 @@ class ContextFileSystem:
         A step is the old item, the new one and the reason. An item that only repeats lines of stored content
         (``source``) is not stored a second time.
         """
-        replaced = [self._replaced(new, reason) for _, new, reason in steps]
+
+        def replaced() -> list[Record]:
+            return [replacement(new, self.session_path, reason) for _, new, reason in steps]
+
         await self._commit_files([old for old, _, _ in steps if old.source is None], replaced)
 
     async def remove(self, item_ids: Sequence[str], *, reason: str) -> None:
         """Record that items left the context; what was stored of them stays."""
-        await self._commit_files([], [Removed(item_ids=tuple(item_ids), reason=reason)])
+        await self._commit_files([], lambda: [Removed(item_ids=tuple(item_ids), reason=reason)])
 
     async def archive(
         self, item: ContextItem, content: str, item_ids: Sequence[str], *, before: str | None, reason: str
@@ -330,25 +311,25 @@ class ContextFileSystem:
         ``before`` is the item that follows it, None at the end. One commit: all of it happens, or nothing.
         """
         full = replace(item, message=with_content(item.message, content), offloaded=False)
-        added = self._added(item, content_stored=False, before=before)
+        joined = added(item, self.session_path, content_stored=False, before=before)
         removed = Removed(item_ids=tuple(item_ids), reason=reason, archive=item.id)
-        await self._commit_files([full], [added, removed])
+        await self._commit_files([full], lambda: [joined, removed])
 
     async def restore(self, item_id: str, *, reason: str = "") -> None:
         """Record that an item's stored content is back in the context. Raises ``UnknownItem``."""
         self._stored_of(item_id)
-        await self._commit_files([], [Restored(item_id=item_id, reason=reason)])
+        await self._commit_files([], lambda: [Restored(item_id=item_id, reason=reason)])
 
     async def record_call(self, usage: Usage, model: str, *, counted_tokens: int = 0) -> None:
         """Record that the model was called on the context as it stands; ``counted_tokens`` is our own count."""
         number = len(self._state.calls) + 1
         call = CallMade(number=number, usage=usage, model=model, counted_tokens=counted_tokens, made_at=self._clock())
-        await self._commit_files([], [call])
+        await self._commit_files([], lambda: [call])
 
     async def record_eviction(self, rules: EvictionSet) -> None:
         """Record by which rules results leave from here on; nothing is written when that is known."""
         if rules != self._state.eviction:
-            await self._commit_files([], [rules])
+            await self._commit_files([], lambda: [rules])
 
     async def offload(self, item: ContextItem) -> str:
         """Make an item's content durable and return the absolute path of its file."""
@@ -358,17 +339,20 @@ class ContextFileSystem:
     async def _commit_files(
         self,
         items: Sequence[ContextItem],
-        records: Sequence[Record],
+        records: Callable[[], Sequence[Record]],
         metadata: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     ) -> None:
-        """Store the contents of those of ``items`` that are not stored yet, then record that, and ``records``."""
+        """Store the contents of those of ``items`` that are not stored yet, then record that, and ``records``.
+
+        These are made in a worker thread.
+        """
         files: list[ContentFile] = []
 
         def prepare() -> Sequence[ContentFile]:
             files[:] = [self._file_for(item, metadata.get(item.id)) for item in items if self._must_store(item)]
             return files
 
-        await self._writer().commit(lambda: [*(file.stored for file in files), *records], prepare)
+        await self._writer().commit(lambda: [*(file.stored for file in files), *records()], prepare)
 
     def _must_store(self, item: ContextItem) -> bool:
         return item.id not in self._state.stored and not item.offloaded
@@ -388,25 +372,7 @@ class ContextFileSystem:
             name=item.name,
             raw=self._layout.is_raw(item.name),
             offloaded_at=int(self._clock()),
-            extra={**_metadata(item), **(metadata or {})},
-        )
-
-    def _added(self, item: ContextItem, *, content_stored: bool, before: str | None) -> ItemAdded:
-        item = self._relative(item)
-        if content_stored:
-            item = replace(item, message=with_content(item.message, ""))
-        return ItemAdded(item=item, content_stored=content_stored, before=before)
-
-    def _replaced(self, item: ContextItem, reason: str) -> Replaced:
-        item = self._relative(item)
-        return Replaced(
-            item_id=item.id,
-            content=item.message.content,
-            token_count=item.token_count,
-            path=item.offload_path,
-            destroyed=item.destroyed,
-            reason=reason,
-            trimmed=item.trimmed,
+            extra={**metadata_of(item), **(metadata or {})},
         )
 
     async def grow(self, tool_name: str) -> GrowingLog:
@@ -452,7 +418,7 @@ class ContextFileSystem:
     async def _loaded(self, item: ContextItem, *, load: bool) -> ContextItem:
         if load and item.id in self._state.content_stored:
             item = replace(item, message=with_content(item.message, await self.load(item.id)))
-        return self._absolute(item)
+        return absolute(item, self.session_path)
 
     async def load(self, item_id: str) -> Content:
         """Return an item's stored content, exactly. Raises ``UnknownItem``, ``NotStored`` and ``CorruptContent``."""
@@ -467,27 +433,7 @@ class ContextFileSystem:
 
     async def verify(self) -> VerifyReport:
         """Check every stored content against its digest, and the index against the journal."""
-        entries = tuple(self._state.stored.values())
-        problems = [Problem(name="journal.jsonl", detail=damage.reason) for damage in self._recovery.damages]
-        for entry in entries:
-            try:
-                await ContentReader(self._store, entry).load()
-            except (StorageError, NotStored) as error:
-                problems.append(Problem(name=entry.name, detail=str(error)))
-        problems.extend(await self._verify_index())
-        return VerifyReport(checked=len(entries), problems=tuple(problems))
-
-    async def _verify_index(self) -> list[Problem]:
-        try:
-            index = parse_index(await self._store.read(INDEX_NAME))
-        except (NotStored, ValueError) as error:
-            return [Problem(name=INDEX_NAME, detail=f"{error}: opening the session for writing rebuilds it")]
-        known = (await read_journal(self._store)).state.stored
-        return [
-            Problem(name=INDEX_NAME, detail=f"it contradicts the journal about {item_id}")
-            for item_id, entry in index.items.items()
-            if known.get(item_id) != entry
-        ]
+        return await verify(self._store, tuple(self._state.stored.values()), self._recovery.damages)
 
     # ---- small things
 
@@ -496,17 +442,6 @@ class ContextFileSystem:
             return self._state.stored[item_id]
         except KeyError:
             raise UnknownItem(item_id) from None
-
-    def _relative(self, item: ContextItem) -> ContextItem:
-        prefix = f"{self.session_path}/"
-        path = item.offload_path
-        if path is None or not path.startswith(prefix):
-            return item
-        return _moved(item, path[len(prefix) :])
-
-    def _absolute(self, item: ContextItem) -> ContextItem:
-        path = item.offload_path
-        return item if path is None or path.startswith("/") else _moved(item, self.path_of(path))
 
     def _opened(self) -> SessionLog:
         if self._session is None:
@@ -517,24 +452,3 @@ class ContextFileSystem:
         if self._read_only:
             raise SessionClosed(f"session {self._session_id} is open for reading only")
         return self._opened()
-
-
-def _moved(item: ContextItem, path: str) -> ContextItem:
-    message = item.message
-    if isinstance(message, ToolMessage) and message.offload_path is not None:
-        message = replace(message, offload_path=path)
-    return replace(item, message=message, offload_path=path)
-
-
-def _metadata(item: ContextItem) -> dict[str, Any]:
-    data: dict[str, Any] = {}
-    message = item.message
-    if isinstance(message, ToolMessage):
-        data["tool_name"] = message.tool_name
-        if message.tool_call_id != item.id:
-            data["tool_call_id"] = message.tool_call_id
-        if message.is_error:
-            data["is_error"] = True
-    if item.label is not None:
-        data["label"] = item.label
-    return data
