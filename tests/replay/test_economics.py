@@ -415,6 +415,11 @@ def test_parameters_that_cannot_work_are_refused(values: dict[str, Any]) -> None
         EvictionParameters.from_mapping(values)
 
 
+def test_a_parameter_that_is_not_known_is_named_and_so_are_those_that_are() -> None:
+    with pytest.raises(ConfigError, match=r"^unknown parameters cauton, size: use needs_by_class, .*caution, "):
+        EvictionParameters.from_mapping({"size": 1, "cauton": 1})
+
+
 def test_the_first_item_that_brings_an_identifier_lists_it() -> None:
     index = IdentifierIndex()
     assert index.new_in("call first_identifier and second_identifier, first_identifier") == [
