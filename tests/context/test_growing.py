@@ -9,6 +9,7 @@ import pytest
 from ctxfs.context.encoding import RAW_BLOCK, index_name
 from ctxfs.context.growing import GrowingLog
 from ctxfs.context.records import Stored
+from ctxfs.errors import WriteFailed
 from ctxfs.storage.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -16,11 +17,22 @@ pytestmark = pytest.mark.anyio
 NAME = "tool_result/Bash/call_1.log"
 
 
-async def growing(recorded: list[Stored]) -> tuple[MemoryStore, GrowingLog]:
+class FullStore(MemoryStore):
+    """A store to whose files nothing can be added while it is ``full``."""
+
+    full = False
+
+    async def append(self, name: str, data: bytes, *, sync: bool = False) -> None:
+        if self.full:
+            raise WriteFailed(name, "no space")
+        await super().append(name, data, sync=sync)
+
+
+async def growing(recorded: list[Stored]) -> tuple[FullStore, GrowingLog]:
     async def record(stored: Stored) -> None:
         recorded.append(stored)
 
-    store = MemoryStore()
+    store = FullStore()
     await store.open(create=True, write=True)
     metadata: Mapping[str, Any] = {"tool_name": "Bash"}
     return store, GrowingLog(store, item_id="call_1", name=NAME, metadata=metadata, clock=lambda: 9.5, record=record)
@@ -48,3 +60,16 @@ async def test_content_of_several_blocks_has_a_block_index(size: int, blocks: in
     assert stored.blocks == blocks
     assert (index_name(NAME) in await store.names()) == (blocks > 1)
     assert stored.metadata == {"tool_name": "Bash", "exit_code": 0, "encoding": "bytes"}
+
+
+async def test_after_a_piece_was_refused_no_other_one_follows() -> None:
+    """A part of it may be in the file: what came after that would stand in the wrong place."""
+    store, log = await growing([])
+    await log.append(b"one\n")
+    store.full = True
+    with pytest.raises(WriteFailed, match="no space"):
+        await log.append(b"two\n")
+    store.full = False
+    with pytest.raises(WriteFailed, match="no space"):
+        await log.append(b"three\n")
+    assert (await store.read(NAME), await log.reader().load()) == (b"one\n", "one\n")
