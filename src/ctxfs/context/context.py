@@ -4,7 +4,8 @@ It never needs to know who calls the model: ``Agent`` uses it, and so can any lo
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +33,7 @@ from ctxfs.errors import ConfigError, PromptTooLong, SessionClosed, StorageError
 from ctxfs.llm.base import ModelRequest, Usage
 from ctxfs.llm.messages import Content, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.llm.serialize import to_messages_body
+from ctxfs.storage.threads import deliver_cancellation
 from ctxfs.tokens import TokenCounter, load_counter
 
 __all__ = ["Context"]
@@ -257,8 +259,7 @@ class Context:
 
         """
         sources = sources or {}
-        async with self._lock:
-            self._check_open()
+        async with self._changing():
             incoming = [
                 Incoming(message=m, source=sources.get(m.tool_call_id) if isinstance(m, ToolMessage) else None)
                 for m in self._transcript.parse(messages)
@@ -275,15 +276,13 @@ class Context:
             TranscriptError: tool calls of the last reply are still open.
 
         """
-        async with self._lock:
-            self._check_open()
+        async with self._changing():
             (item,) = await self._take([Incoming(message=UserMessage(text), label=name)])
             return item
 
     async def set_system_prompt(self, content: Content) -> None:
         """Make ``content`` the session's only system prompt; does nothing if it is that already."""
-        async with self._lock:
-            self._check_open()
+        async with self._changing():
             old = [i for i in self.items if i.item_type is ItemType.SYSTEM_PROMPT]
             if [i.message.content for i in old] == [content]:
                 return
@@ -294,8 +293,7 @@ class Context:
 
     async def answer_open_calls(self, text: str) -> tuple[ContextItem, ...]:
         """Answer every open tool call with an error result that says ``text``, so that the transcript is valid."""
-        async with self._lock:
-            self._check_open()
+        async with self._changing():
             return await self._take(
                 [Incoming(message=ToolMessage(call.id, call.name, text, is_error=True)) for call in self.open_calls]
             )
@@ -312,8 +310,7 @@ class Context:
 
     async def evict(self) -> Plan:
         """Let what is due leave the context, stored first; returns the plan that was carried out."""
-        async with self._lock:
-            self._check_open()
+        async with self._changing():
             await self._record()
             plan = self.plan()
             if self._unrecorded:
@@ -324,8 +321,7 @@ class Context:
 
     async def carry_out(self, plan: Plan) -> None:
         """Do what a plan says, stored first; items that are not recorded yet stay out of it."""
-        async with self._lock:
-            self._check_open()
+        async with self._changing():
             await self._record()
             if not self._unrecorded:
                 await self._apply(plan)
@@ -398,9 +394,14 @@ class Context:
 
     # Inside ----------------------------------------------------------------------------------------------------------
 
-    def _check_open(self) -> None:
-        if not self.fs.is_open:
-            raise SessionClosed(f"session {self.fs.session_id} is not open: `async with` it, or call open()")
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        """One change of the open session at a time. A cancellation that a write put off ends it, and nothing later."""
+        async with self._lock:
+            if not self.fs.is_open:
+                raise SessionClosed(f"session {self.fs.session_id} is not open: `async with` it, or call open()")
+            yield
+        await deliver_cancellation()
 
     async def _take(self, incoming: Sequence[Incoming]) -> tuple[ContextItem, ...]:
         """Validate, count, enter and record: all or nothing up to the moment when the messages are in the context."""

@@ -9,7 +9,7 @@ import anyio
 from anyio import to_thread
 from anyio.lowlevel import checkpoint_if_cancelled
 
-__all__ = ["begin", "outcome", "run_to_completion"]
+__all__ = ["begin", "deliver_cancellation", "outcome", "run_to_completion"]
 
 T = TypeVar("T")
 
@@ -37,6 +37,17 @@ async def run_to_completion(func: Callable[[], T]) -> T:
         task.uncancel()  # the same cancellation again, not a second one: asyncio.timeout counts them
         task.cancel()
     return work.result()
+
+
+async def deliver_cancellation() -> None:
+    """Raise the cancellation that ``run_to_completion`` put off, if there is one: here everything is in order.
+
+    Put off for longer, it would hit whoever awaits next: before Python 3.13 ``asyncio.timeout`` does not take it back.
+    """
+    if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
+        return
+    if (task := asyncio.current_task()) is not None and task.cancelling():
+        await asyncio.sleep(0)
 
 
 def begin(func: Callable[[], T]) -> Future[T]:
