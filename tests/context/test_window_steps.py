@@ -264,6 +264,24 @@ async def test_a_summary_that_does_not_help_is_told_and_done_without(answer: str
     assert compacted.steps == ("archive",)
 
 
+async def test_no_prompt_for_a_summary_is_larger_than_the_window() -> None:
+    asked: list[int] = []
+
+    async def summarize(text: str) -> str:
+        asked.append(CharsCounter().count(text))
+        return "The plan is to go on."
+
+    context = Context(
+        [
+            replace(i, message=ToolMessage(i.id, "Read", "word " * 1_600)) if isinstance(i.message, ToolMessage) else i
+            for i in exchanges(8, 1_100, may_leave=False)
+        ]
+    )
+    await window(summarize=summarize).fit(context)
+    assert len(asked) == 1
+    assert 5_000 < asked[0] <= BUDGET.limit_tokens
+
+
 async def test_a_summary_is_asked_for_shorter_when_the_first_prompt_is_refused() -> None:
     asked: list[int] = []
 

@@ -109,6 +109,7 @@ EQUIVALENT = (
     Equivalent(
         "context/economics_ledger.py", "to_find -= 1", "to_find -= 1", ("pass",), "it looks on, and finds no more"
     ),
+    Equivalent("context/window.py", "self._again_at = 0.0", "0.0", ("1.0",), "no context over its mark is smaller"),
     Equivalent("context/encoding.py", _TEXT_ROWS, "*", ("//",), _NO_PLACE),
     Equivalent("context/encoding.py", _TEXT_ROWS, "0", ("1",), _NO_PLACE),
     Equivalent("context/economy.py", _KEEPS.format("_offloads"), _KEEPS.format("_offloads"), ("pass",), _MEMORY),

@@ -415,6 +415,12 @@ def test_parameters_that_cannot_work_are_refused(values: dict[str, Any]) -> None
         EvictionParameters.from_mapping(values)
 
 
+def test_parameters_are_written_as_they_are_read() -> None:
+    parameters = EvictionParameters(caution=2.5, needs_by_class={**EvictionParameters().needs_by_class}, max_loss=0.5)
+    assert EvictionParameters.from_mapping(parameters.to_mapping()) == parameters
+    assert parameters.to_mapping()["needs_by_class"]["file"] == 0.5
+
+
 def test_a_parameter_that_is_not_known_is_named_and_so_are_those_that_are() -> None:
     with pytest.raises(ConfigError, match=r"^unknown parameters cauton, size: use needs_by_class, .*caution, "):
         EvictionParameters.from_mapping({"size": 1, "cauton": 1})

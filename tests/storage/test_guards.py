@@ -520,3 +520,17 @@ async def test_nothing_is_synced_while_a_file_grows(tmp_path: Path) -> None:
     await store.append(GROWING, b"", sync=True)
     assert fs.log.count("sync") > before
     await store.close()
+
+
+async def test_durable_for_the_process_nothing_is_synced(tmp_path: Path) -> None:
+    fs = FailingFileSystem()
+    store = LocalStore(tmp_path, ID, fs=as_port(fs), durability="process")
+    await store.open(create=True, write=True)
+    await store.commit([new()], lambda: b"1\n")
+    await store.replace("index.json", b"{}")
+    await store.append(GROWING, b"one", sync=True)
+    await store.delete([NAME])
+    await store.truncate_log(0)
+    await store.close()
+    assert {"write", "link", "rename", "unlink", "truncate"} <= set(fs.log)
+    assert "sync" not in fs.log
