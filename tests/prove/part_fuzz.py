@@ -62,6 +62,7 @@ def _fuzz(name: str, directory: Path, runs: int, seconds: float) -> _Found:
     runs = int(counted[1]) if counted else 0
     slow = re.search(r"written to (.*-timeout-\w+)$", done.stderr, re.MULTILINE)
     if slow and _output([*command, slow[1]]).returncode == 0:  # its process was stopped for a while
+        Path(slow[1]).unlink()
         return _Found(runs, "")
     crash = f"{name}: exit code {done.returncode}: {done.stdout[-1_500:]}{done.stderr[-1_500:]}"
     return _Found(runs, crash if done.returncode else "")

@@ -1,5 +1,6 @@
 """Part: every system call of every operation, under every fault; in the port, and in the kernel by strace."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from prove import port_faults, strace_faults
 from prove.faults import Fault, FaultyFileSystem
 from prove.operations import OPERATIONS, Bench, Operation
 from prove.parts import MEMORY, Part, Result
+from prove.workers import InlineExecutor, in_order
 
 __all__ = ["PART", "controls", "run"]
 
@@ -55,27 +57,38 @@ def run(budget_s: float, state_dir: Path) -> Result:
 def _port(ends_at: float, kept: Path) -> dict[str, Any]:
     """Run what is left; an operation that is done is kept."""
     done: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.exists() else {}
+    names = list(OPERATIONS)
+    left = [number for number, name in enumerate(names) if name not in done]
     total = port_faults.Tally()
-    for operation in OPERATIONS.values():
-        if operation.name not in done:
-            tally = _port_operation(operation, ends_at)
-            print(f"  port, {operation.name}: {tally.calls} calls, {tally.runs} runs, {len(tally.violations)} broken")
-            if time.monotonic() < ends_at:
-                done[operation.name] = asdict(tally)
-                kept.write_text(json.dumps(done))
+    for number, tally in zip(left, in_order(partial(_port_operation, ends_at), left, ends_at), strict=False):
+        name = names[number]
+        print(f"  port, {name}: {tally.calls} calls, {tally.runs} runs, {len(tally.violations)} broken", flush=True)
+        if time.monotonic() < ends_at:
+            done[name] = asdict(tally)
+            kept.write_text(json.dumps(done))
         else:
-            tally = port_faults.Tally(**done[operation.name])
-        total.calls += tally.calls
-        total.runs += tally.runs
-        total.unhit += tally.unhit
-        total.violations += tally.violations
+            _add(total, tally)
+    for data in done.values():
+        _add(total, port_faults.Tally(**data))
     return {**asdict(total), "complete": len(done) == len(OPERATIONS)}
 
 
-def _port_operation(operation: Operation, ends_at: float) -> port_faults.Tally:
+def _add(total: port_faults.Tally, more: port_faults.Tally) -> None:
+    total.calls += more.calls
+    total.runs += more.runs
+    total.unhit += more.unhit
+    total.violations += more.violations
+
+
+def _port_operation(ends_at: float, number: int) -> port_faults.Tally:
+    operation = list(OPERATIONS.values())[number]
+
+    async def run(base: Path) -> port_faults.Tally:
+        asyncio.get_running_loop().set_default_executor(InlineExecutor())
+        return await port_faults.run_all([operation], base, every_fault=True, ends_at=ends_at)
+
     with tempfile.TemporaryDirectory(dir=MEMORY) as base:
-        work = partial(port_faults.run_all, [operation], Path(base), every_fault=True, ends_at=ends_at)
-        return anyio.run(work)
+        return anyio.run(run, Path(base))
 
 
 def _strace(state_dir: Path, ends_at: float, name: str) -> strace_faults.Tally:

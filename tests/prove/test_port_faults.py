@@ -12,20 +12,15 @@ from failing_fs import as_port
 from prove.faults import ERRORS, Fault, FaultyFileSystem
 from prove.operations import OPERATIONS, SESSION_ID, Bench, Operation, filled
 from prove.part_syscalls import controls
+from prove.parts import MEMORY
 from prove.port_faults import run_all
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]  # the calls are the same
 
 
-MEMORY = Path("/dev/shm")
-
-
 @pytest.fixture
-def fast_path(tmp_path: Path) -> Iterator[Path]:
+def fast_path() -> Iterator[Path]:
     """Give a directory in memory where there is one: what a sync does to a disk is not what is examined."""
-    if not MEMORY.is_dir():
-        yield tmp_path
-        return
     with tempfile.TemporaryDirectory(dir=MEMORY) as path:
         yield Path(path)
 

@@ -53,7 +53,7 @@ def _end_with_parent() -> None:
 
 
 class InlineExecutor(ThreadPoolExecutor):
-    """Runs at once what is meant for a worker thread: nothing here waits for a disk."""
+    """Runs at once what is meant for a worker thread: nobody else waits for the loop."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         done: Future[T] = Future()
