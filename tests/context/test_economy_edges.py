@@ -15,6 +15,7 @@ from ctxfs.context.ingest import digest_of
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.layout import Names
 from ctxfs.context.plan import Offload
+from ctxfs.errors import ConfigError
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ctxfs.tokens import CharsCounter
 
@@ -64,6 +65,14 @@ def test_only_large_arguments_leave_and_the_first_says_where_they_are() -> None:
     assert trim.tokens_after < trim.tokens_before
     off = Economy(parameters=EvictionParameters(tool_inputs=False))
     assert prepare(off, call(old="o " * 500)).trims == ()
+
+
+def test_what_a_call_wrote_is_weighed_as_what_was_written() -> None:
+    economy = Economy()
+    message = call(path="a.py", content="n " * 2_000)
+    economy.entered(item(message), prepare(economy, message), "/s/x.json")
+    (held,) = economy.ledger.held.values()
+    assert (held.candidate.tool_class, held.candidate.paths) == (ToolClass.WHOLE, ("a.py",))
 
 
 def test_a_placeholder_mentions_what_was_not_known_before() -> None:
@@ -179,6 +188,12 @@ def test_what_the_planner_reckons_with_is_what_the_list_says() -> None:
     cheap = prices_for("claude-3-5-haiku")
     assert cheap is not None
     assert (cheap.cache_read, cheap.cache_write_5m, cheap.cache_write_1h) == pytest.approx((0.08, 1.0, 1.6))
+
+
+@pytest.mark.parametrize("wrong", [{"read": 0}, {"write": 0.05}, {"output": 0}, {"output": -1}, {"read": -0.1}])
+def test_prices_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="prices are positive"):
+        Rates(**{"read": 0.1, "write": 1.25, "output": 5.0, **wrong})
 
 
 def ratios(rates: Rates) -> tuple[float, float, float]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ctxfs.context.content import ContentReader
-from ctxfs.context.encoding import BLOCK, ContentFile, RawBytes, readable_text
+from ctxfs.context.encoding import BLOCK, ContentFile, RawBytes, encoding_of, readable_text
 from ctxfs.context.items import ItemType
 from ctxfs.errors import WriteFailed
 from ctxfs.llm.messages import Content
@@ -29,11 +29,11 @@ class CountingStore(MemoryStore):
         return await super().read(name, offset, length)
 
 
-async def stored(content: Content | RawBytes) -> tuple[CountingStore, ContentReader]:
+async def stored(content: Content | RawBytes, *, raw: bool = True) -> tuple[CountingStore, ContentReader]:
     store = CountingStore()
     await store.open(create=True, write=True)
     file = ContentFile(
-        content, item_id="call_1", item_type=ItemType.TOOL_RESULT, name=NAME, raw=True, offloaded_at=0, extra={}
+        content, item_id="call_1", item_type=ItemType.TOOL_RESULT, name=NAME, raw=raw, offloaded_at=0, extra={}
     )
     await store.commit([NewFile(name=NAME, chunks=file)], lambda: b"")
     reader = ContentReader(store, file.stored)
@@ -41,6 +41,28 @@ async def stored(content: Content | RawBytes) -> tuple[CountingStore, ContentRea
     assert await store.names() == [NAME]
     store.asked.clear()
     return store, reader
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding"),
+    [
+        ("plain", "text"),
+        ("lone \ud800", "surrogates"),
+        (({"type": "text", "text": "plain"},), "blocks"),
+        (({"type": "text", "text": "lone \ud800"},), "blocks+surrogates"),
+        (RawBytes(b"bytes"), "bytes"),
+    ],
+)
+def test_how_a_content_is_encoded_is_named_in_its_metadata(content: Content | RawBytes, encoding: str) -> None:
+    assert encoding_of(content) == encoding
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("character", ["\0", "a", "é", "😀"])
+async def test_blocks_are_found_again_in_the_file_whatever_a_character_takes_there(character: str) -> None:
+    for raw in (True, False):
+        _, reader = await stored(character * (2 * BLOCK + 1), raw=raw)
+        assert (await reader.block_index()).count == reader.stored.blocks >= 3
 
 
 @pytest.mark.parametrize("data", [b"a", b"ab", b"abc", b"abcd"])

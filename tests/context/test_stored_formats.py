@@ -242,7 +242,7 @@ def test_sizes_are_counted(content: str | RawBytes, chars: int, lines: int, raw:
 
 @pytest.mark.parametrize(
     ("whole", "split"),
-    [("ab", r"\u0001"), ("ab", r"\n"), ("ab", r"\\"), ("ab", "é"), ("ab", "😀"), (r"ab\\", r"\u0001")],
+    [("", r"\u0001"), ("ab", r"\u0001"), ("ab", r"\n"), ("ab", r"\\"), ("ab", "é"), ("ab", "😀"), (r"ab\\", r"\u0001")],
 )
 def test_what_the_end_of_a_window_splits_is_left_for_the_next_one(whole: str, split: str) -> None:
     before, after = whole.encode(), split.encode()

@@ -24,7 +24,7 @@ _HINT = "a hint, that the system may begin to write: the sync after it is what c
 _PIECE = "only how much is compared at a time"
 _SAME = "a short cut: what follows comes to the same"
 _MEMORY = "what has left is not looked for again: only memory"
-_CACHE = "what is not kept is read again: only time"
+_CACHE = "what is not kept is read or opened again: only time"
 _TEXT_ROWS = 'rows = [(0, number * BLOCK, before, b"") for number, before in enumerate(newlines[:-1])]'
 _NO_PLACE = "text that is in memory has no place in the file, and nobody asks for it"
 _KEEPS = "self.{0} = {{k: v for k, v in self.{0}.items() if k in self.ledger.held}}"
@@ -110,6 +110,8 @@ EQUIVALENT = (
         "context/economics_ledger.py", "to_find -= 1", "to_find -= 1", ("pass",), "it looks on, and finds no more"
     ),
     Equivalent("context/window.py", "self._again_at = 0.0", "0.0", ("1.0",), "no context over its mark is smaller"),
+    Equivalent("context/economics_ledger.py", "break", "break", ("pass",), "it looks on, and finds no more: only time"),
+    Equivalent("storage/directories.py", "MAX_OPEN = 64", "64", ("128", "32"), _CACHE),
     Equivalent("context/encoding.py", _TEXT_ROWS, "*", ("//",), _NO_PLACE),
     Equivalent("context/encoding.py", _TEXT_ROWS, "0", ("1",), _NO_PLACE),
     Equivalent("context/economy.py", _KEEPS.format("_offloads"), _KEEPS.format("_offloads"), ("pass",), _MEMORY),

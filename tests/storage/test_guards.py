@@ -534,3 +534,17 @@ async def test_durable_for_the_process_nothing_is_synced(tmp_path: Path) -> None
     await store.close()
     assert {"write", "link", "rename", "unlink", "truncate"} <= set(fs.log)
     assert "sync" not in fs.log
+
+
+async def test_a_cut_that_is_refused_is_told_and_made_before_the_next_line(tmp_path: Path) -> None:
+    fs = FailingFileSystem(lambda number, name: name == "truncate")
+    fs.armed = False
+    store = await opened(tmp_path, as_port(fs))
+    await store.commit([], lambda: b"1\n2\n")
+    fs.armed = True
+    with pytest.raises(WriteFailed, match="injected"):
+        await store.truncate_log(2)
+    fs.armed = False
+    await store.commit([], lambda: b"3\n")
+    assert await store.read_log() == b"1\n3\n"
+    await store.close()
