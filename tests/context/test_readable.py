@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from ctxfs.context.content import ContentReader
-from ctxfs.context.encoding import BLOCK, ContentFile, RawBytes, encoding_of, readable_text
+from ctxfs.context.content import ContentReader, IndexCache
+from ctxfs.context.encoding import BLOCK, ContentFile, RawBytes, encoding_of, index_name, readable_text
 from ctxfs.context.items import ItemType
 from ctxfs.errors import WriteFailed
 from ctxfs.llm.messages import Content
@@ -90,6 +90,21 @@ async def test_a_bound_on_a_line_bounds_what_is_read() -> None:
     store, reader = await stored("x" * (8 * BLOCK))
     assert await reader.lines(1, 1, max_chars=BLOCK) == ("x" * BLOCK,)
     assert sum(length or 8 * BLOCK for length in store.asked) <= 5 * BLOCK  # a character may take four bytes
+
+
+@pytest.mark.anyio
+async def test_a_bound_counts_characters_whatever_they_take() -> None:
+    _, reader = await stored("😀" * 40)
+    for bound in (1, 10, 40):
+        assert await reader.lines(1, 1, max_chars=bound) == ("😀" * bound,)
+
+
+@pytest.mark.anyio
+async def test_only_content_of_several_blocks_gets_an_index_when_it_is_read() -> None:
+    for size, names in ((BLOCK, [NAME]), (BLOCK + 1, [NAME, index_name(NAME)])):
+        store, reader = await stored("x" * size)
+        await ContentReader(store, reader.stored, indexes=IndexCache(store, keep=True)).load()
+        assert await store.names() == names
 
 
 @pytest.mark.anyio

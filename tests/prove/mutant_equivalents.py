@@ -101,6 +101,16 @@ EQUIVALENT = (
         ("(place) + 1",),
         "what stands there goes itself",
     ),
+    Equivalent("context/content.py", "READ_AHEAD_BLOCKS = 4", "4", ("5", "3"), "only how much is read at a time"),
+    Equivalent("context/content.py", "if count <= 0:", "if count <= 0:\n            return ()", ("pass",), _SAME),
+    Equivalent("context/content.py", "if count <= 0:", "<=", ("<",), _SAME),
+    Equivalent(
+        "context/content.py",
+        "return decode() if self.stored.size_bytes <= BLOCK else await to_thread.run_sync(decode)",
+        "<=",
+        ("<",),
+        "the same in a thread",
+    ),
     Equivalent("context/content.py", "INDEXES_KEPT = 16", "16", ("17", "15"), _CACHE),
     Equivalent("context/content.py", "if len(self._indexes) > INDEXES_KEPT:", ">", (">=",), _CACHE),
     Equivalent(
