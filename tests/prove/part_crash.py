@@ -142,4 +142,4 @@ def run(budget_s: float, state_dir: Path) -> Result:
     return Result(figures=figures, violations=violations, controls=controls, complete=complete)
 
 
-PART = Part(name="crash", title="every state that a crash may leave, two epochs deep", run=run, share=2.0)
+PART = Part(name="crash", title="every state that a crash may leave, two epochs deep", run=run, share=4.0)

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,9 @@ MAX_INPUT_BYTES = 8_192
 MEMORY_MB = 1_024
 ONE_INPUT_S = 20
 AT_ONCE = 2
+INPUTS_A_JOB = 250_000
+SLOWEST = ("archive", "journal", "content")
+"""These begin, so that the others fill the time beside their last ones."""
 
 
 def _have_atheris() -> bool:
@@ -39,23 +42,27 @@ class _Found:
     crash: str
 
 
-def _fuzz(name: str, directory: Path, runs: int, seconds: float) -> _Found:
-    """Run one target in a process of its own, from the inputs that earlier runs found interesting."""
+def _prepare(name: str, directory: Path) -> None:
+    """Lay out a target's seeds, in the directory of all inputs that were found interesting, and its words."""
     corpus = directory / name
     corpus.mkdir(parents=True, exist_ok=True)
-    words = directory / f"{name}.dict"
-    if target := TARGETS.get(name):
-        for number, seed in enumerate(target.seeds):
-            (corpus / f"seed_{number}").write_bytes(seed)
-        words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words if len(word) < 60))
-    else:
-        words.write_text('"{"\n')
+    target = TARGETS.get(name)
+    for number, seed in enumerate(target.seeds if target else ()):
+        (corpus / f"seed_{number}").write_bytes(seed)
+    words = [word for word in (target.words if target else (b"{",)) if len(word) < 60]
+    (directory / f"{name}.dict").write_text("".join(f'"{_escaped(word)}"\n' for word in words))
+
+
+def _fuzz(name: str, directory: Path, runs: int, ends: float) -> _Found:
+    """Run one target in a process of its own, from the inputs that others found interesting."""
+    seconds = int(ends - time.monotonic())
+    if seconds < 1:
+        return _Found(0, "")
     limits = [f"-max_len={MAX_INPUT_BYTES}", f"-rss_limit_mb={MEMORY_MB}", f"-timeout={ONE_INPUT_S}"]
     limits += [f"-artifact_prefix={directory / name}-", "-print_final_stats=1", "-verbosity=1"]
     command = [sys.executable, str(MAIN), name, *limits]
-    done = _output(
-        [*command, f"-runs={runs}", f"-max_total_time={max(1, int(seconds))}", f"-dict={words}", str(corpus)]
-    )
+    found = [f"-dict={directory / name}.dict", str(directory / name)]
+    done = _output([*command, f"-runs={runs}", f"-max_total_time={seconds}", *found])
     counted = re.search(r"stat::number_of_executed_units:\s+(\d+)", done.stderr) or re.search(
         r"Done (\d+) runs", done.stderr
     )
@@ -76,42 +83,39 @@ def _escaped(word: bytes) -> str:
     return "".join(f"\\x{byte:02x}" for byte in word)
 
 
-SLOWEST = ("archive", "journal", "content")
-"""These begin, so that the others fill the time beside them."""
-
-
-def _rounds(done: Mapping[str, int], ends: float) -> Iterator[list[str]]:
-    """Targets that have not had their inputs, as long as there is time."""
-    order = dict.fromkeys((*SLOWEST, *TARGETS))
-    while (left := [name for name in order if done.get(name, 0) < INPUTS]) and time.monotonic() < ends:
-        yield left
+def _jobs(done: Mapping[str, int]) -> list[tuple[str, int]]:
+    """What is left to do: targets, the slowest first, and how many inputs for each."""
+    left = {name: INPUTS - done.get(name, 0) for name in (*SLOWEST, *TARGETS)}
+    return [(name, min(INPUTS_A_JOB, some)) for name in left for some in range(left[name], 0, -INPUTS_A_JOB)]
 
 
 def run(budget_s: float, state_dir: Path) -> Result:
-    """Give each target its inputs, two at a time; the figures add up over all runs."""
+    """Give each target its inputs, two processes at a time; the figures add up over all runs."""
     ends = time.monotonic() + budget_s
     if not _have_atheris():
         return Result(violations=["atheris cannot be installed: NOT FUZZED; the twin in `make check` needs none"])
     notes = state_dir / "fuzz.json"
     done: dict[str, int] = json.loads(notes.read_text()) if notes.exists() else {}
     violations: list[str] = []
-    control = _fuzz("control", state_dir, 200_000, 60)
-    for left in _rounds(done, ends):
-        share = max(10.0, (ends - time.monotonic()) * AT_ONCE / len(left))
+    for name in ("control", *TARGETS):
+        _prepare(name, state_dir)
+    control = _fuzz("control", state_dir, 200_000, time.monotonic() + 60)
+    while (jobs := _jobs(done)) and time.monotonic() < ends - 1 and not violations:
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            jobs = {name: pool.submit(_fuzz, name, state_dir, INPUTS - done.get(name, 0), share) for name in left}
-        found = {name: job.result() for name, job in jobs.items()}
-        for name, each in found.items():
-            done[name] = done.get(name, 0) + each.runs
-            print(f"  {name}: {done[name]:,} inputs")
-        violations += [each.crash for each in found.values() if each.crash]
-        notes.write_text(json.dumps(done))
-        if violations:
-            break
+            begun = [(name, pool.submit(_fuzz, name, state_dir, inputs, ends)) for name, inputs in jobs]
+            for name, job in begun:
+                found = job.result()
+                done[name] = done.get(name, 0) + found.runs
+                violations += [found.crash] * bool(found.crash)
+                notes.write_text(json.dumps(done))
+                print(f"  {name}: {done[name]:,} inputs", flush=True)
+                if violations:
+                    pool.shutdown(cancel_futures=True)
+                    break
     figures: dict[str, int | float | str] = {f"inputs to {name}": done.get(name, 0) for name in TARGETS}
     complete = all(done.get(name, 0) >= INPUTS for name in TARGETS)
     seen = {"a reader with a mistake": bool(control.crash)}
     return Result(figures=figures, violations=violations, controls=seen, complete=complete)
 
 
-PART = Part(name="fuzz", title="Any bytes: errors of ours only, memory bounded", run=run, share=3.0)
+PART = Part(name="fuzz", title="Any bytes: errors of ours only, memory bounded", run=run, share=2.2)

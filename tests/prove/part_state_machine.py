@@ -453,4 +453,4 @@ def _run(budget_s: float, state_dir: Path) -> Result:
     return Result(figures=figures, violations=wrong, controls=controls(), complete=steps >= STEPS)
 
 
-PART = Part(name="state_machine", title="A session against a model, on a disk that crashes", run=_run, share=1.5)
+PART = Part(name="state_machine", title="A session against a model, on a disk that crashes", run=_run, share=1.0)

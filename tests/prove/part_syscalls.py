@@ -152,4 +152,4 @@ class _Ignoring(FaultyFileSystem):
             super()._close(call, fd)
 
 
-PART = Part(name="syscalls", title="every system call of every operation, under every fault", run=run, share=3.0)
+PART = Part(name="syscalls", title="every system call of every operation, under every fault", run=run, share=0.6)

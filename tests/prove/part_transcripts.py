@@ -133,4 +133,4 @@ def _run(budget_s: float, state_dir: Path) -> Result:
     return Result(figures=figures, violations=wrong, controls=controls(), complete=done >= SESSIONS)
 
 
-PART = Part(name="transcripts", title="Random transcripts under every policy", run=_run, share=2.0)
+PART = Part(name="transcripts", title="Random transcripts under every policy", run=_run, share=1.4)

@@ -169,4 +169,4 @@ def _run(budget_s: float, state_dir: Path) -> Result:
     return Result(figures=dict(counted), violations=wrong, controls=controls(), complete=complete)
 
 
-PART = Part(name="window", title="No request larger than the window", run=_run, share=0.7)
+PART = Part(name="window", title="No request larger than the window", run=_run, share=0.4)

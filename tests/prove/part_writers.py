@@ -215,4 +215,4 @@ def _run(budget_s: float, state_dir: Path) -> Result:
     return Result(figures=dict(counted), violations=wrong, controls=controls(), complete=complete)
 
 
-PART = Part(name="writers", title="Four processes contend for one session", run=_run, share=0.7)
+PART = Part(name="writers", title="Four processes contend for one session", run=_run, share=0.5)
