@@ -165,6 +165,24 @@ def test_a_result_that_left_unseen_counts_with_its_longer_placeholder() -> None:
     assert economy.plan() == ()
 
 
+def test_a_reply_that_is_all_arguments_counts_once_when_the_context_is_rewritten() -> None:
+    economy = Economy()
+    message = call(path="a.py", content="n " * 2_000)
+    prepared = prepare(economy, message)
+    (trim,) = prepared.trims
+    reply = replace(item(message), token_count=trim.tokens_before)
+    economy.entered(reply, prepared, "/s/x.json")
+    economy.rebuilt([reply])
+    assert economy.ledger.total_tokens == reply.token_count
+
+
+def test_a_digest_of_much_takes_nearly_a_fifth_of_it() -> None:
+    text = "".join(f"{n}: error number {n * 7919} in module_{n}.py\n" for n in range(400))
+    result = item(ToolMessage("c", "Read", text))
+    digest = digest_of(result, counter=COUNTER, digest_tokens=10**6)
+    assert 0.17 < COUNTER.count(digest) / result.content_tokens <= 0.2
+
+
 @pytest.mark.parametrize(("lines", "digest_tokens"), [(4, 1_000), (12, 1_000), (400, 1_000), (400, 60), (400, 0)])
 def test_a_digest_takes_a_fifth_of_its_content_at_most(lines: int, digest_tokens: int) -> None:
     text = "".join(f"{n}: error number {n * 7919} in module_{n}.py\n" for n in range(lines))

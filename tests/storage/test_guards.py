@@ -548,3 +548,18 @@ async def test_a_cut_that_is_refused_is_told_and_made_before_the_next_line(tmp_p
     await store.commit([], lambda: b"3\n")
     assert await store.read_log() == b"1\n3\n"
     await store.close()
+
+
+async def test_whatever_ends_a_write_is_what_is_raised_and_leaves_no_file(tmp_path: Path) -> None:
+    class Ended(BaseException):
+        """Not an error of the file system's."""
+
+    class Ending(OsFileSystem):
+        def link(self, dir_fd: int, old: str, new: str) -> None:
+            raise Ended
+
+    store = await opened(tmp_path, Ending())
+    with pytest.raises(Ended):
+        await store.commit([new()], lambda: b"1\n")
+    assert [path for path in (tmp_path / ID / "tool_result").rglob("*") if path.is_file()] == []
+    await store.close()
