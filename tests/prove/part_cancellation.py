@@ -28,7 +28,7 @@ from ctxfs.tokens import CharsCounter
 from ctxfs.tools.read import read_tool
 from ctxfs.tools.retrieval import retrieval_tools
 from prove.cancelling import WAYS, backend_of, cancelled_at
-from prove.parts import Part, Result
+from prove.parts import MEMORY, Part, Result
 from prove.play import check_request
 from session_items import evicted, tool_result, user_message
 
@@ -296,7 +296,7 @@ FS_OPERATIONS: dict[str, Callable[[ContextFileSystem, Sequence[ContextItem]], Aw
 
 async def _fs_attempt(way: str, number: int, name: str) -> tuple[bool, list[str]]:
     """On the local disk, so that its locks and handles are cancelled too."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         store = LocalStore(Path(folder), _ID, durability="process")
         fs = ContextFileSystem(_ID, root_path=folder, store=store, inline_limit_chars=500)
         wrong: list[str] = []
@@ -375,7 +375,7 @@ AGENT_OPERATIONS: dict[str, Callable[[Agent], Awaitable[Any]]] = {
 
 
 async def _agent_attempt(way: str, number: int, name: str) -> tuple[bool, list[str]]:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         root = Path(folder)
         if name == "agent: resume":
             await _interrupted_session(root)

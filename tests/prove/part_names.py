@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -21,7 +22,7 @@ from ctxfs.workspace.artifacts import Artifact
 from ctxfs.workspace.service import KnowledgeService
 from prove.folding_fs import FoldingFileSystem
 from prove.hostile_ids import CURATED, folded, generated
-from prove.parts import Part, Result
+from prove.parts import MEMORY, Part, Result
 
 __all__ = ["PART", "audit", "claims", "controls", "on_disk", "raw_messages", "session_ids", "workspace"]
 
@@ -29,6 +30,7 @@ GENERATED = 100_000
 SEED = 20_240_115
 SECRET = "nothing may change here"
 BATCH = 500
+ROUNDS = 5
 
 
 def claims(raws: Iterable[str], names: Names | None = None) -> Iterator[tuple[str, str]]:
@@ -263,20 +265,16 @@ async def check_places(directory: Path, raws: Sequence[str], *, synced: int = 1)
     return wrong
 
 
-def run(budget_s: float, state_dir: Path) -> Result:
+def run(budget_s: float, _: Path) -> Result:
     """Curated ids on the disk, then generated ones by their names, and some of these on the disk too."""
     ends = time.monotonic() + budget_s
     violations = audit(claims([*CURATED, *generated(SEED, GENERATED)]))
-    violations += anyio.run(check_places, state_dir / "curated", CURATED)
-    rounds, complete = 0, False
+    violations += _in_places(CURATED)
+    rounds = 0
     rng = random.Random(SEED)
-    while rounds < 5 and time.monotonic() < ends:
-        some = list(dict.fromkeys(generated(rng.randrange(1 << 30), 1_000)))
-        violations += anyio.run(check_places, state_dir / "generated", some)
+    while rounds < ROUNDS and time.monotonic() < ends:
+        violations += _in_places(list(dict.fromkeys(generated(rng.randrange(1 << 30), 1_000))))
         rounds += 1
-        complete = rounds == 5
-    for name in ("curated", "generated"):
-        shutil.rmtree(state_dir / name, ignore_errors=True)
     figures: dict[str, int | float | str] = {
         "curated ids": len(CURATED),
         "generated ids": GENERATED,
@@ -284,7 +282,12 @@ def run(budget_s: float, state_dir: Path) -> Result:
         "rounds of 1,000 generated ids on disk": rounds,
         "escapes and collisions": len(violations),
     }
-    return Result(figures=figures, violations=violations, controls=controls(), complete=complete)
+    return Result(figures=figures, violations=violations, controls=controls(), complete=rounds == ROUNDS)
+
+
+def _in_places(raws: Sequence[str]) -> list[str]:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as base:
+        return anyio.run(check_places, Path(base), raws)
 
 
 PART = Part(name="names", title="Hostile ids: no escape, no collision", run=run)

@@ -37,7 +37,7 @@ __all__ = ["PART", "SessionMachine", "controls", "run_machine"]
 
 STEPS = 1_000_000
 _RULES_A_RUN = 40
-_RUNS_A_BATCH = 100
+_RUNS_A_BATCH = 50
 _STATES = 40
 _T = TypeVar("_T")
 _COUNTER = CharsCounter()

@@ -123,7 +123,7 @@ async def controls() -> dict[str, bool]:
 
 
 async def _noticed(operation: Operation, problem: str, *, ignored: str = "") -> bool:
-    with tempfile.TemporaryDirectory() as base:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as base:
         ground = port_faults.Ground(Path(base))
         await ground.prepare(operation)
         calls = await port_faults.count_calls(operation, ground)

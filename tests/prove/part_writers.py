@@ -17,7 +17,7 @@ from ctxfs import json_codec
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.journal import scan
 from ctxfs.context.records import ItemAdded, WriterOpened
-from prove.parts import Part, Result
+from prove.parts import MEMORY, Part, Result
 from prove.writer_process import SESSION_ID, content_of
 from session_items import tool_result
 
@@ -167,7 +167,7 @@ def _strangers(records: Any) -> Iterator[str]:
 
 def contend(*, turns: int = 12) -> tuple[Counter[str], list[str]]:
     """One round with at least ``turns`` turns; what was counted, and everything that was wrong."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         contest = _Contest(Path(folder))
         try:
             contest.start("reader", "reader")
@@ -186,7 +186,7 @@ def contend(*, turns: int = 12) -> tuple[Counter[str], list[str]]:
 
 def controls() -> dict[str, bool]:
     """Journals of two writers at a time have to be noticed."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         journal = anyio.run(_two_writers, Path(folder))
     return {"two writers at a time": bool(one_writer_at_a_time(journal))}
 
