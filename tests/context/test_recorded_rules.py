@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.records import EvictionSet
+from ctxfs.context.records import Closed, EvictionSet
 from ctxfs.storage.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -32,3 +32,4 @@ async def test_the_rules_by_which_results_leave_are_recorded_once_and_found_agai
         assert fs.eviction == other
         history = await fs.history()
     assert [record for record in history if isinstance(record, EvictionSet)] == [rules, other]
+    assert [record for record in history if isinstance(record, Closed)] == [Closed(closed_at=9.5)] * 2

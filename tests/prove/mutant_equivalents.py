@@ -124,6 +124,7 @@ EQUIVALENT = (
     Equivalent("storage/directories.py", "MAX_OPEN = 64", "64", ("128", "32"), _CACHE),
     Equivalent("context/encoding.py", _TEXT_ROWS, "*", ("//",), _NO_PLACE),
     Equivalent("context/encoding.py", _TEXT_ROWS, "0", ("1",), _NO_PLACE),
+    Equivalent("context/economy.py", "table.pop(item_id, None)", "table.pop(item_id, None)", ("pass",), _MEMORY),
     Equivalent("context/economy.py", _KEEPS.format("_offloads"), _KEEPS.format("_offloads"), ("pass",), _MEMORY),
     Equivalent("context/economy.py", _KEEPS.format("_prepared"), _KEEPS.format("_prepared"), ("pass",), _MEMORY),
     Equivalent(
