@@ -47,7 +47,7 @@ class Run:
     def shared_out(self, readers: int, longest: int) -> "Iterator[Run]":
         """Cut it into runs of one size, at most ``longest`` blocks, so many that each reader has as much to do."""
         rounds = max(1, math.ceil(len(self.blocks) / (longest * readers)))
-        size = max(1, math.ceil(len(self.blocks) / (rounds * readers)))
+        size = math.ceil(len(self.blocks) / (rounds * readers))
         return self.cut(size, size)
 
 
@@ -126,7 +126,7 @@ class ContentReader:
         if len(run.blocks) == 1:
             block = await self._block(index, run.blocks[0])
             return _pieces(index, run, lambda _: block)
-        if isinstance(self._store, ThreadStore):  # what was just read is quickly decoded, checked and searched
+        if isinstance(self._store, ThreadStore):  # what was just read is in the cache
             spans = (index.file_span(number) for number in run.blocks)
             blocks = self._store.pieces(self.stored.name, ((low, high - low) for low, high in spans))
             return _pieces(index, run, lambda number: self._verified(index, number, self._raw(number, next(blocks))))
@@ -156,8 +156,6 @@ class ContentReader:
 
     async def tail(self, count: int, *, max_chars: int | None = None) -> tuple[str, ...]:
         """Return the last ``count`` lines; ``max_chars`` as in ``lines``."""
-        if count <= 0:
-            return ()
         return await self.lines(self.stored.lines - count + 1, self.stored.lines, max_chars=max_chars)
 
     async def block_index(self) -> BlockIndex:
@@ -229,7 +227,7 @@ class ContentReader:
         index = await self._line_index()
         if not index.count:  # the record says that there are lines; the content, that there are none
             raise self._corrupt("it has no lines")
-        number = index.block_of_newline(first - 1) if first > 1 else 0
+        number = index.block_of_newline(first - 1)
         block = await self._text_block(index, number)
         block = block[_after_newline(block, first - 1 - index.newlines_before(number)) :]
         wanted = last - first + 1
@@ -264,8 +262,6 @@ def _after_newline(data: bytes, ordinal: int) -> int:
     if ordinal <= 0:
         return 0
     low, high = 0, len(data)
-    if data.count(b"\n") < ordinal:
-        return high
     before = 0
     while high - low > 1:
         middle = (low + high) // 2
