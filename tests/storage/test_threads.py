@@ -1,13 +1,15 @@
 """Work in a thread ends before its caller goes on, and a cancellation is delivered once, right after."""
 
 import asyncio
+import multiprocessing
+import os
 import threading
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from ctxfs.storage.threads import run_to_completion
+from ctxfs.storage.threads import begin, outcome, run_to_completion
 
 
 class Work:
@@ -97,3 +99,29 @@ async def test_an_error_is_raised_as_it_is() -> None:
 
     with pytest.raises(OSError, match="no space"):
         await run_to_completion(fail)
+
+
+@pytest.mark.anyio
+async def test_what_was_begun_goes_on_beside_and_is_waited_for() -> None:
+    go_on = threading.Event()
+    begun = begin(lambda: go_on.wait(30))
+    assert not begun.done()
+    go_on.set()
+    assert await outcome(begun) is True
+    assert await outcome(begun) is True
+
+    def fail() -> None:
+        raise OSError(28, "no space")
+
+    with pytest.raises(OSError, match="no space"):
+        await outcome(begin(fail))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="NOT TESTED: this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_process_that_forks_can_begin_too() -> None:
+    assert begin(lambda: 1).result(30) == 1
+    child = multiprocessing.get_context("fork").Process(target=lambda: begin(lambda: 1).result(30))
+    child.start()
+    child.join()
+    assert child.exitcode == 0

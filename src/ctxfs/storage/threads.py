@@ -13,8 +13,6 @@ __all__ = ["begin", "deliver_cancellation", "outcome", "run_to_completion"]
 
 T = TypeVar("T")
 
-_BESIDE = ThreadPoolExecutor(2, thread_name_prefix="ctxfs")  # makes a thread when there is something to do
-
 
 async def run_to_completion(func: Callable[[], T]) -> T:
     """Run ``func`` in a worker thread and return its result.
@@ -51,8 +49,14 @@ async def deliver_cancellation() -> None:
 
 
 def begin(func: Callable[[], T]) -> Future[T]:
-    """Begin ``func`` in a thread of its own; whoever asks for the ``result`` waits: see ``outcome``."""
-    return _BESIDE.submit(func)
+    """Begin ``func`` in a thread of its own; whoever asks for the ``result`` waits: see ``outcome``.
+
+    The thread ends with the work: one that is kept would be missing in a process that forks.
+    """
+    thread = ThreadPoolExecutor(1, thread_name_prefix="ctxfs")
+    begun = thread.submit(func)
+    thread.shutdown(wait=False)
+    return begun
 
 
 async def outcome(begun: Future[T]) -> T:
