@@ -113,6 +113,13 @@ class Materializer:
 
     def arrive(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> Leaving | None:
         """See ``ArrivalPolicy.arrive``."""
+        found = self.referred(item, path_of=path_of, counter=counter)
+        return None if found is None else found[0]
+
+    def referred(
+        self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter
+    ) -> tuple[Leaving, ContextRef] | None:
+        """As ``arrive``, with the reference to the stored output."""
         message = item.message
         if not isinstance(message, ToolMessage) or item.source is not None or message.tool_name in _NEVER:
             return None
@@ -122,7 +129,7 @@ class Materializer:
         json = not isinstance(message.content, str) or is_json(message.content)
         name = artifact_name(item.id, is_json=json)
         item = with_placeholder(replace(item, name=name), path=path_of(name), counter=counter, digest="")
-        summary = self._summary(item, message, measured, is_json=json, path=path_of(name))
+        summary = self._summary(item.id, message, measured, is_json=json, path=path_of(name))
         if not summary.is_smaller(summary.render({}, line_count=len(measured))):  # counting lines can wait
             return None
 
@@ -138,28 +145,21 @@ class Materializer:
                 reason=f"over {limits}",
             )
 
-        return Leaving(item=item, chars=len(measured), decide=decide)
+        return Leaving(item=item, chars=len(measured), decide=decide), summary.ref
 
-    def ref(self, item_id: str, message: ToolMessage, measured: str) -> ContextRef:
-        """The reference to a stored output."""
+    def _summary(self, item_id: str, message: ToolMessage, measured: str, *, is_json: bool, path: str) -> "_Summary":
         server = self.settings.servers.get(message.tool_name)
         hint: dict[str, str | int] = {"tool": message.tool_name}
         if server is not None:
             hint["server"] = server
         hint |= {"call_id": message.tool_call_id, "chars": len(measured), "bytes": utf8_size(measured)}
-        return ContextRef(id=item_id, hint=MappingProxyType(hint))
-
-    def _summary(
-        self, item: ContextItem, message: ToolMessage, measured: str, *, is_json: bool, path: str
-    ) -> "_Summary":
-        ref = self.ref(item.id, message, measured)
-        server = self.settings.servers.get(message.tool_name)
+        tool = f"{server}/{message.tool_name}" if server else message.tool_name
         return _Summary(
             snippets=Snippets(readable_text(message.content)),
-            title=f"{server}/{message.tool_name}, call {item.id}" if server else f"{message.tool_name}, call {item.id}",
+            title=f"{tool}, call {item_id}",
             is_json=is_json,
-            ref=ref,
-            advice=render_advice(item.id, path, self.tools),
+            ref=ContextRef(id=item_id, hint=MappingProxyType(hint)),
+            advice=render_advice(item_id, path, self.tools),
         )
 
 
@@ -239,16 +239,16 @@ async def materialize(
     item_id, name = fs.claim(ItemType.TOOL_RESULT, call_id, tool_name)
     policy = Materializer(settings=settings or Materialize(), tools=tools)
 
-    def decide() -> Leaving | None:
+    def look() -> tuple[Leaving, ContextRef] | None:
         incoming = Incoming(message=message)
         item = ingest(incoming, item_id=item_id, name=name, counter=counter)
-        return policy.arrive(item, path_of=fs.path_of, counter=counter)
+        return policy.referred(item, path_of=fs.path_of, counter=counter)
 
-    leaving = await anyio.to_thread.run_sync(decide)
-    if leaving is None:
+    found = await anyio.to_thread.run_sync(look)
+    if found is None:
         return Materialized(content=content, ref=None, saved_chars=0)
+    leaving, ref = found
     decision = begin(leaving.decide)  # while the content is being written
     await fs.store([leaving.item])
     placeholder = (await outcome(decision)).placeholder
-    ref = policy.ref(item_id, message, _measured(content))
     return Materialized(content=placeholder, ref=ref, saved_chars=leaving.chars - len(placeholder))

@@ -1,4 +1,4 @@
-"""Whether a text is JSON, decided in steps of bounded size, so that other threads can run in between. Pure."""
+"""Whether a text is JSON, decided such that other threads can run meanwhile or, in small steps, in between. Pure."""
 
 import json
 import re
@@ -16,7 +16,8 @@ _MATCHED = 4 * _SMALL
 _MATCHED_DEPTH = 4
 _WALKED_DEPTH = 2
 _SPACE = re.compile(r"[ \t\n\r]*+")
-_STRING_PART = re.compile(r'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})){0,65536}+')
+_CHARACTER = r'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))'  # of a string, as it is written
+_STRING_PART = re.compile(_CHARACTER + "{0,65536}+")
 
 
 def _refuse(constant: str) -> None:
@@ -52,7 +53,7 @@ def _shallow_json() -> Any:
     options.encoding = re2.Options.Encoding.LATIN1  # any byte from 128 on is a part of a string
     options.never_capture = True
     options.max_mem = 16 << 20
-    space, string = r"[ \t\n\r]*", r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
+    space, string = r"[ \t\n\r]*", f'"{_CHARACTER}*"'
     number = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
     value = scalar = f"(?:{string}|{number}|true|false|null)"
     for _ in range(_MATCHED_DEPTH):

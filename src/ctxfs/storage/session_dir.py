@@ -270,8 +270,9 @@ class SessionDir:
         """See ``Store.read``."""
         fd, status = self._open_file(name)
         try:
+            there = status.size - offset
             with reading(name):
-                return self._read_span(fd, offset, status.size - offset if length is None else length)
+                return self._read_span(fd, offset, there if length is None else min(length, there))
         finally:
             close_quietly(self._fs, fd)
 

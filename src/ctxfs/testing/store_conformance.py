@@ -14,6 +14,7 @@ Nothing here needs pytest itself; any runner that calls the ``test_`` methods wi
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 from anyio import to_thread
@@ -185,7 +186,7 @@ class StoreConformance(ABC):
             assert await to_thread.run_sync(next, pieces) == b"45"
             await _raises(NotStored, lambda: to_thread.run_sync(read, "a/b", (0, 1)))
             for name in UNSAFE_NAMES:
-                await _raises(UnsafePath, lambda name=name: to_thread.run_sync(read, name, (0, 1)))  # type: ignore[misc]
+                await _raises(UnsafePath, partial(to_thread.run_sync, read, name, (0, 1)))
 
     async def test_the_log_can_be_cut(self) -> None:
         """After a cut the next line follows where it was cut."""
@@ -200,11 +201,11 @@ class StoreConformance(ABC):
         """No name leads out of the session, for writing or for reading."""
         async with self._writer(self.new_session()) as store:
             for name in UNSAFE_NAMES:
-                await _raises(UnsafePath, lambda name=name: store.commit([_file(name, b"x")], lambda: b""))  # type: ignore[misc]
-                await _raises(UnsafePath, lambda name=name: store.replace(name, b"x"))  # type: ignore[misc]
-                await _raises(UnsafePath, lambda name=name: store.read(name))  # type: ignore[misc]
-                await _raises(UnsafePath, lambda name=name: store.size(name))  # type: ignore[misc]
-                await _raises(UnsafePath, lambda name=name: store.delete([name]))  # type: ignore[misc]
+                await _raises(UnsafePath, partial(store.commit, [_file(name, b"x")], lambda: b""))
+                await _raises(UnsafePath, partial(store.replace, name, b"x"))
+                await _raises(UnsafePath, partial(store.read, name))
+                await _raises(UnsafePath, partial(store.size, name))
+                await _raises(UnsafePath, partial(store.delete, [name]))
             assert await store.names() == []
 
     async def test_one_writer_and_any_number_of_readers(self) -> None:
