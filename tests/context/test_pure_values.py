@@ -1,11 +1,15 @@
 """Corners of the pure core that no session of the other tests happens to reach."""
 
+import unicodedata
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ctxfs import json_codec
-from ctxfs.context.encoding import decode_block
+from ctxfs.context.digest import clean_line
+from ctxfs.context.encoding import decode_blocks
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.journal import SessionState, fold
 from ctxfs.context.json_text import is_json
@@ -90,9 +94,9 @@ def test_lone_surrogates_make_nothing_json(text: str) -> None:
 
 
 def test_what_was_written_as_text_is_one_json_string() -> None:
-    assert decode_block(b"caf\\u00e9", "text", raw=False) == "café".encode()
+    assert list(decode_blocks([b"caf\\u00e9", b"!"], "text", raw=False)) == ["café".encode(), b"!"]
     with pytest.raises(ValueError):
-        decode_block(b'a","b', "text", raw=False)
+        list(decode_blocks([b'a","b'], "text", raw=False))
 
 
 @pytest.mark.parametrize("data", [[], "text", None])
@@ -165,6 +169,27 @@ def test_a_long_trace_is_shown_in_part() -> None:
     shown = Snippets(text).passages(lines=40, size_bytes=400)["Lines with errors"]
     assert shown[0] == "51: ValueError: no"
     assert shown[-1] == "63:   at place 11"
+
+
+@pytest.mark.parametrize("before", range(20))
+def test_what_began_in_the_head_goes_on_after_it(before: int) -> None:
+    text = "ok\n" * before + "ValueError: no\n" + "".join(f"  at place {n}\n" for n in range(12)) + "ok\n" * 50
+    shown = Snippets(text).passages(lines=14, size_bytes=2_000)
+    found = [*shown["First lines"], *shown["Lines with errors"]]
+    lines = [f"{number}: {line}" for number, line in enumerate(text.splitlines(), 1)]
+    assert found == lines[:14] + lines[max(14, before) : before + 13]
+
+
+def test_errors_in_the_head_take_no_room_from_later_ones() -> None:
+    text = "".join(f"ERROR {n}\n" for n in range(10)) + "ok\n" * 50 + "ERROR last\n" + "ok\n" * 50
+    assert Snippets(text).passages(lines=10, size_bytes=1_000)["Lines with errors"] == ["61: ERROR last"]
+
+
+@given(st.text())
+def test_a_clean_line_has_nothing_that_a_terminal_obeys(line: str) -> None:
+    shown = clean_line(line)
+    assert not any(unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} for character in shown)
+    assert line.isprintable() <= (shown == line)
 
 
 def test_what_a_terminal_would_obey_does_not_hide_the_rest() -> None:

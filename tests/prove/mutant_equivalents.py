@@ -27,9 +27,8 @@ _MEMORY = "what has left is not looked for again: only memory"
 _CACHE = "what is not kept is read or opened again: only time"
 _TEXT_ROWS = 'rows = [(0, number * BLOCK, before, b"") for number, before in enumerate(newlines[:-1])]'
 _THREAD_READS = """if isinstance(self._store, ThreadStore):  # what was just read is in the cache
-            spans = (index.file_span(number) for number in run.blocks)
-            blocks = self._store.pieces(self.stored.name, ((low, high - low) for low, high in spans))
-            return _pieces(index, run, lambda number: self._verified(index, number, self._raw(number, next(blocks))))"""
+            forms = self._store.pieces(self.stored.name, ((start, end - start) for start, end in spans))
+            return self._verified(index, numbers, forms)"""
 _NO_PLACE = "text that is in memory has no place in the file, and nobody asks for it"
 _KEEPS = "self.{0} = {{k: v for k, v in self.{0}.items() if k in self.ledger.held}}"
 _UNIQUE = "any number that no other temporary file of the process has"

@@ -136,7 +136,7 @@ CHECKSUMS = (
     Removal("the index's end", _INDEX, """ or not data.endswith(b'"}\\n')""", ""),
     Removal("a block index's", _ENCODING, "if zlib.crc32(memoryview(data)", "if False and zlib.crc32(memoryview(data)"),
     Removal("a block index's kind", _ENCODING, "not data.startswith(INDEX_MAGIC) or ", ""),
-    Removal("a block's", _CONTENT, "if codec.digest(raw) != index.row(number)[3]:", "if False:"),
+    Removal("a block's", _CONTENT, "if codec.digest(block) != index.row(number)[3]:", "if False:"),
     Removal("a known block index's", _CONTENT, "found is None or found.root != stored.digest", "found is None"),
     Removal("a kept block index's", _CONTENT, "if index.root == stored.digest:", "if True:"),
     Removal("a content's", _CONTENT, "        if index.root != stored.digest:", "        if False:"),

@@ -3,7 +3,7 @@
 import codecs
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -121,23 +121,7 @@ class ContentReader:
         that in a worker thread.
         """
         index = await self._line_index()
-        if self._text is not None:
-            return _pieces(index, run, self._text[1].__getitem__)
-        if len(run.blocks) == 1:
-            block = await self._block(index, run.blocks[0])
-            return _pieces(index, run, lambda _: block)
-        if isinstance(self._store, ThreadStore):  # what was just read is in the cache
-            spans = (index.file_span(number) for number in run.blocks)
-            blocks = self._store.pieces(self.stored.name, ((low, high - low) for low, high in spans))
-            return _pieces(index, run, lambda number: self._verified(index, number, self._raw(number, next(blocks))))
-        start, end = index.file_span(run.blocks[0])[0], index.file_span(run.blocks[-1])[1]
-        data = memoryview(await self._store.read(self.stored.name, start, end - start))
-
-        def checked(number: int) -> bytes:
-            low, high = index.file_span(number)
-            return self._verified(index, number, self._raw(number, data[low - start : high - start]))
-
-        return _pieces(index, run, checked)
+        return _pieces(index, run, await self._run_blocks(index, run.blocks))
 
     async def lines(self, first: int, last: int, *, max_chars: int | None = None) -> tuple[str, ...]:
         r"""Return the lines ``first`` to ``last``, both included, without their ``\\n``; fewer at the end.
@@ -164,27 +148,42 @@ class ContentReader:
 
     # ---- blocks
 
+    async def _run_blocks(self, index: BlockIndex, numbers: range) -> Iterator[bytes]:
+        if self._text is not None:
+            return map(self._text[1].__getitem__, numbers)
+        if len(numbers) == 1:
+            return iter([await self._block(index, numbers[0])])
+        spans = [index.file_span(number) for number in numbers]
+        if isinstance(self._store, ThreadStore):  # what was just read is in the cache
+            forms = self._store.pieces(self.stored.name, ((start, end - start) for start, end in spans))
+            return self._verified(index, numbers, forms)
+        base, end = spans[0][0], spans[-1][1]
+        data = memoryview(await self._store.read(self.stored.name, base, end - base))
+        return self._verified(index, numbers, (data[start - base : end - base] for start, end in spans))
+
     async def _block(self, index: BlockIndex, number: int) -> bytes:
         if self._last is not None and self._last[0] == number:
             return self._last[1]
         start, end = index.file_span(number)
         data = await self._store.read(self.stored.name, start, end - start)
-        raw = self._verified(index, number, self._raw(number, data))
+        (raw,) = self._verified(index, (number,), (data,))
         self._last = (number, raw)
         return raw
 
-    def _raw(self, number: int, data: bytes | memoryview) -> bytes:
-        """Decode a block's form in the file. Raises CorruptContent."""
-        try:
-            return codec.decode_block(data, self.stored.encoding, raw=self.stored.raw)
-        except ValueError as error:
-            raise self._corrupt(f"block {number}: {error}") from error
-
-    def _verified(self, index: BlockIndex, number: int, raw: bytes) -> bytes:
-        """Return a block's bytes if they are what was written. Raises CorruptContent."""
-        if codec.digest(raw) != index.row(number)[3]:
-            raise self._corrupt(f"the checksum of block {number} does not match")
-        return raw
+    def _verified(
+        self, index: BlockIndex, numbers: Iterable[int], forms: Iterable[bytes | memoryview]
+    ) -> Iterator[bytes]:
+        """Yield blocks from their forms in the file if they are what was written. Raises CorruptContent."""
+        decoded = codec.decode_blocks(forms, self.stored.encoding, raw=self.stored.raw)
+        for number in numbers:
+            try:
+                block = next(decoded)
+            except ValueError as error:
+                raise self._corrupt(f"block {number}: {error}") from error
+            if codec.digest(block) != index.row(number)[3]:
+                raise self._corrupt(f"the checksum of block {number} does not match")
+            yield block
+            del block  # its memory, still in the processor's cache, is the next one's
 
     def _corrupt(self, detail: str) -> CorruptContent:
         return CorruptContent(self.stored.name, detail)
@@ -246,10 +245,10 @@ class ContentReader:
             block = await self._text_block(index, number)
 
 
-def _pieces(index: BlockIndex, run: Run, block_of: Callable[[int], bytes]) -> Iterator[tuple[int, bytes]]:
+def _pieces(index: BlockIndex, run: Run, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
     skip = run.skip
-    for number in run.blocks:  # none is kept here: its memory, still in the processor's cache, is the next one's
-        yield index.newlines_before(number) + skip, _without_lines(block_of(number), skip)
+    for number in run.blocks:
+        yield index.newlines_before(number) + skip, _without_lines(next(blocks), skip)
         skip = 0
 
 

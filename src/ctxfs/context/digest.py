@@ -245,7 +245,9 @@ def _indent(text: str, pick: Pick) -> int:
 
 def _log(text: str, budget_tokens: int, counter: TokenCounter) -> str:
     """Errors, head and tail by turns, most telling first; the error count as the title."""
-    errors, more = error_lines(text)
+    found = error_lines(text)
+    errors = list(islice(found, _MAX_ERROR_LINES))
+    more = next(found, None) is not None
     head, tail = _head_lines(text), _tail_lines(text)
     title = f"{'Over ' if more else ''}{_plural(len(errors), 'line')} with errors." if errors else ""
     spread = [*errors[:1], *errors[-1:], *errors[1:-1]]
@@ -257,11 +259,10 @@ def _interleaved(*groups: Sequence[Pick]) -> list[Pick]:
     return [group[i] for i in range(min(longest, _MAX_PICKS)) for group in groups if i < len(group)]
 
 
-def error_lines(text: str, most: int = _MAX_ERROR_LINES) -> tuple[list[Pick], bool]:
-    """Lines that speak of an error, and whether the search stopped because there are ``most`` of them."""
-    found: dict[int, Pick] = {}
-    number, counted = 1, 0  # the number of the line that begins at the character ``counted``
-    for start, end in _slices(text):
+def error_lines(text: str, *, number: int = 1, begin: int = 0) -> Iterator[Pick]:
+    """Find the lines that speak of an error, from the line ``number`` on, which begins at the character ``begin``."""
+    last, counted = 0, begin  # the line ``number`` begins at the character ``counted``
+    for start, end in _slices(text, begin):
         data = text[start:end].encode("utf-8", "surrogatepass")
         position, char = 0, start  # the same place in bytes and in characters, always at a line's begin
         while match := _ERROR.search(data, position):
@@ -272,13 +273,12 @@ def error_lines(text: str, most: int = _MAX_ERROR_LINES) -> tuple[list[Pick], bo
             number, counted = number + text.count("\n", counted, char), char
             line = data[line_start:line_end]
             pick = _error_pick(text, number, char, char + _chars(line), _chars(data[line_start : match.start()]))
-            if not _NO_ERROR.search(text, pick.start, min(pick.end, pick.start + _LINE_CHARS)):
-                found.setdefault(number, pick)
-            if len(found) >= most:
-                return list(found.values()), True
+            said = _NO_ERROR.search(text, pick.start, min(pick.end, pick.start + _LINE_CHARS))
+            if number > last and not said:  # a line longer than a slice is found again
+                last = number
+                yield pick
             char += _chars(line)
             position = line_end
-    return list(found.values()), False
 
 
 def _error_pick(text: str, number: int, start: int, end: int, offset: int) -> Pick:
@@ -336,7 +336,7 @@ def _shown(text: str, pick: Pick, width: int) -> str:
 
 def clean_line(line: str) -> str:
     """One printable line: no control characters, no terminal colours, no lone surrogates."""
-    return _ANSI.sub("", line).translate(_UNPRINTABLE)
+    return line if line.isprintable() else _ANSI.sub("", line).translate(_UNPRINTABLE)
 
 
 def _plural(count: int, noun: str) -> str:
@@ -349,9 +349,8 @@ def line_count(text: str) -> int:
     return ends + (not text.endswith("\n")) if text else 0
 
 
-def _slices(text: str) -> Iterator[tuple[int, int]]:
-    """The text in slices that end at a line's end, unless a line is longer than a slice."""
-    start = 0
+def _slices(text: str, start: int = 0) -> Iterator[tuple[int, int]]:
+    """The text from ``start`` on in slices that end at a line's end, unless a line is longer than a slice."""
     while start < len(text):
         end = min(start + _SLICE_CHARS, len(text))
         if end < len(text):

@@ -32,7 +32,7 @@ __all__ = [
     "ContentFile",
     "IndexChunks",
     "RawBytes",
-    "decode_block",
+    "decode_blocks",
     "decode_content",
     "encoding_of",
     "index_name",
@@ -333,15 +333,20 @@ def _in_sizes(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
         yield bytes(rest)
 
 
-def decode_block(data: bytes | memoryview, encoding: str, *, raw: bool) -> bytes:
-    """Return a block's bytes from its form in the file. Raises ValueError."""
+def decode_blocks(forms: Iterable[bytes | memoryview], encoding: str, *, raw: bool) -> Iterator[bytes]:
+    """Return each block's bytes from its form in the file. Raises ValueError while iterated.
+
+    No form is kept while its block is made: its memory, still in the processor's cache, is the block's.
+    """
     if raw or encoding == "blocks":
-        return bytes(data)
+        return map(bytes, forms)
     if encoding == "text":
-        # between quotes there is a string, or no JSON
-        decoded: bytes = _JSON_BYTES.validate_json(b"".join((b'"', data, b'"')))
-        return decoded
-    return base64.b64decode(data, validate=True)
+        return map(_JSON_BYTES.validate_json, map(_quoted, forms))  # between quotes there is a string, or no JSON
+    return (base64.b64decode(form, validate=True) for form in forms)
+
+
+def _quoted(form: bytes | memoryview) -> bytes:
+    return b"".join((b'"', form, b'"'))
 
 
 def decode_content(blocks: Sequence[bytes], encoding: str) -> Content:
@@ -391,7 +396,7 @@ def window(encoding: str, *, raw: bool) -> int:
 def first_block(data: bytes, encoding: str, *, raw: bool) -> tuple[bytes, int]:
     """Return the first block of a file's bytes, and how many of them it takes. Raises ValueError."""
     if encoding != "text":
-        return decode_block(data, encoding, raw=raw), len(data)
+        return next(decode_blocks([data], encoding, raw=raw)), len(data)
     if raw:
         block = codecs.getincrementaldecoder("utf-8")().decode(data)[:BLOCK].encode()
         return block, len(block)

@@ -17,6 +17,8 @@ _MATCHED_DEPTH = 4
 _WALKED_DEPTH = 2
 _SPACE = re.compile(r"[ \t\n\r]*+")
 _CHARACTER = r'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))'  # of a string, as it is written
+_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_NO_STRING = re.compile(rf"(?:{_NUMBER}|true|false|null)[ \t\n\r]*+")
 _STRING_PART = re.compile(_CHARACTER + "{0,65536}+")
 
 
@@ -30,8 +32,8 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse)
 def is_json(text: str) -> bool:
     """Whether the whole of ``text`` is one JSON value; a value that is nested too deeply to be read is none."""
     start = _after_space(text, 0)
-    if text[start : start + 1] not in set('{["-0123456789tfn'):
-        return False
+    if text[start : start + 1] not in set('{["'):
+        return _NO_STRING.fullmatch(text, start) is not None
     if len(text) <= _MATCHED and _is_shallow_json(text):
         return True
     if len(text) <= _SMALL and _is_plain_json(text):
@@ -54,8 +56,7 @@ def _shallow_json() -> Any:
     options.never_capture = True
     options.max_mem = 16 << 20
     space, string = r"[ \t\n\r]*", f'"{_CHARACTER}*"'
-    number = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-    value = scalar = f"(?:{string}|{number}|true|false|null)"
+    value = scalar = f"(?:{string}|{_NUMBER}|true|false|null)"
     for _ in range(_MATCHED_DEPTH):
         member = f"{string}{space}:{space}{value}{space}"
         items = rf"\[{space}(?:{value}{space}(?:,{space}{value}{space})*)?\]"

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from ctxfs.context.digest import Pick, clean_line, error_lines, line_count
+from ctxfs.context.digest import clean_line, error_lines, line_count
 
 __all__ = ["Ends", "Snippets"]
 
 _PASSAGE_LINES = 12
-_MAX_PASSAGES = 40
 _TRACE = re.compile(r"[ \t]|at |Caused by|\.\.\. \d+ more|Traceback|File \"|[\w.]*(?:Error|Exception)\b|E  ")
 
 
@@ -56,26 +55,17 @@ class Snippets:
         """How many lines the text has."""
         return line_count(self.text)
 
-    @cached_property
-    def _errors(self) -> list[Pick]:
-        if self.line_count <= 1:
-            return []  # no passage stands out
-        picks, _ = error_lines(self.text, _MAX_PASSAGES)
-        return [*picks[:1], *picks[-1:], *picks[1:-1]]
-
     def passages(self, *, lines: int, size_bytes: int) -> dict[str, list[str]]:
         """Head, errors and tail, each within the bounds; what stands in the head or the tail is not shown twice."""
-        head = _Rows(lines, size_bytes)
+        head, errors = _Rows(lines, size_bytes), _Rows(lines, size_bytes)
         end, tail = self._head(head, size_bytes), _Rows(lines, size_bytes)
-        _fill_tail(tail, self.text, self.line_count, floor=end, size_bytes=size_bytes)
-        errors = _Rows(lines, size_bytes)
-        shown = head.rows.keys() | tail.rows.keys()
-        for number, line in self._around_errors():
-            if number not in shown and number not in errors.rows and not errors.add(number, line[:size_bytes]):
+        for number, line in self._around_errors(max(1, len(head.rows) - _PASSAGE_LINES + 1)):
+            if number not in head.rows and number not in errors.rows and not errors.add(number, line[:size_bytes]):
                 break
+        _fill_tail(tail, self.text, self.line_count, floor=end, size_bytes=size_bytes)
         return {
             "First lines": list(head.rows.values()),
-            "Lines with errors": [errors.rows[number] for number in sorted(errors.rows)],
+            "Lines with errors": [errors.rows[number] for number in sorted(errors.rows.keys() - tail.rows.keys())],
             "Last lines": [tail.rows[number] for number in sorted(tail.rows)],
         }
 
@@ -91,9 +81,14 @@ class Snippets:
             position, number = end + 1, number + 1
         return position
 
-    def _around_errors(self) -> Iterator[tuple[int, str]]:
-        """Each line that speaks of an error, with the stack trace that follows it."""
-        for pick in self._errors:
+    def _around_errors(self, first: int) -> Iterator[tuple[int, str]]:
+        """Each line from ``first`` on that speaks of an error, with the stack trace that follows it."""
+        if self._line_end(0) >= len(self.text) - 1:
+            return  # in a text of one line nothing stands out
+        begin = 0
+        for _ in range(first - 1):
+            begin = self._line_end(begin) + 1
+        for pick in error_lines(self.text, number=first, begin=begin):
             yield pick.number, self.text[pick.start : pick.end]
             position, number = self._line_end(pick.start) + 1, pick.number + 1
             for _ in range(_PASSAGE_LINES):

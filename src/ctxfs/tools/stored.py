@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import aclosing
+from itertools import takewhile
 
 import anyio
 from anyio import to_thread
@@ -20,7 +21,7 @@ __all__ = ["find_stored", "page_result", "read_page", "rendered", "stored_lines"
 
 CHARS_PER_TOKEN = 8
 """So many characters a token are fetched for a page: more than text has, so that tokens bound the page."""
-_SEARCHERS = 2  # more would wait for each other: decoding holds the interpreter
+_SEARCHERS = 4  # those that wait for the interpreter, which decoding holds, leave no processor idle
 
 
 def find_stored(fs: ContextFileSystem, ref: str) -> str | None:
@@ -86,7 +87,7 @@ async def _search_runs(
     async with send:
         for number, run in runs:
             try:
-                pieces = await reader.read_run(run)
+                pieces = takewhile(lambda _: not search.done, await reader.read_run(run))
                 found = await to_thread.run_sync(
                     search_part, search.pattern, pieces, search.max_matches, abandon_on_cancel=True
                 )
