@@ -1,14 +1,19 @@
 import json
 import re
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from anyio import to_thread
 
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.storage.memory import MemoryStore
 from ctxfs.tokens import default_counter
 from ctxfs.tools import ToolResult, retrieval_tools
 
@@ -185,6 +190,42 @@ async def test_grep_stops_at_damage_unless_enough_was_found_before(session: Sess
     damage(Path(await session.store("\n".join(f"line {n}" for n in range(1_000_000)))))
     assert "does not match" in await session.error("grep", ref="call_1", pattern="line 999999")
     assert "next: offset=6]" in await session.text("grep", ref="call_1", pattern="line", max_matches=5)
+
+
+class GatedStore(MemoryStore):
+    """Blocks are read when the gate is open; it tells which readers began and ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.began, self.ended = threading.Semaphore(0), threading.Semaphore(0)
+        self.blocks = 0
+
+    def pieces(self, name: str, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+        self.began.release()
+        self.gate.wait()
+        try:
+            for offset, length in spans:
+                self.blocks += 1
+                yield self._file(name)[offset : offset + length]
+        finally:
+            self.ended.release()
+
+
+async def test_threads_whose_search_was_cancelled_end_soon(tmp_path: Path) -> None:
+    store = GatedStore()
+    async with ContextFileSystem(root_path=tmp_path, store=store) as fs:
+        session = Session(fs)
+        await session.store("x\n" * 4_000_000)
+        async with anyio.create_task_group() as group:
+            group.start_soon(partial(session.text, "grep", ref="call_1", pattern="y"))
+            for _ in range(4):
+                await to_thread.run_sync(store.began.acquire)
+            group.cancel_scope.cancel()
+        store.gate.set()
+        for _ in range(4):
+            await to_thread.run_sync(store.ended.acquire)
+        assert store.blocks == 4
 
 
 async def test_grep_in_a_session_that_was_closed_says_so(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import codecs
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -114,7 +114,7 @@ class ContentReader:
         """How many blocks ``read_run`` should be asked for at most."""
         return LONGEST_RUN_BLOCKS if isinstance(self._store, ThreadStore) else LONGEST_RUN_AT_ONCE
 
-    async def read_run(self, run: Run) -> Iterator[tuple[int, bytes]]:
+    async def read_run(self, run: Run) -> Generator[tuple[int, bytes]]:
         """Read blocks as UTF-8 (see ``bytes_from``), each with the number of newlines before it.
 
         They are decoded and checked, and read where the store can do that, one by one while the result is iterated: do
@@ -245,7 +245,7 @@ class ContentReader:
             block = await self._text_block(index, number)
 
 
-def _pieces(index: BlockIndex, run: Run, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+def _pieces(index: BlockIndex, run: Run, blocks: Iterator[bytes]) -> Generator[tuple[int, bytes]]:
     skip = run.skip
     for number in run.blocks:
         yield index.newlines_before(number) + skip, _without_lines(next(blocks), skip)

@@ -177,6 +177,7 @@ class LineSearch:
         self._shared: list[tuple[int, bytes]] = []
         self._shared_bytes = 0
         self._line: list[bytes] = []
+        self._given_up = False
 
     def add(self, part: SearchedPart) -> bool:
         """Take the next part; True when so much waits to be searched that ``search_shared`` should be called."""
@@ -195,8 +196,12 @@ class LineSearch:
 
     @property
     def done(self) -> bool:
-        """Whether enough was found."""
-        return len(self._found) > self.max_matches
+        """Whether enough was found, or nobody waits for more."""
+        return self._given_up or len(self._found) > self.max_matches
+
+    def give_up(self) -> None:
+        """Say that nobody waits for more: the threads that search may end."""
+        self._given_up = True
 
     def finish(self, last_number: int) -> list[Line]:
         """The matching lines in order, long ones cut around the match; the text's last line is ``last_number``."""

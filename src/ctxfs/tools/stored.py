@@ -1,7 +1,7 @@
 """What this session stored, as its tools see it: found by the session's index alone, shown in bounded pages."""
 
-from collections.abc import Iterator
-from contextlib import aclosing
+from collections.abc import Generator, Iterator
+from contextlib import aclosing, closing
 from itertools import takewhile
 
 import anyio
@@ -56,21 +56,24 @@ async def stored_matches(reader: ContentReader, offset: int, search: LineSearch)
     early: dict[int, SearchedPart | CtxfsError] = {}
     turn, failure = 0, None
     send, receive = anyio.create_memory_object_stream[tuple[int, SearchedPart | CtxfsError]]()
-    async with receive, anyio.create_task_group() as group:
-        for _ in range(_SEARCHERS):
-            group.start_soon(_search_runs, reader, runs, search, send.clone())
-        send.close()
-        async for number, found in receive:
-            early[number] = found
-            while not search.done and failure is None and turn in early:
-                part = early.pop(turn)
-                turn += 1
-                if isinstance(part, CtxfsError):
-                    failure = part
-                elif search.add(part):
-                    await to_thread.run_sync(search.search_shared, abandon_on_cancel=True)
-            if search.done or failure is not None:
-                group.cancel_scope.cancel()
+    try:
+        async with receive, anyio.create_task_group() as group:
+            for _ in range(_SEARCHERS):
+                group.start_soon(_search_runs, reader, runs, search, send.clone())
+            send.close()
+            async for number, found in receive:
+                early[number] = found
+                while not search.done and failure is None and turn in early:
+                    part = early.pop(turn)
+                    turn += 1
+                    if isinstance(part, CtxfsError):
+                        failure = part
+                    elif search.add(part):
+                        await to_thread.run_sync(search.search_shared, abandon_on_cancel=True)
+                if search.done or failure is not None:
+                    group.cancel_scope.cancel()
+    finally:
+        search.give_up()
     if failure is not None:
         raise failure
     return await to_thread.run_sync(search.finish, reader.stored.lines, abandon_on_cancel=True)
@@ -87,13 +90,16 @@ async def _search_runs(
     async with send:
         for number, run in runs:
             try:
-                pieces = takewhile(lambda _: not search.done, await reader.read_run(run))
-                found = await to_thread.run_sync(
-                    search_part, search.pattern, pieces, search.max_matches, abandon_on_cancel=True
-                )
+                pieces = await reader.read_run(run)
+                found = await to_thread.run_sync(_search_pieces, pieces, search, abandon_on_cancel=True)
             except CtxfsError as error:
                 found = error
             await send.send((number, found))
+
+
+def _search_pieces(pieces: Generator[tuple[int, bytes]], search: LineSearch) -> SearchedPart:
+    with closing(pieces):
+        return search_part(search.pattern, takewhile(lambda _: not search.done, pieces), search.max_matches)
 
 
 async def read_page(
