@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.agent import Done, Evicted, Offloaded, TextDelta, ToolEnded, ToolStarted, UsageReported
-from ctxfs.errors import AgentBusy, ConfigError, ReplyIncomplete, TurnLimitReached
+from ctxfs.errors import AgentBusy, ConfigError, ReplyIncomplete, SessionClosed, SessionError, TurnLimitReached
 from ctxfs.llm import ChatAnthropic, ToolCall
 from ctxfs.llm.invariants import check
 from ctxfs.testing import Cut, MessagesServer, ScriptedModel
@@ -36,6 +38,19 @@ def reads(*paths: str) -> list[ToolCall]:
 def agent_with(root: Path, turns: Sequence[Turn], **settings: object) -> Agent:
     settings = {"tools": [read_file], "offload_root_path": root, **settings}
     return Agent(ScriptedModel(turns), AgentConfig(**settings))  # type: ignore[arg-type]
+
+
+class Waiting:
+    """A tool that says when it runs and waits until it may end."""
+
+    def __init__(self) -> None:
+        self.started, self.go_on = anyio.Event(), anyio.Event()
+        self.tool = tool("Wait", name="wait")(self._wait)
+
+    async def _wait(self) -> str:
+        self.started.set()
+        await self.go_on.wait()
+        return "ok"
 
 
 async def test_the_specs_example(tmp_path: Path) -> None:
@@ -169,21 +184,14 @@ async def test_results_stand_in_call_order_however_long_they_take(tmp_path: Path
 
 
 async def test_a_second_query_at_the_same_time_is_refused(tmp_path: Path) -> None:
-    started, go_on = anyio.Event(), anyio.Event()
-
-    @tool("Wait")
-    async def wait() -> str:
-        started.set()
-        await go_on.wait()
-        return "ok"
-
-    agent = agent_with(tmp_path, [[ToolCall("wait", {})], "done"], tools=[wait])
+    waiting = Waiting()
+    agent = agent_with(tmp_path, [[ToolCall("wait", {})], "done"], tools=[waiting.tool])
     async with agent, anyio.create_task_group() as group:
         group.start_soon(agent.query, "first")
-        await started.wait()
+        await waiting.started.wait()
         with pytest.raises(AgentBusy):
             await agent.query("second")
-        go_on.set()
+        waiting.go_on.set()
 
 
 async def test_cancelled_tools_leave_a_valid_transcript_and_keep_what_had_finished(tmp_path: Path) -> None:
@@ -211,6 +219,55 @@ async def test_cancelled_tools_leave_a_valid_transcript_and_keep_what_had_finish
         assert await agent.query("go on") == "done"
     for request in model.requests:
         check(request)
+
+
+async def test_closing_an_agent_ends_its_query_and_the_calls_are_answered_when_the_session_goes_on(
+    tmp_path: Path,
+) -> None:
+    model, waiting = ScriptedModel([[ToolCall("wait", {})], "unused"]), Waiting()
+    agent = Agent(model, AgentConfig(tools=[waiting.tool], offload_root_path=tmp_path))
+    ended: list[Exception] = []
+
+    async def query() -> None:
+        try:
+            await agent.query("first")
+        except SessionError as error:
+            ended.append(error)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(query)
+        await waiting.started.wait()
+        await agent.close()
+        waiting.go_on.set()
+    assert [type(error) for error in ended] == [SessionClosed]
+    with suppress(SessionClosed):  # it may be opened again or not, but it is not busy
+        await agent.query("second")
+    await agent.close()
+    resumed = ScriptedModel(["done"])
+    config = AgentConfig(offload_root_path=tmp_path, session_id=agent.session_id)
+    async with Agent(resumed, config) as again:
+        assert await again.query("go on") == "done"
+    check(resumed.requests[0])
+    assert "interrupted" in json.dumps(resumed.requests[0])
+
+
+async def test_closing_an_agent_hides_no_cancellation_and_no_error_of_a_callback(tmp_path: Path) -> None:
+    waiting = Waiting()
+    settings: dict[str, Any] = {"tools": [waiting.tool], "offload_root_path": tmp_path}
+    agent = Agent(ScriptedModel([[ToolCall("wait", {})]]), AgentConfig(**settings))
+    async with anyio.create_task_group() as group:
+        group.start_soon(agent.query, "go")
+        await waiting.started.wait()
+        await agent.close()
+        group.cancel_scope.cancel()
+
+    async def closing(call: ToolCall) -> bool:
+        await closed.close()
+        raise RuntimeError("no answer")
+
+    closed = Agent(ScriptedModel([[ToolCall("wait", {})]]), AgentConfig(**settings, approve=closing))
+    with pytest.raises(RuntimeError, match="no answer"):
+        await closed.query("go")
 
 
 async def test_the_turn_limit_is_an_error_and_the_next_query_goes_on(tmp_path: Path) -> None:

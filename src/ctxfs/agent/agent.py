@@ -4,8 +4,7 @@ Follows "Context FileSystem 上下文卸载功能".
 """
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import aclosing
-from inspect import isawaitable
+from contextlib import aclosing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,11 +14,12 @@ import anyio
 from ctxfs import json_codec
 from ctxfs.agent.config import AgentConfig
 from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
+from ctxfs.agent.runner import ToolRunner
 from ctxfs.context.context import Context
 from ctxfs.context.events import ContextEvent
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContextItem
-from ctxfs.errors import AgentBusy, InvalidToolArguments, PromptTooLong, ReplyIncomplete, TurnLimitReached
+from ctxfs.errors import AgentBusy, PromptTooLong, ReplyIncomplete, SessionClosed, TurnLimitReached
 from ctxfs.llm.base import ChatModel, ModelRequest, Reply
 from ctxfs.llm.messages import Message, ToolCall, ToolMessage, UserMessage
 from ctxfs.materialize import Materializer, reading_tools
@@ -56,8 +56,9 @@ class Agent:
         self._opened = False
         fs = ContextFileSystem(config.session_id, root_path=config.offload_root_path)
         # A tool of the user's takes the place of ours of that name.
-        self._tools = {tool.name: tool for tool in [*_own_tools(fs, config), *config.tools]}
-        self._schemas = tuple(tool.schema for tool in self._tools.values())
+        tools = {tool.name: tool for tool in [*_own_tools(fs, config), *config.tools]}
+        self._runner = ToolRunner(tools, approve=config.approve, redact=config.redact)
+        self._schemas = tuple(tool.schema for tool in tools.values())
         self._context = Context(
             fs=fs,
             keep_recent=config.keep_recent(),
@@ -66,7 +67,7 @@ class Agent:
             on_event=self._events.append,
             economy=config.economy(llm.model),
             window=config.window(llm.model, self._summarize),
-            arrival=_arrival(config, self._tools),
+            arrival=_arrival(config, tools),
         )
 
     @property
@@ -159,10 +160,16 @@ class Agent:
                 async for event in events:
                     yield event
         finally:
-            with anyio.CancelScope(shield=True):
-                if self._context.open_calls:
-                    await self._context.answer_open_calls(_INTERRUPTED)
-            self._busy = False
+            try:
+                await self._answer_interrupted()
+            finally:
+                self._busy = False
+
+    async def _answer_interrupted(self) -> None:
+        """Answer the calls that a query left open; in a session that was closed they wait until it is opened."""
+        with anyio.CancelScope(shield=True), suppress(SessionClosed):
+            if self._context.open_calls:
+                await self._context.answer_open_calls(_INTERRUPTED)
 
     async def _run(self) -> AsyncGenerator[AgentEvent, None]:
         turns = 0
@@ -188,21 +195,19 @@ class Agent:
     async def _ask(self) -> AsyncGenerator[AgentEvent | Reply, None]:
         """Send the context to the model; a prompt that is refused as too long is made smaller and sent once more."""
         messages = await self._context.messages()
-        for told in self._drain():
-            yield told
-        try:
-            async with aclosing(self._llm.stream(self._request(messages))) as events:
-                async for event in events:
-                    yield event
-        except PromptTooLong as error:
-            messages = await self._context.refused(error)
-        else:
-            return
-        for told in self._drain():
-            yield told
-        async with aclosing(self._llm.stream(self._request(messages))) as events:
-            async for event in events:
-                yield event
+        for last in (False, True):
+            for told in self._drain():
+                yield told
+            try:
+                async with aclosing(self._llm.stream(self._request(messages))) as events:
+                    async for event in events:
+                        yield event
+            except PromptTooLong as error:
+                if last:
+                    raise
+                messages = await self._context.refused(error)
+            else:
+                return
 
     def _request(self, messages: tuple[Message, ...]) -> ModelRequest:
         return ModelRequest(messages=messages, tools=self._schemas, breakpoints=self._context.breakpoints)
@@ -243,62 +248,27 @@ class Agent:
         await self._context.answer_open_calls(_CUT)
 
     async def _run_tools(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Run the calls of one reply side by side and record the results in call order.
+        """Run the calls of one reply and record the results in call order.
 
         When it is cancelled, or a callback fails, what has finished is kept and the rest is answered as interrupted.
         """
-        results: list[ToolResult | None] = [None] * len(calls)
-        failures: list[Exception] = []
-
-        async def run(index: int, call: ToolCall) -> None:
-            try:
-                results[index] = await self._run_tool(call)
-            except Exception as error:  # noqa: BLE001  (raised below, one instead of a group)
-                failures.append(error)
-                group.cancel_scope.cancel()
-
+        results = [ToolResult(_INTERRUPTED, is_error=True)] * len(calls)
         try:
-            async with anyio.create_task_group() as group:
-                for index, call in enumerate(calls):
-                    group.start_soon(run, index, call)
-        finally:
-            finished = [r or ToolResult(_INTERRUPTED, is_error=True) for r in results]
-            with anyio.CancelScope(shield=True):
-                await self._context.add(
-                    *(
-                        ToolMessage(call.id, call.name, result.content, is_error=result.is_error)
-                        for call, result in zip(calls, finished, strict=True)
-                    ),
-                    sources={c.id: r.source for c, r in zip(calls, finished, strict=True) if r.source is not None},
-                )
-        if failures:
-            raise failures[0]
-        return finished
+            await self._runner.run(calls, results)
+        except BaseException:
+            with suppress(SessionClosed):
+                await self._add_results(calls, results)
+            raise
+        await self._add_results(calls, results)
+        return results
 
-    async def _run_tool(self, call: ToolCall) -> ToolResult:
-        """Run one call; a tool that fails, a denied and an impossible call give the model an error result."""
-        result = await self._outcome(call)
-        if self._config.redact is None:
-            return result
-        content = self._config.redact(call, result.content)
-        content = await content if isawaitable(content) else content
-        return ToolResult(content, is_error=result.is_error, source=result.source)
-
-    async def _outcome(self, call: ToolCall) -> ToolResult:
-        tool = self._tools.get(call.name)
-        if tool is None:
-            return _error(f"There is no tool {call.name!r}. You can call: {', '.join(sorted(self._tools))}.")
-        if self._config.approve is not None:
-            verdict = self._config.approve(call)
-            verdict = await verdict if isawaitable(verdict) else verdict
-            if verdict is not True:
-                return _error(f"The call was denied: {verdict}" if verdict else "The call was denied by the user.")
-        try:
-            return await tool.run(call.arguments)
-        except InvalidToolArguments as error:
-            return _error(str(error))
-        except Exception as error:  # noqa: BLE001  (the model is told, and decides what to do)
-            return _error(f"{type(error).__name__}: {error}")
+    async def _add_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> None:
+        answered = tuple(zip(calls, results, strict=True))
+        with anyio.CancelScope(shield=True):
+            await self._context.add(
+                *(ToolMessage(call.id, call.name, r.content, is_error=r.is_error) for call, r in answered),
+                sources={call.id: r.source for call, r in answered if r.source is not None},
+            )
 
     def _drain(self) -> list[ContextEvent | UsageReported]:
         told, self._events[:] = self._events[:], []
@@ -325,7 +295,3 @@ def _arrival(config: AgentConfig, tool_names: Iterable[str]) -> Materializer | N
 def _is_final(reply: Reply) -> bool:
     """A reply ends the query unless it calls tools or the provider only paused it."""
     return not reply.message.tool_calls and reply.stop_reason != "pause_turn"
-
-
-def _error(text: str) -> ToolResult:
-    return ToolResult(text, is_error=True)
