@@ -12,6 +12,7 @@ from ctxfs.context.digest import clean_line
 from ctxfs.context.encoding import decode_blocks
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.journal import SessionState, fold
+from ctxfs.context.json_pieces import chars_in
 from ctxfs.context.json_text import is_json
 from ctxfs.context.placeholder import render_argument
 from ctxfs.context.plan import Archive, Plan
@@ -54,6 +55,12 @@ def test_a_plan_tells_its_archive() -> None:
         "2 items: 2,000 -> 20 tokens, whole exchanges, stored together",
         "in all 1,980 tokens leave, from msg_1 on",
     ]
+
+
+def test_the_size_of_any_value_can_be_told() -> None:
+    """It is asked before anything else is: what is wrong with the value is said by whoever writes it."""
+    assert chars_in(({"rows": {2024: 1, None: 2}},)) == chars_in(({"rows": {"2024": 1, "None": 2}},)) == 32
+    assert chars_in({"one": ["two", 3, None, 4.5]}) == 30
 
 
 def test_an_argument_points_to_the_one_that_names_the_file() -> None:

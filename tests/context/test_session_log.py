@@ -1,12 +1,13 @@
 """The journal at work: who waits together is written together, and who gives up learns the outcome first."""
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import anyio
 import pytest
-from anyio import to_thread, wait_all_tasks_blocked
+from anyio import lowlevel, to_thread, wait_all_tasks_blocked
 
+from ctxfs.context.encoding import ContentFile
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.index import INDEX_NAME, parse_index
 from ctxfs.context.journal import SessionState
@@ -15,6 +16,7 @@ from ctxfs.context.recovery import Found
 from ctxfs.context.session_log import SessionLog
 from ctxfs.errors import WriteFailed
 from ctxfs.llm.base import Usage
+from ctxfs.storage.base import NewFile
 from ctxfs.storage.memory import MemoryStore
 from session_items import tool_result
 
@@ -99,6 +101,99 @@ async def test_who_gives_up_before_his_turn_is_not_written() -> None:
             await log.commit(second.make)
         first.go_on()
     assert [call.number for call in log.state.calls] == [1]
+
+
+async def opened_log() -> SessionLog:
+    store = MemoryStore("session_1")
+    await store.open(create=True, write=True)
+    return SessionLog(store, "session_1", Found(state=SessionState(), last_seq=0, log_end=0, new=True))
+
+
+def call(number: int) -> CallMade:
+    return CallMade(number=number, usage=Usage(input_tokens=1), model="m")
+
+
+def unknown_files() -> Sequence[ContentFile]:
+    raise LookupError("which files?")
+
+
+async def test_who_cannot_say_which_files_he_needs_is_told_and_nobody_else() -> None:
+    log = await opened_log()
+    first = Held(1)
+    told: list[int] = []
+
+    async def commits(number: int) -> None:
+        await log.commit(lambda: [call(number)])
+
+    async def fails(number: int) -> None:
+        with pytest.raises(LookupError, match="which files"):
+            await log.commit(lambda: [call(number)], unknown_files)
+        told.append(number)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(log.commit, first.make)
+        await first.began()
+        for number in range(2, 8):  # they wait together, whoever writes for all
+            tasks.start_soon(commits if number % 2 else fails, number)
+            await wait_all_tasks_blocked()
+        first.go_on()
+    assert told == [2, 4, 6]
+    await fails(8)
+    await commits(9)
+    assert [made.number for made in log.state.calls] == [1, 3, 5, 7, 9]
+
+
+class Interrupted(MemoryStore):
+    """A store that lets others go on between reading or writing the log and saying so."""
+
+    async def read_log(self, offset: int = 0) -> bytes:
+        data = await super().read_log(offset)
+        await others_go_on(5)
+        return data
+
+    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+        await super().commit(files, log)
+        await others_go_on(50)
+
+
+async def others_go_on(turns: int) -> None:
+    for _ in range(turns):
+        await lowlevel.checkpoint()
+
+
+async def test_a_reader_that_looks_several_times_at_once_sees_every_line_once() -> None:
+    store, peer = Interrupted("session_1"), Interrupted("session_1")
+    peer._disk = store._disk
+    async with (
+        ContextFileSystem("session_1", store=store) as writer,
+        ContextFileSystem("session_1", store=peer, read_only=True) as reader,
+    ):
+        for number in range(1, 4):
+            await writer.record_call(Usage(input_tokens=number), "m")
+            async with anyio.create_task_group() as tasks:
+                for _ in range(4):
+                    tasks.start_soon(reader.refresh)
+            assert reader.calls == writer.calls
+
+
+async def test_what_a_writer_has_is_current_also_while_it_writes() -> None:
+    """Were it read back, lines of its own that it has not counted yet would be taken in twice."""
+    async with ContextFileSystem("session_1", store=Interrupted("session_1")) as writer:
+
+        async def looks_all_the_time() -> None:
+            while True:
+                await writer.refresh()
+                await lowlevel.checkpoint()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(looks_all_the_time)
+            for number in range(8):
+                await writer.record_call(Usage(input_tokens=number), "m")
+            tasks.cancel_scope.cancel()
+        assert len(writer.calls) == 8
+        await writer.record_call(Usage(input_tokens=9), "m")
+        journal = await writer.history()
+    assert sum(isinstance(record, CallMade) for record in journal) == len(writer.calls) == 9
 
 
 async def test_an_index_that_is_refused_is_not_tried_again_each_time() -> None:

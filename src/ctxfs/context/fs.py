@@ -233,8 +233,10 @@ class ContextFileSystem:
         await self.close()
 
     async def refresh(self) -> None:
-        """Take in what the session's writer appended since; for readers."""
-        await self._opened().refresh()
+        """Take in what the session's writer appended since. Does nothing in the writer, which has it all."""
+        session = self._opened()
+        if self._read_only:
+            await session.refresh()
 
     # ---- writing
 

@@ -21,7 +21,7 @@ def chars_in(value: Any) -> int:
         if isinstance(top, str):
             total += len(top)
         elif isinstance(top, Mapping):
-            total += sum(map(len, top))
+            total += sum(map(len, map(str, top)))  # keys that are no text are refused elsewhere
             stack.extend(top.values())
         elif isinstance(top, (list, tuple)):
             stack.extend(top)

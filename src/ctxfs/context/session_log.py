@@ -40,6 +40,10 @@ class _Ticket:
         self.error: Exception | None = None
         self.done = False
 
+    def fail(self, error: Exception) -> None:
+        """End with ``error``, which is raised in this ticket's caller and nowhere else."""
+        self.error, self.done = error, True
+
 
 class SessionLog:
     """The state of an open session, and the only way to change it: a commit that is durable first."""
@@ -96,7 +100,7 @@ class SessionLog:
             await self._write(tickets)
         except Exception as error:  # noqa: BLE001 - each caller gets its own
             if len(tickets) == 1:
-                tickets[0].error, tickets[0].done = error, True
+                tickets[0].fail(error)
             else:
                 await self._write_each(tickets)
 
@@ -106,7 +110,11 @@ class SessionLog:
         waiting: list[_Ticket] = []
         names: set[str] = set()
         for ticket in self._queue:
-            ticket.files = ticket.prepare()
+            try:
+                ticket.files = ticket.prepare()
+            except Exception as error:  # noqa: BLE001 - raised in its caller
+                ticket.fail(error)
+                continue
             wanted = {file.name for file in ticket.files}
             (batch if names.isdisjoint(wanted) else waiting).append(ticket)
             names |= wanted
@@ -119,7 +127,7 @@ class SessionLog:
             try:
                 await self._write([ticket])
             except Exception as error:  # noqa: BLE001 - raised in its caller
-                ticket.error, ticket.done = error, True
+                ticket.fail(error)
 
     async def _write(self, tickets: Sequence[_Ticket]) -> None:
         line = b""
@@ -159,10 +167,14 @@ class SessionLog:
             logger.warning("session %s: %s", self._session_id, error)
 
     async def refresh(self) -> None:
-        """Take in what another process appended since; a torn last line is left for the next time."""
-        log = scan(await self._store.read_log(self._end), last_seq=self._seq, offset=self._end)
-        fold(self.state, log.records)
-        self._seq, self._end = log.last_seq, log.end
+        """Take in what another process appended since; a torn last line is left for the next time.
+
+        For readers: what a writer has is current.
+        """
+        async with self._turn:  # what one caller has read, no other one reads again
+            log = scan(await self._store.read_log(self._end), last_seq=self._seq, offset=self._end)
+            fold(self.state, log.records)
+            self._seq, self._end = log.last_seq, log.end
 
 
 def _new_files(files: Iterable[ContentFile]) -> list[NewFile]:
