@@ -373,6 +373,30 @@ async def test_the_same_artifact_again_is_stored_once(tmp_path: Path) -> None:
             assert (await service.query_artifacts()).total == 1
 
 
+async def test_the_same_artifact_at_once_or_twice_in_a_list_is_stored_once(tmp_path: Path) -> None:
+    async with service_at(tmp_path) as service:
+        stored: list[str] = []
+
+        async def add(*artifacts: Artifact) -> None:
+            stored.extend(info.artifact_id for info in await service.add_knowledge_list(artifacts))
+
+        async with anyio.create_task_group() as group:
+            for artifacts in [
+                (artifact("a", LARGE), artifact("b", "b")),
+                (artifact("b", "b"), artifact("a", LARGE)),
+            ] * 3:
+                group.start_soon(add, *artifacts)
+        assert sorted(stored) == ["a"] * 6 + ["b"] * 6
+        stored.clear()
+        await add(
+            artifact("c", "c", tool_name="search"), artifact("c", "c"), artifact("c", "other"), artifact("c", "c")
+        )
+        assert stored == ["c", "c", "c~2", "c"]
+        await add(artifact("d", "d"), artifact("d", "d", tool_name="search"))
+        assert stored[4:] == ["d", "d~2"], "what is known of it is not what is recorded"
+        assert (await service.query_artifacts()).total == 6
+
+
 async def test_a_repeated_id_with_other_content_is_another_artifact(tmp_path: Path) -> None:
     async with service_at(tmp_path) as service:
         infos = await service.add_knowledge_list([artifact("call_1", text) for text in ("first", "second", "third")])
@@ -469,6 +493,7 @@ async def test_an_agents_own_session_is_attached(tmp_path: Path) -> None:
         )
         found = await service.query_artifacts({"context_type": "tool_result"})
         assert [(info.artifact_id, info.tool_name) for info in found] == [("call_1", "search"), ("call_2", "Read")]
+        service.attach(fs)
         await service.close()
         assert fs.is_open, "its owner closes it"
 

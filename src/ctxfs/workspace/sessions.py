@@ -1,8 +1,9 @@
 """The sessions of a workspace that are open: one writer each, kept open as long as there is room."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
 import anyio
 
@@ -25,6 +26,7 @@ class OpenSession:
         self.ours = ours
         self.users = 0
         self._unused: dict[tuple[str, str | None], list[tuple[str, str]]] = {}
+        self._turns: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     async def add(self, artifacts: Sequence[Artifact]) -> list[Stored]:
         """Store artifacts, all of them or none, and return their records.
@@ -32,21 +34,28 @@ class OpenSession:
         One that is stored already, under its id, with the same metadata and content, is not stored again; another
         content of an id that is taken gets the id ``id~2``, ``id~3``, ...
         """
+        async with AsyncExitStack() as turns:
+            # One at a time under each id, or the same artifact would be stored twice; others share their syncs.
+            for artifact_id in sorted({artifact.artifact_id for artifact in artifacts}):
+                await turns.enter_async_context(self._turns.setdefault(artifact_id, anyio.Lock()))
+            return await self._add(artifacts)
+
+    async def _add(self, artifacts: Sequence[Artifact]) -> list[Stored]:
         ids: list[str] = []
-        items: list[ContextItem] = []
-        metadata: dict[str, Mapping[str, Any]] = {}
+        new: dict[str, tuple[Artifact, ContextItem]] = {}
         try:
             for artifact in artifacts:
-                known = await self._known(artifact)
+                known = next((item_id for item_id, (other, _) in new.items() if _covers(other, artifact)), None)
+                known = known or await self._known(artifact)
                 if known is None:
                     item = self._claim(artifact)
-                    items.append(item)
-                    metadata[item.id] = artifact.recorded_metadata()
+                    new[item.id] = artifact, item
                     known = item.id
                 ids.append(known)
-            await self.fs.store(items, metadata=metadata)
+            metadata = {item_id: artifact.recorded_metadata() for item_id, (artifact, _) in new.items()}
+            await self.fs.store([item for _, item in new.values()], metadata=metadata)
         except BaseException:
-            self._release([item for item in items if item.id not in self.fs.stored()])
+            self._release([item for _, item in new.values() if item.id not in self.fs.stored()])
             raise
         stored = self.fs.stored()
         return [stored[item_id] for item_id in ids]
@@ -56,12 +65,14 @@ class OpenSession:
         stored = self.fs.stored()
         if safe_name(artifact.artifact_id) not in stored:
             return None
-        wanted = artifact.recorded_metadata()
         for entry in tuple(stored.values()):
             info = info_of("", self.fs.session_id, entry)
             same = info.raw_id == artifact.artifact_id and entry.chars == len(artifact.content)
-            same = same and all(entry.metadata.get(key) == value for key, value in wanted.items())
-            if same and text_of(await self.fs.load(entry.item_id)) == artifact.content:
+            if (
+                same
+                and _has(entry.metadata, artifact)
+                and text_of(await self.fs.load(entry.item_id)) == artifact.content
+            ):
                 return entry.item_id
         return None
 
@@ -83,6 +94,17 @@ class OpenSession:
                 self._unused.setdefault(key, []).append((item.id, item.name))
 
 
+def _has(metadata: Mapping[str, Any], artifact: Artifact) -> bool:
+    """Whether ``metadata`` says all that the artifact's own does."""
+    return artifact.recorded_metadata().items() <= metadata.items()
+
+
+def _covers(other: Artifact, artifact: Artifact) -> bool:
+    """Whether storing ``other`` stores ``artifact`` too."""
+    same = (other.artifact_id, other.content) == (artifact.artifact_id, artifact.content)
+    return same and _has(other.recorded_metadata(), artifact)
+
+
 class OpenSessions:
     """The open sessions under one root, at most ``limit`` of them unless more are in use at once."""
 
@@ -101,7 +123,8 @@ class OpenSessions:
         known = self._sessions.get(fs.session_id)
         if known is not None and known.fs is not fs and known.fs.is_open:
             raise ConfigError(f"session {fs.session_id} is open in this workspace already")
-        self._sessions[fs.session_id] = OpenSession(fs, ours=False)
+        if known is None or known.fs is not fs:
+            self._sessions[fs.session_id] = OpenSession(fs, ours=False)
 
     @asynccontextmanager
     async def writing(self, session_id: str) -> AsyncIterator[OpenSession]:
