@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import stat
 import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -35,6 +36,7 @@ from ctxfs.errors import (
     SessionNotFound,
 )
 from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.storage.port import OsFileSystem
 from ctxfs.tools.read import read_tool
 from ctxfs.transfer import export_session, import_session
 
@@ -167,6 +169,65 @@ async def test_what_a_command_printed_moves_too(tmp_path: Path) -> None:
     async with opened(tmp_path / "b") as fs:
         assert fs.recovery.clean
         assert await fs.load(log.item_id) == expected
+
+
+PRINTED = [b"", b"one line\n", "half a char\u00e4".encode()[:-1], b"\xff\n" * 200_000, b"text\n" * 100_000]
+
+
+@pytest.mark.parametrize("printed", PRINTED, ids=["nothing", "a line", "cut in a character", "bytes", "many blocks"])
+@pytest.mark.parametrize("alive", [True, False], ids=["running", "killed"])
+async def test_what_a_command_has_printed_so_far_moves_too(tmp_path: Path, printed: bytes, alive: bool) -> None:
+    async with ContextFileSystem("one", root_path=tmp_path / "a") as fs:
+        await fill(fs, ["first"])
+        log = await fs.grow("Bash")
+        await log.append(printed)
+        root = tmp_path / "a" if alive else image_of(tmp_path / "a", tmp_path / "killed")
+        before = contents_of(root / "one")
+        done = await export_session("one", tmp_path / "1.ctxfs", root_path=root)
+        assert done.files == 2
+        assert contents_of(root / "one") == before, "an export only reads"
+    await import_session(tmp_path / "1.ctxfs", root_path=tmp_path / "b")
+    await export_session("one", tmp_path / "2.ctxfs", root_path=tmp_path / "b")
+    assert read(tmp_path / "1.ctxfs") == read(tmp_path / "2.ctxfs")
+    assert read(tmp_path / "b" / "one" / log.name) == printed
+    async with opened(tmp_path / "b") as fs:
+        assert fs.recovery.clean
+        assert (await fs.verify()).ok
+        assert fs.stored()[log.item_id].metadata["partial"] is True
+        assert b"".join([block async for block in fs.reader(log.item_id).raw_blocks()]) == printed
+
+
+def image_of(root: Path, copy: Path) -> Path:
+    """What is left of a session whose writer is killed now."""
+    shutil.copytree(root, copy)
+    return copy
+
+
+def contents_of(session: Path) -> dict[str, bytes]:
+    return {name: read(session / name) for name in tree(session) if (session / name).is_file()}
+
+
+async def test_a_command_that_goes_on_printing_is_exported_as_it_stood_at_one_moment(tmp_path: Path) -> None:
+    async with ContextFileSystem("one", root_path=tmp_path / "a") as fs:
+        log = await fs.grow("Bash")
+        await log.append(b"before\n" * 50_000)
+        port = Printing(tmp_path / "a" / "one" / log.name)
+        await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a", fs=port)
+        assert read(port.log) == b"before\n" * 50_000 + b"after\n", "it has printed more"
+    await import_session(tmp_path / "1.ctxfs", root_path=tmp_path / "b")
+    assert read(tmp_path / "b" / "one" / log.name) == b"before\n" * 50_000
+
+
+class Printing(OsFileSystem):
+    """A command prints more while its session is exported, after the export has seen how much there is."""
+
+    def __init__(self, log: Path) -> None:
+        super().__init__()
+        self.log = log
+
+    def create(self, dir_fd: int, name: str) -> int:
+        append(self.log, b"after\n")
+        return super().create(dir_fd, name)
 
 
 async def test_an_imported_session_goes_on(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from ctxfs.errors import CtxfsError, NotStored
 from ctxfs.storage.base import Store
 from ctxfs.storage.threads import run_to_completion
 
-__all__ = ["Found", "Journal", "Recovery", "examine", "move_aside", "read_journal"]
+__all__ = ["Found", "Journal", "Recovery", "examine", "growing_logs", "move_aside", "read_journal"]
 
 HEADER_WINDOW = 1 << 20
 
@@ -94,11 +94,9 @@ async def examine(store: Store, *, read_only: bool) -> Found:
     log, state = journal.scan, journal.state
     started = log.last_seq > 0
     if read_only and started:
-        growing, _ = await _unknown_files(store, state, None, await store.names(TERMINAL))
+        growing = await growing_logs(store, state)
         recovery = Recovery(damages=log.damages)
-        return Found(
-            state=state, last_seq=log.last_seq, log_end=log.end, new=False, adopt=tuple(growing), recovery=recovery
-        )
+        return Found(state=state, last_seq=log.last_seq, log_end=log.end, new=False, adopt=growing, recovery=recovery)
     index, index_is_there = await _read_index(store)
     names = [name for name in await store.names() if name != INDEX_NAME]
     adopt, foreign = await _unknown_files(store, state, index, names)
@@ -121,6 +119,15 @@ async def examine(store: Store, *, read_only: bool) -> Found:
         in_the_way=tuple(name for name in foreign if name in claimed),
         recovery=recovery,
     )
+
+
+async def growing_logs(store: Store, state: SessionState) -> tuple[Stored, ...]:
+    """Describe what commands have printed that the journal does not know of: they run, or their agent was killed.
+
+    Each is described as it is at one moment; its file may have grown since.
+    """
+    adopt, _ = await _unknown_files(store, state, None, await store.names(TERMINAL))
+    return tuple(adopt)
 
 
 async def move_aside(store: Store, name: str) -> None:

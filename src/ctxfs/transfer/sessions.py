@@ -15,9 +15,10 @@ import anyio
 from ctxfs.context.content import scan_blocks
 from ctxfs.context.encoding import BlockIndex, index_name
 from ctxfs.context.index import INDEX_NAME, render_index
-from ctxfs.context.journal import Scan, SessionState, fold, scan
+from ctxfs.context.journal import Scan, SessionState, encode_line, fold, scan
 from ctxfs.context.layout import check_session_id
 from ctxfs.context.records import SessionStarted, Stored, WriterOpened
+from ctxfs.context.recovery import growing_logs
 from ctxfs.errors import (
     ArchiveDamaged,
     ArchiveUnsafe,
@@ -70,8 +71,9 @@ async def export_session(
 ) -> Transferred:
     """Write a session into ``file``, which must not be there yet (mode 0600).
 
-    A session that is being written is exported as it stood at one moment. Every content is checked on the way.
-    ``root_path`` None is ``~/.agent/context``.
+    A session that is being written is exported as it stood at one moment, with what a command has printed until then,
+    marked as partial, also when its agent was killed. Every content is checked on the way. ``root_path`` None is
+    ``~/.agent/context``.
 
     Raises ``SessionNotFound``, ``NameTaken`` (the file is there), ``CorruptContent``, ``NotStored``, ``CorruptJournal``
     (it is lost: opening the session for writing rebuilds it) and ``WriteFailed``; then no file is left behind.
@@ -81,13 +83,10 @@ async def export_session(
     store = LocalStore(root, check_session_id(session_id), fs=port)
     await store.open(create=False, write=False)
     try:
-        log = await store.read_log()
-        found = await run_to_completion(lambda: scan(log))
-        if not found.last_seq:
-            raise CorruptJournal(f"session {session_id} has no journal: open it for writing once, that rebuilds it")
+        held = await _held(store, session_id)
         writer = await run_to_completion(lambda: ArchiveWriter.create(target, port))
         try:
-            size = await _write_archive(store, writer, log[: found.end], _started_as(found) or session_id)
+            size = await _write_archive(store, writer, held)
         except BaseException as error:
             with anyio.CancelScope(shield=True):
                 await run_to_completion(partial(writer.abandon, error))
@@ -98,13 +97,39 @@ async def export_session(
             await store.close()
 
 
-async def _write_archive(store: LocalStore, writer: ArchiveWriter, log: bytes, session_id: str) -> int:
-    stored = await run_to_completion(lambda: _by_name(fold(SessionState(), scan(log).records)))
-    await run_to_completion(lambda: writer.begin(session_id, len(stored)))
-    await run_to_completion(lambda: writer.part(LOG_NAME, [log], len(log)))
-    for entry in stored:
-        await _checked(store, entry)
-        size = await store.size(entry.name)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """What a session holds at one moment: its journal, and contents by name. Files in ``growing`` may become longer."""
+
+    session_id: str
+    log: Sequence[bytes]
+    stored: Sequence[Stored]
+    growing: frozenset[str]
+
+
+async def _held(store: LocalStore, session_id: str) -> _Held:
+    log = await store.read_log()
+    found = await run_to_completion(lambda: scan(log))
+    if not found.last_seq:
+        raise CorruptJournal(f"session {session_id} has no journal: open it for writing once, that rebuilds it")
+    state = await run_to_completion(lambda: fold(SessionState(), found.records))
+    growing = await growing_logs(store, state)
+    fold(state, growing)
+    return _Held(
+        session_id=_started_as(found) or session_id,
+        # The line that opening the session for writing would add: importing adds nothing to what the journal says.
+        log=[log[: found.end], *([encode_line(found.last_seq + 1, growing)] if growing else [])],
+        stored=_by_name(state),
+        growing=frozenset(entry.name for entry in growing),
+    )
+
+
+async def _write_archive(store: LocalStore, writer: ArchiveWriter, held: _Held) -> int:
+    await run_to_completion(lambda: writer.begin(held.session_id, len(held.stored)))
+    await run_to_completion(lambda: writer.part(LOG_NAME, held.log, sum(map(len, held.log))))
+    for entry in held.stored:
+        await _checked(store, entry, grows=entry.name in held.growing)
+        size = _file_size(entry)
         await run_to_completion(partial(writer.open_part, entry.name, size))
         for offset in range(0, size, CHUNK_BYTES):
             piece = await store.read(entry.name, offset, min(CHUNK_BYTES, size - offset))
@@ -243,19 +268,32 @@ def _all_are(kind: type, *values: object) -> bool:
     return all(type(value) is kind for value in values)
 
 
-async def _checked(store: LocalStore, entry: Stored) -> BlockIndex:
-    """Check a content against the journal, block by block. Raises ``CorruptContent``."""
+async def _checked(store: LocalStore, entry: Stored, *, grows: bool = False) -> BlockIndex:
+    """Check a content against the journal, block by block; ``grows``: its file may be longer. Raises CorruptContent."""
     try:
         index = await scan_blocks(store, entry)
     except (ValueError, TypeError) as error:
         raise CorruptContent(entry.name, str(error)) from error
     if (index.root, index.size_bytes, index.count) != (entry.digest, entry.size_bytes, entry.blocks):
         raise CorruptContent(entry.name, "it is not what the journal says")
-    trailer = b"" if entry.raw else b"}\n" if entry.encoding == "blocks" else b'"}\n'
-    end = entry.content_offset + entry.content_length
-    if await store.size(entry.name) != end + len(trailer) or await store.read(entry.name, end) != trailer:
+    if not grows and not await _ends_as_it_should(store, entry):
         raise CorruptContent(entry.name, "it does not end with its content")
     return index
+
+
+async def _ends_as_it_should(store: LocalStore, entry: Stored) -> bool:
+    trailer = _trailer(entry)
+    size = _file_size(entry)
+    return await store.size(entry.name) == size and await store.read(entry.name, size - len(trailer)) == trailer
+
+
+def _trailer(entry: Stored) -> bytes:
+    """Return what stands after the content in its file."""
+    return b"" if entry.raw else b"}\n" if entry.encoding == "blocks" else b'"}\n'
+
+
+def _file_size(entry: Stored) -> int:
+    return entry.content_offset + entry.content_length + len(_trailer(entry))
 
 
 # ---- the root
