@@ -8,11 +8,11 @@ The file is a line of JSON that says what it is, then parts, then a line that en
     …
     {"end":{"files":2,"size_bytes":…,"sha256":"…"}}\n
 
-The journal comes first, up to its last complete line, and one more for what commands had printed that had not ended; then
-every content that it refers to, by name. What can be made again from these (the index, the block indexes) is left out, and
-nothing in the file depends on where the session lay or what its directory was called: export, import and export again give
-the same bytes. The last line's checksum covers all other lines, and those the parts. Nothing is compressed, and there is no
-such thing as a link.
+The journal comes first, up to its last complete line, with one more for commands that have not ended; then every
+content that it refers to, by name. What can be made again from these (the index, the block indexes) is left out, and
+nothing in the file depends on where the session lay or what its directory was called: export, import and export again
+give the same bytes. The last line's checksum covers all other lines, and those the parts. Nothing is compressed, and
+there is no such thing as a link.
 """
 
 import hashlib
