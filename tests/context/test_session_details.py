@@ -328,6 +328,19 @@ async def test_admitted_items_leave_in_the_same_commit() -> None:
         assert [type(e) for e in applied.events] == [Offloaded, Evicted]
 
 
+async def test_what_comes_in_takes_the_place_of_others_in_one_commit() -> None:
+    store = MemoryStore("session_1")
+    async with session(store, inline_limit_chars=100) as fs:
+        old, new, more = (user_message(fs, text) for text in ("old", "new " * 100, "more"))
+        await fs.add([old])
+        lines = bytes(store._disk.log).count(b"\n")
+        await fs.add([new, more], removing=[old.id])
+        assert bytes(store._disk.log).count(b"\n") == lines + 1
+        assert await fs.items() == (new, more)
+    async with session(store) as again:
+        assert await again.items() == (new, more)
+
+
 def test_session_ids_are_checked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         ContextFileSystem("../x", root_path=tmp_path)

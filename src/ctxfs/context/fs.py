@@ -28,6 +28,7 @@ from ctxfs.context.records import (
     CallMade,
     Closed,
     EvictionSet,
+    ItemAdded,
     Record,
     Removed,
     Restored,
@@ -247,33 +248,28 @@ class ContextFileSystem:
         before: str | None = None,
         leaving: Collection[str] = (),
         replaced: Callable[[], Sequence[tuple[ContextItem, str]]] = tuple,
+        removing: Collection[str] = (),
     ) -> None:
         """Record items that join the context, before the item ``before`` (None: at the end); all of them, or none.
 
         ``leaving``: ids of those that leave in the same commit. ``replaced`` gives them in their new form, with the
-        reason; it is called in a worker thread, when the contents were written.
+        reason; it is called in a worker thread, when the contents were written. ``removing``: ids of items whose place
+        the new ones take; they leave the context in the same commit.
         """
-        files: dict[str, ContentFile] = {}
 
         def needs_file(item: ContextItem) -> bool:
             return self._needs_file(item) or (item.id in leaving and self._must_store(item))
 
-        def prepare() -> Sequence[ContentFile]:
-            files.clear()  # asked again when another caller stored some of them meanwhile
-            files.update((item.id, self._file_for(item)) for item in items if needs_file(item))
-            return tuple(files.values())
+        def joined(item: ContextItem, written: Collection[str]) -> ItemAdded:
+            stored = item.id in written or (item.id in self._state.stored and not item.offloaded)
+            return added(item, self.session_path, content_stored=stored, before=before)
 
-        def records() -> list[Record]:
-            made: list[Record] = []
-            for item in items:
-                file = files.get(item.id)
-                if file is not None:
-                    made.append(file.stored)
-                stored = file is not None or (item.id in self._state.stored and not item.offloaded)
-                made.append(added(item, self.session_path, content_stored=stored, before=before))
-            return [*made, *(replacement(new, self.session_path, reason) for new, reason in replaced())]
+        def records(written: Collection[str]) -> list[Record]:
+            made: list[Record] = [joined(item, written) for item in items]
+            made += [replacement(new, self.session_path, reason) for new, reason in replaced()]
+            return [*made, Removed(item_ids=tuple(removing), reason="a new one took its place")] if removing else made
 
-        await self._writer().commit(records, prepare)
+        await self._commit(records, lambda: [item for item in items if needs_file(item)])
 
     async def store(
         self, items: Sequence[ContextItem], *, metadata: Mapping[str, Mapping[str, Any]] | None = None
@@ -283,11 +279,11 @@ class ContextFileSystem:
         ``metadata``, JSON by item id, is recorded beside each content and read back in ``stored()[item_id].metadata``.
         """
         if any(self._must_store(item) for item in items):
-            await self._commit_files(items, tuple, metadata or {})
+            await self._commit(lambda _: [], lambda: self._unstored(items), metadata or {})
 
     async def replace(self, items: Sequence[ContextItem], *, reason: str) -> None:
         """Record that items stand in the context in a new form, their placeholders; contents are stored already."""
-        await self._commit_files([], lambda: [replacement(item, self.session_path, reason) for item in items])
+        await self._commit(lambda _: [replacement(item, self.session_path, reason) for item in items])
 
     async def evict(self, steps: Sequence[tuple[ContextItem, ContextItem, str]]) -> None:
         """Store the contents of old items and record the new ones in their place, in one commit.
@@ -295,15 +291,15 @@ class ContextFileSystem:
         A step is the old item, the new one and the reason. An item that only repeats lines of stored content
         (``source``) is not stored a second time.
         """
-
-        def replaced() -> list[Record]:
-            return [replacement(new, self.session_path, reason) for _, new, reason in steps]
-
-        await self._commit_files([old for old, _, _ in steps if old.source is None], replaced)
+        leaving = [old for old, _, _ in steps if old.source is None]
+        await self._commit(
+            lambda _: [replacement(new, self.session_path, reason) for _, new, reason in steps],
+            lambda: self._unstored(leaving),
+        )
 
     async def remove(self, item_ids: Sequence[str], *, reason: str) -> None:
         """Record that items left the context; what was stored of them stays."""
-        await self._commit_files([], lambda: [Removed(item_ids=tuple(item_ids), reason=reason)])
+        await self._commit(lambda _: [Removed(item_ids=tuple(item_ids), reason=reason)])
 
     async def archive(
         self, item: ContextItem, content: str, item_ids: Sequence[str], *, before: str | None, reason: str
@@ -315,46 +311,51 @@ class ContextFileSystem:
         full = replace(item, message=with_content(item.message, content), offloaded=False)
         joined = added(item, self.session_path, content_stored=False, before=before)
         removed = Removed(item_ids=tuple(item_ids), reason=reason, archive=item.id)
-        await self._commit_files([full], lambda: [joined, removed])
+        await self._commit(lambda _: [joined, removed], lambda: self._unstored([full]))
 
     async def restore(self, item_id: str, *, reason: str = "") -> None:
         """Record that an item's stored content is back in the context. Raises ``UnknownItem``."""
         self._stored_of(item_id)
-        await self._commit_files([], lambda: [Restored(item_id=item_id, reason=reason)])
+        await self._commit(lambda _: [Restored(item_id=item_id, reason=reason)])
 
     async def record_call(self, usage: Usage, model: str, *, counted_tokens: int = 0) -> None:
         """Record that the model was called on the context as it stands; ``counted_tokens`` is our own count."""
         number = len(self._state.calls) + 1
         call = CallMade(number=number, usage=usage, model=model, counted_tokens=counted_tokens, made_at=self._clock())
-        await self._commit_files([], lambda: [call])
+        await self._commit(lambda _: [call])
 
     async def record_eviction(self, rules: EvictionSet) -> None:
         """Record by which rules results leave from here on; nothing is written when that is known."""
         if rules != self._state.eviction:
-            await self._commit_files([], lambda: [rules])
+            await self._commit(lambda _: [rules])
 
     async def offload(self, item: ContextItem) -> str:
         """Make an item's content durable and return the absolute path of its file."""
         await self.store([item])
         return self.path_of(self._stored_of(item.id).name)
 
-    async def _commit_files(
+    async def _commit(
         self,
-        items: Sequence[ContextItem],
-        records: Callable[[], Sequence[Record]],
+        records: Callable[[Collection[str]], Sequence[Record]],
+        needs: Callable[[], Sequence[ContextItem]] = tuple,
         metadata: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     ) -> None:
-        """Store the contents of those of ``items`` that are not stored yet, then record that, and ``records``.
+        """Write the contents of those items that ``needs`` gives, then record that, and ``records``.
 
-        These are made in a worker thread.
+        ``needs`` is asked again when another caller wrote some of them meanwhile. ``records`` is given the ids of those
+        that were written, and is called in a worker thread.
         """
-        files: list[ContentFile] = []
+        files: dict[str, ContentFile] = {}
 
         def prepare() -> Sequence[ContentFile]:
-            files[:] = [self._file_for(item, metadata.get(item.id)) for item in items if self._must_store(item)]
-            return files
+            files.clear()
+            files.update((item.id, self._file_for(item, metadata.get(item.id))) for item in needs())
+            return tuple(files.values())
 
-        await self._writer().commit(lambda: [*(file.stored for file in files), *records()], prepare)
+        await self._writer().commit(lambda: [*(file.stored for file in files.values()), *records(files)], prepare)
+
+    def _unstored(self, items: Sequence[ContextItem]) -> list[ContextItem]:
+        return [item for item in items if self._must_store(item)]
 
     def _must_store(self, item: ContextItem) -> bool:
         return item.id not in self._state.stored and not item.offloaded
