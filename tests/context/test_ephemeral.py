@@ -1,7 +1,5 @@
 """Keep-recent, against the rule written the slow way."""
 
-from types import MappingProxyType
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,42 +23,45 @@ def result(number: int, tool: str = "Read", *, placeholder: str | None = "gone",
 
 
 def ledger(**keep_recent: int) -> EphemeralLedger:
-    return EphemeralLedger(keep_recent=MappingProxyType(keep_recent))
+    return EphemeralLedger(keep_recent)
 
 
-def due(value: EphemeralLedger) -> list[str]:
+def due(value: EphemeralLedger, *, seen: int | None = None) -> list[str]:
+    if seen is not None:
+        value.seen_up_to(seen)
     return [offload.item_id for offload in value.plan().offloads]
 
 
 def test_the_last_n_stay_and_older_ones_leave() -> None:
     value = ledger(Read=2)
     for number in range(4):
-        value = value.added(result(number), number, f"/s/call_{number}")
-    assert due(value.seen_up_to(4)) == ["call_0", "call_1"]
+        value.entered(result(number), number, f"/s/call_{number}")
+    assert due(value, seen=4) == ["call_0", "call_1"]
 
 
 def test_what_the_model_has_not_seen_never_leaves() -> None:
     value = ledger(Read=1)
     for number in range(4):
-        value = value.added(result(number), number, "/s")
+        value.entered(result(number), number, "/s")
     assert due(value) == []
-    assert due(value.seen_up_to(4)) == ["call_0", "call_1", "call_2"]
+    assert due(value, seen=4) == ["call_0", "call_1", "call_2"]
 
 
 def test_tools_without_a_limit_keep_everything() -> None:
     value = ledger(Read=1)
     for number in range(4):
-        value = value.added(result(number, "Bash"), number, "/s")
-    assert due(value.seen_up_to(4)) == []
+        value.entered(result(number, "Bash"), number, "/s")
+    assert due(value, seen=4) == []
 
 
 def test_what_would_not_shrink_stays_but_counts_among_the_last_n() -> None:
     value = ledger(Read=1)
-    value = value.added(result(0), 0, "/s")
-    value = value.added(result(1, placeholder=None), 1, "/s")
-    assert due(value.seen_up_to(2)) == ["call_0"]
-    value = value.left({"call_0"}).added(result(2), 2, "/s")
-    assert due(value.seen_up_to(3)) == []
+    value.entered(result(0), 0, "/s")
+    value.entered(result(1, placeholder=None), 1, "/s")
+    assert due(value, seen=2) == ["call_0"]
+    value.left({"call_0"})
+    value.entered(result(2), 2, "/s")
+    assert due(value, seen=3) == []
 
 
 def test_other_items_change_nothing() -> None:
@@ -73,19 +74,22 @@ def test_other_items_change_nothing() -> None:
         content_tokens=1,
     )
     value = ledger(Read=1)
-    assert value.added(item, 0, "/s") is value
+    value.entered(item, 0, "/s")
+    assert due(value, seen=9) == []
 
 
 def test_the_plan_carries_path_placeholder_and_both_sizes() -> None:
     value = ledger(Read=1)
     for number in range(2):
-        value = value.added(result(number), number, f"/s/{number}")
-    (offload,) = value.seen_up_to(2).plan().offloads
+        value.entered(result(number), number, f"/s/{number}")
+    value.seen_up_to(2)
+    plan = value.plan()
+    (offload,) = plan.offloads
     assert isinstance(offload, Offload)
     assert (offload.path, offload.placeholder, offload.tokens_before, offload.tokens_after) == ("/s/0", "gone", 100, 10)
-    assert value.seen_up_to(2).plan().first_changed == "call_0"
-    assert "Read keeps its last 1" in value.seen_up_to(2).plan().explain()
-    assert value.seen_up_to(2).plan().tokens_freed == 90
+    assert plan.first_changed == "call_0"
+    assert "Read keeps its last 1" in plan.explain()
+    assert plan.tokens_freed == 90
 
 
 def test_an_empty_plan_is_false_and_says_so() -> None:
@@ -114,16 +118,16 @@ def test_it_does_what_the_rule_says(steps: list[tuple[str, str, bool]], keep_a: 
     position = seen = 0
     for action, tool, shrinks in steps:
         if action == "add":
-            value = value.added(result(position, tool, placeholder="p" if shrinks else None), position, "/s")
+            value.entered(result(position, tool, placeholder="p" if shrinks else None), position, "/s")
             live.append((position, tool, shrinks))
             position += 1
         elif action == "reply":
             position += 1
             seen = position
-            value = value.seen_up_to(seen)
+            value.seen_up_to(seen)
         else:
             plan = value.plan()
-            value = value.left({offload.item_id for offload in plan.offloads})
+            value.left({offload.item_id for offload in plan.offloads})
             assert not value.plan()
             gone |= {int(offload.item_id.removeprefix("call_")) for offload in plan.offloads}
         recent = {p for name, n in keep.items() for p, t, _ in [x for x in live if x[1] == name][-n:]}

@@ -1,10 +1,12 @@
 """The transcript without a context: what a damaged journal lost of it, and what moving items does to its sums."""
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
+from ctxfs.context.economy import Economy
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.summary import summary_text
 from ctxfs.context.transcript import Gap, Losses, Transcript, losses_in
@@ -114,6 +116,30 @@ def test_a_rewritten_item_stays_in_its_place() -> None:
     assert list(transcript.items) == [i.id for i in SESSION]
     assert transcript.tokens == 45
     assert not transcript.plan()
+
+
+@pytest.mark.parametrize("economy", [None, Economy()], ids=["keep-recent", "and what pays"])
+def test_what_is_held_is_not_copied_for_each_that_comes(economy: Economy | None) -> None:
+    transcript = Transcript({"grep": 1}, lambda name: f"/s/{name}", economy=economy)
+
+    def exchange(number: int) -> int:
+        call = {"type": "tool_use", "id": f"c{number}", "name": "grep", "input": {}}
+        message = item(f"m{number}", AssistantMessage((call,)))
+        result = item(f"c{number}", ToolMessage(f"c{number}", "grep", "found"), 1_000)
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        transcript.enter(message)
+        transcript.enter(replace(result, placeholder="gone", placeholder_tokens=5))
+        transcript.rewrite((), ())
+        return tracemalloc.get_traced_memory()[1] - before
+
+    tracemalloc.start()
+    try:
+        transcript.enter(QUESTION)
+        allocated = [exchange(number) for number in range(2_000)]
+    finally:
+        tracemalloc.stop()
+    assert min(allocated[-20:]) < 6_000  # a table grows now and then; a copy of what is held is 16,000 bytes or more
 
 
 def test_an_open_call_has_to_be_answered_first() -> None:

@@ -80,7 +80,7 @@ class Transcript:
         self._tool_names: dict[str, str] = {}
         self.tokens = 0
         self.open_calls: list[ToolCall] = []
-        self._ledger = EphemeralLedger(keep_recent=MappingProxyType(dict(keep_recent)))
+        self._ephemeral = EphemeralLedger(keep_recent)
         self.economy = economy
 
     @property
@@ -138,7 +138,7 @@ class Transcript:
 
     def plan(self) -> Plan:
         """What is due now: what keep-recent lets go, and what pays."""
-        due = self._ledger.plan()
+        due = self._ephemeral.plan()
         if self.economy is None:
             return due
         paying = self.economy.plan()
@@ -151,11 +151,11 @@ class Transcript:
         if isinstance(message, AssistantMessage):
             self.open_calls = list(message.tool_calls)
             self._tool_names.update((call.id, call.name) for call in message.tool_calls)
-            self._ledger = self._ledger.seen_up_to(self._position)
+            self._ephemeral.seen_up_to(self._position)
         elif isinstance(message, ToolMessage):
             answered = next(n for n, call in enumerate(self.open_calls) if call.id == message.tool_call_id)
             del self.open_calls[answered]
-            self._ledger = self._ledger.added(item, self._position, self.path_of(item))
+            self._ephemeral.entered(item, self._position, self.path_of(item))
         if self.economy is not None:
             self.economy.entered(item, prepared, self.path_of(item))
         self._items[item.id] = item
@@ -168,13 +168,15 @@ class Transcript:
         for item in items:
             self.tokens += item.token_count - self._items[item.id].token_count
             self._items[item.id] = item
-        self._ledger = self._ledger.left(left)
+        if not left:
+            return
+        self._ephemeral.left(left)
         if self.economy is not None:
             self.economy.left(left)
 
     def move(self, item_ids: Collection[str], *, item: ContextItem | None = None, before: str | None = None) -> None:
         """Take items out, and put ``item`` before another one (None: at the end). Costs a copy of the order."""
-        self._ledger = self._ledger.left(item_ids)
+        self._ephemeral.left(item_ids)
         for item_id in item_ids:
             self.tokens -= self._items.pop(item_id).token_count
         if item is not None:
