@@ -22,10 +22,10 @@ from anyio import to_thread
 from ctxfs.context.layout import direct_file_name, listed_file_name
 from ctxfs.context.placeholder import render_direct, render_listed
 from ctxfs.context.trigger import Always, AtLeast, Trigger
-from ctxfs.errors import NameTaken, TranscriptError
+from ctxfs.errors import ConfigError, NameTaken, TranscriptError
 from ctxfs.storage.failures import writing
 from ctxfs.storage.files import write_file
-from ctxfs.storage.threads import run_to_completion
+from ctxfs.storage.threads import deliver_cancellation, run_to_completion
 
 __all__ = [
     "DiskFileWriter",
@@ -99,10 +99,14 @@ class OffloadResults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Form:
-    """How results leave. ``name`` makes a relative name of a call id and how often that id had a file before."""
+    """How results leave. ``name`` makes a relative name of a call id and how often that id had a file before.
+
+    ``left`` tells of a call id and a text whether the text stands there because the content left before.
+    """
 
     unit: Callable[[Sequence[Message]], list[_Place]]
     trigger: Trigger
+    left: Callable[[str, str], bool]
     name: Callable[[str, int], str]
     placeholder: Callable[[Path, str], str]
     overwrite: bool
@@ -121,24 +125,28 @@ async def offload_tool_result(
 ) -> OffloadResult:
     """Write the one tool result of ``message`` to ``<output_dir>/<session_id>/<tool_use_id>.md`` and refer to it.
 
-    There is no threshold: whoever calls this has decided. The same ids overwrite the file. The input is not changed.
-    Follows "Tool Direct Offload". ``writer``: None writes to the local disk.
+    There is no threshold: whoever calls this has decided. The same ids overwrite the file, but a message that refers to
+    it already leaves it as it is. The input is not changed. Follows "Tool Direct Offload". ``writer``: None writes to
+    the local disk.
 
     Raises:
-        TranscriptError: there is no tool result in the message, or more than one.
+        TranscriptError: there is no tool result in the message, or more than one, or it cannot be written as JSON.
         UnsafePath: an id is not one plain file name.
         WriteFailed: the file could not be written; the reason is the ``__cause__``.
+        ConfigError: ``session_id`` is no text, or ``output_dir`` no path.
 
     """
+    if not isinstance(session_id, str):
+        raise ConfigError(f"session_id is {session_id!r}: it must be text")
     form = _Form(
         unit=_the_one_result,
         trigger=Always(),
+        left=lambda _, __: False,  # its file is named again in the result
         name=lambda tool_use_id, _: direct_file_name(session_id, tool_use_id),
         placeholder=lambda root, name: render_direct(str(root / name)),
         overwrite=True,
     )
-    (done,) = await _offload([message], form, await _absolute(output_dir), writer or DiskFileWriter())
-    (changed,) = _rewritten([message], [done])
+    (changed,), (done,) = await _offload([message], form, await _absolute(output_dir), writer or DiskFileWriter())
     return OffloadResult(message=dict(changed), freed_chars=done.chars - len(done.placeholder), file=str(done.file))
 
 
@@ -152,26 +160,29 @@ async def offload_tool_results(
     """Write every tool result of at least ``threshold_chars`` characters to ``output_dir`` and refer to it there.
 
     The file is ``tool-result-{id}.md``; for a repeated id ``-1``, ``-2`` and so on. A name that another id of this
-    call has, or a file with other content, is skipped; a file with the same content is used again. The input is not
-    changed. Follows "Agent 上下文卸载模块". ``writer``: None writes to the local disk.
+    call has, or a file with other content, is skipped; a file with the same content is used again. A placeholder that
+    stands there already stays, however long it is. The input is not changed. ``writer``: None writes to the local disk.
+    Follows "Agent 上下文卸载模块".
 
     Raises:
-        TranscriptError: a result to be offloaded has no id, or its content is neither text nor a list of blocks.
+        TranscriptError: ``messages`` is no sequence of dicts, or a result is neither text nor a list of JSON blocks, or
+            one to be offloaded has no id; nothing was written.
         UnsafePath: an id of a result to be offloaded is not one plain file name; nothing was written.
         WriteFailed: a file could not be written; the reason is the ``__cause__``. Files before it stay.
-        ConfigError: the threshold is negative.
+        ConfigError: the threshold is no whole number from 0 on, or ``output_dir`` no path.
 
     """
     form = _Form(
         unit=_every_result,
         trigger=AtLeast(threshold_chars),
+        left=_is_listed,
         name=listed_file_name,
         placeholder=lambda _, name: render_listed(name),
         overwrite=False,
     )
-    done = await _offload(messages, form, await _absolute(output_dir), writer or DiskFileWriter())
+    changed, done = await _offload(messages, form, await _absolute(output_dir), writer or DiskFileWriter())
     return OffloadResults(
-        messages=_rewritten(messages, done),
+        messages=changed,
         offloaded_count=len(done),
         freed_chars=sum(one.chars for one in done),
         files=[str(one.file) for one in done],
@@ -182,6 +193,11 @@ async def offload_tool_results(
 
 
 def _every_result(messages: Sequence[Message]) -> list[_Place]:
+    if not isinstance(messages, Sequence):
+        raise TranscriptError([f"messages is a {type(messages).__name__}: it must be a list of messages"])
+    for number, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise TranscriptError([f"message {number} is a {type(message).__name__}: it must be a dict"])
     return [
         (number, position)
         for number, message in enumerate(messages)
@@ -198,20 +214,39 @@ def _the_one_result(messages: Sequence[Message]) -> list[_Place]:
     return places
 
 
+def _is_listed(tool_use_id: str, text: str) -> bool:
+    """Whether ``text`` is what a list gets in the place of this call's result, whatever number its file has."""
+    begin, end = map(re.escape, render_listed(listed_file_name(tool_use_id)).rsplit(".md", 1))
+    return re.fullmatch(rf"{begin}(-[1-9][0-9]*)?\.md{end}", text) is not None
+
+
 # Out ---------------------------------------------------------------------------------------------------------------
 
 
-async def _offload(messages: Sequence[Message], form: _Form, root: Path, writer: FileWriter) -> list[_Offloaded]:
+async def _offload(
+    messages: Sequence[Message], form: _Form, root: Path, writer: FileWriter
+) -> tuple[list[Message], list[_Offloaded]]:
+    """Write what is due; return the messages with the placeholders in them, and what was written.
+
+    Changed messages are deep copies, the others the same objects. What can be refused is, before anything is written.
+    """
     due: list[tuple[_Place, str, str]] = []
     for place in form.unit(messages):
         block = messages[place[0]]["content"][place[1]]
         text = await _text_of(block.get("content"))
         if form.trigger.fires(text):
-            due.append((place, _id_of(block), text))
-    for _, tool_use_id, _ in due:
-        form.name(tool_use_id, 0)  # a name that cannot be is told before anything is written
+            tool_use_id = _id_of(block)
+            form.name(tool_use_id, 0)
+            if not form.left(tool_use_id, text):
+                due.append((place, tool_use_id, text))
+    copies = {number: _copied(messages[number]) for (number, _), _, _ in due}
     names = _Names(form, root, writer)
-    return [await names.write(place, tool_use_id, text) for place, tool_use_id, text in due]
+    done = [await names.write(place, tool_use_id, text) for place, tool_use_id, text in due]
+    await deliver_cancellation()
+    for one in done:
+        number, position = one.place
+        copies[number]["content"][position]["content"] = one.placeholder
+    return [copies.get(number, message) for number, message in enumerate(messages)], done
 
 
 class _Names:
@@ -233,32 +268,33 @@ class _Names:
             if key in self._used:
                 continue
             file = self._root / name
+            placeholder = self._form.placeholder(self._root, name)
+            refers_to_it = text == placeholder  # then the file is the only place where the content still is
             try:
                 with writing(str(file)):
-                    await self._writer.write(file, text, overwrite=self._form.overwrite)
+                    await self._writer.write(file, text, overwrite=self._form.overwrite and not refers_to_it)
             except NameTaken:
-                if self._form.overwrite:
-                    raise
-                continue
+                if not refers_to_it:
+                    if self._form.overwrite:
+                        raise
+                    continue
             self._used.add(key)
-            placeholder = self._form.placeholder(self._root, name)
             return _Offloaded(place=place, file=file, chars=len(text), placeholder=placeholder)
 
 
-def _rewritten(messages: Sequence[Message], done: Sequence[_Offloaded]) -> list[Message]:
-    """The messages with the placeholders in them: changed ones are deep copies, the others the same objects."""
-    changed: dict[int, Any] = {}
-    for one in done:
-        number, position = one.place
-        if number not in changed:
-            changed[number] = copy.deepcopy(messages[number])
-        changed[number]["content"][position]["content"] = one.placeholder
-    return [changed.get(number, message) for number, message in enumerate(messages)]
+def _copied(message: Message) -> Any:
+    try:
+        return copy.deepcopy(message)
+    except (TypeError, RecursionError) as error:
+        raise TranscriptError([f"a message cannot be copied ({error}): it must be plain JSON-like data"]) from error
 
 
 async def _absolute(output_dir: str | Path) -> Path:
-    path = Path(output_dir)
-    return path if path.is_absolute() else await to_thread.run_sync(path.absolute)
+    try:
+        path = Path(output_dir)
+        return path if path.is_absolute() else await to_thread.run_sync(lambda: path.expanduser().absolute())
+    except (TypeError, RuntimeError) as error:  # no path, or nobody's home
+        raise ConfigError(f"output_dir is {output_dir!r}: it must be the path of a directory ({error})") from error
 
 
 def _id_of(block: Mapping[str, Any]) -> str:
@@ -276,15 +312,21 @@ async def _text_of(content: object) -> str:
         return content
     if not isinstance(content, list | tuple):
         raise TranscriptError([f"a tool result's content is a {type(content).__name__}: it must be text or blocks"])
-    return await to_thread.run_sync(partial(stringify, content))
+    try:
+        return await to_thread.run_sync(partial(stringify, content))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TranscriptError([f"a tool result cannot be JSON ({error}): it must be text or content blocks"]) from error
 
 
 def stringify(value: object) -> str:
     """JSON as JavaScript's ``JSON.stringify`` writes it: compact, characters as they are, numbers in its form.
 
-    Integers keep all their digits, and keys their order. Raises TypeError for what JSON cannot hold.
+    Integers keep all their digits, and keys their order. Raises TypeError, ValueError or RecursionError for what JSON
+    cannot hold.
     """
     if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            raise TypeError("a key is not text")
         return "{" + ",".join(f"{_quoted(key)}:{stringify(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(stringify, value)) + "]"

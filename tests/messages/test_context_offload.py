@@ -1,8 +1,13 @@
 """The tables of "Agent 上下文卸载模块", a test a row."""
 
+import asyncio
 import copy
 import json
+import os
 import tempfile
+import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.errors import ConfigError, TranscriptError, UnsafePath, WriteFailed
-from ctxfs.messages import OffloadResults, offload_tool_results
+from ctxfs.messages import DiskFileWriter, OffloadResults, offload_tool_results
+from ctxfs.storage.threads import run_to_completion
 
 pytestmark = pytest.mark.anyio
 
@@ -31,6 +37,10 @@ def result(content: Any, tool_use_id: str = "toolu_01abc") -> dict[str, Any]:
 
 def user(*blocks: Any) -> dict[str, Any]:
     return {"role": "user", "content": list(blocks)}
+
+
+def below_here(folder: Path) -> str:
+    return os.path.relpath(folder)
 
 
 def contents(done: OffloadResults) -> list[Any]:
@@ -83,6 +93,41 @@ async def test_uc_004_without_results_nothing_happens(tmp_path: Path) -> None:
     done = await offload_tool_results(messages, output_dir=tmp_path / "out")
     assert all(new is old for new, old in zip(done.messages, messages, strict=True))
     assert not (tmp_path / "out").exists()
+
+
+async def test_f_001_from_the_earliest_on(tmp_path: Path) -> None:
+    texts = [letter * 100 for letter in "abcd"]
+    messages = [user(result(texts[0], "id")), CALL, user(result(texts[1], "x"), result(texts[2], "id"))]
+    done = await offload_tool_results([*messages, user(result(texts[3], "id"))], output_dir=tmp_path)
+    names = ["tool-result-id.md", "tool-result-x.md", "tool-result-id-1.md", "tool-result-id-2.md"]
+    assert [Path(f).name for f in done.files] == names
+    assert [read(f) for f in done.files] == texts
+
+
+async def test_f_001_only_tool_results_leave(tmp_path: Path) -> None:
+    call = {"type": "tool_use", "id": "a", "name": "Write", "input": {"text": BIG}}
+    messages = [{"role": "assistant", "content": [{"type": "text", "text": BIG}, call]}, user({"type": "image"}, BIG)]
+    done = await offload_tool_results(messages, output_dir=tmp_path / "out")
+    assert all(new is old for new, old in zip(done.messages, messages, strict=True))
+    assert not (tmp_path / "out").exists()
+
+
+async def test_f_001_state_each_call_is_independent(tmp_path: Path) -> None:
+    message = user(result(BIG, "id"))
+    first = await offload_tool_results([message], output_dir=tmp_path / "one")
+    second = await offload_tool_results([message], output_dir=tmp_path / "two")
+    assert contents(first) == contents(second) == ["[Content offloaded to: ./tool-result-id.md]"]
+
+
+async def test_f_001_state_the_list_is_not_changed_and_nothing_else_is_written(tmp_path: Path) -> None:
+    messages = [user(result(BIG, "id")), user(result(SMALL))]
+    before, objects = copy.deepcopy(messages), [*messages]
+    done = await offload_tool_results(messages, output_dir=tmp_path / "out")
+    assert done.messages is not messages
+    assert messages == before
+    assert all(now is then for now, then in zip(messages, objects, strict=True))
+    assert names_in(tmp_path) == ["out"]
+    assert names_in(tmp_path / "out") == ["tool-result-id.md"]
 
 
 async def test_f_001_the_directory_is_made(tmp_path: Path) -> None:
@@ -177,6 +222,19 @@ async def test_f_001_a_failed_write_raises_with_its_cause(tmp_path: Path) -> Non
     assert messages == before
 
 
+@pytest.mark.parametrize(
+    "reason", [OSError(28, "No space left on device"), PermissionError(13, "Permission denied")], ids=["full", "denied"]
+)
+async def test_f_001_a_full_disk_and_a_missing_permission_raise(tmp_path: Path, reason: OSError) -> None:
+    class Failing:
+        async def write(self, path: Path, text: str, *, overwrite: bool) -> None:
+            raise reason
+
+    with pytest.raises(WriteFailed, match=str(reason.strerror)) as raised:
+        await offload_tool_results([user(result(BIG))], output_dir=tmp_path, writer=Failing())
+    assert raised.value.__cause__ is reason
+
+
 async def test_f_001_a_name_that_cannot_be_is_told_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(UnsafePath):
         await offload_tool_results([user(result(BIG, "fine"), result(BIG, "../up"))], output_dir=tmp_path / "out")
@@ -224,8 +282,12 @@ async def test_f_002_characters_are_code_points(text: str, count: int, tmp_path:
 
 async def test_f_002_the_threshold_can_be_set(tmp_path: Path) -> None:
     assert (await offload_tool_results([user(result("ab"))], output_dir=tmp_path, threshold_chars=2)).offloaded_count
-    with pytest.raises(ConfigError):
-        await offload_tool_results([], output_dir=tmp_path, threshold_chars=-1)
+
+
+@pytest.mark.parametrize("threshold", [-1, "100", None, 1.5])
+async def test_f_002_a_threshold_that_is_none(threshold: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="threshold"):
+        await offload_tool_results([], output_dir=tmp_path, threshold_chars=threshold)
 
 
 async def test_f_003_blocks_become_text(tmp_path: Path) -> None:
@@ -247,13 +309,125 @@ async def test_f_004_statistics(tmp_path: Path) -> None:
     assert done.files == [str(tmp_path / "tool-result-a.md"), str(tmp_path / "tool-result-b.md")]
 
 
+async def test_f_004_files_are_absolute(tmp_path: Path) -> None:
+    done = await offload_tool_results([user(result(BIG, "a"))], output_dir=below_here(tmp_path))
+    assert Path(done.files[0]).is_absolute()
+    assert read(done.files[0]) == read(str(tmp_path / "tool-result-a.md")) == BIG
+
+
+async def test_f_005_missing_directories_are_made(tmp_path: Path) -> None:
+    done = await offload_tool_results([user(result(BIG, "a"))], output_dir=tmp_path / "x" / "y" / "z")
+    assert done.files == [str(tmp_path / "x" / "y" / "z" / "tool-result-a.md")]
+
+
 async def test_f_005_an_existing_directory_is_no_error(tmp_path: Path) -> None:
     assert (await offload_tool_results([user(result(BIG))], output_dir=tmp_path)).offloaded_count == 1
+
+
+@pytest.mark.parametrize("output_dir", [None, 3, "~nobody-of-this-name/x"])
+async def test_f_005_what_is_no_path_is_told(output_dir: Any) -> None:
+    with pytest.raises(ConfigError, match="output_dir"):
+        await offload_tool_results([user(result(BIG))], output_dir=output_dir)
+
+
+@pytest.mark.parametrize("tool_use_id", ["i", "i" * 59, "i" * 200, "i-1", "a.md", "(.*)"])
+async def test_a_placeholder_is_not_offloaded_again(tool_use_id: str, tmp_path: Path) -> None:
+    texts = [letter * 300 for letter in "abc"]
+    messages = [user(result(texts[0], tool_use_id), result(texts[1], tool_use_id)), user(result(texts[2], tool_use_id))]
+    offload = partial(offload_tool_results, output_dir=tmp_path, threshold_chars=10)
+    first = await offload(messages)
+    new = user(result("new" * 100, tool_use_id))
+    second = await offload([*first.messages, new])
+    assert all(now is then for now, then in zip(second.messages[:2], first.messages, strict=True))
+    assert (second.offloaded_count, second.freed_chars) == (1, 300)
+    assert [read(f) for f in (*first.files, *second.files)] == [*texts, "new" * 100]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: f"{text} ",
+        lambda text: f" {text}",
+        lambda text: text.replace(".md", "-0.md"),
+        lambda text: text.replace(".md", "-1x.md"),
+        lambda text: text.replace("iii", "jjj", 1),
+    ],
+)
+async def test_what_only_looks_like_a_placeholder_is_offloaded(change: Callable[[str], str], tmp_path: Path) -> None:
+    text = change(f"[Content offloaded to: ./tool-result-{'i' * 100}.md]")
+    done = await offload_tool_results([user(result(text, "i" * 100))], output_dir=tmp_path)
+    assert [read(file) for file in done.files] == [text]
 
 
 async def test_a_result_without_an_id_is_told(tmp_path: Path) -> None:
     with pytest.raises(TranscriptError):
         await offload_tool_results([user({"type": "tool_result", "content": BIG})], output_dir=tmp_path)
+
+
+def deep() -> list[Any]:
+    value: list[Any] = []
+    for _ in range(3000):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        None,
+        "text",
+        user(result(BIG)),
+        iter([user(result(BIG))]),
+        [None],
+        ["text"],
+        [[user(result(BIG))]],
+        [user(result([{"type": "text", "text": b"x"}]))],
+        [user(result([{"type": "text", "text": object()}]))],
+        [user(result([{1: BIG}]))],
+        [user(result([10**5000]))],
+        [user(result(deep()))],
+        [user(result(BIG), {"type": "text", "text": deep()})],
+        [user(result(BIG), {"type": "text", "text": threading.Lock()})],
+        [user(result(5))],
+    ],
+    ids=range(15),
+)
+async def test_what_is_no_message_is_told_before_anything_is_written(messages: Any, tmp_path: Path) -> None:
+    if isinstance(messages, list):
+        messages = [user(result(BIG, "before")), *messages]
+    with pytest.raises(TranscriptError):
+        await offload_tool_results(messages, output_dir=tmp_path)
+    assert not names_in(tmp_path)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_timeout_that_runs_out_while_a_file_is_written_is_over_when_its_block_is(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow:
+        async def write(self, path: Path, text: str, *, overwrite: bool) -> None:
+            begun.set()
+            await run_to_completion(partial(go_on.wait, 30))
+            await DiskFileWriter().write(path, text, overwrite=overwrite)
+
+    async def run_out(limit: asyncio.Timeout) -> None:
+        await asyncio.to_thread(begun.wait, 30)
+        limit.reschedule(0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        go_on.set()
+
+    async def offload_too_late() -> None:
+        async with asyncio.timeout(None) as limit:
+            running_out = asyncio.create_task(run_out(limit))
+            try:
+                await offload_tool_results([user(result(BIG))], output_dir=tmp_path, writer=Slow())
+            finally:
+                await running_out
+
+    with pytest.raises(TimeoutError):
+        await offload_too_late()
+    await asyncio.sleep(0)  # a cancellation that is left over would come here
 
 
 IDS = st.sampled_from(["a", "A", "b", "a-1", "a-2"])

@@ -2,12 +2,14 @@
 
 import copy
 import json
+import os
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from ctxfs.errors import TranscriptError, UnsafePath, WriteFailed
+from ctxfs.errors import ConfigError, TranscriptError, UnsafePath, WriteFailed
 from ctxfs.messages import offload_tool_result
 
 pytestmark = pytest.mark.anyio
@@ -19,6 +21,10 @@ def read(file: str) -> str:
 
 def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def below_home(folder: Path) -> str:
+    return os.path.relpath(folder, Path.home())
 
 
 def mode(path: str | Path) -> int:
@@ -70,9 +76,12 @@ class RecordingWriter:
         self.written[path] = text
 
 
-class FullDisk:
+class Failing:
+    def __init__(self, reason: OSError) -> None:
+        self.reason = reason
+
     async def write(self, path: Path, text: str, *, overwrite: bool) -> None:
-        raise OSError(28, "No space left on device")
+        raise self.reason
 
 
 async def test_f_001_the_writer_is_injected(tmp_path: Path) -> None:
@@ -83,12 +92,35 @@ async def test_f_001_the_writer_is_injected(tmp_path: Path) -> None:
     assert done.freed_chars == len(LONG) - len(content_of(done.message))
 
 
-async def test_f_001_error_of_the_injected_writer_is_the_cause(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "reason", [OSError(28, "No space left on device"), PermissionError(13, "Permission denied")], ids=["full", "denied"]
+)
+async def test_f_001_error_of_the_injected_writer_is_the_cause(reason: OSError, tmp_path: Path) -> None:
     message = result_message(LONG)
-    with pytest.raises(WriteFailed, match="No space left") as raised:
-        await offload_tool_result(message, session_id="s", output_dir=tmp_path, writer=FullDisk())
-    assert isinstance(raised.value.__cause__, OSError)
+    with pytest.raises(WriteFailed, match=str(reason.strerror)) as raised:
+        await offload_tool_result(message, session_id="s", output_dir=tmp_path, writer=Failing(reason))
+    assert raised.value.__cause__ is reason
     assert content_of(message) == LONG
+
+
+@pytest.mark.parametrize("output_dir", ["/proc/none/of/this", "nul\0"])
+async def test_f_001_error_a_path_that_cannot_be(output_dir: str) -> None:
+    with pytest.raises(WriteFailed) as raised:
+        await offload_tool_result(result_message(LONG), session_id="s", output_dir=output_dir)
+    assert raised.value.__cause__ is not None
+
+
+async def test_f_001_state_each_call_is_independent(tmp_path: Path) -> None:
+    done = [
+        await offload_tool_result(result_message(text), session_id=session_id, output_dir=tmp_path)
+        for text, session_id in ((LONG, "one"), (LONG, "two"), ("other", "three"))
+    ]
+    assert [Path(one.file).relative_to(tmp_path).as_posix() for one in done] == [
+        "one/toolu_xyz.md",
+        "two/toolu_xyz.md",
+        "three/toolu_xyz.md",
+    ]
+    assert [read(one.file) for one in done] == [LONG, LONG, "other"]
 
 
 async def test_f_001_no_threshold_of_its_own(tmp_path: Path) -> None:
@@ -103,6 +135,18 @@ async def test_f_001_a_repeated_id_overwrites(tmp_path: Path) -> None:
     assert first.file == second.file
     assert read(second.file) == "second"
     assert names_in(tmp_path / "s") == ["toolu_xyz.md"]
+
+
+async def test_f_001_a_message_that_refers_to_its_file_does_not_overwrite_it(tmp_path: Path) -> None:
+    first = await offload_tool_result(result_message(LONG), session_id="s", output_dir=tmp_path)
+    again = await offload_tool_result(first.message, session_id="s", output_dir=tmp_path)
+    assert again.message == first.message
+    assert again.message is not first.message
+    assert (again.file, again.freed_chars) == (first.file, 0)
+    assert read(first.file) == LONG
+    await anyio.Path(first.file).unlink()
+    lost = await offload_tool_result(first.message, session_id="s", output_dir=tmp_path)
+    assert read(lost.file) == content_of(first.message), "there is nothing else that could be kept"
 
 
 async def test_f_001_missing_content_is_empty_text(tmp_path: Path) -> None:
@@ -121,9 +165,13 @@ async def test_f_001_missing_content_is_empty_text(tmp_path: Path) -> None:
         {"role": "user", "content": [*result_message("a", "a")["content"], *result_message("b", "b")["content"]]},
         {"role": "user", "content": [{"type": "tool_result", "content": "no id"}]},
         result_message(12),
+        None,
+        "text",
+        [result_message("a", "a")],
+        result_message([{"type": "text", "text": b"x"}]),
     ],
 )
-async def test_f_001_not_exactly_one_result_is_an_error(message: dict[str, Any], tmp_path: Path) -> None:
+async def test_f_001_not_exactly_one_result_is_an_error(message: Any, tmp_path: Path) -> None:
     with pytest.raises(TranscriptError):
         await offload_tool_result(message, session_id="s", output_dir=tmp_path)
     assert not names_in(tmp_path)
@@ -143,6 +191,17 @@ async def test_f_002_a_relative_directory_gives_an_absolute_file(
     assert done.file == str(tmp_path / ".offload" / "s" / "toolu_xyz.md")
 
 
+@pytest.mark.parametrize("session_id", [None, 5])
+async def test_f_002_a_session_id_that_is_no_text(session_id: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="session_id"):
+        await offload_tool_result(result_message(LONG), session_id=session_id, output_dir=tmp_path)
+
+
+async def test_f_002_a_tilde_is_the_home_directory(tmp_path: Path) -> None:
+    done = await offload_tool_result(result_message(LONG), session_id="s", output_dir=f"~/{below_home(tmp_path)}")
+    assert read(done.file) == read(str(tmp_path / "s" / "toolu_xyz.md")) == LONG
+
+
 @pytest.mark.parametrize("name", ["toolu with spaces", "Ünïcode", ".dot", "a.b", "x" * 252])
 async def test_f_002_a_plain_name_is_used_as_it_is(name: str, tmp_path: Path) -> None:
     done = await offload_tool_result(result_message(LONG, name), session_id=name, output_dir=tmp_path)
@@ -155,7 +214,7 @@ async def test_f_002_any_other_name_is_a_typed_error(name: str, where: str, tmp_
     if where == "session_id" and len(name) == 253:
         name *= 2
     ids = {"session_id": "s", "tool_use_id": "t", where: name}
-    with pytest.raises(UnsafePath):
+    with pytest.raises(UnsafePath, match=r"cannot name (a|one) file: "):
         await offload_tool_result(
             result_message(LONG, ids["tool_use_id"]), session_id=ids["session_id"], output_dir=tmp_path
         )

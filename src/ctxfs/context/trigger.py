@@ -35,8 +35,8 @@ class AtLeast:
     chars: int
 
     def __post_init__(self) -> None:
-        if self.chars < 0:
-            raise ConfigError(f"a threshold of {self.chars} characters: use 0 or more")
+        if not isinstance(self.chars, int) or self.chars < 0:
+            raise ConfigError(f"a threshold of {self.chars!r} characters: use a whole number, 0 or more")
 
     def fires(self, text: str) -> bool:
         """Whether ``text`` reaches the threshold."""
