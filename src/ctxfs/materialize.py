@@ -24,14 +24,13 @@ from ctxfs.context.plan import Offload
 from ctxfs.context.snippets import Snippets
 from ctxfs.context.trigger import Over, utf8_size
 from ctxfs.errors import ConfigError
-from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.llm.messages import Content, ToolMessage, has_media
 from ctxfs.storage.threads import begin, outcome
 from ctxfs.tokens import TokenCounter, load_counter
 
 __all__ = ["ContextRef", "Materialize", "Materialized", "Materializer", "Savings", "materialize", "reading_tools"]
 
 _SCALES = (1.0, 0.5, 0.25, 0.125, 0.0)
-_MEDIA = frozenset({"image", "document"})
 _READERS = ("context_tail", "context_grep", "context_read", "context_list", "Read")
 _NEVER = frozenset(_READERS) - {"Read"}
 
@@ -45,7 +44,7 @@ class Materialize:
         shrink until the replacement is smaller than the output. 0 means none.
     servers: which server a tool is of, by tool name; tools that are not named have none.
 
-    Images and documents are not counted: they are no characters, and providers bound them by rules of their own.
+    Output with an image or a document stays whole, so that the model sees it; it leaves later, like any other.
 
     Raises:
         ConfigError: a negative limit.
@@ -122,6 +121,8 @@ class Materializer:
         """As ``arrive``, with the reference to the stored output."""
         message = item.message
         if not isinstance(message, ToolMessage) or item.source is not None or message.tool_name in _NEVER:
+            return None
+        if has_media(message.content):
             return None
         measured = _measured(message.content)
         if not self.settings.trigger.fires(measured):
@@ -203,10 +204,8 @@ class _Summary:
 
 
 def _measured(content: Content) -> str:
-    """What is counted: the text, and the JSON of blocks that are neither text nor media."""
-    if isinstance(content, str):
-        return content
-    return "\n".join(_block_text(block) for block in content if block.get("type") not in _MEDIA)
+    """What is counted: the text, and the JSON of blocks that are no text."""
+    return content if isinstance(content, str) else "\n".join(map(_block_text, content))
 
 
 def _block_text(block: Mapping[str, Any]) -> str:

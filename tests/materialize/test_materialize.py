@@ -20,6 +20,7 @@ from ctxfs.errors import ConfigError
 from ctxfs.llm.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
 from ctxfs.materialize import Materialize, Materialized, Materializer, materialize, reading_tools
 from ctxfs.testing import MemoryStore, ScriptedModel
+from ctxfs.testing.strategies import png
 from ctxfs.tokens import CharsCounter, TokenCounter
 
 pytestmark = pytest.mark.anyio
@@ -103,6 +104,15 @@ async def test_it_is_off_by_default(tmp_path: Path) -> None:
 
 async def test_nothing_leaves_when_offloading_is_off(tmp_path: Path) -> None:
     assert await sent_for(LOG, tmp_path, offload_enabled=False) == LOG
+
+
+async def test_a_long_text_with_an_image_stays_whole_until_the_model_has_seen_it(tmp_path: Path) -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": png(40, 40)}
+    blocks: list[Any] = [{"type": "text", "text": LOG}, {"type": "image", "source": source}]
+    assert await sent_for(blocks, tmp_path, eviction="exact") == blocks
+    async with ContextFileSystem("s2", root_path="/memory", store=MemoryStore("s2")) as fs:
+        kept = await materialize(tuple(blocks), fs=fs, tool_name="show", call_id="a")
+        assert kept == Materialized(content=tuple(blocks), ref=None, saved_chars=0)
 
 
 @pytest.mark.parametrize("name", ["max_inline_chars", "max_inline_bytes", "snippet_lines", "snippet_bytes"])

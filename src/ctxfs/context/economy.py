@@ -20,7 +20,7 @@ from ctxfs.context.ingest import digest_of, with_placeholder
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.placeholder import render, render_argument
 from ctxfs.context.plan import Offload, Trim
-from ctxfs.llm.messages import AssistantMessage, Block, ToolMessage, text_of
+from ctxfs.llm.messages import AssistantMessage, Block, ToolMessage, has_media, text_of
 from ctxfs.tokens import TokenCounter, chunks
 
 __all__ = ["NOTHING_PREPARED", "CacheTerms", "Economy", "Prepared", "with_placeholders"]
@@ -101,7 +101,7 @@ class Economy:
         self._arguments: dict[str, Mapping[str, Any]] = {}
         self._prepared: dict[str, Trim] = {}
         self._offloads: dict[str, Offload] = {}
-        self._unseen: dict[str, tuple[str, int]] = {}
+        self._unseen: dict[str, tuple[str, int] | None] = {}  # None: it may not leave before the model has seen it
         self._ledger = Ledger(parameters=self._parameters, rates=self._terms.rates)
         self._steps: list[Step] = []  # what the ledger has yet to take in
 
@@ -173,8 +173,12 @@ class Economy:
         return [name for text in texts for part in chunks(text) for name in self._identifiers.new_in(part)]
 
     def unseen(self, item: ContextItem, prepared: Prepared, text: str, counter: TokenCounter) -> Prepared:
-        """Add ``text``, the placeholder for a result that the model has not seen, if the result may leave so early."""
-        if prepared.digest is None or not 0 < self._parameters.arrival_tokens < item.content_tokens:
+        """Add ``text``, the placeholder for a result that the model has not seen, if the result may leave so early.
+
+        An image or a document may not: no text says what is in it.
+        """
+        small = not 0 < self._parameters.arrival_tokens < item.content_tokens
+        if prepared.digest is None or small or has_media(item.message.content):
             return prepared
         return replace(prepared, unseen=(text, counter.count(text)))
 
@@ -188,7 +192,7 @@ class Economy:
             return
         if item.source is not None:
             self._steps.append(ReadBack(item.source.item_id))
-        if prepared.unseen is not None:
+        if item.item_type is ItemType.TOOL_RESULT:
             self._unseen[item.id] = prepared.unseen
         part = self._result(item, message, path) if isinstance(message, ToolMessage) else item.token_count
         self._steps.append(Added((part,)))
@@ -232,8 +236,8 @@ class Economy:
 
     def _without(self, ledger: Ledger, item_ids: Collection[str]) -> Ledger:
         expires = ledger.cache_expires_at
-        unseen = [i for i in item_ids if i in self._unseen and i in self._offloads]
-        longer = sum(self._unseen[i][1] - self._offloads[i].tokens_after for i in unseen)
+        unseen = {i: described for i in item_ids if (described := self._unseen.get(i)) and i in self._offloads}
+        longer = sum(tokens - self._offloads[i].tokens_after for i, (_, tokens) in unseen.items())
         ledger = ledger.evicted(item_ids, cold=expires is not None and self._clock() >= expires)
         return ledger.added([longer]) if longer > 0 else ledger
 
@@ -273,17 +277,20 @@ class Economy:
 
     def _step(self, eviction: Eviction) -> Offload | Trim | None:
         step = self._offloads.get(eviction.item_id) or self._prepared[eviction.item_id]
-        if eviction.why is Why.ARRIVAL:
-            if eviction.item_id not in self._unseen:
-                return None  # it was read back just now: the model is to see it
+        if eviction.item_id in self._unseen:
+            described = self._unseen[eviction.item_id]
+            if described is None:
+                return None
             assert isinstance(step, Offload)
-            text, tokens = self._unseen[eviction.item_id]
-            step = replace(step, placeholder=text, tokens_after=tokens)
+            step = replace(step, placeholder=described[0], tokens_after=described[1])
         return step if step.reason == eviction.why else replace(step, reason=str(eviction.why))
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """What the planner thinks of every item that could leave: why it leaves or stays, and when it would go."""
-        return verdicts(self.ledger, now=self._clock())
+        return tuple(
+            replace(v, why=Why.NEW) if v.why is Why.ARRIVAL and self._unseen.get(v.item_id) is None else v
+            for v in verdicts(self.ledger, now=self._clock())
+        )
 
 
 def _candidate_of(trim: Trim, message: AssistantMessage) -> Candidate:

@@ -19,11 +19,15 @@ __all__ = [
     "UserMessage",
     "check_block",
     "check_content",
+    "has_media",
     "text_of",
 ]
 
 Block = dict[str, Any]
 Content = str | tuple[Block, ...]
+
+MEDIA_TYPES = frozenset({"image", "document"})
+"""Blocks that a model looks at; no lines of text can stand for them."""
 
 _NEEDED: Mapping[str, Mapping[str, type]] = {
     "text": {"text": str},
@@ -113,6 +117,11 @@ class ToolMessage:
 
 
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+
+
+def has_media(content: Content) -> bool:
+    """Whether an image or a document is in ``content``."""
+    return not isinstance(content, str) and any(block.get("type") in MEDIA_TYPES for block in content)
 
 
 def text_of(content: Content) -> str:
