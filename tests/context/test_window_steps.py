@@ -175,6 +175,23 @@ async def test_a_burst_that_was_not_seen_leaves_largest_first_and_only_as_far_as
     assert offloaded(context) == ["t5"]
 
 
+async def test_an_image_that_was_not_seen_leaves_after_everything_else() -> None:
+    shot: Any = ({"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},)
+    image = make("image", ToolMessage("image", "show", shot), 8_000, ItemType.TOOL_RESULT, 50)
+    text = make("text", ToolMessage("text", "show", "x"), 3_000, ItemType.TOOL_RESULT, 50)
+    context = Context([image, text])
+    await window().fit(context)
+    assert offloaded(context) == ["text"]
+    context = Context([*exchanges(2, 2_000, may_leave=False), image])
+    await window().fit(context)
+    assert offloaded(context) == []
+    assert [plan.archive is not None for plan in context.plans] == [True]
+    context = Context([image, text], base_tokens=3_000)
+    await window().fit(context)
+    assert offloaded(context) == ["image", "text"]
+    assert context.events == [Compacted(tokens_before=14_000, tokens_after=3_100, steps=("largest", "largest"))]
+
+
 async def test_old_exchanges_go_into_an_archive_when_nothing_in_them_can_leave() -> None:
     context = Context(exchanges(8, 1_100, may_leave=False))
     await window().fit(context)

@@ -14,6 +14,7 @@ from ctxfs.context.offload import OffloadPolicy
 from ctxfs.context.placeholder import render
 from ctxfs.context.plan import Archive, Offload, Plan
 from ctxfs.errors import ConfigError
+from ctxfs.llm.messages import has_media
 from ctxfs.tokens import TokenCounter
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "SelectiveCompaction",
     "Strategy",
     "largest_first",
+    "readable_later",
     "seen_items",
 ]
 
@@ -135,6 +137,12 @@ def seen_items(items: Sequence[ContextItem]) -> Sequence[ContextItem]:
         if items[index].item_type is ItemType.ASSISTANT_MESSAGE:
             return items[:index]
     return ()
+
+
+def readable_later(items: Sequence[ContextItem]) -> Sequence[ContextItem]:
+    """Without what the model has to see before it leaves: images and documents that it has not seen yet."""
+    seen = len(seen_items(items))
+    return [*items[:seen], *(i for i in items[seen:] if not has_media(i.message.content))]
 
 
 def _old_exchanges(seen: Sequence[ContextItem], rule: Rule) -> set[str]:

@@ -1,18 +1,27 @@
 """Keeping a context inside its window: estimate, compact, summarise, and never in a loop.
 
 Every step has to make the context strictly smaller: compaction type by type, a summary by the model, whole exchanges
-into an archive, and as the last resort the largest contents, also those that the model has not seen yet, and then the
-last exchanges too. A round that did not help is not tried again before the context has grown by a tenth.
+into an archive, and as the last resort the largest contents, also those that the model has not seen yet, then the last
+exchanges too, and at the very last images and documents that it has not seen. A round that did not help is not tried
+again before the context has grown by a tenth.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import anyio.to_thread
 
 from ctxfs.context.budget import Budget, Calibration
-from ctxfs.context.compaction import OLD_EXCHANGES, SEEN_EXCHANGES, ArchiveSlot, SelectiveCompaction, largest_first
+from ctxfs.context.compaction import (
+    OLD_EXCHANGES,
+    SEEN_EXCHANGES,
+    ArchiveSlot,
+    SelectiveCompaction,
+    largest_first,
+    readable_later,
+)
 from ctxfs.context.events import Compacted, ContextEvent, SummaryFailed
 from ctxfs.context.items import ContextItem
 from ctxfs.context.plan import Archive, Plan
@@ -133,13 +142,15 @@ class Window:
             if self._estimate(context) <= budget.high_tokens and done:
                 return done
             done += [name] if await step(context, self._excess(context, budget.low_tokens)) else []
-        if self._estimate(context) > budget.limit_tokens:
-            free = self._excess(context, budget.limit_tokens)
-            plan = largest_first(context.items, free_tokens=free, paths=context.paths())
-            done += ["largest"] if await _carry_out(context, plan) else []
-        if self._estimate(context) > budget.limit_tokens:
-            plan = self._plan(SEEN_EXCHANGES, context, self._excess(context, budget.limit_tokens))
-            done += ["archive"] if await _carry_out(context, plan) else []
+        last_resorts: tuple[tuple[str, Callable[[int], Plan]], ...] = (
+            ("largest", partial(_largest, context, readable_later)),
+            ("archive", partial(self._plan, SEEN_EXCHANGES, context)),
+            ("largest", partial(_largest, context, tuple)),
+        )
+        for name, planned in last_resorts:
+            if self._estimate(context) > budget.limit_tokens:
+                plan = planned(self._excess(context, budget.limit_tokens))
+                done += [name] if await _carry_out(context, plan) else []
         return done
 
     async def _by_type(self, context: Compactable, free_tokens: int) -> bool:
@@ -212,6 +223,12 @@ class Window:
 
     def _excess(self, context: Compactable, goal_tokens: int) -> int:
         return self.calibration.counted(max(0, self._estimate(context) - goal_tokens))
+
+
+def _largest(
+    context: Compactable, those: Callable[[Sequence[ContextItem]], Sequence[ContextItem]], free_tokens: int
+) -> Plan:
+    return largest_first(those(context.items), free_tokens=free_tokens, paths=context.paths())
 
 
 async def _carry_out(context: Compactable, plan: Plan) -> bool:
