@@ -10,8 +10,9 @@ import pytest
 
 from ctxfs.context.apply import admit, apply, evicted, trimmed
 from ctxfs.context.arrival import Leaving
+from ctxfs.context.context import Context
 from ctxfs.context.encoding import BLOCK
-from ctxfs.context.events import Evicted, Offloaded, OffloadFailed
+from ctxfs.context.events import ContextEvent, Evicted, Offloaded, OffloadFailed, RecordFailed
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.index import INDEX_NAME, parse_index
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
@@ -344,3 +345,20 @@ async def test_what_comes_in_takes_the_place_of_others_in_one_commit() -> None:
 def test_session_ids_are_checked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         ContextFileSystem("../x", root_path=tmp_path)
+
+
+async def test_what_was_said_while_the_journal_was_gone_is_in_it_when_it_is_back(tmp_path: Path) -> None:
+    told: list[ContextEvent] = []
+    async with Context("session_1", root_path=tmp_path, on_event=told.append) as context:
+        await context.add(UserMessage("one"))
+        (tmp_path / "session_1" / "journal.jsonl").rename(tmp_path / "elsewhere")
+        await context.add(AssistantMessage("two"))
+        assert isinstance(failed := told[-1], RecordFailed)
+        assert "moved, removed" in str(failed.error)
+        assert list(context.unrecorded) == ["msg_002"]
+        assert [message.content for message in await context.messages()] == ["one", "two"]
+        (tmp_path / "elsewhere").rename(tmp_path / "session_1" / "journal.jsonl")
+        await context.add(UserMessage("three"))
+        assert list(context.unrecorded) == []
+    async with Context("session_1", root_path=tmp_path) as context:
+        assert [item.message.content for item in context.items] == ["one", "two", "three"]

@@ -82,14 +82,14 @@ SYNCS = (
     Removal(
         "of a journal that is repaired",
         _LOG,
-        "self._fs.truncate(fd, self.length)\n                self._sync(fd)",
-        "self._fs.truncate(fd, self.length)",
+        "stat_handle(fd))\n            self._fs.truncate(fd, self.length)\n            self._sync(fd)",
+        "stat_handle(fd))\n            self._fs.truncate(fd, self.length)",
     ),
     Removal(
         "of a journal that is cut",
         _LOG,
-        "self._fs.truncate(fd, self.length)\n            self._sync(fd)",
-        "self._fs.truncate(fd, self.length)",
+        "length)\n        try:\n            self._fs.truncate(fd, self.length)\n            self._sync(fd)",
+        "length)\n        try:\n            self._fs.truncate(fd, self.length)",
     ),
     Removal("of the journal, in one place", _LOG, "if self._sync_enabled:\n            self._fs.sync(fd)", "pass"),
     Removal("of a directory above a new one", _DIRS, "self._fs.sync(parent)", "pass"),
@@ -268,6 +268,7 @@ CONTAINMENT = (
     Removal("the journal's kind", _LOG, "if kind is not FileKind.FILE:", "if False:"),
     Removal("a journal that is another file now", _LOG, "status.identity != self._identity or ", ""),
     Removal("a journal that is shorter now", _LOG, " or status.size < self.length", ""),
+    Removal("a journal that was moved or removed", _LOG, "self._check(self._fs.stat(self._dir_fd, LOG_NAME))", "pass"),
     Removal("the journal before it is repaired", _LOG, "self._check(self._fs.stat_handle(fd))", "pass"),
     Removal(
         "a journal that somebody else wrote to", _LOG, "if self._fs.stat_handle(fd).size != self.length:", "if False:"

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -142,39 +143,95 @@ class Broken(OsFileSystem):
         super().truncate(fd, length)
 
 
-@pytest.mark.parametrize("kind", ["another file", "a shorter file", "a longer file"])
-async def test_after_a_failure_the_journal_must_be_the_one_that_was_opened(tmp_path: Path, kind: str) -> None:
-    """It is opened again then, and cut to what was acknowledged: that must not happen to any other file."""
-    fs = Broken()
-    store = await opened(tmp_path, fs)
-    await store.commit([], lambda: b"a line of the journal\n")
+async def refuse_one(store: LocalStore, fs: Broken) -> None:
     fs.failing = True
     with pytest.raises(WriteFailed, match="injected"):
         await store.commit([], lambda: b"2\n")
     fs.failing = False
-    journal = tmp_path / ID / "journal.jsonl"
-    if kind == "a longer file":  # bytes that were never acknowledged
-        journal.write_bytes(b"a line of the journal\n2")
-        await store.commit([], lambda: b"3\n")
-        assert await store.read_log() == b"a line of the journal\n3\n"
-    else:
-        (another_file if kind == "another file" else shorter_file)(journal)
-        before = journal.read_bytes()
-        with pytest.raises(WriteFailed, match="not the one that was opened"):
-            await store.commit([new()], lambda: b"3\n")
-        assert (journal.read_bytes(), await store.names()) == (before, [])
+
+
+async def test_what_a_failure_left_in_the_journal_is_cut_off(tmp_path: Path) -> None:
+    fs = Broken()
+    store = await opened(tmp_path, fs)
+    await store.commit([], lambda: b"a line of the journal\n")
+    await refuse_one(store, fs)
+    (tmp_path / ID / "journal.jsonl").write_bytes(b"a line of the journal\n2")  # never acknowledged
+    await store.commit([], lambda: b"3\n")
+    assert await store.read_log() == b"a line of the journal\n3\n"
     await store.close()
 
 
-def another_file(journal: Path) -> None:
-    data = journal.read_bytes()
+def moved(journal: Path) -> None:
     journal.rename(journal.with_name(".moved"))
+
+
+def removed(journal: Path) -> None:
+    journal.unlink()
+
+
+def removed_with_all(journal: Path) -> None:
+    shutil.rmtree(journal.parent)
+
+
+def linked(journal: Path) -> None:
+    moved(journal)
+    journal.symlink_to(".moved")
+
+
+def replaced(journal: Path) -> None:
+    data = journal.read_bytes()
+    moved(journal)
     journal.write_bytes(data + b"of another session\n")
     journal.chmod(0o600)
 
 
-def shorter_file(journal: Path) -> None:
+def replaced_by_a_directory(journal: Path) -> None:
+    moved(journal)
+    journal.mkdir()
+
+
+def cut(journal: Path) -> None:
     journal.write_bytes(b"short\n")
+
+
+LOSSES = (moved, removed, removed_with_all, linked, replaced, replaced_by_a_directory, cut)
+
+
+@pytest.mark.parametrize("after_a_failure", [False, True])
+@pytest.mark.parametrize("lose", LOSSES)
+async def test_what_nobody_would_find_in_the_journal_is_not_acknowledged(
+    tmp_path: Path, lose: Callable[[Path], None], after_a_failure: bool
+) -> None:
+    """After a failure it is opened again and cut to what was acknowledged: no other file may be."""
+    fs = Broken()
+    store = await opened(tmp_path, fs)
+    await store.commit([], lambda: b"a line of the journal\n")
+    if after_a_failure:
+        await refuse_one(store, fs)
+    lose(tmp_path / ID / "journal.jsonl")
+    before = bytes_below(tmp_path)
+    for _ in range(2):
+        with pytest.raises((WriteFailed, UnsafePath), match=r"moved, removed, replaced or cut|leads through"):
+            await store.commit([new("a"), new("b")], lambda: b"3\n")
+    assert bytes_below(tmp_path) == before
+    await store.close()
+
+
+def bytes_below(path: Path) -> dict[Path, bytes]:
+    return {found: found.read_bytes() for found in path.rglob("*") if found.is_file()}
+
+
+async def test_a_journal_that_was_put_back_is_written_on(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    journal = tmp_path / ID / "journal.jsonl"
+    await store.commit([], lambda: b"1\n")
+    moved(journal)
+    with pytest.raises(WriteFailed, match="put it back, or open the session again"):
+        await store.commit([new()], lambda: b"2\n")
+    journal.with_name(".moved").rename(journal)
+    await store.commit([new()], lambda: b"2\n")
+    assert (await store.read_log(), await store.names()) == (b"1\n2\n", [NAME])
+    await store.close()
 
 
 @pytest.mark.parametrize("name", UNSAFE_NAMES)

@@ -10,6 +10,7 @@ from ctxfs.storage.port import FileKind, FileStat, FileSystem, close_quietly, wr
 __all__ = ["LOG_NAME", "LogFile"]
 
 LOG_NAME = "journal.jsonl"
+_GONE = "it was moved, removed, replaced or cut while the session was open: put it back, or open the session again"
 
 
 class LogFile:
@@ -56,7 +57,7 @@ class LogFile:
     def append(self, data: bytes) -> None:
         """Append and sync. A failure leaves the log as it was, now or, when that fails too, before its next use.
 
-        Raises OSError, and ``SessionLocked`` when somebody else has written to the log.
+        Raises what ``repair`` raises, and ``SessionLocked`` when somebody else has written to the log.
         """
         fd = self.repair()
         if not data:
@@ -74,22 +75,34 @@ class LogFile:
         self.length += len(data)
 
     def repair(self) -> int:
-        """Return a handle that can be trusted: after a failure a new one, the log cut to what was acknowledged."""
-        if self._fd is None:
-            fd = self._open()
-            try:
-                self._check(self._fs.stat_handle(fd))
-                self._fs.truncate(fd, self.length)
-                self._sync(fd)
-            except BaseException:
-                close_quietly(self._fs, fd)
-                raise
-            self._fd = fd
+        """Return a handle that can be trusted: after a failure a new one, the log cut to what was acknowledged.
+
+        Raises OSError, and ``WriteFailed`` when another file, or none, stands under the log's name: whoever opens the
+        session next would not find what is written.
+        """
+        try:
+            if self._fd is None:
+                self._fd = self._reopened()
+            else:
+                self._check(self._fs.stat(self._dir_fd, LOG_NAME))
+        except FileNotFoundError as error:
+            raise WriteFailed(LOG_NAME, _GONE) from error
         return self._fd
+
+    def _reopened(self) -> int:
+        fd = self._open()
+        try:
+            self._check(self._fs.stat_handle(fd))
+            self._fs.truncate(fd, self.length)
+            self._sync(fd)
+        except BaseException:
+            close_quietly(self._fs, fd)
+            raise
+        return fd
 
     def _check(self, status: FileStat) -> None:
         if status.identity != self._identity or status.size < self.length:
-            raise WriteFailed(LOG_NAME, "the journal is not the one that was opened: open the session again")
+            raise WriteFailed(LOG_NAME, _GONE)
 
     def truncate(self, length: int) -> None:
         """Cut to ``length`` bytes and sync. Raises OSError; then the log is cut before its next use."""
