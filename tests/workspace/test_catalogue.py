@@ -6,6 +6,7 @@ import stat
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -395,13 +396,44 @@ async def test_filters_narrow_down(tmp_path: Path) -> None:
         assert await total(tool_name="t1' OR 1=1 --") == 0
         assert await total(**{"x' OR 1=1 --": "y"}) == 0
         assert await total(tool_name="\ud800") == 0
+        assert await total(**{"\ud800": "y", "a\0b": None}) == 0
+        assert await total(**{f"x{number}": None for number in range(100)}) == 16
 
 
-@pytest.mark.parametrize("search_filter", [{"biz_id": 7}, {"task_id": ["a"]}, {"session_id": "../x"}])
-async def test_filters_that_cannot_be(tmp_path: Path, search_filter: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "search_filter",
+    [
+        {"biz_id": 7},
+        {"task_id": ["a"]},
+        {"session_id": "../x"},
+        {5: "x"},
+        {"color": {1, 2}},
+        {f"x{number}": None for number in range(101)},
+        "x",
+        "",
+        ["x"],
+        0,
+    ],
+    ids=range(10),
+)
+async def test_filters_that_cannot_be(tmp_path: Path, search_filter: Any) -> None:
     async with KnowledgeService(tmp_path) as service:
         with pytest.raises(ConfigError):
             await service.query_artifacts(search_filter)
+
+
+@pytest.mark.parametrize("number", [-1, 1.5, "1", 2**63, 10**30])
+@pytest.mark.parametrize("setting", ["limit", "offset"])
+async def test_pages_that_cannot_be(
+    tmp_path: Path, setting: str, number: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    await fill(tmp_path, sessions=1)
+    async with KnowledgeService(tmp_path) as service:
+        with pytest.raises(ConfigError, match=setting):
+            await service.query_artifacts(**{setting: number})
+        assert (await service.query_artifacts(limit=2**63 - 1)).total == 5
+        assert len(await service.query_artifacts(offset=2**63 - 1)) == 0
+    assert not caplog.records, "the catalogue stays"
 
 
 async def test_pages(tmp_path: Path) -> None:
@@ -412,7 +444,3 @@ async def test_pages(tmp_path: Path) -> None:
         assert [info for page in pages for info in page] == whole
         assert {page.total for page in pages} == {15}
         assert [(i.session_id, i.artifact_id) for i in whole[4:6]] == [("s0", "call_4"), ("s1", "call_0")]
-        with pytest.raises(ConfigError):
-            await service.query_artifacts(limit=-1)
-        with pytest.raises(ConfigError):
-            await service.query_artifacts(offset=-1)

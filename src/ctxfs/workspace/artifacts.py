@@ -47,7 +47,8 @@ class Artifact:
     ``artifact_id``.
 
     Raises:
-        ConfigError: ``metadata`` has a key that the store itself uses, or one of the named fields is not text.
+        ConfigError: ``metadata`` has a key that the store itself uses, or the id, the content or one of the named
+            fields is not text.
     """
 
     artifact_id: str
@@ -56,6 +57,9 @@ class Artifact:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name, value in (("artifact_id", self.artifact_id), ("content", self.content)):
+            if not isinstance(value, str):
+                raise ConfigError(f"an artifact's {name} is a {type(value).__name__}: it must be text")
         taken = sorted(_OURS & self.metadata.keys())
         if taken:
             raise ConfigError(f"an artifact's metadata cannot have the key {taken[0]!r}: the store uses it")

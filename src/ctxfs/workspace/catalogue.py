@@ -333,7 +333,7 @@ class Catalogue:
                 values.append(_key(value) if isinstance(value, str) else value)
             else:
                 terms.append("metadata_of(r.record, ?) IS ?")
-                values += [key, json_codec.dumps(value).decode()]
+                values += [json_codec.dumps(key).decode(), json_codec.dumps(value).decode()]
         where = f" WHERE {' AND '.join(terms)}" if terms else ""
         joined = " JOIN records r USING (session_id, position)" if any("r." in term for term in terms) else ""
         db = self._opened()
@@ -396,7 +396,7 @@ def _key(value: str) -> str | bytes:
 
 
 def _metadata_of(record: bytes, key: str) -> str:
-    return json_codec.dumps(json_codec.loads(record).get("metadata", {}).get(key)).decode()
+    return json_codec.dumps(json_codec.loads(record).get("metadata", {}).get(json_codec.loads(key))).decode()
 
 
 def _marks(count: int) -> str:

@@ -74,8 +74,8 @@ class ToolResultOffloadOp:
         threshold_tokens: int | None = DEFAULT_THRESHOLD_TOKENS,
         counter: TokenCounter | None = None,
     ) -> None:
-        if threshold_tokens is not None and threshold_tokens < 0:
-            raise ConfigError(f"threshold_tokens is {threshold_tokens}: it must be at least 0, or None")
+        if threshold_tokens is not None and not (isinstance(threshold_tokens, int) and threshold_tokens >= 0):
+            raise ConfigError(f"threshold_tokens is {threshold_tokens!r}: it must be a whole number from 0 on, or None")
         if isinstance(allow_list, str):
             raise ConfigError("allow_list is a collection of tool names, not one name")
         self._service = service
@@ -87,10 +87,12 @@ class ToolResultOffloadOp:
     async def process(self, result: ToolCallResult) -> ToolCallResult:
         """Return what the context gets: the result itself, or the same with a ``<knowledge_list>`` as its content.
 
-        A result below the inline limit is stored too, and its content stays. Raises like
-        ``KnowledgeService.add_knowledge_list``, and ``ToolError`` for content that cannot be written as JSON; then the
-        result stays as it is.
+        A result that does not need it is not stored. One that does is; below the inline limit its content stays all the
+        same. One that was offloaded already is returned as it is. Raises like ``KnowledgeService.add_knowledge_list``,
+        and ``ToolError`` for content that cannot be written as JSON; then the result stays as it is.
         """
+        if result.offloaded:
+            return result
         artifact = await to_thread.run_sync(self._artifact, result)
         if not await self._needs_offload(result, artifact.content):
             return result

@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 import anyio
 from anyio import to_thread
 
+from ctxfs import json_codec
 from ctxfs.context.digest import DEFAULT_BUDGET_TOKENS, describe
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.layout import ENVELOPE, Layout, check_session_id
@@ -45,6 +46,8 @@ __all__ = ["DEFAULT_QUERY_LIMIT", "INLINE_LIMIT_CHARS", "KnowledgeService", "Wor
 INLINE_LIMIT_CHARS = 40_000
 DEFAULT_QUERY_LIMIT = 1_000
 MAX_OPEN_SESSIONS = 64
+MAX_FILTER_KEYS = 100
+_MOST = 2**63 - 1  # SQLite counts no further
 
 logger = logging.getLogger(__name__)
 
@@ -80,13 +83,8 @@ class KnowledgeService:
         layout: Layout = ENVELOPE,
         max_open_sessions: int = MAX_OPEN_SESSIONS,
     ) -> None:
-        for name, value, least in (
-            ("inline_limit_chars", inline_limit_chars, 0),
-            ("digest_tokens", digest_tokens, 0),
-            ("max_open_sessions", max_open_sessions, 1),
-        ):
-            if value < least:
-                raise ConfigError(f"{name} is {value}: it must be at least {least}")
+        _check_whole(0, inline_limit_chars=inline_limit_chars, digest_tokens=digest_tokens)
+        _check_whole(1, max_open_sessions=max_open_sessions)
         self._root = _absolute(default_root() if namespace is None else namespace)
         self._inline_limit_chars = inline_limit_chars
         self._digest_tokens = digest_tokens
@@ -212,8 +210,9 @@ class KnowledgeService:
         Fewer at the end, "" after it. Raises ``ConfigError`` for lines that cannot be, else like
         ``get_knowledge_by_id``.
         """
-        if start_line < 1 or end_line < start_line:
-            raise ConfigError(f"lines {start_line} to {end_line}: lines are counted from 1, the first one first")
+        _check_whole(1, start_line=start_line, end_line=end_line)
+        if end_line < start_line:
+            raise ConfigError(f"end_line is {end_line}: it cannot be before start_line, {start_line}")
         async with self.artifact(artifact_id, session_id) as (fs, stored):
             return "\n".join(await fs.reader(stored.item_id).lines(start_line, end_line))
 
@@ -231,8 +230,11 @@ class KnowledgeService:
         """Return the lines of an artifact that match a regular expression (RE2), numbered, bounded as for the model.
 
         ``context_lines`` are shown before and after each match. Raises ``InvalidToolArguments`` for a pattern that is
-        none, ``ToolError`` for a ``start_line`` past the end, else like ``get_knowledge_by_id``.
+        none, ``ToolError`` for a ``start_line`` past the end, ``ConfigError`` for numbers that cannot be, else like
+        ``get_knowledge_by_id``.
         """
+        _check_whole(1, start_line=start_line, max_matches=max_matches)
+        _check_whole(0, context_lines=context_lines)
         compiled = LinePattern(pattern, ignore_case=ignore_case)
         async with self.artifact(artifact_id, session_id) as (fs, stored):
             result = await grep_page(
@@ -288,14 +290,10 @@ class KnowledgeService:
 
         Keys are those of the metadata, also ``artifact_id``, ``raw_id`` and ``artifact_type``; a value None stands for
         what an artifact does not have. By session, in the order they were stored; at most ``limit`` (None: all) from
-        ``offset`` on, and the page's ``total`` counts them all.
+        ``offset`` on, and the page's ``total`` counts them all. Raises ``ConfigError`` for what cannot be asked.
         """
-        wanted = dict(search_filter or {})
-        if (limit is not None and limit < 0) or offset < 0:
-            raise ConfigError("limit and offset cannot be negative")
-        for key in COLUMNS:
-            if not isinstance(wanted.get(key), str | None):
-                raise ConfigError(f"search_filter[{key!r}] must be text or None, not {wanted[key]!r}")
+        wanted = _checked_filter({} if search_filter is None else search_filter)
+        _check_whole(0, offset=offset, limit=0 if limit is None else limit)
         only = wanted.get("session_id")
         session_id = check_session_id(only) if isinstance(only, str) else None
         return await self._ask(session_id, lambda found: found.query(wanted, limit=limit, offset=offset))
@@ -345,6 +343,29 @@ class KnowledgeService:
         except CtxfsError as error:
             logger.warning("session %s is not in the catalogue: %s", session_id, error)
             return []
+
+
+def _check_whole(least: int, **settings: object) -> None:
+    for name, value in settings.items():
+        if not isinstance(value, int) or not least <= value <= _MOST:
+            raise ConfigError(f"{name} is {value!r}: it must be a whole number from {least} to {_MOST}")
+
+
+def _checked_filter(search_filter: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(search_filter, Mapping):
+        raise ConfigError(f"search_filter is a {type(search_filter).__name__}: it must be a dict")
+    if len(search_filter) > MAX_FILTER_KEYS:
+        raise ConfigError(f"search_filter has {len(search_filter)} keys: use at most {MAX_FILTER_KEYS}")
+    for key, value in search_filter.items():
+        if not isinstance(key, str):
+            raise ConfigError(f"search_filter has the key {key!r}: keys are text")
+        if key in COLUMNS and not isinstance(value, str | None):
+            raise ConfigError(f"search_filter[{key!r}] must be text or None, not {value!r}")
+        try:
+            json_codec.dumps(value)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"search_filter[{key!r}] cannot be JSON: {error}") from error
+    return dict(search_filter)
 
 
 def _absolute(namespace: str | Path) -> str:
