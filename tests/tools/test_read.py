@@ -115,10 +115,11 @@ async def test_an_item_id_and_a_name_in_the_session_mean_the_same_content(fs: Co
     assert text(await read(tool, "call_1")) == text(await read(tool, "tool_result/Bash/call_1.json")) == "1\tabc"
 
 
-async def test_blocks_are_read_as_their_text(fs: ContextFileSystem) -> None:
+async def test_blocks_are_read_as_their_text_and_images_come_after_it(fs: ContextFileSystem) -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aaaa"}}
     path = await stored(fs, ({"type": "text", "text": "one\ntwo"}, image))
-    assert text(await read(read_tool(fs), path)) == "1\tone\n2\ttwo\n3\t[image: image/png, 3 bytes]"
+    page = {"type": "text", "text": "1\tone\n2\ttwo\n3\t[image: image/png, 3 bytes]"}
+    assert (await read(read_tool(fs), path)).content == (page, image)
     assert text(await read(read_tool(fs), path, offset=2, limit=1)).startswith("2\ttwo\n[line 2 of 3;")
 
 

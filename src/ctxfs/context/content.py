@@ -11,10 +11,10 @@ from typing import Protocol, TypeVar
 from anyio import to_thread
 
 from ctxfs.context import encoding as codec
-from ctxfs.context.encoding import BLOCK, BlockIndex, RawBytes
+from ctxfs.context.encoding import BLOCK, BlockIndex, BlocksText, RawBytes
 from ctxfs.context.records import Stored
 from ctxfs.errors import CorruptContent, NotStored, WriteFailed
-from ctxfs.llm.messages import Content
+from ctxfs.llm.messages import Block, Content
 from ctxfs.storage.base import Store, ThreadStore
 
 __all__ = ["ContentReader", "IndexCache", "RawBytes", "Run", "scan_blocks"]
@@ -63,7 +63,7 @@ class ContentReader:
         self._indexes = IndexCache(store, keep=False) if indexes is None else indexes
         self._is_blocks = stored.encoding.startswith("blocks")
         self._last: tuple[int, bytes] | None = None
-        self._text: tuple[BlockIndex, list[bytes]] | None = None
+        self._text: BlocksText | None = None
 
     async def load(self) -> Content:
         """Return the whole content, checked against the journal's digest."""
@@ -142,6 +142,13 @@ class ContentReader:
         """Return the last ``count`` lines; ``max_chars`` as in ``lines``."""
         return await self.lines(self.stored.lines - count + 1, self.stored.lines, max_chars=max_chars)
 
+    async def media(self, first: int, last: int) -> tuple[tuple[int, Block], ...]:
+        """Return the images and documents on the lines ``first`` to ``last``, both included, each with its line."""
+        if not self._is_blocks:
+            return ()
+        media = (await self._blocks_text()).media
+        return tuple((line, block) for line, block in media if first <= line <= last)
+
     async def block_index(self) -> BlockIndex:
         """Return where the blocks stand, from beside the file or, when that is missing or damaged, from the file."""
         return await self._indexes.get(self.stored)
@@ -150,7 +157,7 @@ class ContentReader:
 
     async def _run_blocks(self, index: BlockIndex, numbers: range) -> Iterator[bytes]:
         if self._text is not None:
-            return map(self._text[1].__getitem__, numbers)
+            return map(self._text.pieces.__getitem__, numbers)
         if len(numbers) == 1:
             return iter([await self._block(index, numbers[0])])
         spans = [index.file_span(number) for number in numbers]
@@ -204,15 +211,16 @@ class ContentReader:
 
     async def _line_index(self) -> BlockIndex:
         """Return the index of the blocks that lines are counted in: the file's, or those of a block list's text."""
-        if not self._is_blocks:
-            return await self.block_index()
+        return (await self._blocks_text()).index if self._is_blocks else await self.block_index()
+
+    async def _blocks_text(self) -> BlocksText:
         if self._text is None:
             blocks = [block async for block in self.raw_blocks()]
             self._text = await self._decoded(lambda: codec.text_of_blocks(blocks))
-        return self._text[0]
+        return self._text
 
     async def _text_block(self, index: BlockIndex, number: int) -> bytes:
-        return await self._block(index, number) if self._text is None else self._text[1][number]
+        return await self._block(index, number) if self._text is None else self._text.pieces[number]
 
     async def _decoded(self, decode: Callable[[], T]) -> T:
         """Call ``decode``, in a worker thread when it may take long."""

@@ -24,11 +24,12 @@ from ctxfs.context.items import ItemType
 from ctxfs.context.json_elements import json_elements
 from ctxfs.context.json_pieces import BLOCK, has_surrogates, json_pieces
 from ctxfs.context.records import Stored
-from ctxfs.llm.messages import Block, Content, check_block, check_content
+from ctxfs.llm.messages import Block, Content, check_block, check_content, has_media
 
 __all__ = [
     "BLOCK",
     "BlockIndex",
+    "BlocksText",
     "ContentFile",
     "IndexChunks",
     "RawBytes",
@@ -354,13 +355,36 @@ def decode_content(blocks: Sequence[bytes], encoding: str) -> Content:
     return tuple(_content_blocks(blocks)) if encoding.startswith("blocks") else _decoded(blocks, encoding)
 
 
-def text_of_blocks(blocks: Sequence[bytes]) -> tuple[BlockIndex, list[bytes]]:
-    """Return the readable text of a list of content blocks in blocks of UTF-8, and an index of these."""
-    texts = (("\n" if number else "") + _readable_block(block) for number, block in enumerate(_content_blocks(blocks)))
-    pieces = list(_in_sizes((data for text in texts for data in _raw_pieces(text)), BLOCK))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlocksText:
+    """The readable text of content blocks: in ``pieces`` of UTF-8, which ``index`` finds lines in.
+
+    ``media``: the images and documents, each with the line that names it.
+    """
+
+    index: BlockIndex
+    pieces: Sequence[bytes]
+    media: Sequence[tuple[int, Block]]
+
+
+def text_of_blocks(blocks: Sequence[bytes]) -> BlocksText:
+    """Return the readable text of a list of content blocks."""
+    media: list[tuple[int, Block]] = []
+
+    def texts() -> Iterator[str]:
+        line = 1
+        for number, block in enumerate(_content_blocks(blocks)):
+            text = _readable_block(block)
+            if has_media((block,)):
+                media.append((line, block))
+            line += text.count("\n") + 1
+            yield "\n" + text if number else text
+
+    pieces = list(_in_sizes((data for text in texts() for data in _raw_pieces(text)), BLOCK))
     newlines = list(accumulate((piece.count(b"\n") for piece in pieces), initial=0))
     rows = [(0, number * BLOCK, before, b"") for number, before in enumerate(newlines[:-1])]
-    return BlockIndex.build(rows, file_end=0, size_bytes=sum(map(len, pieces)), newlines=newlines[-1]), pieces
+    index = BlockIndex.build(rows, file_end=0, size_bytes=sum(map(len, pieces)), newlines=newlines[-1])
+    return BlocksText(index=index, pieces=pieces, media=media)
 
 
 def _content_blocks(blocks: Sequence[bytes]) -> Iterator[Block]:

@@ -41,7 +41,7 @@ from ctxfs.context.recovery import Recovery, examine, move_aside, read_journal
 from ctxfs.context.session_log import SessionLog
 from ctxfs.errors import ConfigError, SessionClosed, UnknownItem
 from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import Content
+from ctxfs.llm.messages import Content, has_media
 from ctxfs.storage.base import GrowingStore, Store
 from ctxfs.storage.local import LocalStore, default_root, list_sessions, remove_session
 
@@ -361,9 +361,12 @@ class ContextFileSystem:
         return item.id not in self._state.stored and not item.offloaded
 
     def _needs_file(self, item: ContextItem) -> bool:
-        """Tell whether the content does not go into the journal: it is large, or JSON escapes would change it."""
+        """Tell whether the content does not go into the journal: it is large, or JSON escapes would change it.
+
+        A page that was read back is never so large, unless an image or a document came with it.
+        """
         content = item.message.content
-        if not self._must_store(item) or item.source is not None:
+        if not self._must_store(item) or (item.source is not None and not has_media(content)):
             return False
         return chars_in(content) > self._inline_limit_chars or has_surrogates(content)
 

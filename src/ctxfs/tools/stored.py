@@ -1,7 +1,8 @@
 """What this session stored, as its tools see it: found by the session's index alone, shown in bounded pages."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import aclosing, closing
+from dataclasses import replace
 from itertools import takewhile
 
 import anyio
@@ -12,7 +13,8 @@ from ctxfs.context.content import ContentReader, Run
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContentRange
 from ctxfs.errors import CtxfsError, ToolError
-from ctxfs.tokens import TokenCounter, default_counter
+from ctxfs.llm.messages import Block
+from ctxfs.tokens import TokenCounter, count_block, default_counter
 from ctxfs.tools.base import ToolResult
 from ctxfs.tools.grep import LineSearch, SearchedPart, search_part
 from ctxfs.tools.paging import Line, LineCutter, Page, render_page
@@ -21,6 +23,12 @@ __all__ = ["find_stored", "page_result", "read_page", "rendered", "stored_lines"
 
 CHARS_PER_TOKEN = 8
 """So many characters a token are fetched for a page: more than text has, so that tokens bound the page."""
+MAX_MEDIA = 20
+"""So many images and documents come with a page at most, and of more than one together only what its tokens allow."""
+MAX_MEDIUM_TOKENS = 100_000
+"""An image or a document of more tokens is not shown."""
+_NOTE_TOKENS = 100  # for what is said of those that are not shown
+_NOTED = 5
 _SEARCHERS = 4  # those that wait for the interpreter, which decoding holds, leave no processor idle
 
 
@@ -112,18 +120,52 @@ async def read_page(
     max_tokens: int,
     counter: TokenCounter | None,
 ) -> ToolResult:
-    """A page of an item's stored content, with the lines that it shows as its source."""
+    """A page of an item's stored content, with the lines that it shows as its source.
+
+    ``max_tokens`` bounds its text and, beside that, the images and documents on its lines; one comes in any case, of at
+    most ``MAX_MEDIUM_TOKENS``, so that each can be seen again.
+    """
     reader = fs.reader(item_id)
     max_chars = max_tokens * CHARS_PER_TOKEN
     lines = await stored_lines(reader, first, limit=limit, max_chars=max_chars, char_offset=char_offset)
     total = reader.stored.lines
     if not lines:
         return page_result(None, first, total)
-    page = await rendered(lines, total, max_tokens, counter)
+    media = await reader.media(first, lines[-1].number)
+    page = await rendered(lines, total, max_tokens - (_NOTE_TOKENS if media else 0), counter)
     source = ContentRange(
         item_id=item_id, path=fs.path_of(reader.stored.name), first_line=page.first_line, last_line=page.last_line
     )
-    return page_result(page, first, total, source)
+    result = page_result(page, first, total, source)
+    on_page = [(line, block) for line, block in media if line <= page.last_line]
+    if not on_page:
+        return result
+    content = await to_thread.run_sync(
+        lambda: _with_media(page.text, on_page, max_tokens, counter or default_counter())
+    )
+    return replace(result, content=content)
+
+
+def _with_media(
+    text: str, media: Sequence[tuple[int, Block]], max_tokens: int, counter: TokenCounter
+) -> tuple[Block, ...]:
+    """A page's text, then the images and documents on its lines: as many as fit beside it, and at least one."""
+    shown: list[Block] = []
+    notes: list[str] = []
+    used = 0
+    for line, block in media:
+        tokens = count_block(counter, block)
+        if tokens > MAX_MEDIUM_TOKENS:
+            notes.append(f"line {line:,}: {tokens:,} tokens are too many to be shown")
+        elif shown and (used + tokens > max_tokens or len(shown) == MAX_MEDIA):
+            notes.append(f"line {line:,}: offset={line}, limit=1")
+        else:
+            shown.append(block)
+            used += tokens
+    if notes:
+        more = [f"and {len(notes) - _NOTED:,} more"] if len(notes) > _NOTED else []
+        text = f"{text}\n[not shown with this page: {'; '.join([*notes[:_NOTED], *more])}]"
+    return ({"type": "text", "text": text}, *shown)
 
 
 async def rendered(lines: list[Line], total_lines: int | None, max_tokens: int, counter: TokenCounter | None) -> Page:
