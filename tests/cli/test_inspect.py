@@ -1,5 +1,6 @@
 """Looking into sessions: what is printed, byte for byte, and what wrong use is told."""
 
+import base64
 import json
 import os
 import shutil
@@ -9,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import orjson
 import pytest
 
 from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
 from ctxfs.cli.app import run
 from ctxfs.testing import ScriptedModel, ToolCall
+from session_items import tool_result
 
 LOG = "".join(f"12:00 request {n} {'ERROR refused' if n == 77 else 'served'}\n" for n in range(1, 201))
 LATIN = b"caf\xe9 \xff\x00\x1b[31m\n" * 400
@@ -250,6 +253,19 @@ def test_a_damaged_content_hides_nothing_else(ctxfs: Command, session: Session) 
     assert ctxfs("cat", "last", "call_004", "--root", session.root).code == 1
 
 
+def test_grep_goes_on_after_a_damaged_content(ctxfs: Command, session: Session) -> None:
+    path = session.path / "tool_result/log/call_001.json"
+    path.write_bytes(path.read_bytes().replace(b"request 77 ERROR", b"request 77 ERRER"))
+    (session.path / "tool_result/big/call_004.json").unlink()
+    result = ctxfs("grep", "last", "request 77 ERR", "--root", session.root)
+    assert (result.code, result.out) == (1, b"call_005:77:12:00 request 77 ERROR refused\n")
+    assert [line.startswith("ctxfs: ") for line in result.err.splitlines()] == [True, True]
+    assert "tool_result/log/call_001.json" in result.err
+    assert "tool_result/big/call_004.json" in result.err
+    as_json = ctxfs("grep", "last", "request 77 ERR", "--root", session.root, "--json")
+    assert (as_json.code, [match["item_id"] for match in json.loads(as_json.out)]) == (1, ["call_005"])
+
+
 def test_rm_asks_and_removes(ctxfs: Command, session: Session) -> None:
     assert ctxfs("rm", "last", "--root", session.root).code != 0  # nobody answers
     assert session.path.exists()
@@ -267,6 +283,88 @@ def test_the_beginning_of_an_id_is_enough_and_last_is_what_changed_last(ctxfs: C
     ambiguous = ctxfs("verify", "session_", "--root", session.root)
     assert ambiguous.code == 2
     assert other.name in ambiguous.err
+
+
+def test_last_is_the_newest_also_when_a_session_has_that_name(ctxfs: Command, session: Session) -> None:
+    shutil.copytree(session.path, session.root / "last", copy_function=shutil.copy2)
+    os.utime(session.root / "last" / "journal.jsonl", (0, 0))
+    assert session.session_id in ctxfs("verify", "last", "--root", session.root).out.decode()
+    assert ctxfs("verify", "las", "--root", session.root).out.startswith(b"last: ")
+
+
+PRINTED = b"first \xff\xfe line\n" + "é\u202e \ud800\n".encode("utf-8", "surrogatepass") + b"\n\rlast\377\376"
+
+
+@pytest.fixture
+def printed(tmp_path: Path) -> Path:
+    """A root with a session in which a command printed what is no text."""
+
+    async def make() -> None:
+        async with ContextFileSystem("one", root_path=tmp_path) as fs:
+            log = await fs.grow("Bash")
+            await log.append(PRINTED)
+            await log.finish({})
+
+    anyio.run(make)
+    return tmp_path
+
+
+def test_lines_are_byte_exact(ctxfs: Command, printed: Path) -> None:
+    def lines(*arguments: object) -> bytes:
+        return ctxfs(arguments[0], "last", "terminal_001", *arguments[1:], "--root", printed).out
+
+    every = PRINTED.split(b"\n")
+    assert lines("tail") == lines("cat", "--lines", "1:") == lines("cat") == PRINTED
+    assert lines("tail", "-n", 1) == every[-1]
+    assert lines("tail", "-n", 2) == b"\n".join(every[-2:])
+    assert lines("cat", "--lines", "1:2") == b"\n".join(every[:2]) + b"\n"
+
+
+def test_lines_of_what_is_no_utf8_are_byte_exact(ctxfs: Command, session: Session) -> None:
+    for item in ("call_002", "call_006"):  # in its file, in the journal
+        result = ctxfs("cat", "last", item, "--lines", "400:", "--root", session.root)
+        assert result.out == b"caf\xe9 \xff\x00\x1b[31m\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key", "exact"),
+    [
+        (("cat",), "content", PRINTED),
+        (("tail", "-n", "1"), "content", PRINTED.split(b"\n")[-1]),
+        (("cat", "--lines", "1"), "content", PRINTED.split(b"\n")[0]),
+    ],
+)
+def test_json_is_unicode_and_has_the_bytes_beside_it(
+    ctxfs: Command, printed: Path, arguments: tuple[str, ...], key: str, exact: bytes
+) -> None:
+    result = ctxfs(arguments[0], "last", "terminal_001", *arguments[1:], "--root", printed, "--json")
+    told = orjson.loads(result.out)  # refuses lone surrogates
+    assert told[key] == exact.decode("utf-8", "replace")
+    assert base64.b64decode(told[f"{key}_base64"]) == exact
+
+
+def test_json_of_matches_is_exact_too(ctxfs: Command, printed: Path) -> None:
+    first, last = orjson.loads(ctxfs("grep", "last", "first|last", "--root", printed, "--json").out)
+    assert first["text"] == "first \ufffd\ufffd line"
+    assert base64.b64decode(first["text_base64"]) == b"first \xff\xfe line"
+    assert base64.b64decode(last["text_base64"]) == b"\rlast\xff\xfe"
+
+
+def test_json_of_blocks_with_a_lone_surrogate(ctxfs: Command, tmp_path: Path) -> None:
+    blocks = [{"type": "text", "text": "half \ud83d \U0001f600"}]
+
+    async def make() -> None:
+        async with ContextFileSystem("one", root_path=tmp_path) as fs:
+            await fs.store([tool_result(fs, tuple(blocks))])
+
+    anyio.run(make)
+    told = orjson.loads(ctxfs("cat", "last", "call_1", "--root", tmp_path, "--json").out)
+    assert told["content"] == [{"type": "text", "text": "half \ufffd \U0001f600"}]
+    assert json.loads(base64.b64decode(told["content_base64"])) == blocks
+
+
+def test_json_of_text_has_no_base64(ctxfs: Command, session: Session) -> None:
+    assert "content_base64" not in loads(ctxfs("cat", "last", "call_001", "--root", session.root, "--json"))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """``ctxfs grep``: search everything that a session holds, in its context and out of it."""
 
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
@@ -10,10 +11,11 @@ import anyio
 import typer
 
 from ctxfs.cli.options import AsJson, Root, SessionArgument
-from ctxfs.cli.output import print_json, write
+from ctxfs.cli.output import for_terminal, print_json, text_keys, write
 from ctxfs.cli.search import matching_lines
 from ctxfs.cli.session import Entry, content_blocks, entries, find_entry, open_session, sessions_directory
 from ctxfs.context.fs import ContextFileSystem
+from ctxfs.errors import StorageError
 from ctxfs.tools.grep import LineChunks, LinePattern
 
 __all__ = ["grep"]
@@ -36,7 +38,7 @@ def grep(  # noqa: PLR0917 - typer calls it by name
 ) -> None:
     """Search everything that a session holds.
 
-    Line by line; exit code 1 when nothing matches.
+    Line by line; exit code 1 when nothing matches, or a content is damaged.
     """
     compiled = LinePattern(pattern, ignore_case=ignore_case)
     if not anyio.run(partial(_grep, sessions_directory(root), session, compiled, item, as_json=as_json)):
@@ -44,22 +46,30 @@ def grep(  # noqa: PLR0917 - typer calls it by name
 
 
 async def _grep(root: Path, session: str, pattern: LinePattern, item: str | None, *, as_json: bool) -> bool:
+    """Print what matches; whether something did, and all could be searched."""
     found: list[dict[str, Any]] = []
-    matched = False
+    matched, damaged = False, False
     async with open_session(root, session) as fs:
         for entry in await entries(fs) if item is None else [await find_entry(fs, item)]:
             if item is None and entry.stored is None and entry.place == "file":
                 continue  # it only repeated lines of another item, which is searched
-            async for match in _matches(fs, entry, pattern):
-                matched = True
-                if as_json:
-                    text = match.text.decode("utf-8", "replace")
-                    found.append({"item_id": match.item_id, "line": match.line, "text": text})
-                else:
-                    write(b"%s:%d:%s\n" % (match.item_id.encode(), match.line, match.text))
+            try:
+                async for match in _matches(fs, entry, pattern):
+                    matched = True
+                    if as_json:
+                        found.append(_as_dict(match))
+                    else:
+                        write(b"%s:%d:%s\n" % (match.item_id.encode(), match.line, match.text))
+            except StorageError as error:
+                damaged = True
+                sys.stderr.write(for_terminal(f"ctxfs: {error}\n"))
     if as_json:
         print_json(found)
-    return matched
+    return matched and not damaged
+
+
+def _as_dict(match: _Found) -> dict[str, Any]:
+    return {"item_id": match.item_id, "line": match.line, **text_keys("text", match.text)}
 
 
 async def _matches(fs: ContextFileSystem, entry: Entry, pattern: LinePattern) -> AsyncIterator[_Found]:

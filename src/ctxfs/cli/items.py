@@ -7,18 +7,31 @@ from typing import Annotated, Any
 import anyio
 import typer
 
+from ctxfs import json_codec
 from ctxfs.cli.options import AsJson, ItemArgument, Root, SessionArgument
-from ctxfs.cli.output import console, label, print_json, table, tokens, write
+from ctxfs.cli.output import (
+    console,
+    in_base64,
+    label,
+    lossless_bytes,
+    print_json,
+    table,
+    text_keys,
+    tokens,
+    write,
+)
 from ctxfs.cli.session import (
     Entry,
     content_blocks,
     content_lines,
     entries,
     find_entry,
+    line_count,
     open_session,
     sessions_directory,
 )
 from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.json_pieces import has_surrogates
 from ctxfs.errors import ConfigError
 
 __all__ = ["cat", "ls", "tail"]
@@ -102,7 +115,7 @@ async def _cat(root: Path, session: str, item: str, lines: tuple[int, int | None
         if lines is not None:
             await _print_lines(fs, entry, *lines, as_json)
         elif as_json:
-            print_json(_as_dict(fs, entry) | {"content": await _content(fs, entry)})
+            print_json(_as_dict(fs, entry) | await _content(fs, entry))
         else:
             async for block in content_blocks(fs, entry):
                 write(block)
@@ -124,24 +137,27 @@ async def _tail(root: Path, session: str, item: str, count: int, as_json: bool) 
         await _print_lines(fs, await find_entry(fs, item), 1 - count, None, as_json)
 
 
-async def _content(fs: ContextFileSystem, entry: Entry) -> Any:
+async def _content(fs: ContextFileSystem, entry: Entry) -> dict[str, Any]:
+    """The content for JSON; as base64 as well when JSON cannot hold it: a list of blocks as JSON with escapes."""
     if entry.stored is not None:
-        return await fs.load(entry.item_id)
-    assert entry.item is not None  # what is not stored is in the context
-    return entry.item.message.content
+        content = await fs.load(entry.item_id)
+    else:
+        assert entry.item is not None  # what is not stored is in the context
+        content = entry.item.message.content
+    if isinstance(content, str):
+        return text_keys("content", lossless_bytes(content))
+    exact = in_base64("content", json_codec.dumps(content)) if has_surrogates(content) else {}
+    return {"content": content, **exact}
 
 
 async def _print_lines(fs: ContextFileSystem, entry: Entry, first: int, last: int | None, as_json: bool) -> None:
     found = await content_lines(fs, entry, first, last)
     if not found and first > 1:
-        total = len(await content_lines(fs, entry, 1, None)) if entry.stored is None else entry.stored.lines
-        raise ConfigError(f"{entry.item_id} has {total:,} lines, none from {first:,} on")
+        raise ConfigError(f"{entry.item_id} has {line_count(entry):,} lines, none from {first:,} on")
     if as_json:
-        text = [line.decode("utf-8", "surrogateescape") for line in found]
-        print_json(_as_dict(fs, entry) | {"content": "\n".join(text)})
-        return
-    for line in found:
-        write(line + b"\n")
+        print_json(_as_dict(fs, entry) | text_keys("content", found.removesuffix(b"\n")))
+    else:
+        write(found)
 
 
 def _parse_range(given: str) -> tuple[int, int | None]:

@@ -1,5 +1,6 @@
 """How the command line prints: tables on a terminal, exact bytes into a pipe, JSON when asked."""
 
+import base64
 import os
 import re
 import sys
@@ -12,10 +13,23 @@ from rich.table import Table
 from rich.text import Text
 
 from ctxfs import json_codec
+from ctxfs.context.json_pieces import has_surrogates
 
-__all__ = ["console", "for_terminal", "lossless_bytes", "print_json", "table", "tokens", "write"]
+__all__ = [
+    "console",
+    "for_terminal",
+    "in_base64",
+    "label",
+    "lossless_bytes",
+    "print_json",
+    "table",
+    "text_keys",
+    "tokens",
+    "write",
+]
 
 _PIPE_COLUMNS = 1_000
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -65,6 +79,23 @@ def write(data: bytes) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Write one JSON document and a newline."""
+    """Write one JSON document and a newline; lone surrogates become U+FFFD, since strict parsers refuse them."""
+    if has_surrogates(value):
+        data = _SURROGATE.sub("\ufffd", json_codec.dumps_text(value)).encode()
+    else:
+        data = json_codec.dumps(value)
     sys.stdout.flush()
-    sys.stdout.buffer.write(json_codec.dumps(value) + b"\n")
+    sys.stdout.buffer.write(data + b"\n")
+
+
+def text_keys(key: str, data: bytes) -> dict[str, str]:
+    """``data`` as text for JSON, under ``key``; when it is no UTF-8, as base64 as well, under ``<key>_base64``."""
+    try:
+        return {key: data.decode()}
+    except UnicodeDecodeError:
+        return {key: data.decode("utf-8", "replace")} | in_base64(key, data)
+
+
+def in_base64(key: str, data: bytes) -> dict[str, str]:
+    """``data`` as base64, under ``<key>_base64``."""
+    return {f"{key}_base64": base64.b64encode(data).decode("ascii")}

@@ -1,8 +1,9 @@
 """Finding a session and an item by what a user types, and reading them; the session's writer is never disturbed."""
 
 import os
+import re
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -24,12 +25,16 @@ __all__ = [
     "entries",
     "find_entry",
     "find_session",
+    "line_count",
     "newest_first",
     "open_session",
     "sessions_directory",
 ]
 
 _NAMED_CANDIDATES = 4
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+_AS_IT_IS = frozenset({"text", "bytes"})
+"""Encodings whose bytes are those that the tool gave."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +82,12 @@ async def find_session(root: Path, given: str) -> str:
 
     """
     known = await newest_first(root)
-    if given in known:
+    if given == "last":  # also when a session has this id: an archive could bring one
+        matching = known[:1]
+    elif given in known:
         return given
-    matching = known[:1] if given == "last" else [session_id for session_id in known if session_id.startswith(given)]
+    else:
+        matching = [session_id for session_id in known if session_id.startswith(given)]
     return _only(given, matching, SessionNotFound(given, str(root)), "sessions")
 
 
@@ -161,25 +169,49 @@ async def content_blocks(fs: ContextFileSystem, entry: Entry) -> AsyncIterator[b
     stored = entry.stored
     if stored is None:
         yield lossless_bytes(readable_text(_inline(entry).message.content))
-    elif stored.encoding in {"text", "bytes"}:
+    elif stored.encoding in _AS_IT_IS:
         async for block in fs.reader(entry.item_id).raw_blocks():
             yield block
     else:
         yield lossless_bytes(readable_text(await fs.load(entry.item_id)))
 
 
-async def content_lines(fs: ContextFileSystem, entry: Entry, first: int, last: int | None) -> list[bytes]:
-    """The lines ``first`` to ``last`` (None: the end; below 1, ``first`` counts from the end: 0 is the last line)."""
-    if entry.stored is None:
-        lines = readable_text(_inline(entry).message.content).split("\n")
-        lines = lines[:-1] if lines[-1] == "" else lines
+async def content_lines(fs: ContextFileSystem, entry: Entry, first: int, last: int | None) -> bytes:
+    """The lines ``first`` to ``last`` as they are in the content, each with its newline; nothing when there are none.
+
+    ``last`` None: the end. Below 1, ``first`` counts from the end: 0 is the last line.
+    """
+    stored = entry.stored
+    if stored is None:
+        lines = _inline_lines(entry)
         first = max(1, first if first > 0 else len(lines) + first)
-        return [lossless_bytes(line) for line in lines[first - 1 : last]]
-    total = entry.stored.lines
-    first = max(1, first if first > 0 else total + first)
-    return [
-        lossless_bytes(line) for line in await fs.reader(entry.item_id).lines(first, total if last is None else last)
-    ]
+        return b"".join(lines[first - 1 : last])
+    first = max(1, first if first > 0 else stored.lines + first)
+    wanted = (stored.lines if last is None else last) - first + 1
+    async with aclosing(fs.reader(entry.item_id).bytes_from(first)) as blocks:
+        data = await _lines_of(blocks, wanted)
+    return data if stored.encoding in _AS_IT_IS else lossless_bytes(data.decode("utf-8", "surrogatepass"))
+
+
+async def _lines_of(blocks: AsyncIterator[bytes], wanted: int) -> bytes:
+    """The first lines of what comes in pieces."""
+    pieces: list[bytes] = []
+    async for block in blocks:
+        if (count := block.count(b"\n")) >= wanted:
+            pieces.append(block[: len(block) - len(block.split(b"\n", wanted)[-1])])
+            break
+        pieces.append(block)
+        wanted -= count
+    return b"".join(pieces)
+
+
+def line_count(entry: Entry) -> int:
+    """How many lines its content has."""
+    return len(_inline_lines(entry)) if entry.stored is None else entry.stored.lines
+
+
+def _inline_lines(entry: Entry) -> list[bytes]:
+    return _LINE.findall(lossless_bytes(readable_text(_inline(entry).message.content)))
 
 
 def _inline(entry: Entry) -> ContextItem:
