@@ -209,6 +209,7 @@ async def test_following_the_pages_shows_every_image_once_and_in_order(blocks: l
 async def test_an_image_that_was_read_back_leaves_for_the_lines_it_came_from_and_survives_a_restart() -> None:
     store = MemoryStore("s1")
     shot = image(1_000)
+    shot["source"]["data"] += "A" * 40_000  # too much for the journal
 
     def context(disk: MemoryStore) -> Context:
         opened = ContextFileSystem("s1", root_path="/memory", store=disk)
@@ -226,6 +227,7 @@ async def test_an_image_that_was_read_back_leaves_for_the_lines_it_came_from_and
     async with context(store.peer()) as second:
         assert media_sent(await second.request()) == [shot]
         files = second.fs.stored().keys()
+        assert files == {"c1", "c3"}
         await second.add(call(4, "Read"), ToolMessage("c4", "Read", "y"), call(5), ToolMessage("c5", "show", "z"))
         request = await second.request()
         assert media_sent(request) == []
