@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ctxfs.llm.accumulate import INVALID_JSON, ReplyBuilder, parse_arguments, usage_of
 from ctxfs.llm.base import Usage
@@ -19,8 +21,37 @@ def start(block: dict[str, Any], index: int = 0) -> dict[str, Any]:
     return {"type": "content_block_start", "index": index, "content_block": block}
 
 
-def delta(kind: str, **fields: Any) -> dict[str, Any]:
-    return {"type": "content_block_delta", "index": 0, "delta": {"type": kind, **fields}}
+def delta(kind: str, index: int = 0, **fields: Any) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **fields}}
+
+
+@given(pieces=st.lists(st.tuples(st.sampled_from(["text", "thinking", "signature", "input"]), st.text(max_size=3))))
+def test_pieces_are_joined_in_their_order_however_blocks_interleave(pieces: list[tuple[str, str]]) -> None:
+    kinds = {
+        "text": lambda piece: delta("text_delta", 0, text=piece),
+        "thinking": lambda piece: delta("thinking_delta", 1, thinking=piece),
+        "signature": lambda piece: delta("signature_delta", 1, signature=piece),
+        "input": lambda piece: delta("input_json_delta", 2, partial_json=piece),
+    }
+    starts = (
+        start({"type": "text", "text": "Begun: "}, 0),
+        start({"type": "thinking", "thinking": "Hm. "}, 1),
+        start({"type": "tool_use", "id": "a", "name": "Read", "input": {}}, 2),
+    )
+    content = built(*starts, *(kinds[kind](piece) for kind, piece in pieces)).reply().message.content
+    assert not isinstance(content, str)
+    text, thinking, call = content
+    joined = {kind: "".join(piece for k, piece in pieces if k == kind) for kind in kinds}
+    assert text["text"] == "Begun: " + joined["text"]
+    assert thinking["thinking"] == "Hm. " + joined["thinking"]
+    assert thinking.get("signature", "") == joined["signature"]
+    assert call["input"] == parse_arguments(joined["input"])
+
+
+def test_a_block_may_go_on_after_its_end() -> None:
+    end = {"type": "content_block_stop", "index": 0}
+    first, second = delta("text_delta", text="a"), delta("text_delta", text="b")
+    assert built(start({"type": "text", "text": ""}), first, end, end, second).reply().message.text == "ab"
 
 
 def test_citations_are_kept() -> None:

@@ -57,7 +57,7 @@ def test_each_status_has_its_error_and_its_chance(status: int, error: type[Model
     ],
 )
 def test_an_error_in_mid_stream_goes_by_its_kind(kind: str | None, error: type[ModelError]) -> None:
-    assert type(classify("x", kind=kind).error) is error
+    assert type(classify({"message": "x", "type": kind}).error) is error
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from typing import Any
 
 from ctxfs import json_codec
 from ctxfs.llm.base import Reply, TextDelta, ThinkingDelta, Usage
-from ctxfs.llm.messages import AssistantMessage, Block
+from ctxfs.llm.messages import AssistantMessage, Block, check_content
 
-__all__ = ["INVALID_JSON", "ReplyBuilder", "parse_arguments", "usage_of"]
+__all__ = ["INVALID_JSON", "ReplyBuilder", "count_in", "parse_arguments", "text_in", "usage_of"]
 
 INVALID_JSON = "invalid_json"
 """The only argument of a call whose arguments are not a JSON object: its raw text, which no tool's schema accepts."""
@@ -24,32 +24,49 @@ def parse_arguments(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {INVALID_JSON: text}
 
 
+def text_in(fields: Mapping[str, Any], name: str) -> str:
+    """The text under ``name``, "" when it is missing or null. Raises TypeError when it is something else."""
+    value = fields.get(name)
+    if not isinstance(value, str | None):
+        raise TypeError(f"{name} is no text: {value!r:.80}")
+    return value or ""
+
+
+def count_in(fields: Mapping[str, Any], name: str) -> int:
+    """The count under ``name``, 0 when it is missing or null. Raises TypeError when it is something else."""
+    value = fields.get(name)
+    if not isinstance(value, int | None):
+        raise TypeError(f"{name} is no count: {value!r:.80}")
+    return value or 0
+
+
 def usage_of(counts: Mapping[str, Any]) -> Usage:
     """Our usage from the Messages API's; counts that are missing or null are 0."""
     return Usage(
-        input_tokens=counts.get("input_tokens") or 0,
-        cache_creation_input_tokens=counts.get("cache_creation_input_tokens") or 0,
-        cache_read_input_tokens=counts.get("cache_read_input_tokens") or 0,
-        output_tokens=counts.get("output_tokens") or 0,
+        input_tokens=count_in(counts, "input_tokens"),
+        cache_creation_input_tokens=count_in(counts, "cache_creation_input_tokens"),
+        cache_read_input_tokens=count_in(counts, "cache_read_input_tokens"),
+        output_tokens=count_in(counts, "output_tokens"),
     )
 
 
 class ReplyBuilder:
-    """Takes the stream's events in order and ends in a ``Reply``."""
+    """Takes the stream's events in order and ends in a ``Reply`` (see ``Builder``)."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, Block] = {}
-        self._json: dict[int, list[str]] = {}
+        self._pieces: dict[int, dict[str, list[Any]]] = {}
+        """What is still to be joined, by block and field: one join when a block ends takes linear time."""
         self._usage: dict[str, Any] = {}
         self._model = ""
-        self._stop_reason: str | None = None
+        self._stop_reason = ""
         self.finished = False
 
     def feed(self, event: Mapping[str, Any]) -> Iterator[TextDelta | ThinkingDelta]:
         """Take the next event; the deltas to show. Unknown events change nothing."""
         match event["type"]:
             case "message_start":
-                self._model = event["message"]["model"]
+                self._model = text_in(event["message"], "model")
                 self._count(event["message"].get("usage"))
             case "content_block_start":
                 self._blocks[event["index"]] = dict(event["content_block"])
@@ -58,17 +75,17 @@ class ReplyBuilder:
             case "content_block_stop":
                 self._close(event["index"])
             case "message_delta":
-                self._stop_reason = event["delta"].get("stop_reason") or self._stop_reason
+                self._stop_reason = text_in(event["delta"], "stop_reason") or self._stop_reason
                 self._count(event.get("usage"))
             case "message_stop":
                 self.finished = True
 
     def reply(self) -> Reply:
         """The reply so far."""
-        for index in list(self._json):
+        for index in list(self._pieces):
             self._close(index)
         return Reply(
-            message=AssistantMessage(tuple(block for _, block in sorted(self._blocks.items()))),
+            message=AssistantMessage(check_content([block for _, block in sorted(self._blocks.items())])),
             usage=usage_of(self._usage),
             stop_reason=self._stop_reason or "end_turn",
             model=self._model,
@@ -81,18 +98,31 @@ class ReplyBuilder:
         block = self._blocks[index]
         match delta["type"]:
             case "text_delta":
-                block["text"] += delta["text"]
-                yield TextDelta(delta["text"])
+                text = text_in(delta, "text")
+                self._add(index, "text", text)
+                yield TextDelta(text)
             case "thinking_delta":
-                block["thinking"] += delta["thinking"]
-                yield ThinkingDelta(delta["thinking"])
+                thinking = text_in(delta, "thinking")
+                self._add(index, "thinking", thinking)
+                yield ThinkingDelta(thinking)
             case "signature_delta":
-                block["signature"] = block.get("signature", "") + delta["signature"]
+                block.setdefault("signature", "")
+                self._add(index, "signature", text_in(delta, "signature"))
             case "citations_delta":
-                block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
+                self._add(index, "citations", delta["citation"])
             case "input_json_delta":
-                self._json.setdefault(index, []).append(delta["partial_json"])
+                self._add(index, "input", text_in(delta, "partial_json"))
+
+    def _add(self, index: int, name: str, piece: Any) -> None:
+        self._pieces.setdefault(index, {}).setdefault(name, []).append(piece)
 
     def _close(self, index: int) -> None:
-        if pieces := self._json.pop(index, None):
-            self._blocks[index]["input"] = parse_arguments("".join(pieces))
+        block = self._blocks.get(index, {})
+        for name, pieces in self._pieces.pop(index, {}).items():
+            match name:
+                case "input":
+                    block[name] = parse_arguments("".join(pieces))
+                case "citations":
+                    block[name] = [*(block.get(name) or ()), *pieces]
+                case _:
+                    block[name] += "".join(pieces)

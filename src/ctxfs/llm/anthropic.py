@@ -174,6 +174,5 @@ def _failure(error: Exception) -> AttemptFailed:
 
     if not isinstance(error, APIStatusError):
         return broken(str(error))
-    return classify(
-        error.api_message or str(error), status=error.status_code, kind=error.type, headers=error.response.headers
-    )
+    said = error.body.get("error") if isinstance(error.body, dict) else None
+    return classify(said or str(error), status=error.status_code, headers=error.response.headers)

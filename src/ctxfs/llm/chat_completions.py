@@ -1,12 +1,13 @@
 """A Messages API body as a Chat Completions body, and its stream put together to a reply: pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ctxfs import json_codec
-from ctxfs.llm.accumulate import parse_arguments
+from ctxfs.llm.accumulate import count_in, parse_arguments, text_in
 from ctxfs.llm.base import Reply, TextDelta, ThinkingDelta, Usage
-from ctxfs.llm.messages import AssistantMessage, Block
+from ctxfs.llm.messages import AssistantMessage, Block, check_content
 
 __all__ = ["ChatReplyBuilder", "to_chat_body"]
 
@@ -109,65 +110,74 @@ def _part(block: Block) -> Block:
 
 
 class ChatReplyBuilder:
-    """Takes the chunks of a Chat Completions stream in order and ends in a ``Reply``."""
+    """Takes the chunks of a Chat Completions stream in order and ends in a ``Reply`` (see ``Builder``)."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
-        self._calls: dict[int, dict[str, str]] = {}
+        self._calls: dict[int, _Call] = {}
         self._usage = Usage()
         self._model = ""
-        self._finish_reason: str | None = None
+        self._finish_reason = ""
 
     @property
     def finished(self) -> bool:
         """Whether the server said why it stopped."""
-        return self._finish_reason is not None
+        return bool(self._finish_reason)
 
     def feed(self, chunk: Mapping[str, Any]) -> Iterator[TextDelta | ThinkingDelta]:
         """Take the next chunk; the deltas to show."""
-        self._model = chunk.get("model") or self._model
+        self._model = text_in(chunk, "model") or self._model
         if usage := chunk.get("usage"):
             self._usage = _usage(usage)
         for choice in chunk.get("choices") or ():
+            self._finish_reason = text_in(choice, "finish_reason") or self._finish_reason
             delta = choice.get("delta") or {}
-            self._finish_reason = choice.get("finish_reason") or self._finish_reason
-            if thinking := delta.get("reasoning_content") or delta.get("reasoning"):
-                yield ThinkingDelta(str(thinking))
-            if text := delta.get("content"):
+            if thinking := text_in(delta, "reasoning_content") or text_in(delta, "reasoning"):
+                yield ThinkingDelta(thinking)
+            if text := text_in(delta, "content"):
                 self._text.append(text)
                 yield TextDelta(text)
             for call in delta.get("tool_calls") or ():
-                self._add_call(call)
+                self._calls.setdefault(count_in(call, "index"), _Call()).add(call)
 
     def reply(self) -> Reply:
         """The reply so far; a call without an id gets one by its position."""
         blocks: list[Block] = [{"type": "text", "text": "".join(self._text)}] if self._text else []
-        for position, (_, call) in enumerate(sorted(self._calls.items()), start=1):
-            call_id = call["id"] or f"call_{position}"
-            arguments = parse_arguments(call["arguments"])
-            blocks.append({"type": "tool_use", "id": call_id, "name": call["name"], "input": arguments})
-        reason = STOP_REASONS.get(self._finish_reason or "", "end_turn")
+        blocks += [call.block(number) for number, (_, call) in enumerate(sorted(self._calls.items()), start=1)]
+        reason = STOP_REASONS.get(self._finish_reason, "end_turn")
         return Reply(
-            message=AssistantMessage(tuple(blocks)),
+            message=AssistantMessage(check_content(blocks)),
             usage=self._usage,
             # some servers say "stop" after tool calls
             stop_reason="tool_use" if self._calls and reason == "end_turn" else reason,
             model=self._model,
         )
 
-    def _add_call(self, delta: Mapping[str, Any]) -> None:
-        call = self._calls.setdefault(delta.get("index") or 0, {"id": "", "name": "", "arguments": ""})
+
+@dataclass(slots=True)
+class _Call:
+    """One tool call, as far as it came."""
+
+    call_id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+    def add(self, delta: Mapping[str, Any]) -> None:
         function = delta.get("function") or {}
-        call["id"] = call["id"] or delta.get("id") or ""
-        call["name"] = call["name"] or function.get("name") or ""
-        call["arguments"] += function.get("arguments") or ""
+        self.call_id = self.call_id or text_in(delta, "id")
+        self.name = self.name or text_in(function, "name")
+        self.arguments.append(text_in(function, "arguments"))
+
+    def block(self, number: int) -> Block:
+        arguments = parse_arguments("".join(self.arguments))
+        return {"type": "tool_use", "id": self.call_id or f"call_{number}", "name": self.name, "input": arguments}
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
     """Disjoint counts from Chat Completions' nested ones, where cached tokens are part of the prompt's."""
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    cached = count_in(usage.get("prompt_tokens_details") or {}, "cached_tokens")
     return Usage(
-        input_tokens=(usage.get("prompt_tokens") or 0) - cached,
+        input_tokens=count_in(usage, "prompt_tokens") - cached,
         cache_read_input_tokens=cached,
-        output_tokens=usage.get("completion_tokens") or 0,
+        output_tokens=count_in(usage, "completion_tokens"),
     )

@@ -147,4 +147,4 @@ def _failure(error: Exception) -> AttemptFailed:
 
     if not isinstance(error, APIStatusError):
         return broken(str(error))
-    return classify(str(error), status=error.status_code, headers=error.response.headers)
+    return classify(error.body or str(error), status=error.status_code, headers=error.response.headers)

@@ -40,9 +40,9 @@ TOO_LONG = re.compile(
     r"prompt is too long|exceed context limit|maximum context length|context_length_exceeded|available context size"
 )
 TOO_LONG_NUMBERS = (
-    re.compile(r"(?P<actual>\d+) tokens? > (?P<limit>\d+)"),
-    re.compile(r"exceed context limit: (?P<input>\d+) \+ (?P<output>\d+) > (?P<limit>\d+)"),
-    re.compile(r"maximum context length is (?P<limit>\d+) tokens.*?(?P<actual>\d+) tokens", re.DOTALL),
+    re.compile(r"(?P<actual>\d{1,12}) tokens? > (?P<limit>\d{1,12})"),
+    re.compile(r"exceed context limit: (?P<input>\d{1,12}) \+ (?P<output>\d{1,12}) > (?P<limit>\d{1,12})"),
+    re.compile(r"maximum context length is (?P<limit>\d{1,12}) tokens.*?(?P<actual>\d{1,12}) tokens", re.DOTALL),
 )
 
 
@@ -80,30 +80,32 @@ class AttemptFailed(Exception):
         self.retry_after_s = retry_after_s
 
 
-def classify(
-    message: str, *, status: int | None = None, kind: str | None = None, headers: Mapping[str, str] | None = None
-) -> AttemptFailed:
-    """The failure that a provider's answer is; an error in mid-stream is known by its ``kind``, not by its status."""
-    if kind in STATUS_OF_KIND:
-        status = STATUS_OF_KIND[kind]
+def classify(error: object, *, status: int | None = None, headers: Mapping[str, str] | None = None) -> AttemptFailed:
+    """The failure that a provider's answer is. ``error``: its error object with ``message`` and ``type``, or a text.
+
+    Nothing in the object is relied on. One in the middle of a stream is known by its type, since the status was 200.
+    """
+    fields = error if isinstance(error, dict) else {"message": error}
+    message, kind = str(fields.get("message") or error), fields.get("type")
+    status = STATUS_OF_KIND.get(kind, status) if isinstance(kind, str) else status
     retry_after_s = _retry_after_s(headers or {})
     match status:
         case 401 | 403:
-            error: ModelError = AuthenticationFailed(f"{message} (check the API key)")
+            failed: ModelError = AuthenticationFailed(f"{message} (check the API key)")
         case 400 | 413 | 422 if status == 413 or TOO_LONG.search(message):
-            error = _too_long(message)
+            failed = _too_long(message)
         case 408 | 504:
-            error = ConnectionFailed(message)
+            failed = ConnectionFailed(message)
         case 429:
-            error = RateLimited(message)
+            failed = RateLimited(message)
         case None | 409:
-            error = Overloaded(message)
+            failed = Overloaded(message)
         case _ if status >= 500:
-            error = Overloaded(message)
+            failed = Overloaded(message)
         case _:
-            error = InvalidRequest(message)
-    retryable = isinstance(error, ConnectionFailed | RateLimited | Overloaded)
-    return AttemptFailed(error, retryable=retryable, retry_after_s=retry_after_s)
+            failed = InvalidRequest(message)
+    retryable = isinstance(failed, ConnectionFailed | RateLimited | Overloaded)
+    return AttemptFailed(failed, retryable=retryable, retry_after_s=retry_after_s)
 
 
 def broken(reason: str) -> AttemptFailed:

@@ -1,19 +1,18 @@
 """A reply from the server-sent events in the response of an SDK."""
 
-import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
 from typing import Any, Protocol
 
 import anyio
 
 from ctxfs import json_codec
 from ctxfs.llm.base import ModelEvent, Reply
-from ctxfs.llm.retry import AttemptFailed, broken, classify
+from ctxfs.llm.retry import broken, classify
 
 __all__ = ["Builder", "StreamedResponse", "event_data", "streamed_reply"]
 
-END = "[DONE]"
+END = b"[DONE]"
 """What Chat Completions sends last, and what is no JSON."""
 
 UNWIND_S = 5.0
@@ -31,7 +30,10 @@ class StreamedResponse(Protocol):
 
 
 class Builder(Protocol):
-    """Puts a reply together from a provider's events."""
+    """Puts a reply together from a provider's events.
+
+    What is no event of that provider raises AttributeError, LookupError, TypeError or ValueError from either method.
+    """
 
     @property
     def finished(self) -> bool:
@@ -49,34 +51,50 @@ async def streamed_reply(
 ) -> AsyncGenerator[ModelEvent, None]:
     """One attempt: deltas, then the reply. What the SDK raises while opening is the caller's.
 
-    The events are taken as they came: the SDKs' models would drop or reorder what they do not know. They are read to
-    their end also after an error, since trio complains of generators that are left half-way.
+    The events are taken as they came: the SDKs' models would drop or reorder what they do not know.
 
     Raises:
-        AttemptFailed: the provider sent an error, or the reply broke off.
+        AttemptFailed: the provider sent an error or what is no event of its API, or the reply broke off.
 
     """
     import httpx2  # noqa: PLC0415 — comes with the SDKs
 
-    failure: AttemptFailed | None = None
     try:
         async with opening as response, aclosing(event_data(response)) as events:
             async for data in events:
-                event = {} if data == END else json_codec.loads(data)
-                if error := event.get("error"):
-                    failure = classify(str(error.get("message", error)), kind=error.get("type"))
-                for delta in builder.feed(event):
+                with _readable(data):
+                    deltas = _read(builder, data)
+                for delta in deltas:
                     yield delta
-    except (httpx2.TransportError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except httpx2.RequestError as error:
         raise broken(f"the reply broke off: {error}") from error
-    if failure is not None:
-        raise failure
     if not builder.finished:
         raise broken("the reply broke off before its end")
-    yield builder.reply()
+    with _readable(b"all of it"):
+        reply = builder.reply()
+    yield reply
 
 
-async def event_data(response: StreamedResponse) -> AsyncGenerator[str, None]:
+def _read(builder: Builder, data: bytes) -> list[ModelEvent]:
+    """What the next event adds; an error in the middle of a stream is raised as the failure that it is."""
+    if data == END:
+        return []
+    event = json_codec.loads(data)
+    if error := event.get("error"):
+        raise classify(error)
+    return list(builder.feed(event))
+
+
+@contextmanager
+def _readable(data: bytes) -> Iterator[None]:
+    """Have what is wrong with ``data`` fail the attempt: the next one may bring what can be read."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise broken(f"the server sent what is no reply ({error!r}): {data[:200]!r}") from error
+
+
+async def event_data(response: StreamedResponse) -> AsyncGenerator[bytes, None]:
     """The data of each event in ``response``; an event that is not finished at the end is dropped.
 
     Lines end in LF or CRLF only: other separators of Unicode may stand inside of JSON.
@@ -92,7 +110,7 @@ async def event_data(response: StreamedResponse) -> AsyncGenerator[str, None]:
                 if bare.startswith(b"data:"):
                     data.append(bare[5:].removeprefix(b" "))
                 elif not bare and data:
-                    yield b"\n".join(data).decode()
+                    yield b"\n".join(data)
                     data = []
     except GeneratorExit:
         await _unwind(response, chunks)
