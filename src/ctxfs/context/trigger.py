@@ -35,7 +35,7 @@ class AtLeast:
     chars: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.chars, int) or self.chars < 0:
+        if type(self.chars) is not int or self.chars < 0:
             raise ConfigError(f"a threshold of {self.chars!r} characters: use a whole number, 0 or more")
 
     def fires(self, text: str) -> bool:

@@ -21,6 +21,7 @@ __all__ = [
     "ArtifactInfo",
     "ArtifactPage",
     "ArtifactType",
+    "check_whole",
     "find",
     "info_of",
     "text_of",
@@ -28,6 +29,7 @@ __all__ = [
 
 TOOL_RESULT = "tool_result"
 FIELDS = ("context_type", "biz_id", "agent_id", "task_id", "session_id", "tool_name", "action_name")
+_MOST = 2**63 - 1  # SQLite counts no further
 _OURS = frozenset({"encoding", "tool_call_id", "artifact_type", "is_error", "label"})
 
 
@@ -155,6 +157,13 @@ def info_of(root: str, session_id: str, stored: Stored) -> ArtifactInfo:
         action_name=_text(metadata, "action_name"),
         metadata={key: value for key, value in metadata.items() if key not in _OURS and key not in FIELDS},
     )
+
+
+def check_whole(least: int, **settings: object) -> None:
+    """Raise ``ConfigError`` for a setting that is no whole number from ``least`` on."""
+    for name, value in settings.items():
+        if not isinstance(value, int) or not least <= value <= _MOST:
+            raise ConfigError(f"{name} is {value!r}: it must be a whole number from {least} to {_MOST}")
 
 
 def find(stored: Mapping[str, Stored], ref: str) -> Stored:

@@ -13,7 +13,7 @@ from ctxfs.errors import ConfigError
 from ctxfs.llm.messages import ToolMessage
 from ctxfs.tokens import TokenCounter, exceeds, load_counter
 from ctxfs.tools.base import to_content
-from ctxfs.workspace.artifacts import TOOL_RESULT, Artifact, ArtifactType, text_of
+from ctxfs.workspace.artifacts import TOOL_RESULT, Artifact, ArtifactType, check_whole, text_of
 from ctxfs.workspace.service import KnowledgeService
 
 __all__ = ["DEFAULT_THRESHOLD_TOKENS", "ToolCallResult", "ToolResultOffloadOp"]
@@ -74,8 +74,8 @@ class ToolResultOffloadOp:
         threshold_tokens: int | None = DEFAULT_THRESHOLD_TOKENS,
         counter: TokenCounter | None = None,
     ) -> None:
-        if threshold_tokens is not None and not (isinstance(threshold_tokens, int) and threshold_tokens >= 0):
-            raise ConfigError(f"threshold_tokens is {threshold_tokens!r}: it must be a whole number from 0 on, or None")
+        if threshold_tokens is not None:
+            check_whole(0, threshold_tokens=threshold_tokens)
         if isinstance(allow_list, str):
             raise ConfigError("allow_list is a collection of tool names, not one name")
         self._service = service

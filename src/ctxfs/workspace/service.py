@@ -33,6 +33,7 @@ from ctxfs.workspace.artifacts import (
     Artifact,
     ArtifactInfo,
     ArtifactPage,
+    check_whole,
     find,
     info_of,
     text_of,
@@ -47,7 +48,6 @@ INLINE_LIMIT_CHARS = 40_000
 DEFAULT_QUERY_LIMIT = 1_000
 MAX_OPEN_SESSIONS = 64
 MAX_FILTER_KEYS = 100
-_MOST = 2**63 - 1  # SQLite counts no further
 
 logger = logging.getLogger(__name__)
 
@@ -83,8 +83,8 @@ class KnowledgeService:
         layout: Layout = ENVELOPE,
         max_open_sessions: int = MAX_OPEN_SESSIONS,
     ) -> None:
-        _check_whole(0, inline_limit_chars=inline_limit_chars, digest_tokens=digest_tokens)
-        _check_whole(1, max_open_sessions=max_open_sessions)
+        check_whole(0, inline_limit_chars=inline_limit_chars, digest_tokens=digest_tokens)
+        check_whole(1, max_open_sessions=max_open_sessions)
         self._root = _absolute(default_root() if namespace is None else namespace)
         self._inline_limit_chars = inline_limit_chars
         self._digest_tokens = digest_tokens
@@ -210,7 +210,7 @@ class KnowledgeService:
         Fewer at the end, "" after it. Raises ``ConfigError`` for lines that cannot be, else like
         ``get_knowledge_by_id``.
         """
-        _check_whole(1, start_line=start_line, end_line=end_line)
+        check_whole(1, start_line=start_line, end_line=end_line)
         if end_line < start_line:
             raise ConfigError(f"end_line is {end_line}: it cannot be before start_line, {start_line}")
         async with self.artifact(artifact_id, session_id) as (fs, stored):
@@ -233,8 +233,8 @@ class KnowledgeService:
         none, ``ToolError`` for a ``start_line`` past the end, ``ConfigError`` for numbers that cannot be, else like
         ``get_knowledge_by_id``.
         """
-        _check_whole(1, start_line=start_line, max_matches=max_matches)
-        _check_whole(0, context_lines=context_lines)
+        check_whole(1, start_line=start_line, max_matches=max_matches)
+        check_whole(0, context_lines=context_lines)
         compiled = LinePattern(pattern, ignore_case=ignore_case)
         async with self.artifact(artifact_id, session_id) as (fs, stored):
             result = await grep_page(
@@ -293,7 +293,7 @@ class KnowledgeService:
         ``offset`` on, and the page's ``total`` counts them all. Raises ``ConfigError`` for what cannot be asked.
         """
         wanted = _checked_filter({} if search_filter is None else search_filter)
-        _check_whole(0, offset=offset, limit=0 if limit is None else limit)
+        check_whole(0, offset=offset, limit=0 if limit is None else limit)
         only = wanted.get("session_id")
         session_id = check_session_id(only) if isinstance(only, str) else None
         return await self._ask(session_id, lambda found: found.query(wanted, limit=limit, offset=offset))
@@ -343,12 +343,6 @@ class KnowledgeService:
         except CtxfsError as error:
             logger.warning("session %s is not in the catalogue: %s", session_id, error)
             return []
-
-
-def _check_whole(least: int, **settings: object) -> None:
-    for name, value in settings.items():
-        if not isinstance(value, int) or not least <= value <= _MOST:
-            raise ConfigError(f"{name} is {value!r}: it must be a whole number from {least} to {_MOST}")
 
 
 def _checked_filter(search_filter: Mapping[str, Any]) -> dict[str, Any]:
