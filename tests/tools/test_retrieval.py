@@ -287,6 +287,15 @@ async def test_another_sessions_items_fail_exactly_like_unknown_ones(
         assert "no item" in message
 
 
+async def test_list_says_what_a_command_had_not_finished(tmp_path: Path) -> None:
+    async with ContextFileSystem("one", root_path=tmp_path) as fs:
+        log = await fs.grow("Bash")
+        await log.append(b"one line\n")
+    async with ContextFileSystem("one", root_path=tmp_path) as fs:
+        listed = await Session(fs).text("list")
+        assert "terminal_001: tool_result, 1 lines, 9 characters, partial: its command had not ended" in listed
+
+
 async def test_a_long_list_is_paged(fs: ContextFileSystem) -> None:
     session = Session(fs, max_tokens=200)
     for n in range(1, 41):

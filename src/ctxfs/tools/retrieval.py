@@ -213,7 +213,8 @@ def _list_tool(scope: _Scope) -> Tool:
 def _entry(entry: Stored) -> str:
     tool_name = entry.metadata.get("tool_name")
     what = f"{entry.item_type} of {tool_name}" if tool_name else str(entry.item_type)
-    return f"{entry.item_id}: {what}, {entry.lines:,} lines, {entry.chars:,} characters"
+    partial = ", partial: its command had not ended" if entry.metadata.get("partial") is True else ""
+    return f"{entry.item_id}: {what}, {entry.lines:,} lines, {entry.chars:,} characters{partial}"
 
 
 async def _read_path(scope: _Scope, item_id: str, path: str, offset: int, cutter: LineCutter) -> ToolResult:
