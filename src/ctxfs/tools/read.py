@@ -22,7 +22,8 @@ DEFAULT_LIMIT_LINES = 2_000
 
 _DESCRIPTION = (
     "Read a file, in numbered lines. For content that was offloaded, give the path in its placeholder: the lines are "
-    "those of the original content, as in the placeholder's digest. A page that is not the whole says how to go on."
+    "those of the original content, as in the placeholder's digest, and images and documents come with the lines that "
+    "name them. A page that is not the whole says how to go on."
 )
 
 
@@ -41,7 +42,8 @@ def read_tool(
     Args:
         fs: the session.
         roots: directories with files that the model may read; links that lead out of them are refused.
-        max_tokens: upper bound on a page (at least 200).
+        max_tokens: upper bound on a page (at least 200), and again on the images and documents with it; one of these
+            comes in any case, so that it can be seen.
         counter: counts tokens; None takes the default counter.
     """
     max_tokens = max(200, max_tokens)

@@ -98,7 +98,8 @@ def retrieval_tools(
 
     Args:
         fs: the session; what others stored is unknown to these tools.
-        max_tokens: upper bound on each result (at least 200).
+        max_tokens: upper bound on each result (at least 200), and again on the images and documents with it; one of
+            these comes in any case, so that it can be seen.
         counter: counts tokens; None takes the default counter.
     """
     scope = _Scope(fs, max(200, max_tokens), counter)
@@ -107,8 +108,8 @@ def retrieval_tools(
 
 def _read_tool(scope: _Scope) -> Tool:
     @tool(
-        "Read back offloaded content in numbered lines, or a part of a JSON value by its path. A page that is not the "
-        "whole says how to go on.",
+        "Read back offloaded content in numbered lines, with the images and documents on them, or a part of a JSON "
+        "value by its path. A page that is not the whole says how to go on.",
         name="context_read",
     )
     async def context_read(
