@@ -1,6 +1,7 @@
 """The legacy function-call form: written, read back, and run through the agent's own loop."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.agent import TextDelta
 from ctxfs.errors import ConfigError, InvalidFunctionCall, ReplyIncomplete
-from ctxfs.llm.base import ModelRequest, Reply, Retrying
-from ctxfs.llm.legacy import LegacyToolCalls, parse_reply, render_call, render_record
-from ctxfs.llm.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from ctxfs.llm.base import ModelRequest, Reply, Retrying, ToolSchema
+from ctxfs.llm.legacy import LegacyToolCalls, parse_reply, render_call, render_record, to_text_request
+from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
+from ctxfs.llm.serialize import to_messages_body
 from ctxfs.materialize import Materialize
 from ctxfs.testing import Cut, ScriptedModel
 
@@ -98,6 +100,31 @@ def test_a_tag_inside_a_line_is_text(text: str) -> None:
 def test_nested_tags_in_arguments_are_data() -> None:
     arguments = {"text": f"\n{call_text(LS)}\n"}
     assert parse_reply(call_text({"name": "write", "arguments": arguments})) == [ToolCall("write", arguments)]
+
+
+# Where the prompt is worth caching ------------------------------------------------------------------------------------
+
+
+def marked_turns(request: ModelRequest) -> list[int]:
+    turns = to_messages_body(request, model="m", max_tokens=9)["messages"]
+    return [n for n, turn in enumerate(turns) if any("cache_control" in block for block in turn["content"])]
+
+
+@given(calls=st.lists(st.integers(1, 3), min_size=1, max_size=6), system=st.booleans(), data=st.data())
+def test_breakpoints_stand_at_the_same_turns_in_text_form(calls: list[int], system: bool, data: st.DataObject) -> None:
+    messages: list[Message] = [SystemMessage("Be brief.")] if system else []
+    messages.append(UserMessage("go"))
+    turn_ends = [len(messages)]
+    for turn, count in enumerate(calls):
+        ids = [f"c{turn}_{n}" for n in range(count)]
+        messages.append(AssistantMessage(tuple({"type": "tool_use", "id": i, "name": "f", "input": {}} for i in ids)))
+        messages += [ToolMessage(i, "f", "found") for i in ids]
+        turn_ends.append(len(messages))
+    marks = tuple(sorted(data.draw(st.sets(st.sampled_from(turn_ends), max_size=3))))
+    tools = (ToolSchema(name="f", description="Finds.", input_schema={"type": "object"}),)
+    request = ModelRequest(messages=tuple(messages), tools=tools, breakpoints=marks)
+    assert marked_turns(to_text_request(request)) == marked_turns(request)
+    assert to_text_request(replace(request, breakpoints=None)).breakpoints is None
 
 
 # The model -----------------------------------------------------------------------------------------------------------

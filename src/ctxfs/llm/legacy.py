@@ -116,6 +116,7 @@ def to_text_request(request: ModelRequest) -> ModelRequest:
     """The same request without tools in it: they are described in the system prompt, calls and responses are text."""
     responses = {m.tool_call_id: m for m in request.messages if isinstance(m, ToolMessage)}
     messages: list[Message] = []
+    ends = [0]  # after how many messages of the new request each number of those of the old one stands
     for message in request.messages:
         if isinstance(message, AssistantMessage) and message.tool_calls:
             answered = [responses[call.id] for call in message.tool_calls if call.id in responses]
@@ -123,7 +124,11 @@ def to_text_request(request: ModelRequest) -> ModelRequest:
             messages.append(UserMessage((*_media(answered), {"type": "text", "text": _GO_ON})))
         elif not isinstance(message, ToolMessage):
             messages.append(message)
-    return replace(request, messages=_with_tools(messages, request.tools), tools=())
+        ends.append(len(messages))
+    described = _with_tools(messages, request.tools)
+    added = len(described) - len(messages)
+    marks = None if request.breakpoints is None else tuple(added + ends[count] for count in request.breakpoints)
+    return replace(request, messages=described, tools=(), breakpoints=marks)
 
 
 def _with_tools(messages: list[Message], tools: Sequence[ToolSchema]) -> tuple[Message, ...]:
