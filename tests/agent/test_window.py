@@ -1,18 +1,21 @@
 """An agent that stays inside its window: compaction, the summary, the provider's refusal, and the end of the road."""
 
 import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ctxfs import Agent, AgentConfig, tool
-from ctxfs.agent import AgentEvent, Compacted, Done, Evicted, SummaryFailed
+from ctxfs.agent import AgentEvent, Compacted, Done, Evicted, Retrying, SummaryFailed, UsageReported
 from ctxfs.context.budget import Budget
 from ctxfs.errors import ContextOverflow, ModelError, Overloaded, PromptTooLong
 from ctxfs.llm import ToolCall
+from ctxfs.llm.base import ModelEvent, ModelRequest
 from ctxfs.llm.invariants import check
-from ctxfs.testing import ScriptedModel
+from ctxfs.testing import Cut, ScriptedModel
 from ctxfs.testing.scripted import Turn
 from ctxfs.tokens import default_counter
 
@@ -85,8 +88,46 @@ async def test_a_summary_follows_when_types_are_not_enough(tmp_path: Path) -> No
         assert again.context.items == before
 
 
-@pytest.mark.parametrize("failure", [Overloaded("busy"), "", "word " * 30_000])
-async def test_a_failed_empty_or_longer_summary_changes_nothing_and_the_run_goes_on(
+class Flaky(ScriptedModel):
+    """A scripted model whose every call fails once, as told by ``Retrying``."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        yield Retrying(attempt=1, delay_s=0, reason=f"call {len(self.requests) + 1}")
+        async with aclosing(super().stream(request)) as events:
+            async for event in events:
+                yield event
+
+
+async def test_every_call_is_told_and_on_the_bill_and_a_summarys_call_says_nothing_of_the_context(
+    tmp_path: Path,
+) -> None:
+    def answer(body: dict[str, Any]) -> Turn:
+        if is_summary(body):
+            return "The plan is to go on."
+        return Overloaded("busy") if "The plan is to go on." in json.dumps(body) else "answer " * 400
+
+    model = Flaky([answer] * 30, counter=default_counter())
+    settings: dict[str, Any] = {"offload_root_path": tmp_path, "budget": Budget(window_tokens=5_000, reply_tokens=500)}
+    events: list[AgentEvent] = []
+    async with Agent(model, AgentConfig(**settings)) as agent:
+        with suppress(Overloaded):
+            for n in range(30):
+                async for event in agent.stream(f"question {n} " * 40):
+                    events.append(event)  # noqa: PERF401 - what comes before the error is wanted too
+        calls, learned = agent.context.fs.calls, agent.context.calibration
+    *turns, last = calls
+    assert is_summary(model.requests[-2])
+    assert last.summary
+    assert not any(call.summary for call in turns)
+    assert [call.usage for call in calls] == [event.usage for event in events if isinstance(event, UsageReported)]
+    assert len(calls) + 1 == len(model.requests) == len([event for event in events if isinstance(event, Retrying)])
+    assert learned.base_real == turns[-1].usage.total_input_tokens
+    async with Agent(model, AgentConfig(**settings, session_id=agent.session_id)) as again:
+        assert again.context.calibration == learned
+
+
+@pytest.mark.parametrize("failure", [Overloaded("busy"), "", "word " * 30_000, Cut("The plan is")])
+async def test_a_failed_empty_longer_or_cut_summary_changes_nothing_and_the_run_goes_on(
     tmp_path: Path, failure: Any
 ) -> None:
     def answer(body: dict[str, Any]) -> Turn:
@@ -94,6 +135,7 @@ async def test_a_failed_empty_or_longer_summary_changes_nothing_and_the_run_goes
 
     events, _, _ = await run(tmp_path, [*([answer] * 30), "done"], max_turns=None)
     assert any(isinstance(e, SummaryFailed) for e in events)
+    assert not any("summary" in e.steps for e in events if isinstance(e, Compacted))
     assert isinstance(events[-1], Done)
     assert any("archive" in e.steps for e in events if isinstance(e, Compacted))
 

@@ -256,6 +256,22 @@ def test_a_session_that_is_written_is_not_disturbed(explain: Explain, tmp_path: 
     assert (code, err) == (0, "")
 
 
+def test_a_call_for_a_summary_is_on_the_bill_and_is_no_turn(explain: Explain, tmp_path: Path) -> None:
+    """What it was asked of, and when, says nothing of the context's cache or of the session's model."""
+    now = [1e9]
+
+    async def session() -> None:
+        fs = ContextFileSystem(root_path=tmp_path, clock=lambda: now[0])
+        context = await made(tmp_path, economy=Economy(clock=lambda: now[0]), fs=fs)
+        await fs.record_call(Usage(input_tokens=5), "another-model", summary=True)
+        await context.close()
+
+    anyio.run(session)
+    told = as_json(explain)
+    assert (told["billed"]["calls"], told["billed"]["input_tokens"]) == (8, 75)
+    assert told["model"] == MODEL
+
+
 def test_the_history_of_a_session_is_its_journal(tmp_path: Path) -> None:
     async def session() -> None:
         context = await made(tmp_path)

@@ -1,6 +1,7 @@
 """What the journal says about what left: why, when, and what that saved and cost by the planner's own reckoning."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -189,4 +190,6 @@ def test_records_about_items_that_are_not_there_change_nothing() -> None:
 
 def test_the_billed_calls_are_told_as_they_were() -> None:
     call = CallMade(number=1, usage=Usage(input_tokens=7, cache_read_input_tokens=3), model="claude-sonnet-4-5")
-    assert account([*session(), call]).calls == (call,)
+    summary = replace(call, number=2, summary=True)
+    told = account([*session(), call, summary])
+    assert (told.calls, told.turns) == ((call, summary), (call,))

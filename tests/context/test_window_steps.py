@@ -15,7 +15,7 @@ from ctxfs.context.offload import OffloadPolicy
 from ctxfs.context.plan import Offload, Plan
 from ctxfs.context.window import Window
 from ctxfs.errors import ConfigError, ContextOverflow, ModelError, Overloaded, PromptTooLong
-from ctxfs.llm.base import Usage
+from ctxfs.llm.base import Reply, Usage
 from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.tokens import CharsCounter, TokenCounter
 
@@ -33,6 +33,7 @@ class Context:
         self.base_tokens = base_tokens
         self.events: list[ContextEvent] = []
         self.plans: list[Plan] = []
+        self.billed: list[Reply] = []
         self.broken = False
 
     @property
@@ -65,8 +66,15 @@ class Context:
             item = make(plan.archive.item_id, summary, plan.archive.tokens_after, ItemType.COMPACTION_SUMMARY)
             self._items = [item, *(i for i in self._items if i.id not in gone)]
 
+    async def record_summary(self, reply: Reply) -> None:
+        self.billed.append(reply)
+
     def tell(self, event: ContextEvent) -> None:
         self.events.append(event)
+
+
+def replied(text: str, stop_reason: str = "end_turn") -> Reply:
+    return Reply(message=AssistantMessage(text), usage=Usage(input_tokens=7), stop_reason=stop_reason, model="m")
 
 
 def make(item_id: str, message: Any, tokens: int, kind: ItemType, placeholder_tokens: int | None = None) -> ContextItem:
@@ -221,9 +229,9 @@ async def test_a_step_that_changes_nothing_is_not_told_as_one() -> None:
 async def test_no_model_is_asked_once_the_high_water_mark_is_reached() -> None:
     asked: list[str] = []
 
-    async def summarize(text: str) -> str:
+    async def summarize(text: str) -> Reply:
         asked.append(text)
-        return "The plan is to go on."
+        return replied("The plan is to go on.")
 
     async def fitted(above: int) -> list[str]:
         items = [*exchanges(7, 400), make("end_2", AssistantMessage("so far"), 10, ItemType.ASSISTANT_MESSAGE)]
@@ -238,14 +246,15 @@ async def test_no_model_is_asked_once_the_high_water_mark_is_reached() -> None:
 
 
 async def test_a_summary_takes_the_place_of_what_it_replaces() -> None:
-    async def summarize(text: str) -> str:
-        return "The plan is to go on."
+    async def summarize(text: str) -> Reply:
+        return replied("The plan is to go on.")
 
     context = Context(exchanges(8, 1_100, may_leave=False))
     await window(summarize=summarize).fit(context)
     (event,) = context.events
     assert isinstance(event, Compacted)
     assert event.steps == ("summary",)
+    assert context.billed == [replied("The plan is to go on.")]
     assert "The plan is to go on." in str(context.items[0].message.content)
     (plan,) = context.plans
     assert plan.archive is not None
@@ -259,15 +268,17 @@ async def test_a_summary_takes_the_place_of_what_it_replaces() -> None:
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        ("", "nothing"),
-        (" \n", "nothing"),
-        ("long " * 10_000, "tokens, what it replaces only"),
+        (replied(""), "nothing"),
+        (replied(" \n"), "nothing"),
+        (replied("long " * 10_000), "tokens, what it replaces only"),
+        (replied("The plan is to", "max_tokens"), "it ended with 'max_tokens'"),
+        (replied("I will not", "refusal"), "it ended with 'refusal'"),
         (Overloaded("busy"), "busy"),
         (PromptTooLong("too long"), "does not fit the window"),
     ],
 )
-async def test_a_summary_that_does_not_help_is_told_and_done_without(answer: str | ModelError, told: str) -> None:
-    async def summarize(text: str) -> str:
+async def test_a_summary_that_does_not_help_is_told_and_done_without(answer: Reply | ModelError, told: str) -> None:
+    async def summarize(text: str) -> Reply:
         if isinstance(answer, ModelError):
             raise answer
         return answer
@@ -279,14 +290,15 @@ async def test_a_summary_that_does_not_help_is_told_and_done_without(answer: str
     assert told in failed.reason
     assert isinstance(compacted, Compacted)
     assert compacted.steps == ("archive",)
+    assert context.billed == ([answer] if isinstance(answer, Reply) else [])
 
 
 async def test_no_prompt_for_a_summary_is_larger_than_the_window() -> None:
     asked: list[int] = []
 
-    async def summarize(text: str) -> str:
+    async def summarize(text: str) -> Reply:
         asked.append(CharsCounter().count(text))
-        return "The plan is to go on."
+        return replied("The plan is to go on.")
 
     context = Context(
         [
@@ -302,11 +314,11 @@ async def test_no_prompt_for_a_summary_is_larger_than_the_window() -> None:
 async def test_a_summary_is_asked_for_shorter_when_the_first_prompt_is_refused() -> None:
     asked: list[int] = []
 
-    async def summarize(text: str) -> str:
+    async def summarize(text: str) -> Reply:
         asked.append(len(text))
         if len(asked) == 1:
             raise PromptTooLong("too long")
-        return "Short."
+        return replied("Short.")
 
     items = [
         replace(i, message=ToolMessage(i.id, "Read", "words " * 4_000)) if i.item_type is ItemType.TOOL_RESULT else i

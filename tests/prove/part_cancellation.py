@@ -18,7 +18,7 @@ from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContextItem
 from ctxfs.context.window import Window
 from ctxfs.errors import PromptTooLong
-from ctxfs.llm.base import Usage
+from ctxfs.llm.base import Reply, Usage
 from ctxfs.llm.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
 from ctxfs.materialize import Materialize, Materializer
 from ctxfs.storage.local import LocalStore
@@ -62,9 +62,10 @@ _PAST = (
 # ---- contexts
 
 
-async def _summarize(prompt: str) -> str:
+async def _summarize(prompt: str) -> Reply:
     await anyio.lowlevel.checkpoint()
-    return "The plan goes on."
+    message = AssistantMessage("The plan goes on.")
+    return Reply(message=message, usage=Usage(input_tokens=90), stop_reason="end_turn", model="a-model")
 
 
 @dataclass(slots=True)

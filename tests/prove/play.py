@@ -17,7 +17,7 @@ from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContextItem
 from ctxfs.context.window import Window
 from ctxfs.errors import ContextOverflow, Overloaded, StorageError
-from ctxfs.llm.base import ModelRequest, ToolSchema, Usage
+from ctxfs.llm.base import ModelRequest, Reply, ToolSchema, Usage
 from ctxfs.llm.invariants import violations
 from ctxfs.llm.messages import AssistantMessage, Block, Content, Message
 from ctxfs.llm.serialize import messages_to_dicts, to_messages_body
@@ -108,11 +108,13 @@ class Played:
 
 
 def _summarizer(draw: random.Random) -> Callable[[str], Any]:
-    async def summarize(prompt: str) -> str:
+    async def summarize(prompt: str) -> Reply:
         kind = draw.random()
         if kind < 0.1:
             raise Overloaded("the provider has no capacity")
-        return " \n" if kind < 0.2 else "The plan goes on. " * (500 if kind < 0.3 else 3)
+        text = " \n" if kind < 0.2 else "The plan goes on. " * (500 if kind < 0.3 else 3)
+        stop_reason = "max_tokens" if kind > 0.95 else "end_turn"
+        return Reply(message=AssistantMessage(text), usage=Usage(), stop_reason=stop_reason, model="a-model")
 
     return summarize
 

@@ -16,11 +16,10 @@ from ctxfs.agent.config import AgentConfig
 from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
 from ctxfs.agent.runner import ToolRunner
 from ctxfs.context.context import Context
-from ctxfs.context.events import ContextEvent
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContextItem
 from ctxfs.errors import AgentBusy, PromptTooLong, ReplyIncomplete, SessionClosed, TurnLimitReached
-from ctxfs.llm.base import ChatModel, ModelRequest, Reply
+from ctxfs.llm.base import ChatModel, ModelRequest, Reply, Retrying
 from ctxfs.llm.messages import Message, ToolCall, ToolMessage, UserMessage
 from ctxfs.materialize import Materializer, reading_tools
 from ctxfs.tools.base import Tool, ToolResult
@@ -51,7 +50,7 @@ class Agent:
         llm.check()
         self._llm = llm
         self._config = config
-        self._events: list[ContextEvent | UsageReported] = []
+        self._events: list[AgentEvent] = []
         self._busy = False
         self._opened = False
         fs = ContextFileSystem(config.session_id, root_path=config.offload_root_path)
@@ -182,8 +181,7 @@ class Agent:
                         reply = delta
                     else:
                         yield delta
-            if reply is None:
-                raise ReplyIncomplete("the model's stream ended without a reply: query again")
+            reply = _whole(reply)
             async with aclosing(self._take(reply)) as events:
                 async for event in events:
                     yield event
@@ -212,24 +210,25 @@ class Agent:
     def _request(self, messages: tuple[Message, ...]) -> ModelRequest:
         return ModelRequest(messages=messages, tools=self._schemas, breakpoints=self._context.breakpoints)
 
-    async def _summarize(self, prompt: str) -> str:
-        """Ask the same model, without tools; what it costs is told like any other call."""
-        text = ""
+    async def _summarize(self, prompt: str) -> Reply:
+        """Ask the same model, without tools; its retries and what it costs are told like any other call's."""
+        reply: Reply | None = None
         async with aclosing(self._llm.stream(ModelRequest(messages=(UserMessage(prompt),)))) as events:
             async for event in events:
                 if isinstance(event, Reply):
-                    text = event.message.text
-                    self._events.append(
-                        UsageReported(usage=event.usage, model=event.model, context_tokens=self._context.token_count)
-                    )
-        return text
+                    reply = event
+                elif isinstance(event, Retrying):
+                    self._events.append(event)
+        reply = _whole(reply)
+        self._events.append(self._usage(reply))
+        return reply
 
     async def _take(self, reply: Reply) -> AsyncGenerator[AgentEvent, None]:
         """Record a reply and do what it asks for."""
         await self._context.add(reply.message, usage=reply.usage, model=reply.model)
         for told in self._drain():
             yield told
-        yield UsageReported(usage=reply.usage, model=reply.model, context_tokens=self._context.token_count)
+        yield self._usage(reply)
         calls = reply.message.tool_calls
         if reply.stop_reason == "max_tokens":
             await self._cut(calls)
@@ -270,7 +269,10 @@ class Agent:
                 sources={call.id: r.source for call, r in answered if r.source is not None},
             )
 
-    def _drain(self) -> list[ContextEvent | UsageReported]:
+    def _usage(self, reply: Reply) -> UsageReported:
+        return UsageReported(usage=reply.usage, model=reply.model, context_tokens=self._context.token_count)
+
+    def _drain(self) -> list[AgentEvent]:
         told, self._events[:] = self._events[:], []
         return told
 
@@ -290,6 +292,12 @@ def _arrival(config: AgentConfig, tool_names: Iterable[str]) -> Materializer | N
     if config.materialize is None:
         return None
     return Materializer(settings=config.materialize, tools=reading_tools(tool_names))
+
+
+def _whole(reply: Reply | None) -> Reply:
+    if reply is None:
+        raise ReplyIncomplete("the model's stream ended without a reply: query again")
+    return reply
 
 
 def _is_final(reply: Reply) -> bool:

@@ -67,8 +67,8 @@ class _Explained:
 
     @property
     def model(self) -> str:
-        """The model of the last call; empty when no call was recorded."""
-        return self.account.calls[-1].model if self.account.calls else ""
+        """The model of the last call on the context; empty when no call was recorded."""
+        return self.account.turns[-1].model if self.account.turns else ""
 
     @property
     def rates(self) -> Rates:
@@ -97,7 +97,7 @@ def explain(session: SessionArgument, root: Root = None, as_json: AsJson = False
 async def _explain(root: Path, session: str, as_json: bool) -> None:
     async with open_session(root, session) as fs:
         told = account(await fs.history())
-        model = told.calls[-1].model if told.calls else ""
+        model = told.turns[-1].model if told.turns else ""
         rules = fs.eviction or _NO_RULES
         explained = _Explained(
             fs=fs,
@@ -148,8 +148,8 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet, told: Account) -> _Ne
             if economy is not None:
                 prepared = economy.prepare(item, claim=names.claim, path_of=fs.path_of, counter=counter)
             transcript.enter(item, prepared)
-        if economy is not None and told.calls:
-            economy.resumed(told.calls[-1].made_at)
+        if economy is not None and told.turns:
+            economy.resumed(told.turns[-1].made_at)
         verdicts = economy.verdicts() if economy is not None else ()
         return _Next(plan=transcript.plan(), verdicts={v.item_id: v for v in verdicts})
 

@@ -30,7 +30,7 @@ from ctxfs.context.records import EvictionSet
 from ctxfs.context.transcript import Transcript, losses_in
 from ctxfs.context.window import Window
 from ctxfs.errors import ConfigError, PromptTooLong, SessionClosed, StorageError
-from ctxfs.llm.base import ModelRequest, Usage
+from ctxfs.llm.base import ModelRequest, Reply, Usage
 from ctxfs.llm.messages import Content, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.llm.serialize import to_messages_body
 from ctxfs.storage.threads import deliver_cancellation
@@ -145,10 +145,11 @@ class Context:
         def take_up() -> None:
             for item in items:
                 self._transcript.enter(item, self._prepare(item))
-            for call in self.fs.calls:
+            turns = [call for call in self.fs.calls if not call.summary]
+            for call in turns:
                 self._window.observe(call.usage, call.model, call.counted_tokens)
-            if self._economy is not None and self.fs.calls:
-                self._economy.resumed(self.fs.calls[-1].made_at)
+            if self._economy is not None and turns:
+                self._economy.resumed(turns[-1].made_at)
             self.plan()  # the ledger takes in what came: here, and not on the event loop with the first call
 
         await anyio.to_thread.run_sync(take_up)
@@ -266,7 +267,8 @@ class Context:
             ]
             items = await self._take(incoming)
             if usage is not None:
-                await self._record_call(usage, model)
+                self._window.observe(usage, model, self._sent_tokens)
+                await self._record_call(usage, model, counted_tokens=self._sent_tokens)
             return items
 
     async def add_skill_prompt(self, name: str, text: str) -> ContextItem:
@@ -384,6 +386,11 @@ class Context:
         item_id, name = self.fs.claim(ItemType.COMPACTION_SUMMARY, None)
         return ArchiveSlot(item_id=item_id, name=name, path=self.fs.path_of(name))
 
+    async def record_summary(self, reply: Reply) -> None:
+        """Record what the call for a summary was billed."""
+        async with self._changing():
+            await self._record_call(reply.usage, reply.model, summary=True)
+
     def tell(self, event: ContextEvent) -> None:
         """Pass an event on to ``on_event``; failures are logged too."""
         error = getattr(event, "error", None)
@@ -481,10 +488,9 @@ class Context:
         for event in admitted.events:
             self.tell(event)
 
-    async def _record_call(self, usage: Usage, model: str) -> None:
-        self._window.observe(usage, model, self._sent_tokens)
+    async def _record_call(self, usage: Usage, model: str, *, counted_tokens: int = 0, summary: bool = False) -> None:
         with anyio.CancelScope(shield=True):
             try:
-                await self.fs.record_call(usage, model, counted_tokens=self._sent_tokens)
+                await self.fs.record_call(usage, model, counted_tokens=counted_tokens, summary=summary)
             except StorageError as error:
                 self.tell(RecordFailed(item_ids=(), error=error))

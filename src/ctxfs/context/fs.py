@@ -117,7 +117,7 @@ class ContextFileSystem:
 
     @property
     def calls(self) -> tuple[CallMade, ...]:
-        """The model calls that were recorded, in order."""
+        """The model calls that were recorded, in order, those for summaries among them."""
         return tuple(self._state.calls)
 
     @property
@@ -318,10 +318,16 @@ class ContextFileSystem:
         self._stored_of(item_id)
         await self._commit(lambda _: [Restored(item_id=item_id, reason=reason)])
 
-    async def record_call(self, usage: Usage, model: str, *, counted_tokens: int = 0) -> None:
-        """Record that the model was called on the context as it stands; ``counted_tokens`` is our own count."""
-        number = len(self._state.calls) + 1
-        call = CallMade(number=number, usage=usage, model=model, counted_tokens=counted_tokens, made_at=self._clock())
+    async def record_call(self, usage: Usage, model: str, *, counted_tokens: int = 0, summary: bool = False) -> None:
+        """Record what a call on the context as it stands was billed; see ``CallMade`` for the rest."""
+        call = CallMade(
+            number=len(self._state.calls) + 1,
+            usage=usage,
+            model=model,
+            counted_tokens=counted_tokens,
+            made_at=self._clock(),
+            summary=summary,
+        )
         await self._commit(lambda _: [call])
 
     async def record_eviction(self, rules: EvictionSet) -> None:

@@ -62,6 +62,11 @@ class Account:
     replies: int = 0
     calls: tuple[CallMade, ...] = ()
 
+    @property
+    def turns(self) -> tuple[CallMade, ...]:
+        """The calls on the context itself: all but those for summaries."""
+        return tuple(call for call in self.calls if not call.summary)
+
     def calls_since(self, departure: Departure) -> int:
         """The replies since then: so many calls did without its tokens."""
         return self.replies - departure.after_call

@@ -155,7 +155,8 @@ class CallMade:
     """The model was called on the context as it stood here. ``number`` counts from 1.
 
     ``counted_tokens``: the prompt by our own count; 0 when it was not counted. ``made_at``: when the reply was there,
-    in seconds since the epoch; 0 when it is not known.
+    in seconds since the epoch; 0 when it is not known. ``summary``: a summary was asked for, with a prompt of its
+    own that says nothing of the context's size and leaves its prompt cache alone.
     """
 
     number: int
@@ -163,6 +164,7 @@ class CallMade:
     model: str
     counted_tokens: int = 0
     made_at: float = 0.0
+    summary: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

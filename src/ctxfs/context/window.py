@@ -27,13 +27,16 @@ from ctxfs.context.items import ContextItem
 from ctxfs.context.plan import Archive, Plan
 from ctxfs.context.summary import STAGES_CHARS, prompt, replaced_by_summary, summary_text
 from ctxfs.errors import ContextOverflow, ModelError, PromptTooLong
-from ctxfs.llm.base import Usage
+from ctxfs.llm.base import Reply, Usage
 from ctxfs.tokens import TokenCounter
 
 __all__ = ["Compactable", "Summarize", "Window"]
 
-Summarize = Callable[[str], Awaitable[str]]
-"""Give the model a prompt, without tools, and return the text of its reply. Raises ``ModelError``."""
+Summarize = Callable[[str], Awaitable[Reply]]
+"""Give the model a prompt, without tools, and return its reply. Raises ``ModelError``."""
+
+_WHOLE = frozenset({"end_turn", "stop_sequence"})
+"""How a reply ends that was not cut."""
 
 _GROWTH = 1.1
 _STUCK_SHOWN = 5
@@ -62,6 +65,9 @@ class Compactable(Protocol):
 
     async def carry_out(self, plan: Plan) -> None:
         """Store first, then replace."""
+
+    async def record_summary(self, reply: Reply) -> None:
+        """Record what the call for a summary was billed."""
 
     def tell(self, event: ContextEvent) -> None:
         """Tell what happened."""
@@ -203,15 +209,19 @@ class Window:
             if counted * self.calibration.factor > self.budget.limit_tokens:
                 continue
             try:
-                summary = await summarize(text)
+                reply = await summarize(text)
             except PromptTooLong:
                 continue
             except ModelError as error:
                 context.tell(SummaryFailed(reason=str(error)))
                 return None
-            if summary.strip():
-                return summary
-            context.tell(SummaryFailed(reason="the model answered with nothing"))
+            await context.record_summary(reply)
+            if reply.stop_reason not in _WHOLE:
+                context.tell(SummaryFailed(reason=f"the summary is not whole: it ended with {reply.stop_reason!r}"))
+            elif reply.message.text.strip():
+                return reply.message.text
+            else:
+                context.tell(SummaryFailed(reason="the model answered with nothing"))
             return None
         context.tell(
             SummaryFailed(reason="what is to be summarised does not fit the window, however short it is quoted")
