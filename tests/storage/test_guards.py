@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -591,6 +592,13 @@ async def test_durable_for_the_process_nothing_is_synced(tmp_path: Path) -> None
     await store.close()
     assert {"write", "link", "rename", "unlink", "truncate"} <= set(fs.log)
     assert "sync" not in fs.log
+
+
+@pytest.mark.parametrize("durability", ["Full", "none", "", None])
+def test_a_durability_that_is_none_is_not_taken_for_one(tmp_path: Path, durability: Any) -> None:
+    """Whatever was not "full" used to be taken for "process": nothing was synced."""
+    with pytest.raises(ConfigError, match=r"durability is .*: use one of full, process"):
+        LocalStore(tmp_path, ID, durability=durability)
 
 
 async def test_a_cut_that_is_refused_is_told_and_made_before_the_next_line(tmp_path: Path) -> None:

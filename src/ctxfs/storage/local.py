@@ -4,7 +4,7 @@ import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from ctxfs.errors import ConfigError, SessionClosed, SessionNotFound, UnsafePath, WriteFailed
 from ctxfs.storage.base import NewFile, check_name, is_hidden
@@ -27,7 +27,8 @@ class LocalStore:
     """A ``Store`` in a directory of the local file system.
 
     ``durability``: "full" syncs every write before it is acknowledged; "process" leaves that to the system, so that a
-    crash of the process loses nothing, but a power failure may.
+    crash of the process loses nothing, but a power failure may. Raises ``ConfigError`` for any other one, and
+    ``UnsafePath`` for an id that is none.
     """
 
     def __init__(
@@ -35,6 +36,8 @@ class LocalStore:
     ) -> None:
         if len(check_name(session_id)) != 1:
             raise UnsafePath(f"{session_id!r} is not a session id")
+        if durability not in get_args(Durability):
+            raise ConfigError(f"durability is {durability!r}: use one of {', '.join(get_args(Durability))}")
         self._root = root
         self._session_id = session_id
         self._fs: FileSystem = fs if fs is not None else OsFileSystem()
