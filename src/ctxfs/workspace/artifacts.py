@@ -21,10 +21,10 @@ __all__ = [
     "ArtifactInfo",
     "ArtifactPage",
     "ArtifactType",
+    "artifact_text",
     "check_whole",
     "find",
     "info_of",
-    "text_of",
 ]
 
 TOOL_RESULT = "tool_result"
@@ -179,7 +179,7 @@ def find(stored: Mapping[str, Stored], ref: str) -> Stored:
     raise UnknownItem(ref)
 
 
-def text_of(content: Content) -> str:
+def artifact_text(content: Content) -> str:
     """Return stored content as an artifact's text: content blocks as their JSON."""
     return content if isinstance(content, str) else json_codec.dumps(content).decode()
 

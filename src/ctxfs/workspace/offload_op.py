@@ -13,7 +13,7 @@ from ctxfs.errors import ConfigError
 from ctxfs.llm.messages import ToolMessage
 from ctxfs.tokens import TokenCounter, exceeds, load_counter
 from ctxfs.tools.base import to_content
-from ctxfs.workspace.artifacts import TOOL_RESULT, Artifact, ArtifactType, check_whole, text_of
+from ctxfs.workspace.artifacts import TOOL_RESULT, Artifact, ArtifactType, artifact_text, check_whole
 from ctxfs.workspace.service import KnowledgeService
 
 __all__ = ["DEFAULT_THRESHOLD_TOKENS", "ToolCallResult", "ToolResultOffloadOp"]
@@ -120,7 +120,7 @@ class ToolResultOffloadOp:
         names = {"tool_name": result.tool_name, "action_name": result.action_name}
         return Artifact(
             artifact_id=result.tool_call_id,
-            content=text_of(to_content(result.content)),
+            content=artifact_text(to_content(result.content)),
             artifact_type=ArtifactType.TEXT if isinstance(result.content, str | bytes) else ArtifactType.JSON,
             metadata={"context_type": TOOL_RESULT, "biz_id": result.tool_call_id, **self._ids, **names},
         )

@@ -33,10 +33,10 @@ from ctxfs.workspace.artifacts import (
     Artifact,
     ArtifactInfo,
     ArtifactPage,
+    artifact_text,
     check_whole,
     find,
     info_of,
-    text_of,
 )
 from ctxfs.workspace.catalogue import COLUMNS, DAMAGED, Catalogue
 from ctxfs.workspace.knowledge_list import render
@@ -193,7 +193,7 @@ class KnowledgeService:
         """
         async with self.artifact(artifact_id, session_id) as (fs, stored):
             info = info_of(self._root, fs.session_id, stored)
-            content = text_of(await fs.load(stored.item_id))
+            content = artifact_text(await fs.load(stored.item_id))
         named = {name: getattr(info, name) for name in FIELDS if getattr(info, name) is not None}
         return Artifact(
             artifact_id=info.artifact_id,
@@ -246,7 +246,7 @@ class KnowledgeService:
                 context_lines=context_lines,
                 counter=self._counter,
             )
-        return text_of(result.content)
+        return artifact_text(result.content)
 
     @asynccontextmanager
     async def artifact(

@@ -13,7 +13,7 @@ from ctxfs.context.layout import Layout, safe_name
 from ctxfs.context.records import Stored
 from ctxfs.errors import ConfigError, SessionClosed
 from ctxfs.llm.messages import ToolMessage
-from ctxfs.workspace.artifacts import Artifact, info_of, text_of
+from ctxfs.workspace.artifacts import Artifact, artifact_text, info_of
 
 __all__ = ["OpenSession", "OpenSessions"]
 
@@ -71,7 +71,7 @@ class OpenSession:
             if (
                 same
                 and _has(entry.metadata, artifact)
-                and text_of(await self.fs.load(entry.item_id)) == artifact.content
+                and artifact_text(await self.fs.load(entry.item_id)) == artifact.content
             ):
                 return entry.item_id
         return None
