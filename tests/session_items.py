@@ -1,12 +1,15 @@
 """Items for tests of the session's file system."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from ctxfs.context.apply import Applied, apply
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.plan import Plan
 from ctxfs.llm.messages import Content, ToolMessage, UserMessage
 
-__all__ = ["PLACEHOLDER", "evicted", "tool_result", "user_message"]
+__all__ = ["PLACEHOLDER", "carried_out", "evicted", "tool_result", "user_message"]
 
 PLACEHOLDER = "[Content offloaded]"
 
@@ -41,3 +44,20 @@ def evicted(fs: ContextFileSystem, item: ContextItem) -> ContextItem:
     assert isinstance(item.message, ToolMessage)
     message = replace(item.message, content=PLACEHOLDER, offloaded=True, offload_path=path)
     return replace(item, message=message, token_count=5, offloaded=True, destroyed=True, offload_path=path)
+
+
+async def carried_out(plan: Plan, items: Mapping[str, ContextItem], fs: ContextFileSystem) -> Applied:
+    """What all commits of a plan came to together."""
+    current, parts = dict(items), list[Applied]()
+
+    def done(applied: Applied) -> None:
+        parts.append(applied)
+        current.update((item.id, item) for item in applied.items)
+
+    await apply(plan, current, fs, done)
+    return Applied(
+        items=tuple({item.id: item for part in parts for item in part.items}.values()),
+        left=tuple(item_id for part in parts for item_id in part.left),
+        archived=next((part.archived for part in parts if part.archived is not None), None),
+        events=tuple(event for part in parts for event in part.events),
+    )

@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     (
         *("context.economy", "context.apply", "context.ingest", "context.transcript", "context.window"),
+        "context.recorder",
         *("tools.*", "materialize"),
     ),
     ("context.context",),

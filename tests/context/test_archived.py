@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from ctxfs.context.apply import Applied, apply
+from ctxfs.context.apply import Applied
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.plan import Archive, Plan
 from ctxfs.storage.memory import MemoryStore
-from session_items import user_message
+from session_items import carried_out, user_message
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +29,7 @@ async def archived(fs: ContextFileSystem, count: int, going: Sequence[int]) -> t
         tokens_after=2,
         reason="r",
     )
-    return await apply(Plan(archive=archive), {item.id: item for item in items}, fs), items
+    return await carried_out(Plan(archive=archive), {item.id: item for item in items}, fs), items
 
 
 async def test_what_stands_for_an_archive_has_left_and_says_where_to() -> None:

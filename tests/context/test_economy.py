@@ -42,8 +42,7 @@ def answer(number: int, content: object) -> dict[str, Any]:
 
 
 def context_in(root: Path, clock: Clock, session_id: str | None = None, **settings: Any) -> Context:
-    economy = Economy(clock=clock, exact=settings.get("keep_recent", ()))
-    return Context(session_id, root_path=root, economy=economy, counter=CharsCounter(), **settings)
+    return Context(session_id, root_path=root, economy=Economy(clock=clock), counter=CharsCounter(), **settings)
 
 
 async def test_a_large_unseen_result_leaves_at_once_described_and_with_what_it_mentions(tmp_path: Path) -> None:
@@ -113,8 +112,9 @@ async def test_large_arguments_leave_when_the_cache_is_cold_and_can_be_read_back
 async def test_a_resume_counts_the_cache_from_the_last_call(tmp_path: Path) -> None:
     async with context_in(tmp_path, Clock()) as context:
         await context.add({"role": "user", "content": "go"}, call(1), answer(1, "short"))
-    economy = Economy(clock=Clock())
-    async with Context(context.session_id, root_path=tmp_path, economy=economy, counter=CharsCounter()):
+    async with context_in(tmp_path, Clock(), context.session_id) as resumed:
+        economy = resumed._transcript.economy
+        assert economy is not None
         assert economy.ledger.calls == 1
 
 

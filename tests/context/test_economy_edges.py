@@ -87,7 +87,7 @@ def test_a_placeholder_mentions_what_was_not_known_before() -> None:
 
 
 def test_messages_and_results_of_exact_tools_are_not_prepared() -> None:
-    economy = Economy(exact={"Bash"})
+    economy = Economy().for_session({"Bash"})
     assert prepare(economy, UserMessage(WORDS)) == NOTHING_PREPARED
     assert prepare(economy, ToolMessage("c", "Bash", WORDS)) == NOTHING_PREPARED
     assert prepare(economy, AssistantMessage("text")) == NOTHING_PREPARED

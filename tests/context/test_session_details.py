@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ctxfs.context.apply import admit, apply, evicted, trimmed
+from ctxfs.context.apply import admit, evicted, trimmed
 from ctxfs.context.arrival import Leaving
 from ctxfs.context.context import Context
 from ctxfs.context.encoding import BLOCK
@@ -24,7 +24,7 @@ from ctxfs.llm.messages import AssistantMessage, SystemMessage, ToolMessage, Use
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.memory import MemoryStore
 from failing_fs import FailingFileSystem, as_port
-from session_items import tool_result, user_message
+from session_items import carried_out, tool_result, user_message
 
 pytestmark = pytest.mark.anyio
 
@@ -192,7 +192,7 @@ async def test_one_plan_makes_the_items_and_tells_of_each() -> None:
         )
         await fs.add([again])
         found = {item.id: item for item in [*items, again]}
-        applied = await apply(Plan(offloads=tuple(offload(fs, item) for item in found.values())), found, fs)
+        applied = await carried_out(Plan(offloads=tuple(offload(fs, item) for item in found.values())), found, fs)
         assert applied.left == ("call_1", "call_2", "call_3")
         assert [(i.token_count, i.offloaded, i.destroyed, i.message.content) for i in applied.items] == [
             (7, True, True, "gone")
@@ -212,20 +212,20 @@ async def test_what_cannot_be_stored_stays_and_holds_back_nothing_else(tmp_path:
         await fs.store([stored])
         disk.armed = True
         found = {item.id: item for item in (stored, new)}
-        applied = await apply(Plan(offloads=(offload(fs, new), offload(fs, stored))), found, fs)
+        applied = await carried_out(Plan(offloads=(offload(fs, new), offload(fs, stored))), found, fs)
         assert applied.left == ("call_1",)
         assert [item.id for item in applied.items] == ["call_1"]
         failed, evicted_one = [e for e in applied.events if not isinstance(e, Offloaded)]
         assert isinstance(failed, OffloadFailed)
         assert (failed.item_id, "injected" in str(failed.error)) == ("call_2", True)
         assert isinstance(evicted_one, Evicted)
-        one = await apply(Plan(offloads=(offload(fs, new),)), found, fs)
+        one = await carried_out(Plan(offloads=(offload(fs, new),)), found, fs)
         assert (one.items, one.left, [type(e) for e in one.events]) == ((), (), [OffloadFailed])
         archive = Archive(
             item_id="msg_9", name="compaction_summary/msg_9.json", path="/s", item_ids=("call_2",),
             placeholder="moved", tokens_before=9, tokens_after=2, reason="r",
         )  # fmt: skip
-        nothing = await apply(Plan(archive=archive), found, fs)
+        nothing = await carried_out(Plan(archive=archive), found, fs)
         assert (nothing.archived, [type(e) for e in nothing.events]) == (None, [OffloadFailed])
         disk.armed = False
         assert [item.message.content for item in await fs.items()] == ["gone", "two"]
@@ -244,7 +244,7 @@ async def test_trims_of_one_reply_build_on_each_other() -> None:
         )  # fmt: skip
         await fs.add([reply])
         trims = [trim_of(fs, item_id, n) for n in range(2)]
-        applied = await apply(Plan(offloads=tuple(trims)), {item_id: reply}, fs)
+        applied = await carried_out(Plan(offloads=tuple(trims)), {item_id: reply}, fs)
         (new,) = applied.items
         assert (new.token_count, new.trimmed) == (100 - 2 * 35, (0, 1))
         assert [block["input"] for block in new.message.content if isinstance(block, dict)] == [{"path": "a"}] * 2
@@ -280,7 +280,7 @@ async def test_an_archive_stands_where_what_it_holds_stood(going: tuple[str, ...
             item_id=slot_id, name=name, path=fs.path_of(name), item_ids=going, placeholder="moved",
             tokens_before=40, tokens_after=2, reason="r",
         )  # fmt: skip
-        applied = await apply(Plan(archive=archive), items, fs)
+        applied = await carried_out(Plan(archive=archive), items, fs)
         assert applied.archived is not None
         assert (applied.archived.before, applied.archived.item_ids) == (before, going)
         order = [i.id for i in await fs.items()]

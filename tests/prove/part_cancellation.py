@@ -13,9 +13,11 @@ import anyio
 from ctxfs import Agent, AgentConfig, json_codec, tool
 from ctxfs.context.archive import read_archive
 from ctxfs.context.budget import Budget
+from ctxfs.context.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.context.context import Context
 from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem
+from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.offload import OffloadPolicy
 from ctxfs.context.window import Window
 from ctxfs.errors import PromptTooLong
 from ctxfs.llm.base import Reply, Usage
@@ -76,6 +78,7 @@ class Bench:
     settings: dict[str, Any] = field(default_factory=dict)
     budget: Budget | None = None
     summarize: bool = False
+    compaction: SelectiveCompaction | None = None
     context: Context = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,7 +87,8 @@ class Bench:
     def make(self, store: MemoryStore) -> Context:
         """A context on ``store``."""
         fs = ContextFileSystem(_ID, root_path="/sessions", store=store, inline_limit_chars=500)
-        window = Window(self.budget, summarize=_summarize if self.summarize else None, model="a-model")
+        summarize = _summarize if self.summarize else None
+        window = Window(self.budget, compaction=self.compaction, summarize=summarize, model="a-model")
         return Context(fs=fs, counter=_COUNTER, window=window, **self.settings)
 
 
@@ -96,7 +100,18 @@ class Operation:
     settings: dict[str, Any] = field(default_factory=dict)
     budget: Budget | None = None
     summarize: bool = False
+    compaction: SelectiveCompaction | None = None
     opened: bool = True
+
+
+_FILES_AND_ARCHIVE = SelectiveCompaction(
+    rules={
+        ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=3),
+        ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=4),
+    },
+    policy=OffloadPolicy(token_threshold=100),
+)
+"""Some results go to files of their own and an exchange to an archive, by one plan."""
 
 
 def _budget(window_tokens: int) -> Budget:
@@ -140,6 +155,9 @@ OPERATIONS: dict[str, Operation] = {
     "evict": Operation(run=lambda b: b.context.evict(), settings={"keep_recent": {"Read": 1}}),
     "request": Operation(run=lambda b: b.context.request(), settings={"keep_recent": {"Read": 1}}),
     "compact into an archive": Operation(run=lambda b: b.context.messages(), budget=_budget(2_500)),
+    "compact into files and an archive": Operation(
+        run=lambda b: b.context.messages(), budget=_budget(2_500), compaction=_FILES_AND_ARCHIVE
+    ),
     "summarise": Operation(run=lambda b: b.context.messages(), budget=_budget(2_500), summarize=True),
     "make room for a burst": Operation(run=_add_burst, budget=_budget(4_000)),
     "make room when refused": Operation(
@@ -180,7 +198,7 @@ class _Prepared:
 
 
 async def _attempt(way: str, number: int, operation: Operation, past: _Prepared) -> tuple[bool, list[str]]:
-    bench = Bench(past.copy(), operation.settings, operation.budget, operation.summarize)
+    bench = Bench(past.copy(), operation.settings, operation.budget, operation.summarize, operation.compaction)
     if operation.opened:
         await bench.context.open()
     fired = await cancelled_at(way, number, lambda: operation.run(bench))
@@ -217,8 +235,13 @@ async def _contradictions(context: Context, past: _Prepared) -> list[str]:
     """Where memory, journal and files do not say the same, or something of the past is lost."""
     fs = context.fs
     recorded = [item for item in context.items if item.id not in context.unrecorded]
-    wrong = _difference("journal", await fs.items(), recorded)
+    goes_next = context._recorder._removed  # by the commit that records what takes its place
+    wrong = _difference("journal", [i for i in await fs.items() if i.id not in goes_next], recorded)
     wrong += [f"{i.id}: a placeholder without content" for i in context.items if i.offloaded and not fs.is_stored(i.id)]
+    if context.token_count != (tokens := sum(i.token_count for i in context.items)):
+        wrong.append(f"{context.token_count} tokens are counted instead of {tokens}")
+    if len(prompts := [i.id for i in context.items if i.item_type is ItemType.SYSTEM_PROMPT]) > 1:
+        wrong.append(f"{prompts} are all sent as the system prompt")
     current = {item.id: item for item in context.items}
     for item_id, content in past.originals.items():
         item, archive = current.get(item_id), fs.archive_of(item_id)

@@ -85,8 +85,7 @@ class Policy:
         )
 
     def _economy(self, clock: "Clock") -> Economy:
-        exact = self.settings.get("keep_recent", ())
-        return Economy(clock=lambda: clock.now, parameters=self.economic, exact=exact)
+        return Economy(clock=lambda: clock.now, parameters=self.economic)
 
 
 @dataclass(slots=True)

@@ -139,7 +139,6 @@ class AgentConfig:
         return Economy(
             parameters=self.eviction_parameters,
             terms=CacheTerms(rates=rates, ttl_s=TTL_SECONDS[self.cache_ttl]),
-            exact=self.keep_recent(),
         )
 
     def keep_recent(self) -> dict[str, int]:

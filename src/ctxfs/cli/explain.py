@@ -16,14 +16,14 @@ from ctxfs.cli.session import Entry, entries, open_session, sessions_directory
 from ctxfs.context.economics import Verdict
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, Rates, prices_for
-from ctxfs.context.economy import NOTHING_PREPARED, CacheTerms, Economy
+from ctxfs.context.economy import CacheTerms, Economy
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ItemType
 from ctxfs.context.journal_account import Account, Departure, account
 from ctxfs.context.layout import Names
 from ctxfs.context.plan import Plan
 from ctxfs.context.records import EvictionSet
-from ctxfs.context.transcript import Transcript, losses_in
+from ctxfs.context.transcript import Transcript, repaired
 from ctxfs.errors import ConfigError
 from ctxfs.llm.base import Usage
 from ctxfs.tokens import load_counter
@@ -128,29 +128,21 @@ def _economy(rules: EvictionSet) -> Economy | None:
     return Economy(
         parameters=EvictionParameters.from_mapping(rules.parameters),
         terms=CacheTerms(rates=_rates(rules) or ANTHROPIC_RATES, ttl_s=rules.ttl_s),
-        exact=rules.keep_recent,
     )
 
 
 async def _next(fs: ContextFileSystem, rules: EvictionSet, told: Account) -> _Next:
     """Plan as a session that goes on now would, without being its writer."""
     items = await fs.items()
-    orphans = losses_in(items).orphans  # a session that goes on takes them out: the journal was damaged
-    items = tuple(item for item in items if item.id not in orphans)
     counter = await load_counter()
     names = Names({item.id for item in items} | fs.stored().keys(), layout=fs.layout)
-    economy = _economy(rules)
-    transcript = Transcript(rules.keep_recent, fs.path_of, economy=economy)
+    transcript = Transcript(rules.keep_recent, fs.path_of, economy=_economy(rules))
+    last_call_at = told.turns[-1].made_at if told.turns else None
 
     def plan() -> _Next:
-        for item in items:
-            prepared = NOTHING_PREPARED
-            if economy is not None:
-                prepared = economy.prepare(item, claim=names.claim, path_of=fs.path_of, counter=counter)
-            transcript.enter(item, prepared)
-        if economy is not None and told.turns:
-            economy.resumed(told.turns[-1].made_at)
-        verdicts = economy.verdicts() if economy is not None else ()
+        going_on = repaired(items, claim=names.claim, counter=counter).items
+        transcript.resume(going_on, claim=names.claim, counter=counter, last_call_at=last_call_at)
+        verdicts = transcript.economy.verdicts() if transcript.economy is not None else ()
         return _Next(plan=transcript.plan(), verdicts={v.item_id: v for v in verdicts})
 
     return await anyio.to_thread.run_sync(plan)

@@ -1,6 +1,6 @@
 """Carrying out a plan: the only place where a plan meets I/O. Stored and journalled first, replaced after."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,7 +33,7 @@ class Archived:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a plan came to: the items in their new form, the ids of what left, and the events that tell it."""
+    """What one commit came to: the items in their new form, the ids of what left, and the events that tell it."""
 
     items: tuple[ContextItem, ...] = ()
     left: tuple[str, ...] = ()
@@ -41,18 +41,30 @@ class Applied:
     events: tuple[ContextEvent, ...] = ()
 
 
-async def apply(plan: Plan, items: Mapping[str, ContextItem], fs: ContextFileSystem) -> Applied:
-    """Make ``plan`` durable and return the rewritten items; what cannot be stored stays as it is, with an event."""
-    offloaded = await _offload(plan.offloads, items, fs) if plan.offloads else Applied()
-    if plan.archive is None:
-        return offloaded
-    current = {**items, **{item.id: item for item in offloaded.items}}
-    archived, event = await _archive(plan.archive, current, fs)
-    return Applied(offloaded.items, offloaded.left, archived, (*offloaded.events, event))
+Done = Callable[[Applied], None]
 
 
-async def admit(items: Sequence[ContextItem], leaving: Mapping[str, Leaving], fs: ContextFileSystem) -> Applied:
+async def apply(plan: Plan, items: Mapping[str, ContextItem], fs: ContextFileSystem, done: Done) -> None:
+    """Make ``plan`` durable; ``done`` is called with what each commit came to, before anything else can fail.
+
+    What cannot be stored stays as it is, with an event. ``items`` is a view that follows what ``done`` changes.
+    """
+    if plan.offloads:
+        await _offload(plan.offloads, items, fs, done)
+    if plan.archive is not None:
+        await _archive(plan.archive, items, fs, done)
+
+
+async def admit(
+    items: Sequence[ContextItem],
+    leaving: Mapping[str, Leaving],
+    fs: ContextFileSystem,
+    *,
+    removing: Collection[str] = (),
+) -> Applied:
     """Record items that came in and, in the same commit, that some of them leave at once.
+
+    ``removing``: ids of items whose place they take.
 
     Raises:
         StorageError: nothing was recorded, and nothing leaves. What a policy raises is raised as it is.
@@ -68,7 +80,7 @@ async def admit(items: Sequence[ContextItem], leaving: Mapping[str, Leaving], fs
         return [(new, offload.reason) for offload, _, new in steps]
 
     try:
-        await fs.add(items, leaving=leaving, replaced=replaced)
+        await fs.add(items, leaving=leaving, replaced=replaced, removing=removing)
     except StorageError:
         for decision in decisions:
             if decision.done():
@@ -82,32 +94,25 @@ async def admit(items: Sequence[ContextItem], leaving: Mapping[str, Leaving], fs
 
 
 async def _offload(
-    offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem], fs: ContextFileSystem
-) -> Applied:
+    offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem], fs: ContextFileSystem, done: Done
+) -> None:
     steps = _steps(offloads, items)
     try:
         await fs.evict([(old, new, step.reason) for step, old, new in steps])
     except StorageError as error:
         if len(steps) == 1:
-            return Applied(events=(OffloadFailed(item_id=steps[0][0].item_id, error=error),))
-        return await _one_by_one(offloads, items, fs)
-    return Applied(
-        items=tuple({new.id: new for _, _, new in steps}.values()),
-        left=tuple(old.id for _, old, _ in steps),
-        events=tuple(event for step, old, _ in steps for event in _events(step, old)),
+            done(Applied(events=(OffloadFailed(item_id=steps[0][0].item_id, error=error),)))
+            return
+        for offload in offloads:  # what cannot be stored must not hold back the others
+            await _offload([offload], items, fs, done)
+        return
+    done(
+        Applied(
+            items=tuple({new.id: new for _, _, new in steps}.values()),
+            left=tuple(old.id for _, old, _ in steps),
+            events=tuple(event for step, old, _ in steps for event in _events(step, old)),
+        )
     )
-
-
-async def _one_by_one(
-    offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem], fs: ContextFileSystem
-) -> Applied:
-    """What cannot be stored must not hold back the others."""
-    done = Applied()
-    for offload in offloads:
-        one = await _offload([offload], {**items, **{item.id: item for item in done.items}}, fs)
-        rewritten = {item.id: item for item in (*done.items, *one.items)}
-        done = Applied(tuple(rewritten.values()), (*done.left, *one.left), events=(*done.events, *one.events))
-    return done
 
 
 def _steps(offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem]) -> list[_Step]:
@@ -125,9 +130,7 @@ def _steps(offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem])
     return steps
 
 
-async def _archive(
-    archive: Archive, items: Mapping[str, ContextItem], fs: ContextFileSystem
-) -> tuple[Archived | None, ContextEvent]:
+async def _archive(archive: Archive, items: Mapping[str, ContextItem], fs: ContextFileSystem, done: Done) -> None:
     going = set(archive.item_ids)
     before = _place_of(going, list(items.values()))
     item = ContextItem(
@@ -145,7 +148,8 @@ async def _archive(
     try:
         await fs.archive(item, content, archive.item_ids, before=before, reason=archive.reason)
     except StorageError as error:
-        return None, OffloadFailed(item_id=archive.item_id, error=error)
+        done(Applied(events=(OffloadFailed(item_id=archive.item_id, error=error),)))
+        return
     event = Evicted(
         item_id=archive.item_id,
         tool_name=None,
@@ -154,7 +158,7 @@ async def _archive(
         tokens_after=archive.tokens_after,
         reason=f"{len(going)} messages: {archive.reason}",
     )
-    return Archived(item, archive.item_ids, before), event
+    done(Applied(archived=Archived(item, archive.item_ids, before), events=(event,)))
 
 
 def _place_of(going: Collection[str], items: Sequence[ContextItem]) -> str | None:

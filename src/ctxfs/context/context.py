@@ -14,20 +14,21 @@ from typing import Any, Self
 import anyio
 import anyio.to_thread
 
-from ctxfs.context.apply import admit, apply
+from ctxfs.context.apply import Applied, apply
 from ctxfs.context.arrival import ArrivalPolicy, Leaving, Savings, StayHere
 from ctxfs.context.budget import Calibration
 from ctxfs.context.cache_marks import CacheMarks
 from ctxfs.context.compaction import ArchiveSlot
 from ctxfs.context.economics import Verdict
-from ctxfs.context.economy import NOTHING_PREPARED, Economy, Prepared, with_placeholders
+from ctxfs.context.economy import Economy, Prepared, with_placeholders
 from ctxfs.context.events import ContextEvent, RecordFailed
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.ingest import Incoming, ingest
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.plan import Plan
+from ctxfs.context.recorder import Recorder
 from ctxfs.context.records import EvictionSet
-from ctxfs.context.transcript import Transcript, losses_in
+from ctxfs.context.transcript import Transcript, repaired
 from ctxfs.context.window import Window
 from ctxfs.errors import ConfigError, PromptTooLong, SessionClosed, StorageError
 from ctxfs.llm.base import ModelRequest, Reply, Usage
@@ -40,10 +41,6 @@ __all__ = ["Context"]
 
 _log = logging.getLogger("ctxfs")
 
-_LOST_RESULT = (
-    "The result of this call was lost: the session's journal was damaged. Call the tool again if you need it."
-)
-_LOST_BEGINNING = "(What was said before is lost: the session's journal was damaged.)"
 _INLINE_CHARS = 4096
 """Counting less than this costs less than the hop to a worker thread."""
 
@@ -62,7 +59,8 @@ class Context:
     the moment it comes in; None means nothing.
 
     Use it as an async context manager, or call ``open`` and ``close``. Everything that was added is durable when the
-    call returns, so a context that is never closed loses nothing.
+    call returns, so a context that is never closed loses nothing. A closed one can be opened again, and goes on like a
+    new one of that session.
 
     Raises:
         ConfigError: a ``keep_recent`` below 1 or a negative ``digest_tokens``.
@@ -85,30 +83,30 @@ class Context:
         economy: Economy | None = None,
         fs: ContextFileSystem | None = None,
     ) -> None:
-        keep_recent = dict(keep_recent or {})
-        for tool, keep in keep_recent.items():
+        for tool, keep in (keep_recent or {}).items():
             if keep < 1:
                 raise ConfigError(f"keep_recent of {tool} is {keep}: use 1 or more, or leave the tool out to keep all")
         if digest_tokens < 0:
             raise ConfigError(f"digest_tokens is {digest_tokens}: use 0 for no digest, or more")
         self.fs = fs or ContextFileSystem(session_id, root_path=root_path)
         self._offload_enabled = offload_enabled
+        self._keep_recent = dict(keep_recent or {}) if offload_enabled else {}
+        self._economy = economy if offload_enabled else None
+        self._arrival = arrival if arrival is not None and offload_enabled else StayHere()
         self._digest_tokens = digest_tokens
         self._on_event = on_event
         self._counter = counter
         self._lock = anyio.Lock()
-        self._economy = economy if offload_enabled else None
-        self._keep_recent = keep_recent
-        self._transcript = Transcript(keep_recent, self.fs.path_of, economy=self._economy)
         self._window = window or Window()
         self.overhead_tokens = overhead_tokens
-        self._sent_tokens = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Hold nothing, as before a session is taken up."""
+        self._transcript = Transcript(self._keep_recent, self.fs.path_of, economy=self._economy)
+        self._recorder = Recorder(self.fs, self.tell)
         self._cache_marks = CacheMarks()
-        self._arrival = arrival if arrival is not None and offload_enabled else StayHere()
-        self._leaving: dict[str, Leaving] = {}
-        self.left_on_arrival = Savings()
-        self._unrecorded: list[ContextItem] = []
-        self._unrecorded_ids: set[str] = set()
+        self._sent_tokens = 0
 
     # The session -----------------------------------------------------------------------------------------------------
 
@@ -119,6 +117,8 @@ class Context:
 
     async def open(self) -> None:
         """Open the session and take up what it holds; does nothing when it is open.
+
+        After ``close`` it takes up what was recorded; what could not be written until then is not in it.
 
         Raises:
             SessionLocked: another writer has it.
@@ -140,49 +140,38 @@ class Context:
                 raise
 
     async def _resume(self) -> None:
-        items = await self._mended(await self.fs.items())
+        self._begin()
+        items = await self._repaired(await self.fs.items())
+        turns = [call for call in self.fs.calls if not call.summary]
 
         def take_up() -> None:
-            for item in items:
-                self._transcript.enter(item, self._prepare(item))
-            turns = [call for call in self.fs.calls if not call.summary]
-            for call in turns:
-                self._window.observe(call.usage, call.model, call.counted_tokens)
-            if self._economy is not None and turns:
-                self._economy.resumed(turns[-1].made_at)
-            self.plan()  # the ledger takes in what came: here, and not on the event loop with the first call
+            last_call_at = turns[-1].made_at if turns else None
+            self._transcript.resume(items, claim=self.fs.claim, counter=self.counter, last_call_at=last_call_at)
+            self._window.resumed(turns)
 
         await anyio.to_thread.run_sync(take_up)
 
     def _rules(self) -> EvictionSet:
         """The rules in force, for whoever reads the journal."""
-        keep_recent = dict(self._keep_recent) if self._offload_enabled else {}
+        keep_recent = self._keep_recent
         if self._economy is None:
             return EvictionSet(keep_recent=keep_recent)
         terms = self._economy.terms
         parameters = self._economy.parameters.to_mapping()
         return EvictionSet(keep_recent=keep_recent, parameters=parameters, rates=asdict(terms.rates), ttl_s=terms.ttl_s)
 
-    async def _mended(self, items: tuple[ContextItem, ...]) -> tuple[ContextItem, ...]:
-        """Make what a damaged journal left a valid transcript: answer calls, take out results that answer nothing."""
-        losses = losses_in(items)
-        if not losses:
+    async def _repaired(self, items: tuple[ContextItem, ...]) -> tuple[ContextItem, ...]:
+        """Make what a damaged journal left a valid transcript, and record how; what is cut short goes on next time."""
+        repairs = repaired(items, claim=self.fs.claim, counter=self.counter)
+        if not repairs:
             return items
-        additions: list[tuple[Message, str]] = [
-            (ToolMessage(call.id, call.name, _LOST_RESULT, is_error=True), gap.before)
-            for gap in losses.gaps
-            for call in gap.calls
-        ]
-        if losses.headless is not None:
-            additions.append((UserMessage(_LOST_BEGINNING), losses.headless))
-        for message, before in additions:
-            item, _ = await self._ingest(Incoming(message=message))
+        for item, before in repairs.added:
             await self.fs.add([item], before=before)
-        if losses.orphans:
-            await self.fs.remove(losses.orphans, reason="its call is lost: the journal was damaged")
+        if repairs.removed:
+            await self.fs.remove(repairs.removed, reason="its call is lost: the journal was damaged")
         text = "session %s: the journal was damaged; to go on, %d messages were put in and %d left out"
-        _log.warning(text, self.session_id, len(additions), len(losses.orphans))
-        return await self.fs.items()
+        _log.warning(text, self.session_id, len(repairs.added), len(repairs.removed))
+        return repairs.items
 
     async def close(self) -> None:
         """Write the index and release the session; idempotent."""
@@ -238,7 +227,12 @@ class Context:
     @property
     def unrecorded(self) -> tuple[str, ...]:
         """Ids of items that live in memory only, because writing them failed; tried again with every change."""
-        return tuple(item.id for item in self._unrecorded)
+        return tuple(self._recorder.waiting)
+
+    @property
+    def left_on_arrival(self) -> Savings:
+        """What left the moment it came in, since the session was opened."""
+        return self._recorder.savings
 
     # Coming in -------------------------------------------------------------------------------------------------------
 
@@ -288,10 +282,7 @@ class Context:
             old = [i for i in self.items if i.item_type is ItemType.SYSTEM_PROMPT]
             if [i.message.content for i in old] == [content]:
                 return
-            await self._take([Incoming(message=SystemMessage(content))])
-            if old:
-                await self.fs.remove([i.id for i in old], reason="a new system prompt")
-            self._transcript.move([i.id for i in old])
+            await self._take([Incoming(message=SystemMessage(content))], replacing=[i.id for i in old])
 
     async def answer_open_calls(self, text: str) -> tuple[ContextItem, ...]:
         """Answer every open tool call with an error result that says ``text``, so that the transcript is valid."""
@@ -304,19 +295,19 @@ class Context:
 
     def plan(self) -> Plan:
         """What would leave now, and why; changes nothing."""
-        return self._transcript.plan() if self._offload_enabled else Plan()
+        return self._transcript.plan()
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """What the economic planner thinks of all that could leave: why it goes or stays, and when it would go."""
-        return self._economy.verdicts() if self._economy is not None else ()
+        return self._transcript.economy.verdicts() if self._transcript.economy is not None else ()
 
     async def evict(self) -> Plan:
         """Let what is due leave the context, stored first; returns the plan that was carried out."""
         async with self._changing():
             await self._record()
             plan = self.plan()
-            if self._unrecorded:
-                recorded = tuple(o for o in plan.offloads if o.item_id not in self._unrecorded_ids)
+            if waiting := self._recorder.waiting:
+                recorded = tuple(o for o in plan.offloads if o.item_id not in waiting)
                 plan = Plan(offloads=recorded, first_changed=recorded[0].item_id if recorded else None)
             await self._apply(plan)
             return plan
@@ -325,7 +316,7 @@ class Context:
         """Do what a plan says, stored first; items that are not recorded yet stay out of it."""
         async with self._changing():
             await self._record()
-            if not self._unrecorded:
+            if not self._recorder.waiting:
                 await self._apply(plan)
 
     async def messages(self) -> tuple[Message, ...]:
@@ -410,83 +401,61 @@ class Context:
             yield
         await deliver_cancellation()
 
-    async def _take(self, incoming: Sequence[Incoming]) -> tuple[ContextItem, ...]:
-        """Validate, count, enter and record: all or nothing up to the moment when the messages are in the context."""
+    async def _take(self, incoming: Sequence[Incoming], *, replacing: Sequence[str] = ()) -> tuple[ContextItem, ...]:
+        """Validate, count, enter and record: all or nothing up to the moment when the messages are in the context.
+
+        ``replacing``: ids of items whose place they take.
+        """
         self._transcript.check_order([i.message for i in incoming])
         ingested = [await self._ingest(i) for i in incoming]
-        for item, prepared in ingested:
+        for item, prepared, leaving in ingested:
             self._transcript.enter(item, prepared)
-        items = [item for item, _ in ingested]
-        self._unrecorded.extend(items)
-        self._unrecorded_ids.update(item.id for item in items)
+            self._recorder.add(item, leaving)
+        if replacing:
+            self._transcript.move(replacing)
+            self._recorder.remove(replacing)
         await self._record()
-        return tuple(self._transcript.items[item.id] for item in items)
+        return tuple(self._transcript.items[item.id] for item, _, _ in ingested)
 
-    async def _ingest(self, incoming: Incoming) -> tuple[ContextItem, Prepared]:
-        message = incoming.message
-        raw_id = message.tool_call_id if isinstance(message, ToolMessage) else ""
-        tool = message.tool_name if isinstance(message, ToolMessage) else None
-        item_id, name = self.fs.claim(incoming.item_type, raw_id, tool)
+    async def _ingest(self, incoming: Incoming) -> tuple[ContextItem, Prepared, Leaving | None]:
+        item_id, name = self.fs.claim(*incoming.claims)
 
         def work() -> tuple[ContextItem, Prepared, Leaving | None]:
             item = ingest(incoming, item_id=item_id, name=name, counter=self.counter)
-            prepared = self._prepare(item)
+            prepared = self._transcript.prepare(item, claim=self.fs.claim, counter=self.counter)
             leaving = self._arrival.arrive(item, path_of=self.fs.path_of, counter=self.counter)
             if leaving is not None:
                 return leaving.item, prepared, leaving
             item, prepared = with_placeholders(
                 item,
                 prepared,
-                economy=self._economy,
+                economy=self._transcript.economy,
                 path=self.fs.path_of(name),
                 counter=self.counter,
                 digest_tokens=self._digest_tokens,
             )
             return item, prepared, None
 
-        small = isinstance(message.content, str) and len(message.content) <= _INLINE_CHARS
-        item, prepared, leaving = work() if small else await anyio.to_thread.run_sync(work)
-        if leaving is not None:
-            self._leaving[item.id] = leaving
-        return item, prepared
-
-    def _prepare(self, item: ContextItem) -> Prepared:
-        if self._economy is None:
-            return NOTHING_PREPARED
-        return self._economy.prepare(item, claim=self.fs.claim, path_of=self.fs.path_of, counter=self.counter)
+        content = incoming.message.content
+        small = isinstance(content, str) and len(content) <= _INLINE_CHARS
+        return work() if small else await anyio.to_thread.run_sync(work)
 
     async def _apply(self, plan: Plan) -> None:
-        if not plan:
-            return
         with anyio.CancelScope(shield=True):
-            applied = await apply(plan, self._transcript.items, self.fs)
-            self._transcript.rewrite(applied.items, applied.left)
-            if (moved := applied.archived) is not None:
-                self._transcript.move(moved.item_ids, item=moved.item, before=moved.before)
+            await apply(plan, self._transcript.items, self.fs, self._applied)
+
+    def _applied(self, applied: Applied) -> None:
+        """Do in memory what is durable, and tell it."""
+        self._transcript.rewrite(applied.items, applied.left)
+        if (moved := applied.archived) is not None:
+            self._transcript.move(moved.item_ids, item=moved.item, before=moved.before)
         for event in applied.events:
             self.tell(event)
 
     async def _record(self) -> None:
         """Make what is in memory only durable; a failure is told and tried again with the next change."""
-        if not self._unrecorded:
-            return
         with anyio.CancelScope(shield=True):
-            try:
-                admitted = await admit(self._unrecorded, self._leaving, self.fs)
-            except StorageError as error:
-                self.tell(RecordFailed(item_ids=self.unrecorded, error=error))
-                return
-            except Exception:
-                self._leaving.clear()  # a policy's mistake: what came in stays, and is recorded with the next change
-                raise
-            self._transcript.rewrite(admitted.items, admitted.left)
-            self._unrecorded.clear()
-            self._unrecorded_ids.clear()
-        saved = [self._leaving[item.id].chars - len(item.message.content) for item in admitted.items]
-        self.left_on_arrival = self.left_on_arrival.plus(saved)
-        self._leaving.clear()
-        for event in admitted.events:
-            self.tell(event)
+            self._applied(await self._recorder.record())
 
     async def _record_call(self, usage: Usage, model: str, *, counted_tokens: int = 0, summary: bool = False) -> None:
         with anyio.CancelScope(shield=True):

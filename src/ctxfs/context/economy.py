@@ -27,8 +27,8 @@ __all__ = ["NOTHING_PREPARED", "CacheTerms", "Economy", "Prepared", "with_placeh
 
 _SMALL_ARGUMENT_CHARS = 200
 
-Claim = Callable[[ItemType, str, str], tuple[str, str]]
-"""Gives a new item's id and the name of its file, for a type, an id and a tool."""
+Claim = Callable[[ItemType, str, str | None], tuple[str, str]]
+"""Gives a new item's id and the name of its file, for a type, an id and a tool (None: none)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +81,8 @@ def with_placeholders(
 class Economy:
     """Keeps the ledger of one session.
 
-    ``exact``: tools whose results leave by another rule; they are counted here, and never leave by this one.
-    ``clock`` gives seconds since the epoch; the prompt cache expires by it.
+    A ``Context`` keeps its own, with the settings of the one that it is given. ``clock`` gives seconds since the epoch;
+    the prompt cache expires by it.
     """
 
     def __init__(
@@ -91,12 +91,11 @@ class Economy:
         clock: Callable[[], float] = time.time,
         parameters: EvictionParameters | None = None,
         terms: CacheTerms | None = None,
-        exact: Collection[str] = (),
     ) -> None:
         self._terms = terms or CacheTerms()
         self._parameters = parameters or EvictionParameters()
         self._clock = clock
-        self._exact = frozenset(exact)
+        self._exact: frozenset[str] = frozenset()
         self._identifiers = IdentifierIndex()
         self._arguments: dict[str, Mapping[str, Any]] = {}
         self._prepared: dict[str, Trim] = {}
@@ -104,6 +103,15 @@ class Economy:
         self._unseen: dict[str, tuple[str, int] | None] = {}  # None: it may not leave before the model has seen it
         self._ledger = Ledger(parameters=self._parameters, rates=self._terms.rates)
         self._steps: list[Step] = []  # what the ledger has yet to take in
+
+    def for_session(self, exact: Collection[str]) -> "Economy":
+        """One with the same settings that has seen nothing yet.
+
+        ``exact``: tools whose results leave by another rule; they are counted, and never leave because it pays.
+        """
+        economy = Economy(clock=self._clock, parameters=self._parameters, terms=self._terms)
+        economy._exact = frozenset(exact)
+        return economy
 
     @property
     def parameters(self) -> EvictionParameters:

@@ -36,6 +36,13 @@ class Incoming:
             case _:
                 return ItemType.USER_MESSAGE if self.label is None else ItemType.SKILL_PROMPT
 
+    @property
+    def claims(self) -> tuple[ItemType, str, str | None]:
+        """What its id and its file are claimed for: its type and, of a result, the call and the tool."""
+        if isinstance(self.message, ToolMessage):
+            return self.item_type, self.message.tool_call_id, self.message.tool_name
+        return self.item_type, "", None
+
 
 def ingest(incoming: Incoming, *, item_id: str, name: str, counter: TokenCounter) -> ContextItem:
     """Count ``incoming``, which would go to the file ``name`` if it left."""

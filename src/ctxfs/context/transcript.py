@@ -1,20 +1,36 @@
 """The messages of a session in memory: their order, what is open, what is due. No I/O; ``Context`` is its shell."""
 
 import copy
+import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from ctxfs.context.economy import NOTHING_PREPARED, Economy, Prepared
+from ctxfs.context.economy import NOTHING_PREPARED, Claim, Economy, Prepared
 from ctxfs.context.ephemeral import EphemeralLedger
+from ctxfs.context.ingest import Incoming, ingest
 from ctxfs.context.items import ContextItem
 from ctxfs.context.plan import Plan
 from ctxfs.errors import TranscriptError
-from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, check_content
+from ctxfs.llm.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    check_content,
+)
 from ctxfs.llm.serialize import from_dict
+from ctxfs.tokens import TokenCounter
 
-__all__ = ["Gap", "Losses", "Transcript", "losses_in"]
+__all__ = ["Gap", "Losses", "Repairs", "Transcript", "losses_in", "repaired"]
+
+_LOST_RESULT = (
+    "The result of this call was lost: the session's journal was damaged. Call the tool again if you need it."
+)
+_LOST_BEGINNING = "(What was said before is lost: the session's journal was damaged.)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +79,49 @@ def losses_in(items: Iterable[ContextItem]) -> Losses:
     return Losses(orphans=tuple(orphans), gaps=tuple(gaps), headless=headless)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repairs:
+    """What makes ``items`` of those that a damaged journal left; false when that is nothing.
+
+    ``added`` are new items, each with the id of the one that it stands before; ``removed`` the ids of what goes.
+    """
+
+    items: tuple[ContextItem, ...]
+    added: tuple[tuple[ContextItem, str], ...]
+    removed: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed)
+
+
+def repaired(items: Sequence[ContextItem], *, claim: Claim, counter: TokenCounter) -> Repairs:
+    """Make a valid transcript of ``items``: answer calls, begin with a question, leave out what answers nothing."""
+    losses = losses_in(items)
+    missing: list[tuple[Message, str]] = [
+        (ToolMessage(call.id, call.name, _LOST_RESULT, is_error=True), gap.before)
+        for gap in losses.gaps
+        for call in gap.calls
+    ]
+    if losses.headless is not None:
+        missing.append((UserMessage(_LOST_BEGINNING), losses.headless))
+    added: dict[str, list[ContextItem]] = {}
+    for message, before in missing:
+        incoming = Incoming(message=message)
+        item_id, name = claim(*incoming.claims)
+        added.setdefault(before, []).append(ingest(incoming, item_id=item_id, name=name, counter=counter))
+    kept = [item for item in items if item.id not in losses.orphans]
+    return Repairs(
+        items=tuple(one for item in kept for one in (*added.get(item.id, ()), item)),
+        added=tuple((item, before) for before, new in added.items() for item in new),
+        removed=losses.orphans,
+    )
+
+
 class Transcript:
     """Items in order, rewritten by id, and what planning needs to know of them, kept up as they come and go.
 
-    ``keep_recent``: how many results stay, a tool. ``path_of`` gives the absolute path of an item's file. ``economy``
-    lets other things leave when that pays; None lets nothing else leave.
+    ``keep_recent``: how many results stay, a tool. ``path_of`` gives the absolute path of an item's file. By the
+    settings of ``economy`` other things leave when that pays; None lets nothing else leave.
     """
 
     def __init__(
@@ -81,7 +135,7 @@ class Transcript:
         self.tokens = 0
         self.open_calls: list[ToolCall] = []
         self._ephemeral = EphemeralLedger(keep_recent)
-        self.economy = economy
+        self.economy = economy.for_session(keep_recent) if economy is not None else None
 
     @property
     def items(self) -> Mapping[str, ContextItem]:
@@ -111,7 +165,8 @@ class Transcript:
                 check_content(message["content"])
                 converted = from_dict(copy.deepcopy(message), names)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise TranscriptError([f"not a message of the Messages API ({error!r}): {message!r:.200}"]) from error
+                what = f"not a message of the Messages API ({error!r}): {reprlib.repr(message)}"
+                raise TranscriptError([what]) from error
             for one in converted:
                 if isinstance(one, AssistantMessage):
                     names = {**names, **{call.id: call.name for call in one.tool_calls}}
@@ -144,6 +199,22 @@ class Transcript:
         paying = self.economy.plan()
         steps = sorted((*due.offloads, *paying), key=lambda step: self._positions[step.item_id])
         return Plan(offloads=tuple(steps), first_changed=steps[0].item_id if steps else None)
+
+    def prepare(self, item: ContextItem, *, claim: Claim, counter: TokenCounter) -> Prepared:
+        """What the economy makes of an item that is to enter."""
+        if self.economy is None:
+            return NOTHING_PREPARED
+        return self.economy.prepare(item, claim=claim, path_of=self._path_of, counter=counter)
+
+    def resume(
+        self, items: Iterable[ContextItem], *, claim: Claim, counter: TokenCounter, last_call_at: float | None
+    ) -> None:
+        """Take up what a session holds, the last call of which was at ``last_call_at`` (None: there was none)."""
+        for item in items:
+            self.enter(item, self.prepare(item, claim=claim, counter=counter))
+        if self.economy is not None and last_call_at is not None:
+            self.economy.resumed(last_call_at)
+        self.plan()  # the ledger takes in what came: here, where it may take its time
 
     def enter(self, item: ContextItem, prepared: Prepared = NOTHING_PREPARED) -> None:
         """Put an item at the end; ``prepared`` is what the economy made of it."""

@@ -6,7 +6,7 @@ exchanges too, and at the very last images and documents that it has not seen. A
 again before the context has grown by a tenth.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -25,6 +25,7 @@ from ctxfs.context.compaction import (
 from ctxfs.context.events import Compacted, ContextEvent, SummaryFailed
 from ctxfs.context.items import ContextItem
 from ctxfs.context.plan import Archive, Plan
+from ctxfs.context.records import CallMade
 from ctxfs.context.summary import STAGES_CHARS, prompt, replaced_by_summary, summary_text
 from ctxfs.errors import ContextOverflow, ModelError, PromptTooLong
 from ctxfs.llm.base import Reply, Usage
@@ -97,6 +98,12 @@ class Window:
     def observe(self, usage: Usage, model: str, counted_tokens: int) -> None:
         """Learn what the provider billed for a prompt of ``counted_tokens`` by our own count."""
         self.calibration = self.calibration.observed(model=model, counted=counted_tokens, real=usage.total_input_tokens)
+
+    def resumed(self, calls: Iterable[CallMade]) -> None:
+        """A session was taken up: learn from its calls, and from nothing before them."""
+        self.calibration = Calibration(model=self.calibration.model)
+        for call in calls:
+            self.observe(call.usage, call.model, call.counted_tokens)
 
     async def refused(self, context: Compactable, error: PromptTooLong) -> None:
         """The provider refused the prompt as too long: believe its figures and make room.

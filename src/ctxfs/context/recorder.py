@@ -1,0 +1,66 @@
+"""What came into a context and is not durable yet: one commit records all of it, and what it takes the place of."""
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+from ctxfs.context.apply import Applied, admit
+from ctxfs.context.arrival import Leaving, Savings
+from ctxfs.context.events import ContextEvent, RecordFailed
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.items import ContextItem
+from ctxfs.errors import StorageError
+
+__all__ = ["Recorder"]
+
+
+class Recorder:
+    """Records the items of one session as they come in; what cannot be written waits for the next time.
+
+    ``tell`` is called with what could not be written.
+    """
+
+    def __init__(self, fs: ContextFileSystem, tell: Callable[[ContextEvent], None]) -> None:
+        self._fs = fs
+        self._tell = tell
+        self._waiting: dict[str, ContextItem] = {}
+        self._leaving: dict[str, Leaving] = {}
+        self._removed: list[str] = []
+        self.savings = Savings()
+
+    @property
+    def waiting(self) -> Mapping[str, ContextItem]:
+        """The items that live in memory only, by id."""
+        return MappingProxyType(self._waiting)
+
+    def add(self, item: ContextItem, leaving: Leaving | None = None) -> None:
+        """``item`` came in, and leaves at once if ``leaving`` says how."""
+        self._waiting[item.id] = item
+        if leaving is not None:
+            self._leaving[item.id] = leaving
+
+    def remove(self, item_ids: Iterable[str]) -> None:
+        """What was added last takes the place of these items."""
+        self._removed += [item_id for item_id in item_ids if self._waiting.pop(item_id, None) is None]
+
+    async def record(self) -> Applied:
+        """Make what waits durable and return what left on arrival; a failure is told, and nothing left then.
+
+        What an arrival policy raises is raised as it is: then what came in stays, and is recorded the next time.
+        """
+        if not self._waiting:
+            return Applied()
+        items = tuple(self._waiting.values())
+        try:
+            applied = await admit(items, self._leaving, self._fs, removing=self._removed)
+        except StorageError as error:
+            self._tell(RecordFailed(item_ids=tuple(self._waiting), error=error))
+            return Applied()
+        except Exception:
+            self._leaving.clear()
+            raise
+        saved = [self._leaving[item.id].chars - len(item.message.content) for item in applied.items]
+        self.savings = self.savings.plus(saved)
+        self._waiting.clear()
+        self._leaving.clear()
+        self._removed.clear()
+        return applied

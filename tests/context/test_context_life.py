@@ -1,0 +1,176 @@
+"""A context through a longer life: closed and opened again, a disk that fails in between, and plans that add up."""
+
+import errno
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxfs import Agent, AgentConfig, tool
+from ctxfs.context import Context
+from ctxfs.context.economy import Economy
+from ctxfs.context.events import RecordFailed
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.journal_account import account
+from ctxfs.context.plan import Plan, Trim
+from ctxfs.context.window import Window
+from ctxfs.llm.base import Usage
+from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
+from ctxfs.storage.local import LocalStore
+from ctxfs.testing import MemoryStore, ScriptedModel
+from ctxfs.testing.scripted import Turn
+from ctxfs.tokens import CharsCounter
+from failing_fs import FailingFileSystem, as_port
+
+pytestmark = pytest.mark.anyio
+
+LONG = "a line of a long result\n" * 400
+
+
+def calls(*names: str, first: int) -> AssistantMessage:
+    return AssistantMessage(
+        tuple(
+            {"type": "tool_use", "id": f"c{n}", "name": name, "input": {"text": "long " * 300}}
+            for n, name in enumerate(names, start=first)
+        )
+    )
+
+
+def told(context: Context) -> dict[str, Any]:
+    """Everything that says how large the context is and what leaves it next."""
+    return {
+        "items": context.items,
+        "tokens": (context.token_count, sum(item.token_count for item in context.items)),
+        "plan": context.plan(),
+        "verdicts": context.verdicts(),
+        "open": context.open_calls,
+        "calibration": context.calibration,
+        "unrecorded": context.unrecorded,
+        "saved": context.left_on_arrival,
+    }
+
+
+async def test_a_closed_context_that_is_opened_again_is_like_a_new_one(tmp_path: Path) -> None:
+    def make(session_id: str | None) -> Context:
+        economy = Economy(clock=lambda: 1e9)
+        return Context(
+            session_id,
+            root_path=tmp_path,
+            keep_recent={"Read": 2},
+            economy=economy,
+            window=Window(model="a-model"),
+            counter=CharsCounter(),
+        )
+
+    context = make(None)
+    async with context:
+        await context.set_system_prompt("Be brief.")
+        await context.add(UserMessage("go"))
+        for number in range(4):
+            tokens = context.counted_tokens * 3 // 2
+            name = "Read" if number < 2 else "Bash"
+            await context.messages()
+            usage = Usage(input_tokens=tokens)
+            await context.add(calls(name, first=number), ToolMessage(f"c{number}", name, LONG), usage=usage, model="m")
+    for _ in range(2):
+        async with context:
+            again = told(context)
+        async with make(context.session_id) as new:
+            assert again == told(new)
+    assert again["tokens"][0] == again["tokens"][1]
+
+
+async def test_a_closed_agent_goes_on_where_it_was(tmp_path: Path) -> None:
+    @tool("Print much", ephemeral=2)
+    def much() -> str:
+        return LONG
+
+    turns: list[Turn] = [[ToolCall("much", {})], [ToolCall("much", {})], "one", [ToolCall("much", {})], "two"]
+    agent = Agent(ScriptedModel(turns), AgentConfig(tools=[much], offload_root_path=tmp_path))
+    async with agent:
+        assert await agent.query("first") == "one"
+        before = told(agent.context)
+    async with agent:
+        assert told(agent.context) == before
+        assert await agent.query("second") == "two"
+        offloaded = [item.id for item in agent.context.items if item.offloaded]
+        assert offloaded == ["call_001"]
+        assert agent.context.token_count == sum(item.token_count for item in agent.context.items)
+
+
+async def test_a_system_prompt_that_could_not_be_written_takes_the_old_ones_place_all_the_same(tmp_path: Path) -> None:
+    disk = FailingFileSystem(lambda number, name: name in {"write", "pwrite"}, errno.ENOSPC)
+    disk.armed = False
+    events: list[Any] = []
+    fs = ContextFileSystem("s", root_path=tmp_path, store=LocalStore(tmp_path, "s", fs=as_port(disk)))
+    async with Context(fs=fs, counter=CharsCounter(), on_event=events.append) as context:
+        await context.set_system_prompt("old")
+        await context.add(UserMessage("hi"))
+        disk.armed = True
+        await context.set_system_prompt("never written")
+        await context.set_system_prompt("new")
+        assert [type(event) for event in events] == [RecordFailed, RecordFailed]
+        assert [m.content for m in await context.messages() if isinstance(m, SystemMessage)] == ["new"]
+        assert [item.message.content for item in await fs.items()] == ["old", "hi"]
+        disk.armed = False
+        await context.add(AssistantMessage("hello"))
+        assert context.unrecorded == ()
+        items = context.items
+    assert [item.message.content for item in items] == ["hi", "new", "hello"]
+    async with Context("s", root_path=tmp_path, counter=CharsCounter()) as again:
+        assert again.items == items
+
+
+def ids(plan: Plan) -> list[str]:
+    """What leaves by a plan: results by their own ids, arguments by those of their files."""
+    return [step.stored.id if isinstance(step, Trim) else step.item_id for step in plan.offloads]
+
+
+@given(
+    turns=st.lists(st.lists(st.sampled_from(["Read", "Bash", "Write"]), max_size=3), min_size=1, max_size=8),
+    keep=st.dictionaries(st.sampled_from(["Read", "Bash", "Write"]), st.integers(1, 2)),
+    waits=st.lists(st.sampled_from([1, 400, 10_000]), min_size=8, max_size=8),
+)
+async def test_nothing_leaves_twice_whatever_rules_there_are(
+    turns: list[list[str]], keep: dict[str, int], waits: list[int]
+) -> None:
+    now, left = [0.0], Counter[str]()
+    fs = ContextFileSystem("s", store=MemoryStore("s"))
+    economy = Economy(clock=lambda: now[0])
+    async with Context(fs=fs, keep_recent=keep, economy=economy, counter=CharsCounter()) as context:
+        number = 0
+        for names, wait in zip(turns, waits, strict=False):
+            question: Message = UserMessage("go on")
+            reply = calls(*names, first=number) if names else AssistantMessage("ok")
+            results = [ToolMessage(f"c{n}", name, LONG) for n, name in enumerate(names, start=number)]
+            await context.add(question, reply, *results)
+            number += len(names)
+            now[0] += wait
+            plan, tokens = context.plan(), context.token_count
+            assert max(Counter(ids(plan)).values(), default=0) <= 1
+            assert plan.tokens_freed < tokens
+            await context.messages()
+            assert context.token_count == tokens - plan.tokens_freed == sum(i.token_count for i in context.items)
+            left.update(ids(plan))
+            kept = Counter(i.tool_name for i in context.items if i.tool_name and not i.offloaded)
+            seen = Counter(names)
+            assert all(kept[name] <= n + seen[name] for name, n in keep.items())
+        assert max(left.values(), default=0) <= 1
+        departures = account(await fs.history()).departures
+        assert sum(len(d.item_ids) for d in departures) == left.total()
+
+
+async def test_what_keep_recent_governs_leaves_by_no_other_rule(tmp_path: Path) -> None:
+    now = [0.0]
+    economy = Economy(clock=lambda: now[0])
+    context = Context(root_path=tmp_path, keep_recent={"Read": 1}, economy=economy, counter=CharsCounter())
+    async with context:
+        for number in range(5):
+            await context.add(UserMessage("go"), calls("Read", first=number), ToolMessage(f"c{number}", "Read", LONG))
+        await context.add(AssistantMessage("ok"))
+        now[0] = 1e6  # the cache is cold: all that pays leaves
+        results = [step for step in context.plan().offloads if not isinstance(step, Trim)]
+        assert [step.reason for step in results] == ["Read keeps its last 1"] * 4
