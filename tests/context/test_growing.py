@@ -1,15 +1,18 @@
 """Content that comes over time: what is in the file is what is known of it, also when somebody gives up."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
 from ctxfs.context.encoding import RAW_BLOCK, index_name
+from ctxfs.context.fs import ContextFileSystem, remove_session
 from ctxfs.context.growing import GrowingLog
 from ctxfs.context.records import Stored
-from ctxfs.errors import WriteFailed
+from ctxfs.errors import SessionClosed, WriteFailed
+from ctxfs.llm.base import Usage
 from ctxfs.storage.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +38,15 @@ async def growing(recorded: list[Stored]) -> tuple[FullStore, GrowingLog]:
     store = FullStore()
     await store.open(create=True, write=True)
     metadata: Mapping[str, Any] = {"tool_name": "Bash"}
-    return store, GrowingLog(store, item_id="call_1", name=NAME, metadata=metadata, clock=lambda: 9.5, record=record)
+    return store, GrowingLog(
+        store,
+        item_id="call_1",
+        name=NAME,
+        metadata=metadata,
+        clock=lambda: 9.5,
+        record=record,
+        check_open=lambda: None,
+    )
 
 
 async def test_a_piece_whose_caller_gave_up_is_there_whole() -> None:
@@ -73,3 +84,39 @@ async def test_after_a_piece_was_refused_no_other_one_follows() -> None:
     with pytest.raises(WriteFailed, match="no space"):
         await log.append(b"three\n")
     assert (await store.read(NAME), await log.reader().load()) == (b"one\n", "one\n")
+
+
+async def test_a_log_that_outlives_its_session_writes_nothing_into_the_next_one(tmp_path: Path) -> None:
+    """What had come belongs to the session that was opened next, with its digest: more would damage it."""
+    fs = ContextFileSystem("session_1", root_path=tmp_path)
+    await fs.open()
+    log = await fs.grow("Bash")
+    await log.append(b"one\n")
+    await fs.close()
+    for opened_again in (False, True):
+        if opened_again:
+            await fs.open()
+            assert fs.recovery.adopted == (log.name,)
+            await fs.record_call(Usage(input_tokens=1), "m")
+        with pytest.raises(SessionClosed, match="session_1"):
+            await log.append(b"two\n")
+        with pytest.raises(SessionClosed, match="session_1"):
+            await log.finish({"exit_code": 0})
+    await fs.record_call(Usage(input_tokens=2), "m")
+    assert (await fs.load(log.item_id), fs.stored()[log.item_id].metadata["partial"]) == ("one\n", True)
+    await fs.close()
+    async with ContextFileSystem("session_1", root_path=tmp_path) as again:
+        assert (again.recovery.clean, len(again.calls), (await again.verify()).ok) == (True, 2, True)
+        assert await again.load(log.item_id) == "one\n"
+
+
+async def test_a_log_that_outlives_its_session_is_no_file_of_a_new_one(tmp_path: Path) -> None:
+    fs = ContextFileSystem("session_1", root_path=tmp_path)
+    await fs.open()
+    log = await fs.grow("Bash")
+    await fs.close()
+    await remove_session(tmp_path, "session_1")
+    async with fs:
+        with pytest.raises(SessionClosed, match="was closed meanwhile"):
+            await log.finish({})
+    assert {path.name for path in fs.session_path.rglob("*")} == {"journal.jsonl", "index.json", ".lock"}

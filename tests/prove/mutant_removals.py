@@ -269,6 +269,24 @@ CONTAINMENT = (
     Removal("a journal that is another file now", _LOG, "status.identity != self._identity or ", ""),
     Removal("a journal that is shorter now", _LOG, " or status.size < self.length", ""),
     Removal("a journal that was moved or removed", _LOG, "self._check(self._fs.stat(self._dir_fd, LOG_NAME))", "pass"),
+    Removal(
+        "a journal that another one took over from",
+        "context/session_log.py",
+        "        self.check_open()\n",
+        "        pass\n",
+    ),
+    Removal(
+        "a growing file of a session that was closed",
+        "context/growing.py",
+        "self._check_open()\n        if self._failed",
+        "pass\n        if self._failed",
+    ),
+    Removal(
+        "a growing file that ends after its session",
+        "context/growing.py",
+        "self._check_open()\n        await self._store",
+        "pass\n        await self._store",
+    ),
     Removal("the journal before it is repaired", _LOG, "self._check(self._fs.stat_handle(fd))", "pass"),
     Removal(
         "a journal that somebody else wrote to", _LOG, "if self._fs.stat_handle(fd).size != self.length:", "if False:"

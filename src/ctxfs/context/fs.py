@@ -222,6 +222,7 @@ class ContextFileSystem:
                     await session.write_index()
             finally:
                 self._session = None
+                session.end()
                 await self._store.close()
 
     async def __aenter__(self) -> Self:
@@ -391,7 +392,8 @@ class ContextFileSystem:
         """Begin a file of the session that is written as a command prints: ``artifacts/terminal/<id>.log``.
 
         It can be read at once; ``finish`` makes it durable and records it, and a crash before that loses nothing that
-        was appended. Raises ``ConfigError`` when the store cannot do this, and ``WriteFailed``.
+        was appended, and neither does closing the session. Raises ``ConfigError`` when the store cannot do this, and
+        ``WriteFailed``.
         """
         session = self._writer()
         if not isinstance(self._store, GrowingStore):
@@ -400,7 +402,7 @@ class ContextFileSystem:
 
         async def record(stored: Stored) -> None:
             await session.commit(lambda: [stored])
-            del self._growing[item_id]
+            self._growing.pop(item_id, None)  # the next opening forgets them all
 
         log = GrowingLog(
             self._store,
@@ -409,6 +411,7 @@ class ContextFileSystem:
             metadata={"tool_name": tool_name},
             clock=self._clock,
             record=record,
+            check_open=session.check_open,
         )
         await log.append(b"")
         self._growing[item_id] = log

@@ -60,7 +60,8 @@ class GrowingBlocks:
 class GrowingLog:
     """A file of the session that grows until ``finish``. What was appended is never lost, also by a crash.
 
-    ``record`` makes a record of the finished content durable.
+    ``record`` makes a record of the finished content durable; ``check_open`` raises ``SessionClosed`` once the session
+    is closed: what has come until then belongs to whoever opens it next.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class GrowingLog:
         metadata: Mapping[str, Any],
         clock: Callable[[], float],
         record: Callable[[Stored], Awaitable[None]],
+        check_open: Callable[[], None],
     ) -> None:
         self.item_id = item_id
         self.name = name
@@ -79,11 +81,16 @@ class GrowingLog:
         self._metadata = metadata
         self._clock = clock
         self._record = record
+        self._check_open = check_open
         self._blocks = GrowingBlocks()
         self._failed: WriteFailed | None = None
 
     async def append(self, data: bytes) -> None:
-        """Add ``data``; visible to readers on return. Raises ``WriteFailed``; then nothing more can be added."""
+        """Add ``data``; visible to readers on return.
+
+        Raises ``SessionClosed``, and ``WriteFailed``; then nothing more can be added.
+        """
+        self._check_open()
         if self._failed is not None:
             raise self._failed
         with anyio.CancelScope(shield=True):  # the file and what is known of it stay in step
@@ -95,7 +102,11 @@ class GrowingLog:
             await to_thread.run_sync(self._blocks.feed, data)
 
     async def finish(self, metadata: Mapping[str, Any]) -> Stored:
-        """Make everything durable and record it, with ``metadata`` (JSON) beside it. Raises ``WriteFailed``."""
+        """Make everything durable and record it, with ``metadata`` (JSON) beside it.
+
+        Raises ``SessionClosed`` and ``WriteFailed``.
+        """
+        self._check_open()
         await self._store.append(self.name, b"", sync=True)
         stored, index = self._so_far({**self._metadata, **metadata})
         if stored.blocks > 1:

@@ -10,7 +10,7 @@ from ctxfs.context.index import INDEX_NAME, render_index
 from ctxfs.context.journal import SessionState, encode_line, fold, scan
 from ctxfs.context.records import Record
 from ctxfs.context.recovery import Found
-from ctxfs.errors import WriteFailed
+from ctxfs.errors import SessionClosed, WriteFailed
 from ctxfs.storage.base import NewFile, Store
 
 __all__ = ["SessionLog"]
@@ -56,6 +56,7 @@ class SessionLog:
         self._end = found.log_end
         self._queue: list[_Ticket] = []
         self._turn = anyio.Lock()
+        self._ended = False
         self._index_seq = -1
         self._index_size = 0
 
@@ -63,8 +64,8 @@ class SessionLog:
         """Write the files of ``prepare``, then the records of ``make``, and take these in when they are durable.
 
         ``make`` runs after the files were written, in a worker thread. All of it happens, or nothing. Raises
-        ``WriteFailed``, ``NameTaken`` and ``SessionLocked``. A cancelled commit has ended, one way or the other, when
-        the cancellation is raised.
+        ``WriteFailed``, ``NameTaken``, ``SessionLocked`` and ``SessionClosed``. A cancelled commit has ended, one way
+        or the other, when the cancellation is raised.
         """
         ticket = _Ticket(make, prepare)
         self._queue.append(ticket)
@@ -80,6 +81,15 @@ class SessionLog:
             raise
         if ticket.error is not None:
             raise ticket.error
+
+    def end(self) -> None:
+        """Begin to write nothing more: the session is closed, and what opens it next numbers its lines itself."""
+        self._ended = True
+
+    def check_open(self) -> None:
+        """Raise ``SessionClosed`` after the end."""
+        if self._ended:
+            raise SessionClosed(f"session {self._session_id} was closed meanwhile: open it, and begin again")
 
     async def _until_idle(self) -> None:
         with anyio.CancelScope(shield=True):
@@ -130,6 +140,7 @@ class SessionLog:
                 ticket.fail(error)
 
     async def _write(self, tickets: Sequence[_Ticket]) -> None:
+        self.check_open()
         line = b""
 
         def log() -> bytes:
@@ -158,7 +169,7 @@ class SessionLog:
 
     async def _write_index_if_due(self) -> None:
         changes = len(self.state.stored) - self._index_size
-        if changes < max(INDEX_MIN_CHANGES, self._index_size // 2):
+        if self._ended or changes < max(INDEX_MIN_CHANGES, self._index_size // 2):
             return
         try:
             await self.write_index()
