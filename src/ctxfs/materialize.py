@@ -18,7 +18,7 @@ from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.ingest import Incoming, ingest, with_placeholder
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.json_text import is_json
-from ctxfs.context.layout import artifact_name
+from ctxfs.context.layout import artifact_name, safe_name
 from ctxfs.context.placeholder import render_advice, render_materialized
 from ctxfs.context.plan import Offload
 from ctxfs.context.snippets import Snippets
@@ -127,10 +127,19 @@ class Materializer:
         measured = _measured(message.content)
         if not self.settings.trigger.fires(measured):
             return None
-        json = not isinstance(message.content, str) or is_json(message.content)
-        name = artifact_name(item.id, is_json=json)
+        text = readable_text(message.content)
+        json = is_json(text)  # that of the lines that the tools show; blocks are JSON in their file in any case
+        name = artifact_name(item.id, is_json=json or not isinstance(message.content, str))
         item = with_placeholder(replace(item, name=name), path=path_of(name), counter=counter, digest="")
-        summary = self._summary(item.id, message, measured, is_json=json, path=path_of(name))
+        hint = self._hint(message, measured)
+        summary = _Summary(
+            snippets=Snippets(text),
+            title=f"{_title(hint)}, call {item.id}",
+            is_json=json,
+            blocks=0 if isinstance(message.content, str) else len(message.content),
+            ref=ContextRef(id=item.id, hint=MappingProxyType(hint)),
+            advice=render_advice(item.id, path_of(name), self.tools),
+        )
         if not summary.is_smaller(summary.render({}, line_count=len(measured))):  # counting lines can wait
             return None
 
@@ -148,20 +157,15 @@ class Materializer:
 
         return Leaving(item=item, chars=len(measured), decide=decide), summary.ref
 
-    def _summary(self, item_id: str, message: ToolMessage, measured: str, *, is_json: bool, path: str) -> "_Summary":
+    def _hint(self, message: ToolMessage, measured: str) -> dict[str, str | int]:
         server = self.settings.servers.get(message.tool_name)
-        hint: dict[str, str | int] = {"tool": message.tool_name}
-        if server is not None:
-            hint["server"] = server
-        hint |= {"call_id": message.tool_call_id, "chars": len(measured), "bytes": utf8_size(measured)}
-        tool = f"{server}/{message.tool_name}" if server else message.tool_name
-        return _Summary(
-            snippets=Snippets(readable_text(message.content)),
-            title=f"{tool}, call {item_id}",
-            is_json=is_json,
-            ref=ContextRef(id=item_id, hint=MappingProxyType(hint)),
-            advice=render_advice(item_id, path, self.tools),
-        )
+        return {
+            "tool": message.tool_name,
+            **({} if server is None else {"server": server}),
+            "call_id": message.tool_call_id,
+            "chars": len(measured),
+            "bytes": utf8_size(measured),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +175,7 @@ class _Summary:
     snippets: Snippets
     title: str
     is_json: bool
+    blocks: int
     ref: ContextRef
     advice: str
 
@@ -178,7 +183,7 @@ class _Summary:
         """With these passages of the output."""
         size = (
             f"{self.ref.hint['chars']:,} characters, {self.ref.hint['bytes']:,} bytes, {line_count:,} lines; "
-            f"JSON: {'yes' if self.is_json else 'no'}"
+            f"JSON: {'yes' if self.is_json else 'no'}{f'; content blocks: {self.blocks}' if self.blocks else ''}"
         )
         ref = self.ref.to_json()
         return render_materialized(title=self.title, size=size, ref=ref, advice=self.advice, passages=passages)
@@ -201,6 +206,12 @@ class _Summary:
                 if tokens < content_tokens:
                     break
         return text, tokens
+
+
+def _title(hint: Mapping[str, str | int]) -> str:
+    """The tool, after its server if it has one: on one line, whatever a model called it."""
+    tool = safe_name(str(hint["tool"]))
+    return f"{hint['server']}/{tool}" if "server" in hint else tool
 
 
 def _measured(content: Content) -> str:

@@ -14,6 +14,7 @@ from pydantic import Field
 from ctxfs.context.content import ContentReader
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContentRange
+from ctxfs.context.layout import safe_name
 from ctxfs.context.records import Stored
 from ctxfs.errors import SessionError, StorageError, ToolError, UnknownItem
 from ctxfs.tokens import TokenCounter, default_counter
@@ -212,8 +213,7 @@ def _list_tool(scope: _Scope) -> Tool:
 
 
 def _entry(entry: Stored) -> str:
-    tool_name = entry.metadata.get("tool_name")
-    what = f"{entry.item_type} of {tool_name}" if tool_name else str(entry.item_type)
+    what = f"{entry.item_type} of {safe_name(entry.tool_name)}" if entry.tool_name else str(entry.item_type)
     partial = ", partial: its command had not ended" if entry.metadata.get("partial") is True else ""
     return f"{entry.item_id}: {what}, {entry.lines:,} lines, {entry.chars:,} characters{partial}"
 
