@@ -184,6 +184,7 @@ async def test_access_by_pattern_with_numbers_that_cannot_be(tmp_path: Path, set
         with pytest.raises(ConfigError, match=next(iter(settings))):
             await service.grep_knowledge("call_1", "line", **settings)
         assert (await service.grep_knowledge("call_1", "line", max_matches=1)).startswith("1:line 1 ")
+        assert "line" in await service.grep_knowledge("call_1", "line", max_matches=2**62, context_lines=2**62)
 
 
 async def test_type_convention_context_type_is_tool_result(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ __all__ = [
 
 TOOL_RESULT = "tool_result"
 FIELDS = ("context_type", "biz_id", "agent_id", "task_id", "session_id", "tool_name", "action_name")
-_MOST = 2**63 - 1  # SQLite counts no further
+_MOST = 2**62  # SQLite and C count to the double, and one more than this must not be too many for them
 _OURS = frozenset({"encoding", "tool_call_id", "artifact_type", "is_error", "label"})
 
 
