@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.tokens import default_counter
-from ctxfs.tools.paging import MAX_LINE_CHARS, Line, LineCutter, Page, render_page
+from ctxfs.tools.paging import MAX_LINE_CHARS, Line, LineCutter, LineEnds, Page, render_page
 
 COUNTER = default_counter()
 
@@ -47,6 +47,17 @@ def test_lines_are_cut_alike_however_the_pieces_fall(text: str, piece_chars: int
     assert [line.text for line in found] == [line[:MAX_LINE_CHARS] for line in expected]
     assert [line.more for line in found] == [len(line) > MAX_LINE_CHARS for line in expected]
     assert [line.number for line in found] == list(range(1, len(expected) + 1))
+
+
+@given(texts, st.integers(1, 5_000), st.integers(1, 9))
+def test_the_ends_of_lines_are_cut_alike_however_the_pieces_fall(text: str, piece_chars: int, first: int) -> None:
+    ends = LineEnds(first)
+    for start in range(0, len(text), piece_chars):
+        ends.feed(text[start : start + piece_chars])
+    found, expected = ends.finish(), lines_of(text)
+    assert [line.text for line in found] == [line[-MAX_LINE_CHARS:] for line in expected]
+    assert [line.begin for line in found] == [max(0, len(line) - MAX_LINE_CHARS) for line in expected]
+    assert [line.number for line in found] == list(range(first, first + len(expected)))
 
 
 @given(texts, st.integers(200, 600), st.integers(1, 20), st.integers(100, 5_000))

@@ -16,6 +16,7 @@ from ctxfs.llm.messages import Content, ToolMessage
 from ctxfs.storage.memory import MemoryStore
 from ctxfs.tokens import default_counter
 from ctxfs.tools import ToolResult, retrieval_tools
+from ctxfs.tools.paging import MAX_LINE_CHARS
 
 pytestmark = pytest.mark.anyio
 
@@ -100,10 +101,26 @@ async def test_a_bounded_tail_still_ends_with_the_last_line(fs: ContextFileSyste
     shown = await session.text("tail", ref="call_1", lines=500)
     assert default_counter().count(shown) <= 300
     assert f"1000\t{LOG[999]}\n[lines 9" in shown
-    await session.store("x " * 9_000, "call_2")
-    assert "this line goes on" in await session.text("tail", ref="call_2") or default_counter().count(shown) <= 300
+    await session.store("x " * 9_000 + "end", "call_2")
+    shown = await session.text("tail", ref="call_2")
+    assert default_counter().count(shown) <= 300
+    assert shown.endswith(" x x end")
     await session.store("", "call_3")
     assert await session.text("tail", ref="call_3") == "[it is empty]"
+
+
+async def test_of_a_long_line_the_tail_shows_the_end_and_says_where_that_begins(session: Session) -> None:
+    log = "".join(f"progress {n}\r" for n in range(9_000)) + "disk full"
+    await session.store(f"start\n{log}\nlast\n")
+    shown = await session.text("tail", ref="call_1")
+    found = re.fullmatch(r"1\tstart\n2\t\[from offset=2, char_offset=(\d+)\]… (.*)\n3\tlast", shown, re.DOTALL)
+    assert found is not None
+    begin, text = int(found[1]), found[2]
+    assert text == log[begin:]
+    assert len(text) == MAX_LINE_CHARS
+    page = await session.text("read", ref="call_1", offset=2, char_offset=begin - 5)
+    assert page.startswith(f"2\t{log[begin - 5 :]}\n[line 2 of 3, ")
+    assert (await session.text("tail", ref="call_1", lines=2)).endswith("3\tlast\n[lines 2-3 of 3; end]")
 
 
 async def test_grep_finds_lines_by_number(session: Session) -> None:

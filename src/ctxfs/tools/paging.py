@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ctxfs.tokens import TokenCounter
 
-__all__ = ["MAX_LINE_CHARS", "Line", "LineCutter", "Page", "render_page", "row"]
+__all__ = ["MAX_LINE_CHARS", "Line", "LineCutter", "LineEnds", "Page", "render_page", "row"]
 
 MAX_LINE_CHARS = 2_000
 _FOOTER_TOKENS = 48
@@ -95,6 +95,43 @@ class LineCutter:
         self._left -= self._kept + 1
         self._number += 1
         self._parts, self._kept, self._length, self._begin = [], 0, 0, 0
+
+
+class LineEnds:
+    """Cuts lines out of text that comes in pieces, each to its last ``MAX_LINE_CHARS`` characters.
+
+    Args:
+        first: the number of the line that the text begins with.
+    """
+
+    def __init__(self, first: int) -> None:
+        self.lines: list[Line] = []
+        self._number = first
+        self._text = ""
+        self._length = 0
+
+    def feed(self, text: str) -> None:
+        """Take the next piece."""
+        *ended, rest = text.split("\n")
+        for part in ended:
+            self._take(part)
+            self._end_line()
+        self._take(rest)
+
+    def finish(self) -> list[Line]:
+        """The lines; to be called after the last piece."""
+        if self._length:
+            self._end_line()
+        return self.lines
+
+    def _take(self, part: str) -> None:
+        self._text = (self._text + part[-MAX_LINE_CHARS:])[-MAX_LINE_CHARS:]
+        self._length += len(part)
+
+    def _end_line(self) -> None:
+        self.lines.append(Line(number=self._number, text=self._text, begin=self._length - len(self._text)))
+        self._number += 1
+        self._text, self._length = "", 0
 
 
 def row(line: Line, mark: str = "\t") -> str:

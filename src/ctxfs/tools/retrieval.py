@@ -29,6 +29,7 @@ from ctxfs.tools.stored import (
     page_result,
     read_page,
     rendered,
+    stored_ends,
     stored_lines,
     stored_matches,
 )
@@ -146,7 +147,7 @@ def _read_tool(scope: _Scope) -> Tool:
 
 
 def _tail_tool(scope: _Scope) -> Tool:
-    @tool("Read the last lines of offloaded content, numbered.", name="context_tail")
+    @tool("Read the last lines of offloaded content, numbered; of long ones the end.", name="context_tail")
     async def context_tail(
         ref: Ref,
         lines: Annotated[int, Field(ge=1, le=MAX_TAIL_LINES, description="How many lines at most")] = 40,
@@ -254,7 +255,7 @@ async def _tail(scope: _Scope, item_id: str, count: int) -> ToolResult:
     reader = scope.fs.reader(item_id)
     total = reader.stored.lines
     first = max(1, total - count + 1)
-    lines = await stored_lines(reader, first, limit=count, max_chars=count * (MAX_LINE_CHARS + 1))
+    lines = await stored_ends(reader, first)
     if not lines:
         return page_result(None, first, total)
 
@@ -268,13 +269,30 @@ async def _tail(scope: _Scope, item_id: str, count: int) -> ToolResult:
 
 
 def _fitting_tail(lines: Sequence[Line], budget: int, counter: TokenCounter) -> Sequence[Line]:
-    """The last lines that fit, at least one."""
+    """The last lines that fit, at least the end of one."""
+    shown: list[Line] = []
     used = 0
-    for index in range(len(lines) - 1, -1, -1):
-        used += counter.count(row(lines[index])) + 1
-        if used > budget:
-            return lines[index + 1 :] or lines[-1:]
-    return lines
+    for line in reversed(lines):
+        end = _marked_end(line) if shown else _shrunk_end(line, budget, counter)
+        used += counter.count(row(end)) + 1
+        if shown and used > budget:
+            break
+        shown.append(end)
+    return shown[::-1]
+
+
+def _shrunk_end(line: Line, budget: int, counter: TokenCounter) -> Line:
+    while len(line.text) > 1 and counter.count(row(_marked_end(line))) + 1 > budget:
+        half = len(line.text) // 2
+        line = replace(line, text=line.text[half:], begin=line.begin + half)
+    return _marked_end(line)
+
+
+def _marked_end(line: Line) -> Line:
+    """The line as it is shown: where only its end is, that says from which character on."""
+    if not line.begin:
+        return line
+    return Line(number=line.number, text=f"[from offset={line.number}, char_offset={line.begin}]… {line.text}")
 
 
 async def grep_page(

@@ -17,9 +17,9 @@ from ctxfs.llm.messages import Block
 from ctxfs.tokens import TokenCounter, count_block, default_counter
 from ctxfs.tools.base import ToolResult
 from ctxfs.tools.grep import LineSearch, SearchedPart, search_part
-from ctxfs.tools.paging import Line, LineCutter, Page, render_page
+from ctxfs.tools.paging import Line, LineCutter, LineEnds, Page, render_page
 
-__all__ = ["find_stored", "page_result", "read_page", "rendered", "stored_lines", "stored_matches"]
+__all__ = ["find_stored", "page_result", "read_page", "rendered", "stored_ends", "stored_lines", "stored_matches"]
 
 CHARS_PER_TOKEN = 8
 """So many characters a token are fetched for a page: more than text has, so that tokens bound the page."""
@@ -50,6 +50,15 @@ async def stored_lines(
             if cutter.feed(piece):
                 break
     return cutter.finish()
+
+
+async def stored_ends(reader: ContentReader, first: int) -> list[Line]:
+    """The ends of all lines of stored content from ``first`` on; what stands before these is not read."""
+    ends = LineEnds(first)
+    async with aclosing(reader.text_from(first)) as pieces:
+        async for piece in pieces:
+            ends.feed(piece)
+    return ends.finish()
 
 
 async def stored_matches(reader: ContentReader, offset: int, search: LineSearch) -> list[Line]:
