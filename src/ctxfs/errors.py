@@ -27,7 +27,6 @@
     ├── TranscriptError              messages that a provider would refuse
     ├── ToolError
     │   ├── ToolDefinitionError      a function that cannot become a tool (also a TypeError)
-    │   ├── UnknownTool              the model called a tool that does not exist
     │   └── InvalidToolArguments     the model's arguments do not validate
     ├── ModelError
     │   ├── MissingApiKey            no key in the environment
@@ -86,7 +85,6 @@ __all__ = [
     "TranscriptError",
     "TurnLimitReached",
     "UnknownItem",
-    "UnknownTool",
     "UnsafePath",
     "WriteFailed",
 ]
@@ -211,9 +209,22 @@ class CorruptContent(StorageError):
 class CorruptJournal(StorageError):
     """The journal cannot be read as one."""
 
+    def __init__(self, session_id: str, reason: str) -> None:
+        super().__init__(f"the journal of session {session_id} {reason}")
+        self.session_id = session_id
+        self.reason = reason
+
 
 class UnsafePath(StorageError):
-    """A link, a special file, a foreign owner or a name that would leave the session directory."""
+    """A link, a special file, a foreign owner or a name that would leave the session directory.
+
+    ``name`` is what was asked for: a path, a file of the session or an id; ``reason`` says what about it is not safe.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name!r} {reason}")
+        self.name = name
+        self.reason = reason
 
 
 class ArchiveError(StorageError):
@@ -252,16 +263,25 @@ class ToolDefinitionError(ToolError, TypeError):
     """A function that cannot become a tool."""
 
 
-class UnknownTool(ToolError, LookupError):
-    """The model called a tool that does not exist."""
-
-
 class InvalidToolArguments(ToolError, ValueError):
     """The model's arguments do not validate against the tool's schema."""
 
 
 class ModelError(CtxfsError):
-    """Something about a model or its provider."""
+    """Something about a model or its provider.
+
+    ``status`` is the HTTP status of the last answer (for an error in mid-stream, the one that its type stands for) and
+    ``retry_after_s`` its Retry-After in seconds; None when there was none. ``attempts``: how often the call was made,
+    0 when that is not known or it was not made at all.
+    """
+
+    def __init__(
+        self, message: str, *, status: int | None = None, retry_after_s: float | None = None, attempts: int = 0
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s
+        self.attempts = attempts
 
 
 class MissingApiKey(ModelError):
@@ -287,8 +307,15 @@ class ConnectionFailed(ModelError):
 class PromptTooLong(ModelError):
     """The provider's own limit was passed; ``limit_tokens`` and ``actual_tokens`` are None when it did not say."""
 
-    def __init__(self, message: str, *, limit_tokens: int | None = None, actual_tokens: int | None = None) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str,
+        *,
+        limit_tokens: int | None = None,
+        actual_tokens: int | None = None,
+        status: int | None = None,
+    ) -> None:
+        super().__init__(message, status=status)
         self.limit_tokens = limit_tokens
         self.actual_tokens = actual_tokens
 
@@ -318,13 +345,13 @@ class TurnLimitReached(CtxfsError):
 
 
 class ContextOverflow(CtxfsError):
-    """The context is over its limit and nothing more in it can be reduced (both in tokens)."""
+    """The context is over its limit and nothing more in it can be reduced; ``items`` are the ids of the largest."""
 
-    def __init__(self, limit: int, actual: int, items: Sequence[str] = ()) -> None:
+    def __init__(self, limit_tokens: int, actual_tokens: int, items: Sequence[str] = ()) -> None:
         stuck = f"; these items cannot be reduced: {', '.join(items)}" if items else ""
-        super().__init__(f"the context needs {actual} tokens of {limit}{stuck}")
-        self.limit = limit
-        self.actual = actual
+        super().__init__(f"the context needs {actual_tokens} tokens of {limit_tokens}{stuck}")
+        self.limit_tokens = limit_tokens
+        self.actual_tokens = actual_tokens
         self.items = tuple(items)
 
 

@@ -161,8 +161,8 @@ async def _contents(agent: Agent, root: Path) -> list[Any]:
 async def test_what_cannot_be_reduced_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(ContextOverflow) as caught:
         await run(tmp_path, ["never sent"], system_prompt="word " * 30_000)
-    assert caught.value.limit == BUDGET.limit_tokens
-    assert caught.value.actual > BUDGET.limit_tokens
+    assert caught.value.limit_tokens == BUDGET.limit_tokens
+    assert caught.value.actual_tokens > BUDGET.limit_tokens
     assert "msg_001" in caught.value.items[0]
 
 

@@ -13,6 +13,7 @@ from ctxfs.context.events import Compacted, ContextEvent, SummaryFailed
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.offload import OffloadPolicy
 from ctxfs.context.plan import Offload, Plan
+from ctxfs.context.records import CallMade
 from ctxfs.context.window import Window
 from ctxfs.errors import ConfigError, ContextOverflow, ModelError, Overloaded, PromptTooLong
 from ctxfs.llm.base import Reply, Usage
@@ -157,7 +158,7 @@ async def test_above_the_limit_it_is_tried_however_little_it_grew() -> None:
     context.base_tokens = 10_000
     with pytest.raises(ContextOverflow) as caught:
         await made.fit(context)
-    assert (caught.value.limit, caught.value.actual) == (10_000, 10_020)
+    assert (caught.value.limit_tokens, caught.value.actual_tokens) == (10_000, 10_020)
 
 
 async def test_an_overflow_names_the_five_largest_that_cannot_leave() -> None:
@@ -369,7 +370,8 @@ async def test_a_refusal_without_figures_counts_as_a_full_window() -> None:
 
 def test_what_was_billed_is_learned() -> None:
     made = window()
-    made.observe(Usage(input_tokens=700, cache_read_input_tokens=200, cache_creation_input_tokens=100), "gpt-4o", 500)
+    usage = Usage(input_tokens=700, cache_read_input_tokens=200, cache_creation_input_tokens=100)
+    made.observe(CallMade(number=1, usage=usage, model="gpt-4o", counted_tokens=500))
     assert (made.calibration.base_real, made.calibration.base_counted) == (1_000, 500)
 
 

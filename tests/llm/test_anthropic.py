@@ -171,6 +171,15 @@ async def test_retry_after_is_what_it_waits() -> None:
     assert slept == [17, 60]
 
 
+async def test_an_error_tells_how_often_it_was_tried_and_what_the_provider_said() -> None:
+    async with MessagesServer([Failure.rate_limited(7)] * 2) as server:
+        model = chat(server, retry=RetryPolicy(max_retries=1), sleep=_no_sleep)
+        with pytest.raises(RateLimited) as caught:
+            await reply_of(model, UserMessage("q"))
+        await model.close()
+    assert (caught.value.status, caught.value.retry_after_s, caught.value.attempts) == (429, 7, 2)
+
+
 @pytest.mark.parametrize(
     ("failure", "error"),
     [

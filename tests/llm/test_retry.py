@@ -1,7 +1,9 @@
 """Which failures are tried again, after how long, and as which error they end."""
 
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from ctxfs.errors import (
     AuthenticationFailed,
+    ConfigError,
     ConnectionFailed,
     InvalidRequest,
     ModelError,
@@ -19,7 +22,7 @@ from ctxfs.errors import (
 from ctxfs.llm.base import Retrying
 from ctxfs.llm.retry import RetryPolicy, broken, classify, retrying
 
-CLASSES = [
+CLASSES: list[tuple[int, type[ModelError], bool]] = [
     (400, InvalidRequest, False),
     (401, AuthenticationFailed, False),
     (402, InvalidRequest, False),
@@ -44,6 +47,7 @@ def test_each_status_has_its_error_and_its_chance(status: int, error: type[Model
     assert type(failure.error) is error
     assert failure.retryable is retryable
     assert "what happened" in str(failure.error)
+    assert failure.error.status == status
 
 
 @pytest.mark.parametrize(
@@ -91,6 +95,19 @@ def test_jitter_only_ever_takes_off_its_part(attempt: int, random: float) -> Non
     assert 0.75 * plain.delay_s(attempt, None) <= jittered.delay_s(attempt, None) <= plain.delay_s(attempt, None)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({name: -1} for name in ("max_retries", "base_delay_s", "max_delay_s", "max_retry_after_s", "jitter")),
+        {"jitter": 1.5},
+        {"max_delay_s": math.nan},
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(settings))} is "):
+        RetryPolicy(**settings)
+
+
 def test_retry_after_is_honoured_and_capped() -> None:
     policy = RetryPolicy(base_delay_s=1, jitter=0, max_retry_after_s=60)
     assert policy.delay_s(1, 7) == 7
@@ -109,7 +126,7 @@ def test_retry_after_is_honoured_and_capped() -> None:
     ],
 )
 def test_retry_after_is_read_in_seconds(headers: dict[str, str], seconds: float | None) -> None:
-    assert classify("x", status=429, headers=headers).retry_after_s == seconds
+    assert classify("x", status=429, headers=headers).error.retry_after_s == seconds
 
 
 class Flaky:
@@ -152,8 +169,9 @@ async def test_a_failed_attempt_is_announced_waited_for_and_made_again() -> None
 @pytest.mark.parametrize(("max_retries", "slept"), [(0, []), (2, [0.5, 1.0])])
 async def test_retries_end(max_retries: int, slept: list[float]) -> None:
     flaky = Flaky(*(classify("busy", status=529) for _ in range(9)))
-    with pytest.raises(Overloaded, match="busy"):
+    with pytest.raises(Overloaded, match="busy") as caught:
         await flaky.run(RetryPolicy(max_retries=max_retries, jitter=0))
+    assert caught.value.attempts == max_retries + 1
     assert flaky.slept == slept
 
 

@@ -83,7 +83,7 @@ def plain_name(raw: str) -> str:
     Raises ``UnsafePath`` for a separator, "..", NUL, the empty name, a lone surrogate and more than 255 bytes.
     """
     if len(check_name(raw)) != 1:
-        raise UnsafePath(f"{raw!r} cannot name one file: use an id without '/'")
+        raise UnsafePath(raw, "cannot name one file: use an id without '/'")
     return raw
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from ctxfs.errors import (
     AuthenticationFailed,
+    ConfigError,
     ConnectionFailed,
     InvalidRequest,
     ModelError,
@@ -36,6 +37,8 @@ STATUS_OF_KIND = {
 }
 """The status that an error of the Messages API has when it comes in the middle of a stream, under a 200."""
 
+RETRYABLE = (ConnectionFailed, RateLimited, Overloaded)
+
 TOO_LONG = re.compile(
     r"prompt is too long|exceed context limit|maximum context length|context_length_exceeded|available context size"
 )
@@ -53,6 +56,10 @@ class RetryPolicy:
     ``max_retries``: 0 never retries. The delay doubles from ``base_delay_s`` up to ``max_delay_s``; the provider's
     Retry-After counts instead where it is longer, up to ``max_retry_after_s``. ``jitter`` takes a random part of at
     most this fraction off; 0 makes every delay the same again.
+
+    Raises:
+        ConfigError: a number below 0, or a ``jitter`` over 1.
+
     """
 
     max_retries: int = 4
@@ -61,6 +68,13 @@ class RetryPolicy:
     max_retry_after_s: float = 60.0
     jitter: float = 0.25
     rng: Callable[[], float] = random.random
+
+    def __post_init__(self) -> None:
+        for name in ("max_retries", "base_delay_s", "max_delay_s", "max_retry_after_s", "jitter"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}: use 0 or more")
+        if self.jitter > 1:
+            raise ConfigError(f"jitter is {self.jitter}: use a fraction, 0 to 1")
 
     def delay_s(self, attempt: int, retry_after_s: float | None) -> float:
         """The seconds to wait after the failed ``attempt`` (1-based)."""
@@ -71,13 +85,12 @@ class RetryPolicy:
 
 
 class AttemptFailed(Exception):
-    """One attempt failed: as which error it ends, whether another may help, and the provider's Retry-After."""
+    """One attempt failed: as which error it ends, and whether another may help."""
 
-    def __init__(self, error: ModelError, *, retryable: bool, retry_after_s: float | None = None) -> None:
+    def __init__(self, error: ModelError, *, retryable: bool) -> None:
         super().__init__(str(error))
         self.error = error
         self.retryable = retryable
-        self.retry_after_s = retry_after_s
 
 
 def classify(error: object, *, status: int | None = None, headers: Mapping[str, str] | None = None) -> AttemptFailed:
@@ -88,24 +101,27 @@ def classify(error: object, *, status: int | None = None, headers: Mapping[str, 
     fields = error if isinstance(error, dict) else {"message": error}
     message, kind = str(fields.get("message") or error), fields.get("type")
     status = STATUS_OF_KIND.get(kind, status) if isinstance(kind, str) else status
-    retry_after_s = _retry_after_s(headers or {})
+    if status == 413 or (status in (400, 422) and TOO_LONG.search(message)):
+        return AttemptFailed(_too_long(message, status), retryable=False)
+    failed = _error_of(status)
+    advice = " (check the API key)" if failed is AuthenticationFailed else ""
+    return AttemptFailed(
+        failed(message + advice, status=status, retry_after_s=_retry_after_s(headers or {})),
+        retryable=failed in RETRYABLE,
+    )
+
+
+def _error_of(status: int | None) -> type[ModelError]:
     match status:
         case 401 | 403:
-            failed: ModelError = AuthenticationFailed(f"{message} (check the API key)")
-        case 400 | 413 | 422 if status == 413 or TOO_LONG.search(message):
-            failed = _too_long(message)
+            return AuthenticationFailed
         case 408 | 504:
-            failed = ConnectionFailed(message)
+            return ConnectionFailed
         case 429:
-            failed = RateLimited(message)
+            return RateLimited
         case None | 409:
-            failed = Overloaded(message)
-        case _ if status >= 500:
-            failed = Overloaded(message)
-        case _:
-            failed = InvalidRequest(message)
-    retryable = isinstance(failed, ConnectionFailed | RateLimited | Overloaded)
-    return AttemptFailed(failed, retryable=retryable, retry_after_s=retry_after_s)
+            return Overloaded
+    return Overloaded if status >= 500 else InvalidRequest
 
 
 def broken(reason: str) -> AttemptFailed:
@@ -131,8 +147,9 @@ async def retrying(
                     yield event
         except AttemptFailed as failure:
             if not failure.retryable or number > policy.max_retries:
+                failure.error.attempts = number
                 raise failure.error from failure.__cause__
-            delay_s = policy.delay_s(number, failure.retry_after_s)
+            delay_s = policy.delay_s(number, failure.error.retry_after_s)
             reason = str(failure)
         else:
             return
@@ -149,10 +166,10 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
     return None
 
 
-def _too_long(message: str) -> PromptTooLong:
+def _too_long(message: str, status: int) -> PromptTooLong:
     for pattern in TOO_LONG_NUMBERS:
         if found := pattern.search(message):
             numbers = {k: int(v) for k, v in found.groupdict().items()}
             actual = numbers.get("actual") or numbers["input"] + numbers["output"]
-            return PromptTooLong(message, limit_tokens=numbers["limit"], actual_tokens=actual)
-    return PromptTooLong(message)
+            return PromptTooLong(message, limit_tokens=numbers["limit"], actual_tokens=actual, status=status)
+    return PromptTooLong(message, status=status)

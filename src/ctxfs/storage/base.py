@@ -105,8 +105,9 @@ def check_name(name: str) -> tuple[str, ...]:
     for part in parts:
         if part in {"", ".", ".."} or "\0" in part or "\\" in part or not _fits(part):
             raise UnsafePath(
-                f"{name!r} cannot name a file: each part of it needs 1 to {MAX_PART_BYTES} bytes of UTF-8, "
-                "without '\\' and NUL, and cannot be '.' or '..'"
+                name,
+                f"cannot name a file: each part of it needs 1 to {MAX_PART_BYTES} bytes of UTF-8, "
+                "without '\\' and NUL, and cannot be '.' or '..'",
             )
     return parts
 

@@ -49,7 +49,7 @@ class Directories:
             entry = self._entries[parts] = self._open(parent, parts)
         elif not self._is_there(parent, parts[-1], entry):
             self.close()
-            raise UnsafePath(f"{'/'.join(parts)} was moved away while the session was open")
+            raise UnsafePath("/".join(parts), "was moved away while the session was open")
         return entry.fd
 
     def _is_there(self, parent: int, name: str, entry: _Entry) -> bool:
@@ -96,13 +96,13 @@ class Directories:
 def check_owner(fs: FileSystem, name: str, status: FileStat) -> None:
     """Raise ``UnsafePath`` when what is there is not ours."""
     if status.owner != fs.user():
-        raise UnsafePath(f"{name} belongs to another user")
+        raise UnsafePath(name, "belongs to another user")
 
 
 def check_only_name(name: str, status: FileStat) -> None:
     """Raise ``UnsafePath`` when a file that is written in place has a second name, which may lie anywhere."""
     if status.links > 1:
-        raise UnsafePath(f"{name} has a second name (a hard link), under which its bytes would change too: copy it")
+        raise UnsafePath(name, "has a second name (a hard link), under which its bytes would change too: copy it")
 
 
 def make_root(fs: FileSystem, path: Path, *, sync: bool) -> None:

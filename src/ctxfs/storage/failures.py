@@ -20,10 +20,10 @@ def opening(name: str) -> Iterator[None]:
     try:
         yield
     except (NotADirectoryError, IsADirectoryError) as error:
-        raise UnsafePath(f"{name} leads through something that is not a plain directory") from error
+        raise UnsafePath(name, "leads through something that is not a plain directory") from error
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise UnsafePath(f"{name} leads through a link") from error
+            raise UnsafePath(name, "leads through a link") from error
         raise
 
 

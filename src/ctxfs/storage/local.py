@@ -35,7 +35,7 @@ class LocalStore:
         self, root: Path, session_id: str, *, fs: FileSystem | None = None, durability: Durability = "full"
     ) -> None:
         if len(check_name(session_id)) != 1:
-            raise UnsafePath(f"{session_id!r} is not a session id")
+            raise UnsafePath(session_id, "is not a session id")
         if durability not in get_args(Durability):
             raise ConfigError(f"durability is {durability!r}: use one of {', '.join(get_args(Durability))}")
         self._root = root
@@ -165,7 +165,7 @@ class LocalStore:
             raise SessionNotFound(self._session_id, str(self._root)) from None
         except OSError as error:
             if isinstance(error, NotADirectoryError) or error.errno == errno.ELOOP:
-                raise UnsafePath(f"{self._root / self._session_id} is not a directory of its own") from error
+                raise UnsafePath(str(self._root / self._session_id), "is not a directory of its own") from error
             raise WriteFailed(str(self._root / self._session_id), reason_of(error)) from error
         try:
             self._check_spelling(root_fd, dir_fd)
@@ -186,15 +186,15 @@ class LocalStore:
         except OSError as error:
             raise WriteFailed(str(self._root / self._session_id), reason_of(error)) from error
         if self._session_id not in names:
-            raise UnsafePath(f"under {self._root} is a session whose id differs from {self._session_id!r} only in case")
+            raise UnsafePath(self._session_id, f"differs from the id of a session under {self._root} only in case")
 
     def _check_dir(self, dir_fd: int, *, write: bool) -> None:
         status = self._fs.stat_handle(dir_fd)
         where = self._root / self._session_id
         if status.owner != self._fs.user():
-            raise UnsafePath(f"{where} belongs to another user")
+            raise UnsafePath(str(where), "belongs to another user")
         if status.mode & OTHERS_MAY_WRITE:
-            raise UnsafePath(f"others may write to {where}: check what is in it, then `chmod 700` it")
+            raise UnsafePath(str(where), "is where others may write: check what is in it, then `chmod 700` it")
         if write and status.mode & OTHERS:
             self._fs.set_dir_mode(dir_fd)
 

@@ -381,7 +381,7 @@ class SessionDir:
 
     def _check_file(self, name: str, status: FileStat) -> None:
         if status.kind is not FileKind.FILE:
-            raise UnsafePath(f"{name} is not a regular file")
+            raise UnsafePath(name, "is not a regular file")
         check_owner(self._fs, name, status)
 
 

@@ -111,7 +111,7 @@ async def _held(store: LocalStore, session_id: str) -> _Held:
     log = await store.read_log()
     found = await run_to_completion(lambda: scan(log))
     if not found.last_seq:
-        raise CorruptJournal(f"session {session_id} has no journal: open it for writing once, that rebuilds it")
+        raise CorruptJournal(session_id, "is gone: open it for writing once, that rebuilds it")
     state = await run_to_completion(lambda: fold(SessionState(), found.records))
     growing = await growing_logs(store, state)
     fold(state, growing)
