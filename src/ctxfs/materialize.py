@@ -47,7 +47,7 @@ class Materialize:
     Output with an image or a document stays whole, so that the model sees it; it leaves later, like any other.
 
     Raises:
-        ConfigError: a negative limit.
+        ConfigError: a limit that is no whole number or is negative, or ``servers`` that are no mapping.
     """
 
     max_inline_chars: int = 4_000
@@ -58,8 +58,11 @@ class Materialize:
 
     def __post_init__(self) -> None:
         for name in ("max_inline_chars", "max_inline_bytes", "snippet_lines", "snippet_bytes"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}: use 0 or more")
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 0:
+                raise ConfigError(f"{name} is {value!r}: use a whole number, 0 or more")
+        if not isinstance(self.servers, Mapping):
+            raise ConfigError(f"servers is {self.servers!r}: use a mapping from tools' names to servers' names")
 
     @property
     def trigger(self) -> Over:

@@ -405,6 +405,16 @@ async def test_a_new_system_prompt_replaces_the_old_one(tmp_path: Path) -> None:
     assert "new" in json.dumps(model.requests[0]["system"])
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"), [("materialize", "Materialize"), ("bash", "Bash"), ("budget", "Budget"), ("prices", "Prices")]
+)
+def test_a_setting_of_another_type_is_refused_before_anything_runs(name: str, kind: str) -> None:
+    values: list[Any] = [True, {}, AgentConfig]
+    for wrong in values:
+        with pytest.raises(ConfigError, match=rf"{name} is .*: use {kind}\(...\) or None"):
+            AgentConfig(**{name: wrong})
+
+
 async def test_plain_functions_and_repeated_tools_are_refused(tmp_path: Path) -> None:
     def plain() -> None: ...
 

@@ -117,9 +117,16 @@ async def test_a_long_text_with_an_image_stays_whole_until_the_model_has_seen_it
 
 
 @pytest.mark.parametrize("name", ["max_inline_chars", "max_inline_bytes", "snippet_lines", "snippet_bytes"])
-def test_a_negative_limit_is_refused(name: str) -> None:
+@pytest.mark.parametrize("value", [-1, "4", None, 1.5])
+def test_a_limit_that_is_no_count_is_refused(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=name):
-        Materialize(**{name: -1})  # type: ignore[arg-type]
+        Materialize(**{name: value})
+
+
+def test_servers_that_are_no_mapping_are_refused() -> None:
+    servers: Any = None
+    with pytest.raises(ConfigError, match="servers is None: use a mapping"):
+        Materialize(servers=servers)
 
 
 # Archive rules -------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 Follows "Context FileSystem 上下文卸载功能", Agent configuration.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -30,6 +30,18 @@ Eviction = Literal["auto", "exact", "economic"]
 
 Redact = Callable[[ToolCall, Content], "Content | Awaitable[Content]"]
 """Gets a tool's result (or its error text) and returns what everything else may see. May be a coroutine function."""
+
+
+_VALUES: Mapping[str, type] = {
+    "offload_policy": OffloadPolicy,
+    "eviction_parameters": EvictionParameters,
+    "prices": Prices,
+    "budget": Budget,
+    "compaction": SelectiveCompaction,
+    "materialize": Materialize,
+    "bash": Bash,
+}
+"""Settings that are values of their own, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +112,9 @@ class AgentConfig:
             value = getattr(self, name)
             if value is not None and value < lowest:
                 raise ConfigError(f"{name} is {value}: use {lowest} or more")
+        for name, kind in _VALUES.items():
+            if not isinstance(getattr(self, name), kind | None):
+                raise ConfigError(f"{name} is {getattr(self, name)!r}: use {kind.__name__}(...) or None")
         if self.bash is not None:
             self.bash.check_approval(asks_first=self.approve is not None)
             if self.redact is not None:
