@@ -104,6 +104,8 @@ def cat(
 ) -> None:
     """Print an item's content, wherever it is now.
 
+    Of an item that left in an archive: what the model saw of it last; its id has to be whole.
+
     Byte for byte into a pipe or a file.
     """
     anyio.run(_cat, sessions_directory(root), session, item, None if lines is None else _parse_range(lines), as_json)
@@ -142,7 +144,7 @@ async def _content(fs: ContextFileSystem, entry: Entry) -> dict[str, Any]:
     if entry.stored is not None:
         content = await fs.load(entry.item_id)
     else:
-        assert entry.item is not None  # what is not stored is in the context
+        assert entry.item is not None  # what is not stored is in the context, or was in an archive
         content = entry.item.message.content
     if isinstance(content, str):
         return text_keys("content", lossless_bytes(content))

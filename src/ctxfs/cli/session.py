@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -41,14 +41,15 @@ _AS_IT_IS = frozenset({"text", "bytes"})
 class Entry:
     """An item of a session, in its context or not.
 
-    ``place``: "context" (its content is there), "file" (it left for its file) or "removed" (its file is all that is
-    left). ``tokens`` is what it takes in the context now, ``content_tokens`` what its content took; None: not known.
+    ``place``: "context" (its content is there), "file" (it left for its file), "removed" (its file is all that is left)
+    or "archive" (it left with others, in an archive). ``tokens`` is what it takes in the context now,
+    ``content_tokens`` what its content took; None: not known.
     """
 
     item_id: str
     item_type: ItemType
     tool_name: str | None
-    place: Literal["context", "file", "removed"]
+    place: Literal["context", "file", "removed", "archive"]
     tokens: int
     content_tokens: int | None
     item: ContextItem | None
@@ -135,8 +136,12 @@ def _removed(stored: Stored) -> Entry:
     )
 
 
+def _archived(item: ContextItem) -> Entry:
+    return replace(_entry(item, None), place="archive", tokens=0)
+
+
 async def find_entry(fs: ContextFileSystem, given: str) -> Entry:
-    """The item of that id, or of the only id that begins so.
+    """The item of that id, also in an archive, or of the only other id that begins so.
 
     Raises:
         UnknownItem: there is none.
@@ -146,6 +151,10 @@ async def find_entry(fs: ContextFileSystem, given: str) -> Entry:
     known = {entry.item_id: entry for entry in await entries(fs)}
     if given in known:
         return known[given]
+    if (archive := fs.archive_of(given)) is not None:
+        for item in await fs.archived(archive):
+            if item.id == given:
+                return _archived(item)
     matching = [item_id for item_id in known if item_id.startswith(given)]
     return known[_only(given, matching, UnknownItem(given), "items")]
 
@@ -216,7 +225,7 @@ def _inline_lines(entry: Entry) -> list[bytes]:
 
 def _inline(entry: Entry) -> ContextItem:
     item = entry.item
-    assert item is not None  # what is not stored is in the context
+    assert item is not None  # what is not stored is in the context, or was in an archive
     if item.offloaded and item.source is not None:
         source = item.source
         raise ConfigError(

@@ -12,14 +12,17 @@ content can be taken for a header::
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ctxfs import json_codec
 from ctxfs.context.items import ContextItem
+from ctxfs.context.journal import SessionState
 from ctxfs.context.layout import safe_name
+from ctxfs.context.records import Record, Removed, with_content
 from ctxfs.errors import CorruptContent
 from ctxfs.llm.messages import Content
 
-__all__ = ["read_archive", "write_archive"]
+__all__ = ["archived_items", "read_archive", "write_archive"]
 
 _HEADER = re.compile(r"=== (\S+) [^\n]*, (text|json), (\d+) characters\n")
 
@@ -47,6 +50,25 @@ def read_archive(archive: str) -> dict[str, Content]:
         contents[header[1]] = text if header[2] == "text" else tuple(json_codec.loads(text))
         position = end + 1
     return contents
+
+
+def archived_items(archive: str, archive_id: str, records: Iterable[Record]) -> tuple[ContextItem, ...]:
+    """The items of an archive, in order, each as it was when it left: what the archive's header lacks, a journal has.
+
+    One whose records are damaged is left out.
+
+    Raises:
+        CorruptContent: it is not an archive that was written here.
+
+    """
+    contents = read_archive(archive)
+    state = SessionState()
+    for record in records:
+        if isinstance(record, Removed) and record.archive == archive_id:
+            items = (state.items[item_id] for item_id in record.item_ids if item_id in state.items)
+            return tuple(replace(i, message=with_content(i.message, contents[i.id])) for i in items)
+        state.apply(record)
+    return ()
 
 
 def _entry(item: ContextItem) -> str:

@@ -14,7 +14,9 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import anyio
+import anyio.to_thread
 
+from ctxfs.context.archive import archived_items
 from ctxfs.context.content import ContentReader, IndexCache
 from ctxfs.context.encoding import ContentFile
 from ctxfs.context.fs_records import absolute, added, metadata_of, replacement
@@ -133,6 +135,18 @@ class ContextFileSystem:
     def archive_of(self, item_id: str) -> str | None:
         """Return the item whose content holds this item's, when it left in an archive; None otherwise."""
         return self._state.archived.get(item_id)
+
+    async def archived(self, archive_id: str) -> tuple[ContextItem, ...]:
+        """Return the items that left in an archive, in order, each exactly as it was then; paths absolute.
+
+        Reads the whole journal; an item whose lines in it are damaged is left out. Raises ``UnknownItem`` when no item
+        left in such an archive, and ``CorruptContent``.
+        """
+        if archive_id not in self._state.archived.values():
+            raise UnknownItem(archive_id)
+        records, archive = await self.history(), str(await self.load(archive_id))
+        items = await anyio.to_thread.run_sync(archived_items, archive, archive_id, records)
+        return tuple(absolute(item, self.session_path) for item in items)
 
     def stored(self) -> Mapping[str, Stored]:
         """Return what is durable, by item id; a view that grows."""

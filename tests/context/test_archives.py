@@ -1,0 +1,77 @@
+"""What left in an archive is read back exactly: its text as it was written, its messages as they stood then."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxfs import Context, ContextFileSystem
+from ctxfs.context.archive import archived_items, write_archive
+from ctxfs.context.budget import Budget
+from ctxfs.context.compaction import Rule, SelectiveCompaction, Strategy
+from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.records import ItemAdded, Record, Removed
+from ctxfs.context.window import Window
+from ctxfs.errors import UnknownItem
+from ctxfs.llm.messages import ToolMessage
+
+pytestmark = pytest.mark.anyio
+
+
+def exchange(number: int) -> list[dict[str, Any]]:
+    """A reply of some length with a call, and its result; the call's id can name no file."""
+    contents: list[Any] = ["line\n" * 400, "", [{"type": "text", "text": "\u0000 === a b, text, 3 characters\n" * 40}]]
+    call = {"type": "tool_use", "id": f"call/{number}", "name": "bash", "input": {"command": "=== a b, json"}}
+    result = {"type": "tool_result", "tool_use_id": f"call/{number}", "content": contents[number % 3]}
+    reply = [{"type": "text", "text": f"Let me see {number}. " * (60 if number % 5 else 600)}, call]
+    return [
+        {"role": "assistant", "content": reply},
+        {"role": "user", "content": [result | {"is_error": number % 2 == 0}]},
+    ]
+
+
+async def test_the_items_of_an_archive_are_those_that_left_as_they_were(tmp_path: Path) -> None:
+    rules = {
+        ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=3),
+        ItemType.COMPACTION_SUMMARY: Rule(strategy=Strategy.DROP),
+    }
+    window = Window(Budget(window_tokens=12_000, reply_tokens=100), compaction=SelectiveCompaction(rules=rules))
+    left: dict[str, ContextItem] = {}
+    async with Context(root_path=tmp_path, window=window, keep_recent={"bash": 2}) as context:
+        await context.add({"role": "user", "content": "go"})
+        for number in range(60):
+            await context.add(*exchange(number))
+            await context.evict()
+            before = {item.id: item for item in context.items}
+            await context.messages()
+            left |= {item_id: before[item_id] for item_id in before.keys() - {item.id for item in context.items}}
+        await _check(context.fs, left)
+        with pytest.raises(UnknownItem):
+            await context.fs.archived(context.items[-1].id)
+    assert {item.item_type for item in left.values()} > {ItemType.TOOL_RESULT, ItemType.COMPACTION_SUMMARY}
+    assert {item.offloaded for item in left.values() if item.item_type is ItemType.TOOL_RESULT} == {True, False}
+    async with ContextFileSystem(context.session_id, root_path=tmp_path, read_only=True) as fs:
+        await _check(fs, left)
+
+
+async def _check(fs: ContextFileSystem, left: dict[str, ContextItem]) -> None:
+    archives = sorted({archive for item_id in left if (archive := fs.archive_of(item_id)) is not None})
+    assert len(archives) > 2
+    found = {item.id: item for archive in archives for item in await fs.archived(archive)}
+    assert found == left
+
+
+def test_an_item_whose_records_are_damaged_is_left_out() -> None:
+    item = ContextItem(
+        id="t1",
+        item_type=ItemType.TOOL_RESULT,
+        message=ToolMessage("t 1", "bash", "said", is_error=True),
+        name="tool_result/t1.json",
+        token_count=1,
+        content_tokens=1,
+    )
+    removed = Removed(item_ids=("t0", "t1"), reason="r", archive="msg_9")
+    records: list[Record] = [ItemAdded(item=item), Removed(item_ids=("t7",), reason="r"), removed]
+    archive = write_archive([item])
+    assert archived_items(archive, "msg_9", records) == (item,)
+    assert archived_items(archive, "msg_8", records) == ()
