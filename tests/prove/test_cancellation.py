@@ -8,11 +8,13 @@ import pytest
 from ctxfs.context.context import Context
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.errors import NameTaken
+from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, Block, ToolMessage, UserMessage
 from ctxfs.materialize import Materialize, Materializer
 from ctxfs.storage.base import NewFile
 from ctxfs.testing import MemoryStore
-from prove.cancelling import WAYS
+from ctxfs.tokens import CharsCounter
+from prove.cancelling import WAYS, backend_of, cancelled_at
 from prove.part_cancellation import AGENT_OPERATIONS, FS_OPERATIONS, OPERATIONS, cancel_everywhere, controls
 from session_items import tool_result
 
@@ -84,6 +86,29 @@ async def test_who_waits_for_a_writer_that_is_cancelled_writes_on_his_own() -> N
     assert {"call_2", "call_3"} <= {i.id for i in await fs.items()}
     assert len(taken) == 1
     await fs.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_reply_and_what_it_was_billed_are_recorded_together(way: str) -> None:
+    async def attempt(number: int) -> bool:
+        store = MemoryStore("session_1")
+        async with Context(fs=ContextFileSystem("session_1", store=store), counter=CharsCounter()) as context:
+            await context.add(UserMessage("go"))
+            reply, usage = AssistantMessage("done"), Usage(input_tokens=5)
+            fired = await cancelled_at(way, number, lambda: context.add(reply, usage=usage, model="m"))
+        fs = ContextFileSystem("session_1", store=store.peer(), read_only=True)
+        async with fs:
+            replies = [item for item in await fs.items() if isinstance(item.message, AssistantMessage)]
+            assert len(fs.calls) == len(replies)
+        return fired
+
+    async def everywhere() -> None:
+        number = 1
+        while await attempt(number):
+            number += 1
+        assert number > 2
+
+    anyio.run(everywhere, backend=backend_of(way))
 
 
 @pytest.mark.anyio

@@ -12,6 +12,7 @@ from ctxfs.context.events import ContextEvent, Evicted, Offloaded, OffloadFailed
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.plan import Archive, Offload, Plan, Trim
+from ctxfs.context.records import CallMade
 from ctxfs.errors import StorageError
 from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.storage.threads import begin
@@ -61,10 +62,11 @@ async def admit(
     fs: ContextFileSystem,
     *,
     removing: Collection[str] = (),
+    calls: Sequence[CallMade] = (),
 ) -> Applied:
     """Record items that came in and, in the same commit, that some of them leave at once.
 
-    ``removing``: ids of items whose place they take.
+    ``removing``: ids of items whose place they take. ``calls``: the model calls that came to this.
 
     Raises:
         StorageError: nothing was recorded, and nothing leaves. What a policy raises is raised as it is.
@@ -80,7 +82,7 @@ async def admit(
         return [(new, offload.reason) for offload, _, new in steps]
 
     try:
-        await fs.add(items, leaving=leaving, replaced=replaced, removing=removing)
+        await fs.add(items, leaving=leaving, replaced=replaced, removing=removing, calls=calls)
     except StorageError:
         for decision in decisions:
             if decision.done():

@@ -21,16 +21,16 @@ from ctxfs.context.cache_marks import CacheMarks
 from ctxfs.context.compaction import ArchiveSlot
 from ctxfs.context.economics import Verdict
 from ctxfs.context.economy import Economy, Prepared, with_placeholders
-from ctxfs.context.events import ContextEvent, RecordFailed
+from ctxfs.context.events import ContextEvent
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.ingest import Incoming, ingest
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.plan import Plan
 from ctxfs.context.recorder import Recorder
-from ctxfs.context.records import EvictionSet
+from ctxfs.context.records import CallMade, EvictionSet
 from ctxfs.context.transcript import Transcript, repaired
 from ctxfs.context.window import Window
-from ctxfs.errors import ConfigError, PromptTooLong, SessionClosed, StorageError
+from ctxfs.errors import ConfigError, PromptTooLong, SessionClosed
 from ctxfs.llm.base import ModelRequest, Reply, Usage
 from ctxfs.llm.messages import Content, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.llm.serialize import to_messages_body
@@ -259,11 +259,10 @@ class Context:
                 Incoming(message=m, source=sources.get(m.tool_call_id) if isinstance(m, ToolMessage) else None)
                 for m in self._transcript.parse(messages)
             ]
-            items = await self._take(incoming)
-            if usage is not None:
-                self._window.observe(usage, model, self._sent_tokens)
-                await self._record_call(usage, model, counted_tokens=self._sent_tokens)
-            return items
+            if usage is None:
+                return await self._take(incoming)
+            call = self.fs.call_made(usage, model, counted_tokens=self._sent_tokens)
+            return await self._take(incoming, call=call)
 
     async def add_skill_prompt(self, name: str, text: str) -> ContextItem:
         """Add a skill's prompt; it stands in the user's place and is an item of its own type.
@@ -380,7 +379,8 @@ class Context:
     async def record_summary(self, reply: Reply) -> None:
         """Record what the call for a summary was billed."""
         async with self._changing():
-            await self._record_call(reply.usage, reply.model, summary=True)
+            self._recorder.called(self.fs.call_made(reply.usage, reply.model, summary=True))
+            await self._record()
 
     def tell(self, event: ContextEvent) -> None:
         """Pass an event on to ``on_event``; failures are logged too."""
@@ -401,10 +401,12 @@ class Context:
             yield
         await deliver_cancellation()
 
-    async def _take(self, incoming: Sequence[Incoming], *, replacing: Sequence[str] = ()) -> tuple[ContextItem, ...]:
+    async def _take(
+        self, incoming: Sequence[Incoming], *, replacing: Sequence[str] = (), call: CallMade | None = None
+    ) -> tuple[ContextItem, ...]:
         """Validate, count, enter and record: all or nothing up to the moment when the messages are in the context.
 
-        ``replacing``: ids of items whose place they take.
+        ``replacing``: ids of items whose place they take. ``call``: the model call that gave them.
         """
         self._transcript.check_order([i.message for i in incoming])
         ingested = [await self._ingest(i) for i in incoming]
@@ -414,6 +416,9 @@ class Context:
         if replacing:
             self._transcript.move(replacing)
             self._recorder.remove(replacing)
+        if call is not None:
+            self._recorder.called(call)
+            self._window.observe(call)
         await self._record()
         return tuple(self._transcript.items[item.id] for item, _, _ in ingested)
 
@@ -456,10 +461,3 @@ class Context:
         """Make what is in memory only durable; a failure is told and tried again with the next change."""
         with anyio.CancelScope(shield=True):
             self._applied(await self._recorder.record())
-
-    async def _record_call(self, usage: Usage, model: str, *, counted_tokens: int = 0, summary: bool = False) -> None:
-        with anyio.CancelScope(shield=True):
-            try:
-                await self.fs.record_call(usage, model, counted_tokens=counted_tokens, summary=summary)
-            except StorageError as error:
-                self.tell(RecordFailed(item_ids=(), error=error))

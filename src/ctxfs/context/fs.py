@@ -264,12 +264,14 @@ class ContextFileSystem:
         leaving: Collection[str] = (),
         replaced: Callable[[], Sequence[tuple[ContextItem, str]]] = tuple,
         removing: Collection[str] = (),
+        calls: Sequence[CallMade] = (),
     ) -> None:
         """Record items that join the context, before the item ``before`` (None: at the end); all of them, or none.
 
         ``leaving``: ids of those that leave in the same commit. ``replaced`` gives them in their new form, with the
         reason; it is called in a worker thread, when the contents were written. ``removing``: ids of items whose place
-        the new ones take; they leave the context in the same commit.
+        the new ones take; they leave the context in the same commit. ``calls``: the model calls that came to this, as
+        ``call_made`` gives them.
         """
 
         def needs_file(item: ContextItem) -> bool:
@@ -282,7 +284,10 @@ class ContextFileSystem:
         def records(written: Collection[str]) -> list[Record]:
             made: list[Record] = [joined(item, written) for item in items]
             made += [replacement(new, self.session_path, reason) for new, reason in replaced()]
-            return [*made, Removed(item_ids=tuple(removing), reason="a new one took its place")] if removing else made
+            if removing:
+                made.append(Removed(item_ids=tuple(removing), reason="a new one took its place"))
+            first = len(self._state.calls) + 1
+            return [*made, *(replace(call, number=number) for number, call in enumerate(calls, first))]
 
         await self._commit(records, lambda: [item for item in items if needs_file(item)])
 
@@ -333,17 +338,15 @@ class ContextFileSystem:
         self._stored_of(item_id)
         await self._commit(lambda _: [Restored(item_id=item_id, reason=reason)])
 
-    async def record_call(self, usage: Usage, model: str, *, counted_tokens: int = 0, summary: bool = False) -> None:
-        """Record what a call on the context as it stands was billed; see ``CallMade`` for the rest."""
-        call = CallMade(
-            number=len(self._state.calls) + 1,
-            usage=usage,
-            model=model,
-            counted_tokens=counted_tokens,
-            made_at=self._clock(),
-            summary=summary,
+    def call_made(self, usage: Usage, model: str, *, counted_tokens: int = 0, summary: bool = False) -> CallMade:
+        """What a call on the context as it stands was billed, to be recorded; see ``CallMade`` for the rest."""
+        return CallMade(
+            number=0, usage=usage, model=model, counted_tokens=counted_tokens, made_at=self._clock(), summary=summary
         )
-        await self._commit(lambda _: [call])
+
+    async def record_call(self, usage: Usage, model: str, *, counted_tokens: int = 0, summary: bool = False) -> None:
+        """Record what a call on the context as it stands was billed, and nothing else."""
+        await self.add([], calls=[self.call_made(usage, model, counted_tokens=counted_tokens, summary=summary)])
 
     async def record_eviction(self, rules: EvictionSet) -> None:
         """Record by which rules results leave from here on; nothing is written when that is known."""

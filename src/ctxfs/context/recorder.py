@@ -1,4 +1,4 @@
-"""What came into a context and is not durable yet: one commit records all of it, and what it takes the place of."""
+"""What came into a context and is not durable yet: one commit records all of it, with what it replaces and did cost."""
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -8,6 +8,7 @@ from ctxfs.context.arrival import Leaving, Savings
 from ctxfs.context.events import ContextEvent, RecordFailed
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContextItem
+from ctxfs.context.records import CallMade
 from ctxfs.errors import StorageError
 
 __all__ = ["Recorder"]
@@ -25,6 +26,7 @@ class Recorder:
         self._waiting: dict[str, ContextItem] = {}
         self._leaving: dict[str, Leaving] = {}
         self._removed: list[str] = []
+        self._calls: list[CallMade] = []
         self.savings = Savings()
 
     @property
@@ -42,16 +44,20 @@ class Recorder:
         """What was added last takes the place of these items."""
         self._removed += [item_id for item_id in item_ids if self._waiting.pop(item_id, None) is None]
 
+    def called(self, call: CallMade) -> None:
+        """The model was called, and gave what was added last."""
+        self._calls.append(call)
+
     async def record(self) -> Applied:
         """Make what waits durable and return what left on arrival; a failure is told, and nothing left then.
 
         What an arrival policy raises is raised as it is: then what came in stays, and is recorded the next time.
         """
-        if not self._waiting:
+        if not self._waiting and not self._calls:
             return Applied()
         items = tuple(self._waiting.values())
         try:
-            applied = await admit(items, self._leaving, self._fs, removing=self._removed)
+            applied = await admit(items, self._leaving, self._fs, removing=self._removed, calls=self._calls)
         except StorageError as error:
             self._tell(RecordFailed(item_ids=tuple(self._waiting), error=error))
             return Applied()
@@ -63,4 +69,5 @@ class Recorder:
         self._waiting.clear()
         self._leaving.clear()
         self._removed.clear()
+        self._calls.clear()
         return applied

@@ -28,7 +28,7 @@ from ctxfs.context.plan import Archive, Plan
 from ctxfs.context.records import CallMade
 from ctxfs.context.summary import STAGES_CHARS, prompt, replaced_by_summary, summary_text
 from ctxfs.errors import ContextOverflow, ModelError, PromptTooLong
-from ctxfs.llm.base import Reply, Usage
+from ctxfs.llm.base import Reply
 from ctxfs.tokens import TokenCounter
 
 __all__ = ["Compactable", "Summarize", "Window"]
@@ -95,15 +95,16 @@ class Window:
         self._summarize = summarize
         self._again_at = 0.0
 
-    def observe(self, usage: Usage, model: str, counted_tokens: int) -> None:
-        """Learn what the provider billed for a prompt of ``counted_tokens`` by our own count."""
-        self.calibration = self.calibration.observed(model=model, counted=counted_tokens, real=usage.total_input_tokens)
+    def observe(self, call: CallMade) -> None:
+        """Learn what the provider billed for a prompt that we had counted."""
+        real = call.usage.total_input_tokens
+        self.calibration = self.calibration.observed(model=call.model, counted=call.counted_tokens, real=real)
 
     def resumed(self, calls: Iterable[CallMade]) -> None:
         """A session was taken up: learn from its calls, and from nothing before them."""
         self.calibration = Calibration(model=self.calibration.model)
         for call in calls:
-            self.observe(call.usage, call.model, call.counted_tokens)
+            self.observe(call)
 
     async def refused(self, context: Compactable, error: PromptTooLong) -> None:
         """The provider refused the prompt as too long: believe its figures and make room.
