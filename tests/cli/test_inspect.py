@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
 from ctxfs.cli.app import run
+from ctxfs.cli.output import for_terminal
 from ctxfs.testing import ScriptedModel, ToolCall
 from session_items import tool_result
 
@@ -398,12 +400,72 @@ def test_wrong_use_is_one_line_and_2(ctxfs: Command, session: Session, arguments
 
 
 @pytest.mark.parametrize(
-    "arguments", [("frob",), ("ls",), ("tail", "last", "call_001", "-n", "0"), ("ls", "last", "-x")]
+    ("arguments", "where"),
+    [
+        (("frob",), "ctxfs --help"),
+        (("--root", "x", "ls"), "ctxfs --help"),
+        (("ls",), "ctxfs ls --help"),
+        (("tail", "last", "call_001", "-n", "0"), "ctxfs tail --help"),
+        (("ls", "last", "-x"), "ctxfs ls --help"),
+        (("ls", "last", "two\nlines\u202e"), "ctxfs ls --help"),
+        (("replay",), "ctxfs replay --help"),
+    ],
 )
-def test_wrong_arguments_are_2(ctxfs: Command, arguments: tuple[str, ...]) -> None:
+def test_wrong_arguments_are_one_line_and_2(ctxfs: Command, arguments: tuple[str, ...], where: str) -> None:
     result = ctxfs(*arguments)
-    assert result.code == 2
-    assert "Error: " in result.err
+    assert (result.code, result.out) == (2, b"")
+    assert result.err.startswith("ctxfs: ")
+    assert result.err.endswith(f": see `{where}`\n")
+    assert result.err.count("\n") == 1
+    assert "\u202e" not in result.err
+
+
+def test_without_a_command_it_shows_its_help(ctxfs: Command) -> None:
+    result = ctxfs()
+    assert (result.code, result.out) == (2, b"")
+    assert "Commands:" in result.err
+
+
+def test_the_version(ctxfs: Command) -> None:
+    assert ctxfs("--version") == Result(0, f"ctxfs {version('ctxfs')}\n".encode(), "")
+
+
+def test_a_content_that_is_gone_is_1(ctxfs: Command, session: Session) -> None:
+    (session.path / "tool_result/log/call_001.json").unlink()
+    result = ctxfs("cat", "last", "call_001", "--root", session.root)
+    assert (result.code, result.out, result.err.count("\n")) == (1, b"", 1)
+    assert "tool_result/log/call_001.json" in result.err
+
+
+def test_what_a_command_had_not_finished_is_partial(ctxfs: Command, tmp_path: Path) -> None:
+    async def make() -> None:
+        async with ContextFileSystem("one", root_path=tmp_path) as fs:
+            await (await fs.grow("Bash")).append(b"so far")
+            log = await fs.grow("Bash")
+            await log.finish({})
+
+    anyio.run(make)
+    partial = {item["item_id"]: item["partial"] for item in loads(ctxfs("ls", "one", "--root", tmp_path, "--json"))}
+    assert partial == {"terminal_001": True, "terminal_002": False}
+    text = ctxfs("ls", "one", "--root", tmp_path).out.decode()
+    assert "terminal_001.log (partial)" in text
+    assert "terminal_002.log (partial)" not in text
+
+
+@pytest.mark.parametrize("columns", ["40", "60", "100"])
+def test_a_narrow_terminal_has_whole_ids(
+    ctxfs: Command, session: Session, columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = ctxfs("ls", "last", "--root", session.root).out.decode().splitlines()
+    assert {"msg_001", "call_001", "call_005"} <= {line.partition(" ")[0] for line in lines}
+    assert session.session_id in ctxfs("sessions", "--root", session.root).out.decode()
+
+
+@pytest.mark.parametrize("character", [*"\u061c\u200e\u200f\u202a\u202e\u2066\u2069\ud800"])
+def test_what_turns_text_round_is_shown_as_an_escape(character: str) -> None:
+    assert for_terminal(f"a{character}b") == f"a\\u{ord(character):04x}b"
+    assert for_terminal("\x1b[31m\x9b\n\té→") == "\\x1b[31m\\x9b\n\té→"
 
 
 def test_a_root_that_is_a_file(ctxfs: Command, tmp_path: Path) -> None:

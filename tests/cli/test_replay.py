@@ -129,4 +129,5 @@ def test_wrong_use_is_one_line_and_2(
 def test_wrong_arguments_are_2(ctxfs: Command, arguments: tuple[str, ...]) -> None:
     code, out, err = ctxfs(*arguments)
     assert (code, out) == (2, "")
-    assert "Error: " in err
+    assert err.startswith("ctxfs: ")
+    assert err.count("\n") == 1

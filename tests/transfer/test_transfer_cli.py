@@ -51,7 +51,8 @@ def test_what_goes_wrong_is_one_line(root: Path, tmp_path: Path, capfd: pytest.C
         (["import", str(cut), "--as", "other"], 1, "cut short"),
         (["import", str(file), "--as", "../other"], 2, "session id"),
         (["import", str(file), "--as", "other", "--max-bytes", "10"], 1, "more than 10 bytes"),
-        (["import", str(tmp_path / "nothing")], 1, "cannot be read"),
+        (["import", str(tmp_path / "nothing")], 2, f"no file {tmp_path / 'nothing'}"),
+        (["import", str(tmp_path)], 1, f"{tmp_path} cannot be read"),
     ):
         assert app.run([*arguments, "--root", str(root)]) == code, arguments
         told = capfd.readouterr().err

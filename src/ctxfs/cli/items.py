@@ -73,7 +73,7 @@ def _where(entry: Entry) -> str:
     if entry.place == "context":
         return "context"
     if entry.stored is not None:
-        return entry.stored.name
+        return f"{entry.stored.name}{' (partial)' if entry.partial else ''}"
     source = entry.item.source if entry.item is not None else None
     return f"lines {source.first_line}-{source.last_line} of {source.item_id}" if source is not None else "?"
 
@@ -90,6 +90,7 @@ def _as_dict(fs: ContextFileSystem, entry: Entry) -> dict[str, Any]:
         "path": None if stored is None else fs.path_of(stored.name),
         "size_bytes": None if stored is None else stored.size_bytes,
         "lines": None if stored is None else stored.lines,
+        "partial": entry.partial,
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.box import ROUNDED, SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -30,7 +31,7 @@ __all__ = [
 
 _PIPE_COLUMNS = 1_000
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def console() -> Console:
@@ -39,9 +40,18 @@ def console() -> Console:
     return Console(width=_PIPE_COLUMNS if piped else None, markup=False, highlight=False, emoji=False)
 
 
+class _Table(Table):
+    """A table whose first column, what its rows are named by, is whole however narrow the terminal is."""
+
+    def add_row(self, *cells: Any, **settings: Any) -> None:
+        super().add_row(*cells, **settings)
+        first = self.columns[0]
+        first.no_wrap, first.min_width = True, max(first.min_width or 0, cell_len(str(cells[0])))
+
+
 def table(*columns: str, right: Sequence[str] = (), boxed: bool = False) -> Table:
     """An empty table with these columns; those in ``right`` hold numbers."""
-    made = Table(box=ROUNDED if boxed else SIMPLE_HEAD, pad_edge=boxed, header_style="bold", show_edge=boxed)
+    made = _Table(box=ROUNDED if boxed else SIMPLE_HEAD, pad_edge=boxed, header_style="bold", show_edge=boxed)
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", no_wrap=column in right)
     return made
@@ -53,8 +63,10 @@ def tokens(number: int | None) -> str:
 
 
 def for_terminal(text: str) -> str:
-    """``text`` without characters that a terminal would obey: stored content is not to be trusted."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    """``text`` without characters that a terminal would obey, or turn it round with: stored content is not trusted."""
+    return _CONTROL.sub(
+        lambda found: f"\\x{ord(found[0]):02x}" if found[0] < "\xff" else f"\\u{ord(found[0]):04x}", text
+    )
 
 
 def label(text: str, style: str = "") -> Text:

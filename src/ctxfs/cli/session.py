@@ -55,6 +55,11 @@ class Entry:
     item: ContextItem | None
     stored: Stored | None
 
+    @property
+    def partial(self) -> bool:
+        """Whether it is what a command has printed that runs, or ended with its agent."""
+        return self.stored is not None and self.stored.metadata.get("partial") is True
+
 
 def sessions_directory(root: Path | None) -> Path:
     """The directory that holds sessions, absolute; None is the default one."""

@@ -11,6 +11,7 @@ import typer
 from ctxfs.cli.options import AsJson, Root, SessionArgument
 from ctxfs.cli.output import for_terminal, print_json
 from ctxfs.cli.session import find_session, sessions_directory
+from ctxfs.errors import ConfigError
 from ctxfs.transfer.sessions import MAX_BYTES, MAX_FILES, Transferred, export_session, import_session
 
 __all__ = ["export", "import_"]
@@ -47,6 +48,8 @@ def import_(
 
     Everything in the file is checked; the session appears whole, or not at all.
     """
+    if not file.exists():
+        raise ConfigError(f"there is no file {file} to import")
     directory = sessions_directory(root)
     done = anyio.run(
         partial(

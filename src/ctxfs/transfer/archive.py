@@ -149,7 +149,7 @@ class ArchiveReader:
     @classmethod
     def open(cls, path: Path, max_bytes: int, max_files: int) -> "ArchiveReader":
         """Open an archive and read its first line."""
-        with _reading():
+        with _reading(path):
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             try:
                 file = os.fdopen(fd, "rb", buffering=1 << 20)
@@ -265,9 +265,9 @@ class ArchiveReader:
 
 
 @contextmanager
-def _reading() -> Iterator[None]:
+def _reading(what: str | Path = "the archive") -> Iterator[None]:
     """Turn the OSError of reading an archive into ``ArchiveError``."""
     try:
         yield
     except OSError as error:
-        raise ArchiveError(f"the archive cannot be read: {reason_of(error)}") from error
+        raise ArchiveError(f"{what} cannot be read: {reason_of(error)}") from error
