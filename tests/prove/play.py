@@ -20,7 +20,7 @@ from ctxfs.errors import ContextOverflow, Overloaded, StorageError
 from ctxfs.llm.base import ModelRequest, Reply, ToolSchema, Usage
 from ctxfs.llm.invariants import violations
 from ctxfs.llm.messages import AssistantMessage, Block, Content, Message
-from ctxfs.llm.serialize import messages_to_dicts, to_messages_body
+from ctxfs.llm.serialize import to_messages_body
 from ctxfs.storage.base import NewFile
 from ctxfs.testing import MemoryStore
 from ctxfs.testing.strategies import TOOL_NAMES
@@ -120,8 +120,12 @@ def _summarizer(draw: random.Random) -> Callable[[str], Any]:
 
 def check_request(messages: Sequence[Message]) -> list[str]:
     """What a provider would refuse in the request for ``messages``, cache breakpoints included."""
+    return violations(_body(messages))
+
+
+def _body(messages: Sequence[Message], *, cache: bool = True) -> dict[str, Any]:
     request = ModelRequest(messages=tuple(messages), tools=_TOOLS)
-    return violations(to_messages_body(request, model="a-model", max_tokens=1_000))
+    return to_messages_body(request, model="a-model", max_tokens=1_000, cache=cache)
 
 
 async def play(session: Session, policy: Policy, make_store: Callable[[str], InlineStore] = InlineStore) -> Played:
@@ -196,7 +200,7 @@ class _Player:
             return
         at = next(n for n, item in enumerate(before) if item.id == changed)
         old, new = [i.message for i in before[:at]], list(messages[:at])
-        if messages_to_dicts(old) != messages_to_dicts(new):
+        if _body(old, cache=False) != _body(new, cache=False):
             self.played.wrong.append(f"a plan changed what stands before {changed}")
 
     async def _add(self, *messages: Message, **settings: Any) -> None:

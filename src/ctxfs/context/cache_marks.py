@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from ctxfs.llm.messages import Message
-from ctxfs.llm.serialize import breakpoints
+from ctxfs.llm.messages import AssistantMessage, Message
 
 __all__ = ["CacheMarks"]
 
@@ -21,9 +20,22 @@ class CacheMarks:
         """Take in the next request."""
         unchanged = _common(self._sent, messages)
         kept = [mark for mark in self._marks if mark <= unchanged]
-        self.breakpoints = breakpoints(messages, kept[-1] if kept else 0)
+        self.breakpoints = _breakpoints(messages, kept[-1] if kept else 0)
         self._marks = sorted({*kept, *self.breakpoints})
         self._sent = messages
+
+
+def _breakpoints(messages: Sequence[Message], cached: int) -> tuple[int, ...]:
+    """After how many of ``messages`` the next request is worth caching, in order; room is left for the system prompt.
+
+    ``cached``: how many of the first messages are the unchanged beginning of an earlier request that ended there; 0 for
+    none. A provider looks for what it has cached only a few blocks back from a breakpoint, so one stands there. What is
+    written behind it gets one in its middle, so that a later change does not cost all of it again.
+    """
+    ends = [n for n, m in enumerate(messages[1:], start=1) if isinstance(m, AssistantMessage) and n > cached]
+    ends.append(len(messages))
+    middle = ends[(len(ends) - 1) // 2]
+    return tuple(sorted({*([cached] if cached else ()), middle, len(messages)}))
 
 
 def _common(before: Sequence[Message], after: Sequence[Message]) -> int:

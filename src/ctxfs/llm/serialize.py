@@ -15,18 +15,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ctxfs.errors import TranscriptError
-from ctxfs.llm.base import ModelRequest
 from ctxfs.llm.messages import AssistantMessage, Block, Content, Message, SystemMessage, ToolMessage, UserMessage
 from ctxfs.tokens import encodable
+
+from ctxfs.llm.base import ModelRequest
 
 __all__ = [
     "EMPTY_ERROR",
     "MAX_BREAKPOINTS",
     "CacheTtl",
-    "breakpoints",
-    "from_body",
     "from_dict",
-    "messages_to_dicts",
     "to_messages_body",
 ]
 
@@ -71,16 +69,6 @@ def to_messages_body(
     return body
 
 
-def messages_to_dicts(messages: Iterable[Message]) -> tuple[list[Block], list[dict[str, Any]]]:
-    """The system prompt's blocks and the Messages API messages, without cache breakpoints.
-
-    Two message lists with a common beginning give message lists with a common beginning: what stands before the first
-    difference serialises to the same bytes.
-    """
-    system, turns = _turns(messages)
-    return system, [{"role": t.role, "content": t.content} for t in turns]
-
-
 def _turns(messages: Iterable[Message]) -> tuple[list[Block], list["_Turn"]]:
     system: list[Block] = []
     turns: list[_Turn] = []
@@ -123,27 +111,6 @@ def from_dict(message: Mapping[str, Any], tool_names: Mapping[str, str]) -> list
             return [*results, UserMessage(others)] if others else results
         case role:
             raise TranscriptError([f"a message of role {role!r}: only user and assistant are messages"])
-
-
-def from_body(body: Mapping[str, Any]) -> list[Message]:
-    """Our messages for a whole Messages API body, its system prompt first.
-
-    Raises:
-        TranscriptError: as for ``from_dict``.
-
-    """
-    messages: list[Message] = []
-    system: str | Sequence[Block] | None = body.get("system")
-    if system:
-        messages.append(SystemMessage(system if isinstance(system, str) else tuple(system)))
-    names: dict[str, str] = {}
-    for message in body["messages"]:
-        converted = from_dict(message, names)
-        names.update(
-            (call.id, call.name) for m in converted if isinstance(m, AssistantMessage) for call in m.tool_calls
-        )
-        messages.extend(converted)
-    return messages
 
 
 @dataclass(slots=True)
@@ -280,19 +247,6 @@ def _tool_message(block: Block, tool_names: Mapping[str, str]) -> ToolMessage:
         content=content if isinstance(content, str) else tuple(content),
         is_error=bool(block.get("is_error", False)),
     )
-
-
-def breakpoints(messages: Sequence[Message], cached: int) -> tuple[int, ...]:
-    """After how many of ``messages`` the next request is worth caching, in order; room is left for the system prompt.
-
-    ``cached``: how many of the first messages are the unchanged beginning of an earlier request that ended there; 0 for
-    none. A provider looks for what it has cached only a few blocks back from a breakpoint, so one stands there. What is
-    written behind it gets one in its middle, so that a later change does not cost all of it again.
-    """
-    ends = [n for n, m in enumerate(messages[1:], start=1) if isinstance(m, AssistantMessage) and n > cached]
-    ends.append(len(messages))
-    middle = ends[(len(ends) - 1) // 2]
-    return tuple(sorted({*([cached] if cached else ()), middle, len(messages)}))
 
 
 def _ends(turns: Sequence[_Turn], wanted: Sequence[int] | None) -> list[int]:

@@ -1,0 +1,35 @@
+"""Where the next request tells the provider to cache."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxfs.context.cache_marks import CacheMarks
+from ctxfs.llm.messages import AssistantMessage, Message, UserMessage
+from ctxfs.llm.serialize import MAX_BREAKPOINTS
+
+
+def conversation(turns: int) -> list[Message]:
+    return [message for n in range(turns) for message in (UserMessage(f"q{n}"), AssistantMessage(f"a{n}"))]
+
+
+@given(grown=st.lists(st.integers(1, 5), min_size=1, max_size=6))
+def test_what_only_grows_is_marked_where_it_ended_last_time_and_at_its_end(grown: list[int]) -> None:
+    marks, messages = CacheMarks(), conversation(sum(grown))
+    before = sent = 0
+    for turns in grown:
+        sent += 2 * turns
+        marks.sent(tuple(messages[:sent]))
+        assert marks.breakpoints[-1] == sent
+        assert not before or marks.breakpoints[0] == before
+        assert list(marks.breakpoints) == sorted(set(marks.breakpoints))
+        assert len(marks.breakpoints) < MAX_BREAKPOINTS  # one is the system prompt's
+        before = sent
+
+
+def test_what_changed_is_cached_up_to_the_last_mark_before_the_change() -> None:
+    marks, messages = CacheMarks(), conversation(4)
+    marks.sent(tuple(messages))
+    assert marks.breakpoints == (5, 8)
+    changed = [*messages[:6], UserMessage("another")]
+    marks.sent(tuple(changed))
+    assert marks.breakpoints == (5, 7)
