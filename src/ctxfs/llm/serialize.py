@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ctxfs.errors import TranscriptError
+from ctxfs.llm.base import ModelRequest
 from ctxfs.llm.messages import AssistantMessage, Block, Content, Message, SystemMessage, ToolMessage, UserMessage
 from ctxfs.tokens import encodable
-
-from ctxfs.llm.base import ModelRequest
 
 __all__ = [
     "EMPTY_ERROR",
