@@ -8,12 +8,18 @@ from anyio import to_thread
 from pydantic import Field
 
 from ctxfs.context.fs import ContextFileSystem
-from ctxfs.errors import SessionError, StorageError, ToolError
 from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import Tool, ToolResult
-from ctxfs.tools.decorator import tool
 from ctxfs.tools.files import Roots
-from ctxfs.tools.stored import CHARS_PER_TOKEN, find_stored, page_result, read_page, rendered
+from ctxfs.tools.stored import (
+    CHARS_PER_TOKEN,
+    MIN_PAGE_TOKENS,
+    find_stored,
+    page_result,
+    read_page,
+    reading_tool,
+    rendered,
+)
 
 __all__ = ["DEFAULT_LIMIT_LINES", "DEFAULT_MAX_TOKENS", "read_tool"]
 
@@ -46,7 +52,7 @@ def read_tool(
             comes in any case, so that it can be seen.
         counter: counts tokens; None takes the default counter.
     """
-    max_tokens = max(200, max_tokens)
+    max_tokens = max(MIN_PAGE_TOKENS, max_tokens)
 
     async def of_file(path: str, offset: int, limit: int, char_offset: int | None) -> ToolResult:
         allowed = Roots(roots, sessions=fs.session_path.parent)
@@ -62,7 +68,7 @@ def read_tool(
             return page_result(None, offset, found.total_lines)
         return page_result(await rendered(list(found.lines), found.total_lines, max_tokens, counter), offset, None)
 
-    @tool(_DESCRIPTION, name="Read")
+    @reading_tool(_DESCRIPTION, name="Read")
     async def read(
         file_path: Annotated[str, Field(description="The file's path, as it stands in the placeholder")],
         offset: Annotated[int, Field(ge=1, description="The first line to read, counted from 1")] = 1,
@@ -71,20 +77,17 @@ def read_tool(
             int | None, Field(ge=0, description="Read line `offset` only, from this character (from 0) on")
         ] = None,
     ) -> ToolResult:
-        try:
-            item_id = find_stored(fs, file_path)
-            if item_id is None:
-                return await of_file(file_path, offset, limit, char_offset)
-            return await read_page(
-                fs,
-                item_id,
-                first=offset,
-                limit=limit,
-                char_offset=char_offset,
-                max_tokens=max_tokens,
-                counter=counter,
-            )
-        except (ToolError, StorageError, SessionError) as error:
-            return ToolResult(str(error), is_error=True)
+        item_id = find_stored(fs, file_path)
+        if item_id is None:
+            return await of_file(file_path, offset, limit, char_offset)
+        return await read_page(
+            fs,
+            item_id,
+            first=offset,
+            limit=limit,
+            char_offset=char_offset,
+            max_tokens=max_tokens,
+            counter=counter,
+        )
 
     return read

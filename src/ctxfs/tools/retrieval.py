@@ -16,18 +16,19 @@ from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContentRange
 from ctxfs.context.layout import safe_name
 from ctxfs.context.records import Stored
-from ctxfs.errors import SessionError, StorageError, ToolError, UnknownItem
+from ctxfs.errors import ToolError, UnknownItem
 from ctxfs.tokens import TokenCounter, default_counter
 from ctxfs.tools.base import Tool, ToolResult
-from ctxfs.tools.decorator import tool
 from ctxfs.tools.grep import LinePattern, LineSearch
 from ctxfs.tools.json_path import parse_path, select_lines
 from ctxfs.tools.paging import MAX_LINE_CHARS, Line, LineCutter, render_page, row
 from ctxfs.tools.stored import (
     CHARS_PER_TOKEN,
+    MIN_PAGE_TOKENS,
     find_stored,
     page_result,
     read_page,
+    reading_tool,
     rendered,
     stored_ends,
     stored_lines,
@@ -104,12 +105,12 @@ def retrieval_tools(
             these comes in any case, so that it can be seen.
         counter: counts tokens; None takes the default counter.
     """
-    scope = _Scope(fs, max(200, max_tokens), counter)
+    scope = _Scope(fs, max(MIN_PAGE_TOKENS, max_tokens), counter)
     return (_read_tool(scope), _tail_tool(scope), _grep_tool(scope), _list_tool(scope))
 
 
 def _read_tool(scope: _Scope) -> Tool:
-    @tool(
+    @reading_tool(
         "Read back offloaded content in numbered lines, with the images and documents on them, or a part of a JSON "
         "value by its path. A page that is not the whole says how to go on.",
         name="context_read",
@@ -126,43 +127,37 @@ def _read_tool(scope: _Scope) -> Tool:
             str | None, Field(description="A part of a JSON value, such as $.rows[10:20].name; its lines are shown")
         ] = None,
     ) -> ToolResult:
-        try:
-            item_id = scope.known(ref)
-            if path is not None:
-                cutter = LineCutter(offset, limit=limit, max_chars=scope.max_chars, char_offset=char_offset)
-                return await _read_path(scope, item_id, path, offset, cutter)
-            return await read_page(
-                scope.fs,
-                item_id,
-                first=offset,
-                limit=limit,
-                char_offset=char_offset,
-                max_tokens=scope.max_tokens,
-                counter=scope.counter,
-            )
-        except (ToolError, StorageError, SessionError) as error:
-            return ToolResult(str(error), is_error=True)
+        item_id = scope.known(ref)
+        if path is not None:
+            cutter = LineCutter(offset, limit=limit, max_chars=scope.max_chars, char_offset=char_offset)
+            return await _read_path(scope, item_id, path, offset, cutter)
+        return await read_page(
+            scope.fs,
+            item_id,
+            first=offset,
+            limit=limit,
+            char_offset=char_offset,
+            max_tokens=scope.max_tokens,
+            counter=scope.counter,
+        )
 
     return context_read
 
 
 def _tail_tool(scope: _Scope) -> Tool:
-    @tool("Read the last lines of offloaded content, numbered; of long ones the end.", name="context_tail")
+    @reading_tool("Read the last lines of offloaded content, numbered; of long ones the end.", name="context_tail")
     async def context_tail(
         ref: Ref,
         lines: Annotated[int, Field(ge=1, le=MAX_TAIL_LINES, description="How many lines at most")] = 40,
     ) -> ToolResult:
-        try:
-            item_id = scope.known(ref)
-            return await _tail(scope, item_id, lines)
-        except (ToolError, StorageError, SessionError) as error:
-            return ToolResult(str(error), is_error=True)
+        item_id = scope.known(ref)
+        return await _tail(scope, item_id, lines)
 
     return context_tail
 
 
 def _grep_tool(scope: _Scope) -> Tool:
-    @tool(
+    @reading_tool(
         "Search the lines of offloaded content for a regular expression (RE2). The numbers of the lines found can be "
         "used as `offset` to read around them.",
         name="context_grep",
@@ -176,25 +171,22 @@ def _grep_tool(scope: _Scope) -> Tool:
         max_matches: MaxMatches = DEFAULT_MATCHES,
         ignore_case: bool = False,
     ) -> ToolResult:
-        try:
-            return await grep_page(
-                scope.fs,
-                scope.known(ref),
-                LinePattern(pattern, ignore_case=ignore_case),
-                offset=offset,
-                max_matches=max_matches,
-                context_lines=context_lines,
-                max_tokens=scope.max_tokens,
-                counter=scope.counter,
-            )
-        except (ToolError, StorageError, SessionError) as error:
-            return ToolResult(str(error), is_error=True)
+        return await grep_page(
+            scope.fs,
+            scope.known(ref),
+            LinePattern(pattern, ignore_case=ignore_case),
+            offset=offset,
+            max_matches=max_matches,
+            context_lines=context_lines,
+            max_tokens=scope.max_tokens,
+            counter=scope.counter,
+        )
 
     return context_grep
 
 
 def _list_tool(scope: _Scope) -> Tool:
-    @tool("List what was offloaded in this session: id, what it is, size; oldest first.", name="context_list")
+    @reading_tool("List what was offloaded in this session: id, what it is, size; oldest first.", name="context_list")
     async def context_list(
         offset: Annotated[int, Field(ge=1, description="The first entry, from 1")] = 1,
     ) -> ToolResult:
@@ -204,11 +196,8 @@ def _list_tool(scope: _Scope) -> Tool:
             if cutter.feed(_entry(entry) + "\n"):
                 break
         lines = cutter.finish()
-        try:
-            page = await rendered(lines, len(entries), scope.max_tokens, scope.counter) if lines else None
-            return page_result(page, offset, len(entries))
-        except ToolError as error:
-            return ToolResult(str(error), is_error=True)
+        page = await rendered(lines, len(entries), scope.max_tokens, scope.counter) if lines else None
+        return page_result(page, offset, len(entries))
 
     return context_list
 
@@ -311,7 +300,7 @@ async def grep_page(
     Raises:
         ToolError: ``offset`` is past the end.
     """
-    scope = _Scope(fs, max(200, max_tokens), counter)
+    scope = _Scope(fs, max(MIN_PAGE_TOKENS, max_tokens), counter)
     reader = fs.reader(item_id)
     matches = await stored_matches(reader, offset, LineSearch(pattern, max_matches))
     return await _grep_result(scope, reader, matches, max_matches, context_lines)

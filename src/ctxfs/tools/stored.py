@@ -1,9 +1,11 @@
 """What this session stored, as its tools see it: found by the session's index alone, shown in bounded pages."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import aclosing, closing
 from dataclasses import replace
+from functools import wraps
 from itertools import takewhile
+from typing import ParamSpec
 
 import anyio
 from anyio import to_thread
@@ -12,14 +14,26 @@ from anyio.streams.memory import MemoryObjectSendStream
 from ctxfs.context.content import ContentReader, Run
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContentRange
-from ctxfs.errors import CtxfsError, ToolError
+from ctxfs.errors import CtxfsError, SessionError, StorageError, ToolError
 from ctxfs.llm.messages import Block
 from ctxfs.tokens import TokenCounter, count_block, default_counter
 from ctxfs.tools.base import ToolResult
+from ctxfs.tools.decorator import FunctionTool, tool
 from ctxfs.tools.grep import LineSearch, SearchedPart, search_part
 from ctxfs.tools.paging import Line, LineCutter, LineEnds, Page, render_page
 
-__all__ = ["find_stored", "page_result", "read_page", "rendered", "stored_ends", "stored_lines", "stored_matches"]
+__all__ = [
+    "find_stored",
+    "page_result",
+    "read_page",
+    "reading_tool",
+    "rendered",
+    "stored_ends",
+    "stored_lines",
+    "stored_matches",
+]
+
+P = ParamSpec("P")
 
 CHARS_PER_TOKEN = 8
 """So many characters a token are fetched for a page: more than text has, so that tokens bound the page."""
@@ -27,9 +41,29 @@ MAX_MEDIA = 20
 """So many images and documents come with a page at most, and of more than one together only what its tokens allow."""
 MAX_MEDIUM_TOKENS = 100_000
 """An image or a document of more tokens is not shown."""
+MIN_PAGE_TOKENS = 200
+"""No page is bounded to less."""
 _NOTE_TOKENS = 100  # for what is said of those that are not shown
 _NOTED = 5
 _SEARCHERS = 4  # those that wait for the interpreter, which decoding holds, leave no processor idle
+
+
+def reading_tool(
+    description: str, *, name: str
+) -> Callable[[Callable[P, Awaitable[ToolResult]]], FunctionTool[P, Awaitable[ToolResult]]]:
+    """Make a function a tool that tells the model what cannot be read, and why, in an error result."""
+
+    def decorate(function: Callable[P, Awaitable[ToolResult]]) -> FunctionTool[P, Awaitable[ToolResult]]:
+        @wraps(function)
+        async def read(*args: P.args, **kwargs: P.kwargs) -> ToolResult:
+            try:
+                return await function(*args, **kwargs)
+            except (ToolError, StorageError, SessionError) as error:
+                return ToolResult(str(error), is_error=True)
+
+        return tool(description, name=name)(read)
+
+    return decorate
 
 
 def find_stored(fs: ContextFileSystem, ref: str) -> str | None:

@@ -9,10 +9,9 @@ from typing import Annotated
 from pydantic import Field
 
 from ctxfs.context.layout import check_session_id
-from ctxfs.errors import InvalidToolArguments, SessionError, StorageError, ToolError
+from ctxfs.errors import InvalidToolArguments
 from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import Tool, ToolResult
-from ctxfs.tools.decorator import tool
 from ctxfs.tools.grep import LinePattern
 from ctxfs.tools.paging import LineCutter
 from ctxfs.tools.retrieval import (
@@ -25,7 +24,7 @@ from ctxfs.tools.retrieval import (
     Pattern,
     grep_page,
 )
-from ctxfs.tools.stored import CHARS_PER_TOKEN, page_result, read_page, rendered
+from ctxfs.tools.stored import CHARS_PER_TOKEN, MIN_PAGE_TOKENS, page_result, read_page, reading_tool, rendered
 from ctxfs.workspace.artifacts import ArtifactInfo, info_of
 from ctxfs.workspace.knowledge_list import GET_BY_ID, GET_BY_LINES, GREP, QUERY
 from ctxfs.workspace.service import KnowledgeService
@@ -53,7 +52,7 @@ def workspace_tools(
         max_tokens: upper bound on each result (at least 200).
         counter: counts tokens; None takes the service's.
     """
-    bound = _Bound(service, check_session_id(session_id), max(200, max_tokens), counter or service.counter)
+    bound = _Bound(service, check_session_id(session_id), max(MIN_PAGE_TOKENS, max_tokens), counter or service.counter)
     return (_by_id(bound), _by_lines(bound), _grep(bound), _query(bound))
 
 
@@ -82,7 +81,7 @@ class _Bound:
 
 
 def _by_id(bound: _Bound) -> Tool:
-    @tool(
+    @reading_tool(
         "Read an artifact of the workspace, in numbered lines. A page that is not the whole says how to go on.",
         name=GET_BY_ID,
     )
@@ -92,16 +91,13 @@ def _by_id(bound: _Bound) -> Tool:
         *,
         char_offset: CharOffset = None,
     ) -> ToolResult:
-        try:
-            return await bound.page(artifact_id, offset, MAX_LIMIT_LINES, char_offset)
-        except (ToolError, StorageError, SessionError) as error:
-            return ToolResult(str(error), is_error=True)
+        return await bound.page(artifact_id, offset, MAX_LIMIT_LINES, char_offset)
 
     return get_knowledge_by_id
 
 
 def _by_lines(bound: _Bound) -> Tool:
-    @tool(
+    @reading_tool(
         "Read some lines of an artifact of the workspace, numbered. Where its end says `next: offset=N`, go on with "
         "start_line=N.",
         name=GET_BY_LINES,
@@ -113,18 +109,15 @@ def _by_lines(bound: _Bound) -> Tool:
         *,
         char_offset: CharOffset = None,
     ) -> ToolResult:
-        try:
-            if end_line < start_line:
-                raise InvalidToolArguments(f"end_line {end_line} is before start_line {start_line}")
-            return await bound.page(artifact_id, start_line, end_line - start_line + 1, char_offset)
-        except (ToolError, StorageError, SessionError) as error:
-            return ToolResult(str(error), is_error=True)
+        if end_line < start_line:
+            raise InvalidToolArguments(f"end_line {end_line} is before start_line {start_line}")
+        return await bound.page(artifact_id, start_line, end_line - start_line + 1, char_offset)
 
     return get_knowledge_by_lines
 
 
 def _grep(bound: _Bound) -> Tool:
-    @tool("Search the lines of an artifact of the workspace for a regular expression (RE2).", name=GREP)
+    @reading_tool("Search the lines of an artifact of the workspace for a regular expression (RE2).", name=GREP)
     async def grep_knowledge(
         artifact_id: ArtifactId,
         pattern: Pattern,
@@ -134,43 +127,37 @@ def _grep(bound: _Bound) -> Tool:
         max_matches: MaxMatches = DEFAULT_MATCHES,
         ignore_case: bool = False,
     ) -> ToolResult:
-        try:
-            compiled = LinePattern(pattern, ignore_case=ignore_case)
-            async with bound.service.artifact(artifact_id, bound.session_id) as (fs, stored):
-                return await grep_page(
-                    fs,
-                    stored.item_id,
-                    compiled,
-                    offset=offset,
-                    max_matches=max_matches,
-                    context_lines=context_lines,
-                    max_tokens=bound.max_tokens,
-                    counter=bound.counter,
-                )
-        except (ToolError, StorageError, SessionError) as error:
-            return ToolResult(str(error), is_error=True)
+        compiled = LinePattern(pattern, ignore_case=ignore_case)
+        async with bound.service.artifact(artifact_id, bound.session_id) as (fs, stored):
+            return await grep_page(
+                fs,
+                stored.item_id,
+                compiled,
+                offset=offset,
+                max_matches=max_matches,
+                context_lines=context_lines,
+                max_tokens=bound.max_tokens,
+                counter=bound.counter,
+            )
 
     return grep_knowledge
 
 
 def _query(bound: _Bound) -> Tool:
-    @tool("List the artifacts of this session's workspace: id, tool, size; oldest first.", name=QUERY)
+    @reading_tool("List the artifacts of this session's workspace: id, tool, size; oldest first.", name=QUERY)
     async def query_artifacts(
         tool_name: Annotated[str | None, Field(description="Only results of this tool")] = None,
         biz_id: Annotated[str | None, Field(description="Only what this tool call gave")] = None,
         offset: Annotated[int, Field(ge=1, description="The first entry, counted from 1")] = 1,
     ) -> ToolResult:
-        try:
-            found = await _listed(bound, tool_name, biz_id)
-            cutter = LineCutter(offset, limit=MAX_LIMIT_LINES, max_chars=bound.max_tokens * CHARS_PER_TOKEN)
-            for info in found[offset - 1 :]:
-                if cutter.feed(_row(info) + "\n"):
-                    break
-            lines = cutter.finish()
-            page = await rendered(lines, len(found), bound.max_tokens, bound.counter) if lines else None
-            return page_result(page, offset, len(found))
-        except (ToolError, StorageError, SessionError) as error:
-            return ToolResult(str(error), is_error=True)
+        found = await _listed(bound, tool_name, biz_id)
+        cutter = LineCutter(offset, limit=MAX_LIMIT_LINES, max_chars=bound.max_tokens * CHARS_PER_TOKEN)
+        for info in found[offset - 1 :]:
+            if cutter.feed(_row(info) + "\n"):
+                break
+        lines = cutter.finish()
+        page = await rendered(lines, len(found), bound.max_tokens, bound.counter) if lines else None
+        return page_result(page, offset, len(found))
 
     return query_artifacts
 
