@@ -7,8 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.errors import InvalidToolArguments
-from ctxfs.tools.grep import CHUNK_BYTES, LineChunks, LinePattern, LineSearch, SearchedPart, search_part
-from ctxfs.tools.paging import Line
+from ctxfs.tools.grep import (
+    CHUNK_BYTES,
+    MOST_COUNTED,
+    FoundLine,
+    LineChunks,
+    LinePattern,
+    LineSearch,
+    SearchedPart,
+    search_part,
+)
 
 PATTERNS = (
     [
@@ -49,7 +57,7 @@ def reference(pattern: str, text: str) -> list[int]:
 
 def search(
     pattern: LinePattern, data: bytes, *, piece_bytes: int = 1 << 18, part_pieces: int = 4, max_matches: int = 10**9
-) -> list[Line]:
+) -> list[FoundLine]:
     """Search ``data`` in parts, as threads would that take one part after the other."""
     cuts = range(0, len(data), piece_bytes)
     pieces = [(data.count(b"\n", 0, start), data[start : start + piece_bytes]) for start in cuts]
@@ -136,6 +144,29 @@ def test_a_long_line_is_cut_around_its_match_by_characters() -> None:
     (line,) = search(LinePattern("needle"), ("ü" * 1_000 + "needle" + "é" * 1_000).encode())
     assert (line.number, line.begin, line.more) == (1, 900, True)
     assert line.text == "ü" * 100 + "needle" + "é" * 294
+
+
+@pytest.mark.parametrize("pattern", ["needle", r"\Aneedle|needle"])  # the second one is searched line by line
+@given(
+    gaps=st.lists(st.sampled_from([0, 1, 90, 380, 395, 400, 500, 3_000]), max_size=40), fill=st.sampled_from("aü\ufffd")
+)
+def test_of_a_long_line_every_match_is_shown_or_counted(pattern: str, gaps: list[int], fill: str) -> None:
+    text = "needle".join(fill * gap for gap in [*gaps, 500])
+    lines = search(LinePattern(pattern), f"first\n{text}\nlast".encode())
+    if not gaps:
+        assert lines == []
+        return
+    (line,) = lines
+    parts = [line, *line.later]
+    starts = [match.start() for match in re.finditer("needle", text)]
+    assert all(text[part.begin : part.begin + len(part.text)] == part.text for part in parts)
+    assert len(parts) <= 5
+    end = parts[-1].begin + len(parts[-1].text)
+    behind = [start for start in starts if start >= end]
+    shown = [start for start in starts if any(p.begin <= start < p.begin + len(p.text) for p in parts)]
+    assert sorted(shown + behind) == starts
+    assert line.unshown == min(len(behind), MOST_COUNTED)
+    assert not line.unshown or len(parts) == 5
 
 
 def test_a_part_with_enough_matches_ends_the_search() -> None:

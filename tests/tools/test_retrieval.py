@@ -167,6 +167,29 @@ async def test_grep_cuts_a_long_line_around_its_match(session: Session) -> None:
     assert f"characters {5_006 + len(shown_ys):,}-10,006" in rest
 
 
+async def test_grep_shows_several_matches_of_a_long_line_and_how_to_read_on(session: Session) -> None:
+    log = '{"events":[' + ",".join(f'{{"n":{n},"msg":"ok"}}' for n in range(5_000)) + "]}"
+    await session.store(f"start\n{log}\nend\n")
+    shown = await session.text("grep", ref="call_1", pattern='"msg"')
+    *rows, note, footer = shown.split("\n")
+    assert [row.split(":", 1)[0] for row in rows] == ["2"] * 5
+    assert footer == "[1 line matches]"
+    found = re.fullmatch(r"\[in line 2 there are at least 20 more matches, after offset=2, char_offset=(\d+)\]", note)
+    assert found is not None
+    assert f"goes on: offset=2, char_offset={found[1]}]" in rows[-1]
+    numbers = [int(n) for n in re.findall(r'"n":(\d+),"msg"', "".join(rows))]
+    assert numbers == sorted(set(numbers))
+    page = await session.text("read", ref="call_1", offset=2, char_offset=int(found[1]))
+    assert re.search(r'"n":(\d+),"msg"', page) is not None
+    assert log[int(found[1]) :].startswith(page[2:300])
+    assert "more matches" not in await session.text("grep", ref="call_1", pattern='"n":(7|4000),')
+    assert (await session.text("grep", ref="call_1", pattern='"n":(7|4000),')).count("\n") == 2
+    small = Session(session.fs, max_tokens=200)
+    shown = await small.text("grep", ref="call_1", pattern='"msg"')
+    assert default_counter().count(shown) <= 200
+    assert shown.endswith("\n[in line 2 there are more matches]\n[1 line matches]")
+
+
 async def test_grep_on_one_huge_match_stays_bounded(fs: ContextFileSystem) -> None:
     session = Session(fs, max_tokens=200)
     await session.store("\n".join("\u4e00\u9fa5" * 3_000 for _ in range(60)))

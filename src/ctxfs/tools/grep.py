@@ -14,7 +14,16 @@ import re2
 from ctxfs.errors import InvalidToolArguments
 from ctxfs.tools.paging import Line
 
-__all__ = ["CHUNK_BYTES", "LineChunks", "LinePattern", "LineSearch", "SearchedPart", "search_part"]
+__all__ = [
+    "CHUNK_BYTES",
+    "MOST_COUNTED",
+    "FoundLine",
+    "LineChunks",
+    "LinePattern",
+    "LineSearch",
+    "SearchedPart",
+    "search_part",
+]
 
 CHUNK_BYTES = 1_048_576
 MAX_PATTERN_CHARS = 1_000
@@ -24,6 +33,8 @@ _WINDOW_BYTES = 1_048_576
 _OVERLAP_BYTES = 65_536
 _SHOWN_CHARS = 400
 _SHOWN_BEFORE_CHARS = 100
+_CUTS_A_LINE = 5
+MOST_COUNTED = 20  # a hostile expression looks at the rest of the line for each
 _ONLY_LINE_BY_LINE = re.compile(r"\\[AzC]|\(\?[a-zA-Z]*-")
 
 
@@ -56,7 +67,7 @@ class LinePattern:
         self._line_by_line = _ONLY_LINE_BY_LINE.search(pattern) is not None
 
     def matches(self, data: bytes, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int, int]]:
-        """Each matching line from ``start`` to ``stop``: where it starts, where its match starts, where it ends.
+        """Each matching line from ``start`` to ``stop``: where it starts, where its first match starts, where it ends.
 
         Whole lines stand between the two; ``stop`` None is the end of ``data``.
         """
@@ -66,11 +77,12 @@ class LinePattern:
     def _matches(self, data: bytes, position: int, stop: int) -> Iterator[tuple[int, int, int]]:
         while position < stop:
             found = self._search(data, position, stop)
-            if found is None or (found == stop and data.endswith(b"\n", position, stop)):
+            if found is None or (found[0] == stop and data.endswith(b"\n", position, stop)):
                 return
-            start = max(position, data.rfind(b"\n", position, found) + 1)
-            end = _line_end(data, found, stop)
-            yield start, found, end
+            match = found[0]
+            start = max(position, data.rfind(b"\n", position, match) + 1)
+            end = _line_end(data, match, stop)
+            yield start, match, end
             position = end + 1
 
     def _matches_by_line(self, data: bytes, position: int, stop: int) -> Iterator[tuple[int, int, int]]:
@@ -78,16 +90,28 @@ class LinePattern:
             end = _line_end(data, position, stop)
             found = self._search(data[position:end], 0, end - position)
             if found is not None:
-                yield position, position + found, end
+                yield position, position + found[0], end
             position = end + 1
 
-    def _search(self, data: bytes, position: int, end: int) -> int | None:
-        """Where the next match starts; in a line over a window's size, one longer than the overlap may be missed."""
+    def in_line(self, data: bytes, start: int, position: int, end: int) -> Iterator[int]:
+        """Where each match starts in the line from ``start`` to ``end``, of those from ``position`` on."""
+        if self._line_by_line:
+            yield from (start + match for match in self._again(data[start:end], position - start, end - start))
+        else:
+            yield from self._again(data, position, end)
+
+    def _again(self, data: bytes, position: int, end: int) -> Iterator[int]:
+        while position < end and (found := self._search(data, position, end)) is not None:
+            yield found[0]
+            position = max(found[1], found[0] + 1)
+
+    def _search(self, data: bytes, position: int, end: int) -> tuple[int, int] | None:
+        """Where the next match starts and ends; in a line over a window's size, one over the overlap may be missed."""
         while True:
             stop = min(position + _WINDOW_BYTES, end)
             match = self._regexp.search(data, position, stop)
             if match is not None:
-                return int(match.start())
+                return match.start(), match.end()
             if stop == end:
                 return None
             position = stop - _OVERLAP_BYTES
@@ -101,6 +125,17 @@ def _reason(error: Exception) -> str:
 def _line_end(data: bytes, position: int, stop: int) -> int:
     end = data.find(b"\n", position, stop)
     return stop if end < 0 else end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundLine(Line):
+    """A matching line. ``later``: more parts of a long one, around later matches, in order.
+
+    ``unshown``: how many matches stand behind all these parts, at most ``MOSTMOST_COUNTED``.
+    """
+
+    later: Sequence[Line] = ()
+    unshown: int = 0
 
 
 class LineChunks:
@@ -134,7 +169,7 @@ class SearchedPart:
     what stands after the last newline.
     """
 
-    found: Sequence[Line]
+    found: Sequence[FoundLine]
     shared: Sequence[tuple[int, bytes]]
     tail: bytes
 
@@ -144,7 +179,7 @@ def search_part(pattern: LinePattern, pieces: Iterable[tuple[int, bytes]], max_m
 
     It ends early with more than ``max_matches``.
     """
-    found: list[Line] = []
+    found: list[FoundLine] = []
     shared: list[tuple[int, bytes]] = []
     line: list[bytes] = []
     for newlines, data in pieces:
@@ -173,7 +208,7 @@ class LineSearch:
     def __init__(self, pattern: LinePattern, max_matches: int) -> None:
         self.pattern = pattern
         self.max_matches = max_matches
-        self._found: list[Line] = []
+        self._found: list[FoundLine] = []
         self._shared: list[tuple[int, bytes]] = []
         self._shared_bytes = 0
         self._line: list[bytes] = []
@@ -203,7 +238,7 @@ class LineSearch:
         """Say that nobody waits for more: the threads that search may end."""
         self._given_up = True
 
-    def finish(self, last_number: int) -> list[Line]:
+    def finish(self, last_number: int) -> list[FoundLine]:
         """The matching lines in order, long ones cut around the match; the text's last line is ``last_number``."""
         self._end_line(last_number)
         self.search_shared()
@@ -218,23 +253,47 @@ class LineSearch:
 
 def _matching(
     pattern: LinePattern, data: bytes, number: int, start: int = 0, stop: int | None = None
-) -> Iterator[Line]:
+) -> Iterator[FoundLine]:
     """The matching ones of whole lines, the first of which has this ``number``; long ones are cut around the match."""
     for begin, match, end in pattern.matches(data, start, stop):
         number += data.count(b"\n", start, begin)
         start = begin
-        yield _cut_around(number, data, begin, match, end)
+        yield _found_line(pattern, number, data, start=begin, match=match, end=end)
 
 
-def _cut_around(number: int, chunk: bytes, start: int, match: int, end: int) -> Line:
-    begin = 0
-    if end - start > _SHOWN_CHARS:
-        begin = max(0, len(_decode(chunk[start:match])) - _SHOWN_BEFORE_CHARS)
-        # skip whole characters from the line's start: UTF-8 has at most 4 bytes for one
-        start += len(_decode(chunk[start:match])[:begin].encode("utf-8", "surrogatepass"))
-    text = _decode(chunk[start : min(end, start + 4 * _SHOWN_CHARS)])
-    more = len(text) > _SHOWN_CHARS or start + 4 * _SHOWN_CHARS < end
-    return Line(number=number, text=text[:_SHOWN_CHARS], begin=begin, more=more)
+def _found_line(pattern: LinePattern, number: int, data: bytes, *, start: int, match: int, end: int) -> FoundLine:
+    """The line, cut around its first match if it is long, and around some of the later ones that this does not show."""
+    if end - start <= _SHOWN_CHARS:
+        return FoundLine(number=number, text=_decode(data[start:end]))
+    cuts: list[Line] = []
+    known, char, shown = start, 0, 0  # the same place in bytes and in characters, and up to where the line is shown
+    following: int | None = match
+    while following is not None and len(cuts) < _CUTS_A_LINE:
+        before = _decode(data[known:following])
+        known, char = following, char + len(before)
+        room = max(0, min(char - shown, _SHOWN_BEFORE_CHARS))
+        cut, position = _cut_around(number, data, known, end, char=char, before=before[len(before) - room :])
+        cuts.append(cut)
+        shown = cut.begin + len(cut.text)
+        following = next(pattern.in_line(data, start, position, end), None)
+    first, *later = cuts
+    unshown = (
+        0 if following is None else sum(1 for _ in islice(pattern.in_line(data, start, following, end), MOST_COUNTED))
+    )
+    return FoundLine(
+        number=number, text=first.text, begin=first.begin, more=first.more, later=tuple(later), unshown=unshown
+    )
+
+
+def _cut_around(number: int, data: bytes, match: int, end: int, *, char: int, before: str) -> tuple[Line, int]:
+    """What is shown around a match, the line's character ``char``, after ``before``; and what place this reaches to."""
+    last = min(end, match + 4 * _SHOWN_CHARS)  # UTF-8 has at most 4 bytes for a character
+    text = before + _decode(data[match:last])
+    shown = text[:_SHOWN_CHARS]
+    line = Line(number=number, text=shown, begin=char - len(before), more=len(text) > _SHOWN_CHARS or last < end)
+    # what is no UTF-8 is shown as U+FFFD for a byte or more: no match is passed over
+    reached = shown[len(before) :].replace("\ufffd", "?").encode("utf-8", "surrogatepass")
+    return line, match + len(reached)
 
 
 def _decode(data: bytes) -> str:

@@ -19,7 +19,7 @@ from ctxfs.context.records import Stored
 from ctxfs.errors import ToolError, UnknownItem
 from ctxfs.tokens import TokenCounter, default_counter
 from ctxfs.tools.base import Tool, ToolResult
-from ctxfs.tools.grep import LinePattern, LineSearch
+from ctxfs.tools.grep import MOST_COUNTED, FoundLine, LinePattern, LineSearch
 from ctxfs.tools.json_path import parse_path, select_lines
 from ctxfs.tools.paging import MAX_LINE_CHARS, Line, LineCutter, render_page, row
 from ctxfs.tools.stored import (
@@ -307,7 +307,7 @@ async def grep_page(
 
 
 async def _grep_result(
-    scope: _Scope, reader: ContentReader, matches: list[Line], max_matches: int, context_lines: int
+    scope: _Scope, reader: ContentReader, matches: list[FoundLine], max_matches: int, context_lines: int
 ) -> ToolResult:
     if not matches:
         return ToolResult(f"[no line matches; {reader.stored.lines:,} lines searched]")
@@ -333,7 +333,9 @@ def _grep_footer(shown: int, next_offset: int | None) -> str:
     )
 
 
-async def _with_context(reader: ContentReader, matches: list[Line], context_lines: int) -> list[list[tuple[Line, str]]]:
+async def _with_context(
+    reader: ContentReader, matches: list[FoundLine], context_lines: int
+) -> list[list[tuple[Line, str]]]:
     """For each match, the rows that it adds: lines before it that were not shown yet, itself, and lines after it."""
     groups: list[list[tuple[Line, str]]] = []
     shown = 0
@@ -359,22 +361,38 @@ def _fitting_groups(groups: list[list[tuple[Line, str]]], budget: int, counter: 
     last, used = 0, 0
     for index, group in enumerate(groups):
         new = ["--"] if rows and group[0][0].number > last + 1 and len(group) > 1 else []
-        new += [_grep_row(line, mark) for line, mark in group]
+        new += [text for line, mark in group for text in _grep_rows(line, mark)]
         cost = sum(counter.count(text) + 1 for text in new)
         if used + cost > budget:
-            return (index, rows) if index else (1, [_only_match(group, budget, counter)])
+            return (index, rows) if index else (1, _only_match(group, budget, counter))
         rows += new
         used += cost
         last = group[-1][0].number
     return len(groups), rows
 
 
+def _grep_rows(line: Line, mark: str) -> list[str]:
+    rows = [_grep_row(line, mark)]
+    if not isinstance(line, FoundLine) or not line.later:
+        return rows
+    rows += [_grep_row(replace(part, number=line.number), mark) for part in line.later]
+    if line.unshown:
+        at_least = "at least " if line.unshown == MOST_COUNTED else ""
+        last = line.later[-1]
+        after = f"offset={line.number}, char_offset={last.begin + len(last.text)}"
+        rows.append(f"[in line {line.number:,} there are {at_least}{line.unshown:,} more matches, after {after}]")
+    return rows
+
+
 def _grep_row(line: Line, mark: str) -> str:
     return row(replace(line, text=f"…{line.text}", begin=line.begin - 1), mark) if line.begin else row(line, mark)
 
 
-def _only_match(group: list[tuple[Line, str]], budget: int, counter: TokenCounter) -> str:
+def _only_match(group: list[tuple[Line, str]], budget: int, counter: TokenCounter) -> list[str]:
     line = next(line for line, mark in group if mark == ":")
+    more = isinstance(line, FoundLine) and line.later
+    note = [f"[in line {line.number:,} there are more matches]"] if more else []
+    budget -= sum(map(counter.count, note))
     while len(line.text) > 1 and counter.count(_grep_row(line, ":")) > budget:
         line = replace(line, text=line.text[: len(line.text) // 2], more=True)
-    return _grep_row(line, ":")
+    return [_grep_row(line, ":"), *note]

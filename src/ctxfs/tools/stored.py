@@ -19,7 +19,7 @@ from ctxfs.llm.messages import Block
 from ctxfs.tokens import TokenCounter, count_block, default_counter
 from ctxfs.tools.base import ToolResult
 from ctxfs.tools.decorator import FunctionTool, tool
-from ctxfs.tools.grep import LineSearch, SearchedPart, search_part
+from ctxfs.tools.grep import FoundLine, LineSearch, SearchedPart, search_part
 from ctxfs.tools.paging import Line, LineCutter, LineEnds, Page, render_page
 
 __all__ = [
@@ -95,7 +95,7 @@ async def stored_ends(reader: ContentReader, first: int) -> list[Line]:
     return ends.finish()
 
 
-async def stored_matches(reader: ContentReader, offset: int, search: LineSearch) -> list[Line]:
+async def stored_matches(reader: ContentReader, offset: int, search: LineSearch) -> list[FoundLine]:
     """The matching lines from ``offset`` on, in parts of the content that a few worker threads search at a time.
 
     Raises:
