@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +223,7 @@ async def test_cancelled_tools_leave_a_valid_transcript_and_keep_what_had_finish
 async def test_closing_an_agent_ends_its_query_and_the_calls_are_answered_when_the_session_goes_on(
     tmp_path: Path,
 ) -> None:
-    model, waiting = ScriptedModel([[ToolCall("wait", {})], "unused"]), Waiting()
+    model, waiting = ScriptedModel([[ToolCall("wait", {})], "again"]), Waiting()
     agent = Agent(model, AgentConfig(tools=[waiting.tool], offload_root_path=tmp_path))
     ended: list[Exception] = []
 
@@ -240,8 +239,8 @@ async def test_closing_an_agent_ends_its_query_and_the_calls_are_answered_when_t
         await agent.close()
         waiting.go_on.set()
     assert [type(error) for error in ended] == [SessionClosed]
-    with suppress(SessionClosed):  # it may be opened again or not, but it is not busy
-        await agent.query("second")
+    assert await agent.query("second") == "again"
+    check(model.requests[1])
     await agent.close()
     resumed = ScriptedModel(["done"])
     config = AgentConfig(offload_root_path=tmp_path, session_id=agent.session_id)
