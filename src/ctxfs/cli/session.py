@@ -1,6 +1,5 @@
 """Finding a session and an item by what a user types, and reading them; the session's writer is never disturbed."""
 
-import os
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -12,10 +11,11 @@ import anyio
 
 from ctxfs.cli.output import lossless_bytes
 from ctxfs.context.encoding import readable_text
-from ctxfs.context.fs import ContextFileSystem, default_root, list_sessions
+from ctxfs.context.fs import ContextFileSystem, list_sessions
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.records import Stored
 from ctxfs.errors import ConfigError, SessionNotFound, UnknownItem
+from ctxfs.storage.local import absolute_root
 
 __all__ = [
     "Entry",
@@ -63,7 +63,7 @@ class Entry:
 
 def sessions_directory(root: Path | None) -> Path:
     """The directory that holds sessions, absolute; None is the default one."""
-    return default_root() if root is None else Path(os.path.abspath(root.expanduser()))  # noqa: PTH100 - as the store does
+    return absolute_root(root)
 
 
 async def newest_first(root: Path) -> list[str]:

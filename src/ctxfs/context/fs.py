@@ -3,7 +3,6 @@
 Follows "Context FileSystem 上下文卸载功能". One object is one session; it has one writer, and any number of readers.
 """
 
-import os
 import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -45,7 +44,7 @@ from ctxfs.errors import ConfigError, SessionClosed, UnknownItem
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import Content, has_media
 from ctxfs.storage.base import GrowingStore, Store
-from ctxfs.storage.local import LocalStore, default_root, list_sessions, remove_session
+from ctxfs.storage.local import LocalStore, absolute_root, default_root, list_sessions, remove_session
 
 __all__ = ["ContextFileSystem", "default_root", "list_sessions", "remove_session"]
 
@@ -74,11 +73,9 @@ class ContextFileSystem:
         if session_id is None:
             session_id = new_session_id(datetime.fromtimestamp(clock(), UTC), random.SystemRandom())
         self._session_id = check_session_id(session_id)
-        root = default_root() if root_path is None else Path(root_path).expanduser()
-        # Not resolved: links in the root are the user's.
-        self._root = Path(os.path.normpath(root if root.is_absolute() else Path.cwd() / root))
-        self._session_path = self._root / session_id
-        self._store: Store = LocalStore(self._root, session_id) if store is None else store
+        root = absolute_root(root_path)
+        self._session_path = root / session_id
+        self._store: Store = LocalStore(root, session_id) if store is None else store
         self._layout = layout
         self._clock = clock
         self._inline_limit_chars = inline_limit_chars

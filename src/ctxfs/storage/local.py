@@ -1,6 +1,7 @@
 """Sessions on the local disk: ``<root>/{session_id}``, one directory each."""
 
 import errno
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ from ctxfs.storage.port import FileSystem, OsFileSystem, close_quietly
 from ctxfs.storage.session_dir import LOG_NAME, SessionDir
 from ctxfs.storage.threads import run_to_completion
 
-__all__ = ["Durability", "LocalStore", "default_root", "list_sessions", "remove_session"]
+__all__ = ["Durability", "LocalStore", "absolute_root", "default_root", "list_sessions", "remove_session"]
 
 Durability = Literal["full", "process"]
 OTHERS_MAY_WRITE = 0o022
@@ -206,6 +207,15 @@ class LocalStore:
 def default_root() -> Path:
     """Return the directory that holds sessions by default: ``~/.agent/context``."""
     return Path.home() / ".agent" / "context"
+
+
+def absolute_root(path: str | Path | None) -> Path:
+    """Return the directory that ``path`` names, absolute; None is ``default_root()``.
+
+    A relative one is taken from the working directory of this moment. Not resolved: links in it are the user's.
+    """
+    found = default_root() if path is None else Path(path).expanduser()
+    return Path(os.path.normpath(found if found.is_absolute() else Path.cwd() / found))
 
 
 async def list_sessions(root: Path, *, fs: FileSystem | None = None) -> list[str]:

@@ -1,7 +1,6 @@
 """A session as one file, to be kept or moved to another machine; see ``transfer.archive`` for the form."""
 
 import errno
-import os
 import random
 import time
 from collections.abc import Sequence
@@ -34,7 +33,7 @@ from ctxfs.errors import (
 )
 from ctxfs.storage.base import check_name, is_hidden
 from ctxfs.storage.failures import reason_of
-from ctxfs.storage.local import LocalStore, default_root, remove_session
+from ctxfs.storage.local import LocalStore, absolute_root, remove_session
 from ctxfs.storage.port import FileSystem, OsFileSystem, close_quietly
 from ctxfs.storage.session_dir import LOG_NAME, MAX_DEPTH
 from ctxfs.storage.threads import run_to_completion
@@ -78,7 +77,7 @@ async def export_session(
     Raises ``SessionNotFound``, ``NameTaken`` (the file is there), ``CorruptContent``, ``NotStored``, ``CorruptJournal``
     (it is lost: opening the session for writing rebuilds it) and ``WriteFailed``; then no file is left behind.
     """
-    root, target = _absolute(root_path), _absolute(file)
+    root, target = absolute_root(root_path), absolute_root(file)
     port: FileSystem = fs if fs is not None else OsFileSystem()
     store = LocalStore(root, check_session_id(session_id), fs=port)
     await store.open(create=False, write=False)
@@ -159,9 +158,9 @@ async def import_session(
     Raises ``SessionExists`` (give it another ``session_id``), ``ArchiveError`` (``ArchiveDamaged``, ``ArchiveUnsafe``,
     ``ArchiveTooLarge``), ``ConfigError`` and ``WriteFailed``; then nothing is left behind.
     """
-    root = _absolute(root_path)
+    root = absolute_root(root_path)
     port: FileSystem = fs if fs is not None else OsFileSystem()
-    source = await run_to_completion(lambda: ArchiveReader.open(_absolute(file), max_bytes, max_files))
+    source = await run_to_completion(lambda: ArchiveReader.open(absolute_root(file), max_bytes, max_files))
     try:
         target = check_session_id(source.session_id) if session_id is None else check_session_id(session_id)
     except ConfigError as error:
@@ -294,14 +293,6 @@ def _trailer(entry: Stored) -> bytes:
 
 def _file_size(entry: Stored) -> int:
     return entry.content_offset + entry.content_length + len(_trailer(entry))
-
-
-# ---- the root
-
-
-def _absolute(path: str | Path | None) -> Path:
-    found = default_root() if path is None else Path(path).expanduser()
-    return Path(os.path.normpath(found if found.is_absolute() else Path.cwd() / found))
 
 
 def _by_name(state: SessionState) -> Sequence[Stored]:

@@ -4,7 +4,6 @@ Follows "Context Offload：Tool Result 落盘与访问".
 """
 
 import logging
-import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.layout import ENVELOPE, Layout, check_session_id
 from ctxfs.context.records import Stored
 from ctxfs.errors import AmbiguousItem, ConfigError, CtxfsError, SessionClosed, SessionNotFound, UnknownItem
-from ctxfs.storage.local import default_root
+from ctxfs.storage.local import absolute_root
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.tokens import TokenCounter, load_counter
 from ctxfs.tools.grep import LinePattern
@@ -85,7 +84,7 @@ class KnowledgeService:
     ) -> None:
         check_whole(0, inline_limit_chars=inline_limit_chars, digest_tokens=digest_tokens)
         check_whole(1, max_open_sessions=max_open_sessions)
-        self._root = _absolute(default_root() if namespace is None else namespace)
+        self._root = str(absolute_root(namespace))
         self._inline_limit_chars = inline_limit_chars
         self._digest_tokens = digest_tokens
         self._counter = counter
@@ -305,7 +304,7 @@ class KnowledgeService:
 
         ``namespace`` None is this workspace; another one is looked into without being kept open.
         """
-        if namespace is not None and _absolute(namespace) != self._root:
+        if namespace is not None and str(absolute_root(namespace)) != self._root:
             async with KnowledgeService(namespace) as other:
                 return await other.get_tool_result_offload_info(None, task_id, session_id)
         given = {"task_id": task_id, "session_id": session_id}
@@ -360,8 +359,3 @@ def _checked_filter(search_filter: Mapping[str, Any]) -> dict[str, Any]:
         except (TypeError, ValueError) as error:
             raise ConfigError(f"search_filter[{key!r}] cannot be JSON: {error}") from error
     return dict(search_filter)
-
-
-def _absolute(namespace: str | Path) -> str:
-    path = Path(namespace).expanduser()
-    return os.path.normpath(path if path.is_absolute() else Path.cwd() / path)  # not resolved: links are the user's
