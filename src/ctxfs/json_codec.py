@@ -1,37 +1,98 @@
-"""JSON in and out, exact: what was dumped loads equal, lone surrogates and integers of any size included."""
+"""JSON in and out, exact: what was dumped loads equal, lone surrogates and integers over 64 bits included."""
 
 import json
+import reprlib
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
 
-__all__ = ["dumps", "dumps_text", "loads"]
+__all__ = ["MAX_DEPTH", "check_json", "dumps", "dumps_text", "loads"]
 
+MAX_DEPTH = 200
+"""How many lists and dicts may stand in each other in what comes in: whatever handles it later gets to its bottom."""
+
+_DUMPED_DEPTH = 250  # what came in stands a few levels deeper in its record; orjson reads and writes as many
 _FIRST_INEXACT = 2.0**63
+_BOUND = 10**4300  # Python reads back no more digits; nan and the infinities do not lie within it either
+_STR = frozenset({str})
+_ALWAYS_JSON = frozenset({str, bool, type(None)})
+_NUMBERS = frozenset({int, float})
+
+
+def check_json(value: Any, place: str = "value", *, max_depth: int = MAX_DEPTH) -> None:
+    """Raise ValueError, naming what is wrong at which place in ``value``, unless it is JSON that loads equal.
+
+    That is None, bool, str, a finite float, an int of at most 4,300 digits, and lists and dicts of these whose keys are
+    str, at most ``max_depth`` in each other. A tuple is none: it would load as a list. Costs nothing for long text.
+    """
+    _check(value, place, max_depth, list)
+
+
+def _check(value: Any, place: str, max_depth: int, arrays: Any) -> None:
+    stack: list[tuple[Any, tuple[Any, ...]]] = [(value, ())]
+    while stack:
+        top, path = stack.pop()
+        entries: Iterable[tuple[Any, Any]] | None = None
+        if isinstance(top, dict):
+            fault, entries = _key_fault(top), top.items()
+        elif isinstance(top, arrays):
+            fault, entries = "", enumerate(top)
+        else:
+            fault = _fault(top)
+        if len(path) >= max_depth and entries is not None:
+            fault = f"is nested too deep: at most {max_depth} lists and dicts in each other"
+        if fault:
+            raise ValueError(f"{_spelled(place, path)} {fault}")
+        for key, entry in entries or ():
+            kind = type(entry)
+            if kind not in _ALWAYS_JSON and not (kind in _NUMBERS and -_BOUND < entry < _BOUND):
+                stack.append((entry, (*path, key)))
+
+
+def _key_fault(value: dict[Any, Any]) -> str:
+    if _STR.issuperset(map(type, value)):
+        return ""
+    return next((f"has the key {reprlib.repr(key)}: use strings" for key in value if not isinstance(key, str)), "")
+
+
+def _fault(value: Any) -> str:
+    """What is wrong with something that is neither list nor dict; "" for nothing."""
+    if value is None or isinstance(value, str):
+        return ""
+    if not isinstance(value, int | float):
+        return f"is of type {type(value).__name__}: JSON is str, int, float, bool, None, list and dict"
+    if -_BOUND < value < _BOUND:
+        return ""
+    return f"is {value}: use a finite number" if isinstance(value, float) else "has more than 4,300 digits: use a str"
+
+
+def _spelled(place: str, path: tuple[Any, ...]) -> str:
+    more = "…" if len(path) > 8 else ""
+    return place + "".join(f"[{reprlib.repr(key)}]" for key in path[:8]) + more
 
 
 def dumps(value: Any) -> bytes:
     """Encode ``value`` as compact JSON, keys in their order; the same value gives the same bytes.
 
-    Raises TypeError or ValueError for what JSON cannot hold.
+    A tuple loads as a list, and two lone surrogates side by side as the character that they are together. Raises
+    ValueError for anything else that would not load equal, see ``check_json``.
     """
+    _check(value, "value", _DUMPED_DEPTH, (list, tuple))
     try:
         return orjson.dumps(value)
     except TypeError:
-        # orjson refuses lone surrogates, integers over 64 bits and deep nesting; the standard library escapes them
-        return _dumps_slowly(value)
-
-
-def _dumps_slowly(value: Any) -> bytes:
-    try:
-        return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
-    except RecursionError:
-        raise ValueError("the value is nested too deep to be JSON") from None
+        # orjson refuses lone surrogates, integers over 64 bits and some subclasses; the standard library escapes them
+        return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")
 
 
 def dumps_text(value: Any) -> str:
-    """Encode ``value`` as compact JSON text in which every character but the necessary stands as it is."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    """Encode ``value`` as compact JSON text in which every character but the necessary stands as it is.
+
+    Raises ValueError like ``dumps``.
+    """
+    _check(value, "value", _DUMPED_DEPTH, (list, tuple))
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def loads(data: bytes | bytearray | memoryview | str) -> Any:

@@ -13,6 +13,7 @@ from ctxfs.agent import Done, Evicted, Offloaded, TextDelta, ToolEnded, ToolStar
 from ctxfs.errors import AgentBusy, ConfigError, ReplyIncomplete, SessionClosed, SessionError, TurnLimitReached
 from ctxfs.llm import ChatAnthropic, ToolCall
 from ctxfs.llm.invariants import check
+from ctxfs.llm.messages import ToolMessage
 from ctxfs.testing import Cut, MessagesServer, ScriptedModel
 from ctxfs.testing.scripted import Turn
 
@@ -160,6 +161,27 @@ async def test_a_tool_that_raises_an_unknown_tool_and_bad_arguments_are_told_to_
     assert "nosuch" in texts[1]
     assert "read_file" in texts[1]
     assert "path" in texts[2]
+
+
+@pytest.mark.parametrize("value", [b"x", float("nan"), {2024: 1}, [10**5000]])
+async def test_content_that_cannot_be_recorded_is_told_to_the_model_and_the_session_goes_on(
+    tmp_path: Path, value: object
+) -> None:
+    @tool("Look")
+    async def look() -> list[dict[str, object]]:
+        return [{"type": "text", "text": "rows", "raw": value}]
+
+    turns: list[Turn] = [[ToolCall("look", {})], "done", "more"]
+    async with agent_with(tmp_path, turns, tools=[look]) as agent:
+        assert (await agent.query("one"), await agent.query("two")) == ("done", "more")
+        assert agent.context.unrecorded == ()
+        result = agent.context.items[2].message
+        assert isinstance(result, ToolMessage)
+        assert result.is_error
+        assert "content[0]['raw']" in str(result.content)
+        session_id, messages = agent.session_id, [item.message for item in agent.context.items]
+    async with agent_with(tmp_path, [], session_id=session_id) as resumed:
+        assert [item.message for item in resumed.context.items] == messages
 
 
 async def test_results_stand_in_call_order_however_long_they_take(tmp_path: Path) -> None:

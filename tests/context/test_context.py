@@ -68,6 +68,15 @@ async def test_an_order_that_a_provider_would_refuse_adds_nothing(tmp_path: Path
         assert context.items == ()
 
 
+@pytest.mark.parametrize("content", [None, ({"type": "text", "text": "x", "raw": b"x"},)])
+async def test_a_system_prompt_is_content_too(tmp_path: Path, content: Any) -> None:
+    async with Context(root_path=tmp_path) as context:
+        await context.set_system_prompt("old")
+        with pytest.raises(TranscriptError, match="content"):
+            await context.set_system_prompt(content)
+        assert [item.message.content for item in context.items] == ["old"]
+
+
 async def test_nothing_is_sent_while_a_call_is_open(tmp_path: Path) -> None:
     async with Context(root_path=tmp_path) as context:
         await context.add({"role": "user", "content": "go"}, call(1))

@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import math
 import os
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -14,7 +17,7 @@ from hypothesis import strategies as st
 from contents import CONTENTS
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContentRange, ItemType
-from ctxfs.context.layout import ENVELOPE, TEXT
+from ctxfs.context.layout import ENVELOPE, TEXT, Layout
 from ctxfs.context.records import Stored
 from ctxfs.errors import (
     ConfigError,
@@ -43,6 +46,31 @@ def written_at(path: str) -> int:
 
 
 LONG = "a line of a long result\n" * 1000
+
+
+@pytest.mark.parametrize("layout", [ENVELOPE, TEXT])
+@pytest.mark.parametrize("value", [math.nan, date(2026, 1, 1), {1: 2}, b"x", (1,)])
+async def test_metadata_that_would_not_read_back_equal_is_refused(tmp_path: Path, value: Any, layout: Layout) -> None:
+    async with ContextFileSystem("session_1", root_path=tmp_path, layout=layout) as fs:
+        first = tool_result(fs, "one")
+        with pytest.raises(WriteFailed, match=r"metadata\['note'\]"):
+            await fs.store([first], metadata={first.id: {"note": value}})
+        await fs.store([first], metadata={first.id: {"note": 2**70}})
+    async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
+        assert fs.stored()[first.id].metadata["note"] == 2**70
+        assert (await fs.verify()).ok
+
+
+@pytest.mark.parametrize("long", ["", LONG])
+async def test_blocks_that_would_not_read_back_equal_are_refused(tmp_path: Path, long: str) -> None:
+    async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
+        for value in (math.nan, date(2026, 1, 1), {1: 2}, b"x", (1,)):
+            with pytest.raises(WriteFailed, match=r"\['note'\]"):
+                await fs.add([user_message(fs, ({"type": "text", "text": long, "note": value},))])
+        await fs.add([user_message(fs, ({"type": "text", "text": long, "note": 2**70},))])
+    async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
+        (item,) = await fs.items()
+        assert item.message.content == ({"type": "text", "text": long, "note": 2**70},)
 
 
 async def test_a_relative_root_is_that_of_the_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import tracemalloc
 from dataclasses import replace
+from functools import reduce
 from typing import Any, cast
 
 import pytest
@@ -12,6 +13,8 @@ from ctxfs.context.summary import summary_text
 from ctxfs.context.transcript import Gap, Losses, Transcript, losses_in
 from ctxfs.errors import TranscriptError
 from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
+
+DEEP = reduce(lambda inner, _: [inner], range(10_000), cast("Any", []))
 
 KINDS = {
     SystemMessage: ItemType.SYSTEM_PROMPT,
@@ -174,6 +177,9 @@ def test_a_summary_of_what_nothing_is_stored_of_lists_nothing() -> None:
         ({"role": "user"}, "content"),
         (UserMessage(({"x": 1},)), "a dict with a type"),
         (cast("Any", "just a text"), "not a message"),
+        (UserMessage(({"type": "text", "text": "x", "by_year": {2024: 1}},)), "has the key 2024"),
+        ({"role": "user", "content": [{"type": "x", "loss": float("nan")}]}, "is nan: use a finite number"),
+        ({"role": "user", "content": [{"type": "x", "deep": DEEP}]}, "too deep"),
     ],
 )
 def test_what_is_no_message_is_refused_and_says_why(message: Any, told: str) -> None:

@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 
 from ctxfs.llm.accumulate import INVALID_JSON, ReplyBuilder, parse_arguments, usage_of
 from ctxfs.llm.base import Usage
+from ctxfs.llm.messages import check_content
+
+DEEP = '{"a":' * 200 + "1" + "}" * 200
 
 
 def built(*events: dict[str, Any]) -> ReplyBuilder:
@@ -98,10 +101,14 @@ def test_the_last_count_of_each_kind_holds() -> None:
         ('{"a": "\\ud800"}', {"a": "\ud800"}),
         ("[1]", {INVALID_JSON: "[1]"}),
         ("{", {INVALID_JSON: "{"}),
+        ('{"loss": NaN}', {INVALID_JSON: '{"loss": NaN}'}),
+        ('{"n": 1e400}', {INVALID_JSON: '{"n": 1e400}'}),
+        (DEEP, {INVALID_JSON: DEEP}),
     ],
 )
 def test_arguments_are_an_object_whatever_the_model_wrote(text: str, arguments: dict[str, Any]) -> None:
     assert parse_arguments(text) == arguments
+    check_content([{"type": "tool_use", "id": "a", "name": "b", "input": arguments}])
 
 
 def test_counts_that_are_missing_are_zero() -> None:

@@ -243,7 +243,7 @@ async def test_a_tool_result_is_taken_as_it_is() -> None:
     async def give() -> ToolResult:
         return result
 
-    assert await give.run({}) is result
+    assert await give.run({}) == result
 
 
 async def test_what_cannot_be_json_is_a_typed_error() -> None:
@@ -253,6 +253,34 @@ async def test_what_cannot_be_json_is_a_typed_error() -> None:
 
     with pytest.raises(ToolError, match="returned a dict, which cannot be written as JSON"):
         await give.run({})
+
+
+@pytest.mark.parametrize(
+    ("returned", "fault"),
+    [
+        ([{**TEXT_BLOCK, "raw": b"x"}], r"content\[0\]\['raw'\] is of type bytes"),
+        ([TEXT_BLOCK, {**TEXT_BLOCK, "by_year": {2024: 1}}], r"content\[1\]\['by_year'\] has the key 2024"),
+        (ToolResult(({**TEXT_BLOCK, "loss": float("nan")},)), "is nan"),
+        (ToolResult(None), "not None"),  # type: ignore[arg-type]
+        (ToolResult([3]), "not a content block"),  # type: ignore[arg-type]
+    ],
+)
+async def test_content_that_could_not_be_recorded_is_a_typed_error(returned: Any, fault: str) -> None:
+    @tool("Returns")
+    async def give() -> Any:
+        return returned
+
+    with pytest.raises(ToolError, match=f"the tool returned content that cannot be recorded: .*{fault}"):
+        await give.run({})
+
+
+def test_a_schema_that_is_no_json_is_refused_at_once() -> None:
+    def wait(seconds: float = float("inf")) -> None: ...
+
+    with pytest.raises(
+        ToolDefinitionError, match=r"tool wait: its input_schema is no JSON: .*\['default'\] is inf: use a finite"
+    ):
+        tool("Waits")(wait)
 
 
 @pytest.mark.parametrize(("ephemeral", "keep"), [(True, 1), (3, 3), (False, None), (None, None)])

@@ -249,7 +249,7 @@ class Context:
         ``model``: what the provider billed for the call that gave an assistant message.
 
         Raises:
-            TranscriptError: the order is one that a provider would refuse; nothing was added.
+            TranscriptError: the order is one that a provider would refuse, or content is no JSON; nothing was added.
             SessionClosed: the context is not open.
 
         """
@@ -257,7 +257,7 @@ class Context:
         async with self._changing():
             incoming = [
                 Incoming(message=m, source=sources.get(m.tool_call_id) if isinstance(m, ToolMessage) else None)
-                for m in self._transcript.parse(messages)
+                for m in await anyio.to_thread.run_sync(self._transcript.parse, messages)  # blocks may be large
             ]
             if usage is None:
                 return await self._take(incoming)
@@ -276,12 +276,16 @@ class Context:
             return item
 
     async def set_system_prompt(self, content: Content) -> None:
-        """Make ``content`` the session's only system prompt; does nothing if it is that already."""
+        """Make ``content`` the session's only system prompt; does nothing if it is that already.
+
+        Raises ``TranscriptError`` when it is no content.
+        """
         async with self._changing():
             old = [i for i in self.items if i.item_type is ItemType.SYSTEM_PROMPT]
             if [i.message.content for i in old] == [content]:
                 return
-            await self._take([Incoming(message=SystemMessage(content))], replacing=[i.id for i in old])
+            (message,) = self._transcript.parse([SystemMessage(content)])
+            await self._take([Incoming(message=message)], replacing=[i.id for i in old])
 
     async def answer_open_calls(self, text: str) -> tuple[ContextItem, ...]:
         """Answer every open tool call with an error result that says ``text``, so that the transcript is valid."""

@@ -173,7 +173,7 @@ class ContentFile:
     """An item's file, written block by block; iterating it yields the bytes and leaves ``stored`` and ``index``.
 
     ``extra`` is metadata beside the encoding. Iterating again starts afresh. Raises ValueError while iterating when the
-    content is not JSON.
+    content, or the metadata, is not JSON.
     """
 
     def __init__(
@@ -221,11 +221,12 @@ class ContentFile:
         return size > BLOCK and not isinstance(self._content, tuple)
 
     def __iter__(self) -> Iterator[bytes]:
+        if not isinstance(self._content, RawBytes):
+            check_content(self._content)  # what could not be read back is not written
+        json_codec.check_json(self._extra, "metadata")
         encoding = encoding_of(self._content)
         metadata = {**self._extra, "encoding": encoding}
         header, trailer = (b"", b"") if self._raw else self._frame(encoding, metadata)
-        if not isinstance(self._content, RawBytes):
-            check_content(self._content)  # what could not be read back is not written
         offset, size, newlines, last = len(header), 0, 0, b""
         rows: list[tuple[int, int, int, bytes]] = []
         for raw, encoded, is_last in _mark_last(encode_blocks(self._content, encoding, raw=self._raw)):

@@ -318,6 +318,7 @@ def _item_from_json(data: Mapping[str, Any]) -> ContextItem:
 
 
 def _message_to_json(message: Message) -> dict[str, Any]:
+    check_content(message.content)  # what could not be read back is not written
     if isinstance(message, ToolMessage):
         return {"role": "tool", **{entry.name: getattr(message, entry.name) for entry in fields(message)}}
     return {"role": _ROLES[type(message)], "content": message.content}

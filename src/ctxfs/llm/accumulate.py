@@ -19,6 +19,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
         return {}
     try:
         value = json_codec.loads(text)
+        json_codec.check_json(value, max_depth=json_codec.MAX_DEPTH - 1)  # nan, or too deep for the call's block
     except ValueError:
         return {INVALID_JSON: text}
     return value if isinstance(value, dict) else {INVALID_JSON: text}

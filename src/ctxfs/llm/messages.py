@@ -1,12 +1,16 @@
 """Messages as values: what the model sees, and nothing else.
 
 Content is a string, or a tuple of content blocks in the shape of the Anthropic Messages API, kept verbatim: unknown
-block types, signatures and fields pass through untouched. Blocks are plain dicts and are treated as immutable.
+block types, signatures and fields pass through untouched. Blocks are plain dicts of JSON data (``check_content`` is the
+rule) and are treated as immutable.
 """
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from ctxfs.json_codec import check_json
 
 __all__ = [
     "AssistantMessage",
@@ -31,7 +35,7 @@ MEDIA_TYPES = frozenset({"image", "document"})
 
 _NEEDED: Mapping[str, Mapping[str, type]] = {
     "text": {"text": str},
-    "tool_use": {"id": str, "name": str, "input": Mapping},
+    "tool_use": {"id": str, "name": str, "input": dict},
     "tool_result": {"tool_use_id": str},
 }
 """What is read in blocks of a type; all else in them passes through unread."""
@@ -40,21 +44,28 @@ _NEEDED: Mapping[str, Mapping[str, type]] = {
 def check_block(block: Any) -> None:
     """Raise ValueError, saying what is wrong, when ``block`` is no content block, or lacks what its type needs."""
     if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-        raise ValueError(f"not a content block, which is a dict with a type: {block!r:.80}")  # noqa: TRY004 - data
+        what = "not a content block, which is a dict with a type"
+        raise ValueError(f"{what}: {reprlib.repr(block)}")  # noqa: TRY004 - data
     for name, kind in _NEEDED.get(block["type"], {}).items():
         if not isinstance(block.get(name), kind):
             what = f"a block of type {block['type']} needs {name} ({kind.__name__})"
-            raise ValueError(f"{what}: {block!r:.80}")  # noqa: TRY004 - data
+            raise ValueError(f"{what}: {reprlib.repr(block)}")  # noqa: TRY004 - data
 
 
 def check_content(content: Any) -> Content:
-    """Return ``content``, a text or blocks, as it stands in a message. Raises ValueError when it is something else."""
+    """Return ``content``, a text or blocks, as it stands in a message.
+
+    Blocks are JSON data that a resumed session gives back equal, see ``check_json``. Raises ValueError, naming the
+    place, when ``content`` is something else.
+    """
     if isinstance(content, str):
         return content
     if not isinstance(content, list | tuple):
-        raise ValueError(f"content is a text or a list of content blocks, not {content!r:.80}")  # noqa: TRY004 - data
-    for block in content:
+        what = "content is a text or a list of content blocks"
+        raise ValueError(f"{what}, not {reprlib.repr(content)}")  # noqa: TRY004 - data
+    for number, block in enumerate(content):
         check_block(block)
+        check_json(block, f"content[{number}]")
     return tuple(content)
 
 

@@ -3,7 +3,7 @@
 import codecs
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio.to_thread
@@ -13,7 +13,7 @@ from ctxfs import json_codec
 from ctxfs.context.items import ContentRange
 from ctxfs.errors import ToolDefinitionError, ToolError
 from ctxfs.llm.base import ToolSchema
-from ctxfs.llm.messages import Content
+from ctxfs.llm.messages import Content, check_content
 
 __all__ = ["Tool", "ToolResult", "to_content"]
 
@@ -42,10 +42,10 @@ class Tool:
 
     ``name`` has 1 to 64 of ``a-z A-Z 0-9 _ -``, the providers' rule. ``input_schema`` is a JSON schema of type object.
     ``keep_recent``: only this many newest results stay in the context (at least 1); None keeps them all. ``handler``
-    gets the model's arguments as they came; what it returns goes through ``to_content``.
+    gets the model's arguments as they came; what it returns is a ``ToolResult``, or goes through ``to_content``.
 
     Raises:
-        ToolDefinitionError: the name, the description or ``keep_recent`` cannot work.
+        ToolDefinitionError: the name, the description, the schema or ``keep_recent`` cannot work.
     """
 
     name: str
@@ -65,6 +65,10 @@ class Tool:
             raise ToolDefinitionError(
                 f"tool {self.name}: keep_recent is {self.keep_recent}, must be at least 1 or None"
             )
+        try:
+            json_codec.dumps(dict(self.input_schema))
+        except ValueError as error:
+            raise ToolDefinitionError(f"tool {self.name}: its input_schema is no JSON: {error}") from error
 
     @property
     def schema(self) -> ToolSchema:
@@ -81,10 +85,15 @@ class Tool:
         """
         value = await self.handler(arguments)
         if isinstance(value, ToolResult):
-            return value
-        if value is None or isinstance(value, str):
-            return ToolResult(to_content(value))
-        return ToolResult(await anyio.to_thread.run_sync(to_content, value))
+            return replace(value, content=await _converted(_checked, value.content))
+        return ToolResult(await _converted(to_content, value))
+
+
+async def _converted(convert: Callable[[Any], Content], value: object) -> Content:
+    """Do in a worker thread what may take long."""
+    if value is None or isinstance(value, str):
+        return convert(value)
+    return await anyio.to_thread.run_sync(convert, value)
 
 
 def to_content(value: object) -> Content:
@@ -94,7 +103,7 @@ def to_content(value: object) -> Content:
     lost), a list of content blocks stays one, and anything else becomes JSON as pydantic writes it.
 
     Raises:
-        ToolError: pydantic cannot write the value as JSON.
+        ToolError: pydantic cannot write the value as JSON, or something in content blocks is no JSON.
     """
     if value is None:
         return ""
@@ -103,18 +112,25 @@ def to_content(value: object) -> Content:
     if isinstance(value, bytes | bytearray | memoryview):
         return _decode(memoryview(value).cast("B"))
     if isinstance(value, list | tuple) and _are_blocks(value):
-        return tuple(value)
+        return _checked(value)
     try:
         return to_json(value, inf_nan_mode="strings").decode()
     except (PydanticSerializationError, ValueError):
         return _to_json_with_surrogates(value)
 
 
+def _checked(content: object) -> Content:
+    try:
+        return check_content(content)
+    except ValueError as error:
+        raise ToolError(f"the tool returned content that cannot be recorded: {error}") from error
+
+
 def _to_json_with_surrogates(value: object) -> str:
     """JSON of a value that holds text which is no valid Unicode, such as undecodable file names; exact all the same."""
     try:
         return json_codec.dumps(to_jsonable_python(value)).decode()
-    except (PydanticSerializationError, ValueError, TypeError) as error:
+    except (PydanticSerializationError, ValueError) as error:
         raise ToolError(
             f"the tool returned a {type(value).__name__}, which cannot be written as JSON ({error}): return text, "
             "bytes, content blocks or JSON-like data"
