@@ -180,8 +180,20 @@ def test_a_summary_of_what_nothing_is_stored_of_lists_nothing() -> None:
         (UserMessage(({"type": "text", "text": "x", "by_year": {2024: 1}},)), "has the key 2024"),
         ({"role": "user", "content": [{"type": "x", "loss": float("nan")}]}, "is nan: use a finite number"),
         ({"role": "user", "content": [{"type": "x", "deep": DEEP}]}, "too deep"),
+        ({"role": "user", "content": [{"type": "x", "n": 10**5000}]}, "more than 4,300 digits"),
     ],
 )
 def test_what_is_no_message_is_refused_and_says_why(message: Any, told: str) -> None:
     with pytest.raises(TranscriptError, match=told):
         Transcript({}, str).parse([message])
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(None, "content is a text or"), ([1], "not a content block"), ([{"type": "text"}], "type text needs text")],
+)
+def test_a_result_is_content_too(content: Any, told: str) -> None:
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "n", "input": {}}]}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": content}
+    with pytest.raises(TranscriptError, match=told):
+        Transcript({}, str).parse([call, {"role": "user", "content": [result]}])

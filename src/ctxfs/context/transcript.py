@@ -1,7 +1,6 @@
 """The messages of a session in memory: their order, what is open, what is due. No I/O; ``Context`` is its shell."""
 
 import copy
-import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -165,8 +164,7 @@ class Transcript:
                 check_content(message["content"])
                 converted = from_dict(copy.deepcopy(message), names)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
-                what = f"not a message of the Messages API ({error!r}): {reprlib.repr(message)}"
-                raise TranscriptError([what]) from error
+                raise TranscriptError([f"not a message of the Messages API: {error!r}"]) from error
             for one in converted:
                 if isinstance(one, AssistantMessage):
                     names = {**names, **{call.id: call.name for call in one.tool_calls}}

@@ -16,7 +16,16 @@ from typing import Any, Literal
 
 from ctxfs.errors import TranscriptError
 from ctxfs.llm.base import ModelRequest
-from ctxfs.llm.messages import AssistantMessage, Block, Content, Message, SystemMessage, ToolMessage, UserMessage
+from ctxfs.llm.messages import (
+    AssistantMessage,
+    Block,
+    Content,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+    check_content,
+)
 from ctxfs.tokens import encodable
 
 __all__ = [
@@ -239,11 +248,10 @@ def _tool_message(block: Block, tool_names: Mapping[str, str]) -> ToolMessage:
     call_id = block["tool_use_id"]
     if call_id not in tool_names:
         raise TranscriptError([f"tool_result for {call_id!r}, but no tool_use of that id stands before it"])
-    content: str | Sequence[Block] = block.get("content", "")
     return ToolMessage(
         tool_call_id=call_id,
         tool_name=tool_names[call_id],
-        content=content if isinstance(content, str) else tuple(content),
+        content=check_content(block.get("content", "")),
         is_error=bool(block.get("is_error", False)),
     )
 
