@@ -24,7 +24,7 @@ from ctxfs.context.items import ItemType
 from ctxfs.context.json_elements import json_elements
 from ctxfs.context.json_pieces import BLOCK, has_surrogates, json_pieces
 from ctxfs.context.records import Stored
-from ctxfs.llm.messages import Block, Content, check_block, check_content, has_media
+from ctxfs.llm.messages import Block, Content, check_block, check_content, has_media, text_with
 
 __all__ = [
     "BLOCK",
@@ -70,15 +70,11 @@ def encoding_of(content: Content | RawBytes) -> str:
 
 def readable_text(content: Content) -> str:
     """Return what lines are counted in: the text, or the text blocks by line with the other blocks named."""
-    if isinstance(content, str):
-        return content
-    return "\n".join(_readable_block(block) for block in content)
+    return text_with(content, _named)
 
 
-def _readable_block(block: Block) -> str:
-    if block.get("type") == "text" and isinstance(block.get("text"), str):
-        return str(block["text"])
-    kind = str(block.get("type", "block"))
+def _named(block: Block) -> str:
+    kind = block["type"]
     source = block.get("source")
     if isinstance(source, Mapping) and isinstance(source.get("data"), str):
         data = source["data"]
@@ -375,7 +371,7 @@ def text_of_blocks(blocks: Sequence[bytes]) -> BlocksText:
     def texts() -> Iterator[str]:
         line = 1
         for number, block in enumerate(_content_blocks(blocks)):
-            text = _readable_block(block)
+            text = readable_text((block,))
             if has_media((block,)):
                 media.append((line, block))
             line += text.count("\n") + 1

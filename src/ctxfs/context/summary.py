@@ -1,11 +1,11 @@
 """The full summary: what the model is asked for, and what takes the place of what it summarised. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ctxfs.context.compaction import seen_items
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.placeholder import render
-from ctxfs.llm.messages import Block, Content
+from ctxfs.llm.messages import Block, text_with
 
 __all__ = ["STAGES_CHARS", "prompt", "replaced_by_summary", "summary_text"]
 
@@ -54,7 +54,7 @@ def summary_text(summary: str, items: Sequence[ContextItem], path: str) -> str:
 
 
 def _quoted(item: ContextItem, limit: int) -> str:
-    text = "\n".join(_readable(item.message.content))
+    text = text_with(item.message.content, _named)
     if len(text) > limit:
         half = limit // 2
         text = f"{text[:half]}\n[... {len(text) - 2 * half:,} characters left out ...]\n{text[-half:]}"
@@ -62,19 +62,5 @@ def _quoted(item: ContextItem, limit: int) -> str:
     return f"\n<{item.item_type}{name}>\n{text}\n</{item.item_type}>\n"
 
 
-def _readable(content: Content) -> Iterator[str]:
-    if isinstance(content, str):
-        yield content
-        return
-    for block in content:
-        yield _readable_block(block)
-
-
-def _readable_block(block: Block) -> str:
-    match block.get("type"):
-        case "text":
-            return str(block["text"])
-        case "tool_use":
-            return f"[calls {block['name']}: {block['input']}]"
-        case kind:
-            return f"[{kind}]"
+def _named(block: Block) -> str:
+    return f"[calls {block['name']}: {block['input']}]" if block["type"] == "tool_use" else f"[{block['type']}]"

@@ -15,6 +15,7 @@ from ctxfs import json_codec
 from ctxfs.errors import ConfigError, InvalidFunctionCall
 from ctxfs.llm.base import ChatModel, ModelEvent, ModelRequest, Reply, Retrying, TextDelta, ToolSchema, Usage
 from ctxfs.llm.messages import (
+    MEDIA_TYPES,
     AssistantMessage,
     Block,
     Content,
@@ -23,6 +24,7 @@ from ctxfs.llm.messages import (
     ToolCall,
     ToolMessage,
     UserMessage,
+    text_with,
 )
 
 __all__ = ["LegacyToolCalls", "parse_reply", "render_call", "render_record", "to_text_request"]
@@ -171,7 +173,7 @@ def render_record(call: ToolCall, response: ToolMessage) -> str:
     record: dict[str, Any] = {
         "name": call.name,
         "arguments": dict(call.arguments),
-        "response": _response_text(response.content),
+        "response": text_with(response.content, _named),
     }
     if response.is_error:
         record["is_error"] = True
@@ -182,17 +184,8 @@ def _element(data: dict[str, Any]) -> str:
     return f"{_OPEN}{json_codec.dumps_text(data).replace('<', chr(92) + 'u003c')}{_CLOSE}"
 
 
-def _response_text(content: Content) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(_block_text(block) for block in content)
-
-
-def _block_text(block: Block) -> str:
-    kind = block.get("type")
-    if kind == "text":
-        return str(block["text"])
-    return f"[the {kind} follows]" if kind in ("image", "document") else json_codec.dumps_text(block)
+def _named(block: Block) -> str:
+    return f"[the {block['type']} follows]" if block["type"] in MEDIA_TYPES else json_codec.dumps_text(block)
 
 
 def _media(responses: Iterable[ToolMessage]) -> list[Block]:
@@ -202,7 +195,7 @@ def _media(responses: Iterable[ToolMessage]) -> list[Block]:
         for response in responses
         if not isinstance(response.content, str)
         for block in response.content
-        if block.get("type") in ("image", "document")
+        if block["type"] in MEDIA_TYPES
     ]
 
 

@@ -6,7 +6,7 @@ rule) and are treated as immutable.
 """
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ __all__ = [
     "check_content",
     "has_media",
     "text_of",
+    "text_with",
 ]
 
 Block = dict[str, Any]
@@ -133,6 +134,13 @@ Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 def has_media(content: Content) -> bool:
     """Whether an image or a document is in ``content``."""
     return not isinstance(content, str) and any(block.get("type") in MEDIA_TYPES for block in content)
+
+
+def text_with(content: Content, other: Callable[[Block], str]) -> str:
+    """Return all of ``content`` as text, by line; ``other`` tells what stands for a block that is no text."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(block["text"] if block["type"] == "text" else other(block) for block in content)
 
 
 def text_of(content: Content) -> str:
