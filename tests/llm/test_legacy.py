@@ -65,6 +65,20 @@ def test_a_record_has_no_tags_but_its_own_whatever_the_tool_returned(output: str
         parse_reply(record)
 
 
+def test_blocks_of_a_response_stand_in_its_record_and_pictures_after_it() -> None:
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
+    found = {"type": "search_result", "title": "é", "content": []}
+    response = ToolMessage("c1", "ls", ({"type": "text", "text": "one"}, picture, found), is_error=True)
+    call = {"type": "tool_use", "id": "c1", "name": "ls", "input": {}}
+    record = render_record(ToolCall("ls", {}, "c1"), response)
+    data = json.loads(record.removeprefix("<function_call>").removesuffix("</function_call>"))
+    assert data["response"] == 'one\n[the image follows]\n{"type":"search_result","title":"é","content":[]}'
+    assert data["is_error"] is True
+    sent = to_text_request(ModelRequest(messages=(UserMessage("go"), AssistantMessage((call,)), response)))
+    assert sent.messages[1].content == ({"type": "text", "text": record},)
+    assert sent.messages[2].content[0] == picture
+
+
 def test_calls_may_stand_on_one_line() -> None:
     assert parse_reply(call_text(LS) + call_text(LS)) == [ToolCall("ls", {"path": "."})] * 2
 
