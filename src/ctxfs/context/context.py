@@ -257,7 +257,7 @@ class Context:
         async with self._changing():
             incoming = [
                 Incoming(message=m, source=sources.get(m.tool_call_id) if isinstance(m, ToolMessage) else None)
-                for m in await anyio.to_thread.run_sync(self._transcript.parse, messages)  # blocks may be large
+                for m in await self._parsed(messages)
             ]
             if usage is None:
                 return await self._take(incoming)
@@ -425,6 +425,12 @@ class Context:
             self._window.observe(call)
         await self._record()
         return tuple(self._transcript.items[item.id] for item, _, _ in ingested)
+
+    async def _parsed(self, messages: Sequence[Message | Mapping[str, Any]]) -> Sequence[Message]:
+        contents = (m.get("content") if isinstance(m, Mapping) else m.content for m in messages)
+        if all(isinstance(content, str) for content in contents):
+            return self._transcript.parse(messages)
+        return await anyio.to_thread.run_sync(self._transcript.parse, messages)
 
     async def _ingest(self, incoming: Incoming) -> tuple[ContextItem, Prepared, Leaving | None]:
         item_id, name = self.fs.claim(*incoming.claims)
