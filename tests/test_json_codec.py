@@ -126,6 +126,7 @@ def test_what_holds_itself_is_nested_too_deep() -> None:
             refuse(value)
 
 
-def test_what_is_no_json_is_not_read() -> None:
+@pytest.mark.parametrize("data", [b"{", "[" * 100_000 + "]" * 100_000])
+def test_what_is_no_json_is_not_read(data: bytes | str) -> None:
     with pytest.raises(ValueError):
-        loads(b"{")
+        loads(data)

@@ -5,7 +5,6 @@ import hashlib
 import json
 import lzma
 import re
-import struct
 import sys
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +36,7 @@ from ctxfs.tokens import (
     tiktoken_counter,
     toktok_counter,
 )
+from images import gif, jpeg, png, webp, webp_extended, webp_lossless, webp_lossy
 
 TIKTOKEN_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 TIKTOKEN_URL = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
@@ -214,36 +214,6 @@ async def test_load_counter_says_how_long_it_took() -> None:
 
 
 # Content blocks
-
-
-def png(width: int, height: int) -> bytes:
-    return b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", width, height) + bytes(20)
-
-
-def gif(width: int, height: int) -> bytes:
-    return b"GIF89a" + struct.pack("<HH", width, height) + bytes(20)
-
-
-def jpeg(width: int, height: int) -> bytes:
-    metadata = b"\xff\xe1" + struct.pack(">H", 40_002) + bytes(40_000)
-    table = b"\xff\xff\xc4" + struct.pack(">H", 4) + bytes(2)  # a fill byte, and a marker in the frames' range
-    return b"\xff\xd8" + metadata + table + b"\xff\xc2\x00\x11\x08" + struct.pack(">HH", height, width) + bytes(20)
-
-
-def webp(kind: bytes, body: bytes) -> bytes:
-    return b"RIFF\0\0\0\0WEBP" + kind + struct.pack("<I", len(body)) + body + bytes(20)
-
-
-def webp_extended(width: int, height: int) -> bytes:
-    return webp(b"VP8X", bytes(4) + (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little"))
-
-
-def webp_lossless(width: int, height: int) -> bytes:
-    return webp(b"VP8L", b"\x2f" + (width - 1 | (height - 1) << 14).to_bytes(4, "little"))
-
-
-def webp_lossy(width: int, height: int) -> bytes:
-    return webp(b"VP8 ", b"\0\0\0\x9d\x01\x2a" + struct.pack("<HH", width, height))
 
 
 def image(data: bytes | str) -> tuple[dict[str, object], ...]:

@@ -1,3 +1,4 @@
+import base64
 import json
 import os
 from collections.abc import AsyncIterator, Callable
@@ -14,10 +15,9 @@ from ctxfs.storage.port import OsFileSystem
 from ctxfs.tokens import default_counter
 from ctxfs.tools import Tool, ToolResult, read_tool
 from ctxfs.tools.files import Roots
+from images import gif, jpeg, png, webp_lossy
 
 pytestmark = pytest.mark.anyio
-
-PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 32
 
 
 async def stored(fs: ContextFileSystem, content: Content, raw_id: str = "call_1") -> str:
@@ -44,8 +44,10 @@ def project(tmp_path: Path) -> Path:
     (folder / "a.txt").write_text("one\ntwo\nthree\n")
     (folder / "src" / "b.txt").write_bytes(b"caf\xe9\n")
     (folder / "program").write_bytes(b"\x7fELF\0\0")
-    (folder / "dot.png").write_bytes(PNG)
-    (folder / "huge.png").write_bytes(PNG + b"\0" * (5 * 1024 * 1024))
+    (folder / "dot.png").write_bytes(png(1, 1))
+    (folder / "huge.png").write_bytes(png(1, 1) + b"\0" * (4 * 1024 * 1024))
+    (folder / "wide.png").write_bytes(png(9_000, 1))
+    (folder / "cut.png").write_bytes(png(9, 9)[:-8])
     (folder / "empty").touch()
     (tmp_path / "secret").write_text("secret")
     (folder / "out").symlink_to(tmp_path / "secret")
@@ -193,7 +195,9 @@ async def test_without_roots_no_file_can_be_read(fs: ContextFileSystem, project:
         ("pipe", "is no regular file"),
         ("src", "is a directory, read one of its 1 files: b.txt"),
         (".", "is a directory, read one of its"),
-        ("huge.png", "at most 5,242,880 can be shown"),
+        ("huge.png", "at most 8,000 pixels a side and 3,932,160 bytes, and read that"),
+        ("wide.png", "(image dimensions exceed the maximum of 8000 pixels: 9000 x 1): make a whole PNG"),
+        ("cut.png", "(could not process image): make a whole PNG"),
     ],
 )
 async def test_what_cannot_be_shown_says_why(fs: ContextFileSystem, project: Path, name: str, reason: str) -> None:
@@ -210,16 +214,21 @@ async def test_a_small_image_is_shown(fs: ContextFileSystem, project: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("head", "media_type"),
-    [(b"\xff\xd8\xff\xe0", "image/jpeg"), (b"GIF89a", "image/gif"), (b"RIFF\0\0\0\0WEBPVP8 ", "image/webp")],
+    ("data", "media_type"),
+    [(jpeg(2, 1), "image/jpeg"), (gif(2, 1), "image/gif"), (webp_lossy(2, 1), "image/webp")],
+    ids=["JPEG", "GIF", "WebP"],
 )
 async def test_images_are_known_by_their_bytes(
-    fs: ContextFileSystem, project: Path, head: bytes, media_type: str
+    fs: ContextFileSystem, project: Path, data: bytes, media_type: str
 ) -> None:
-    (project / "picture").write_bytes(head)
+    (project / "picture").write_bytes(data)
     content = (await read(read_tool(fs, roots=[project]), "picture")).content
     assert isinstance(content, tuple)
-    assert content[0]["source"]["media_type"] == media_type
+    assert content[0]["source"] == {
+        "type": "base64",
+        "media_type": media_type,
+        "data": base64.b64encode(data).decode(),
+    }
 
 
 @pytest.mark.parametrize("end", ["", "\n"])

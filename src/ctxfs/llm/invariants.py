@@ -4,8 +4,6 @@ Adjacent messages of one role count as one message, as the provider merges them.
 pass, as they do through the messages.
 """
 
-import base64
-import binascii
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,18 +12,10 @@ import orjson
 
 from ctxfs.errors import TranscriptError
 from ctxfs.llm.serialize import MAX_BREAKPOINTS
-from ctxfs.media import image_size
+from ctxfs.media import base64_bytes, image_fault
 
 __all__ = ["check", "violations"]
 
-MAX_IMAGE_BYTES = 5 * 1024 * 1024
-MAX_IMAGE_PIXELS = 8000
-IMAGE_SIGNATURES = (
-    ("image/png", b"\x89PNG\r\n\x1a\n"),
-    ("image/jpeg", b"\xff\xd8"),
-    ("image/gif", b"GIF8"),
-    ("image/webp", b"RIFF"),
-)
 CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -253,29 +243,8 @@ def _image(place: str, source: Mapping[str, Any]) -> Iterator[str]:
     if source.get("type") != "base64":
         if source.get("type") not in ("url", "file"):
             yield f"{place}.type: should be 'base64', 'url' or 'file'"
-        return
-    media_type, data = str(source.get("media_type")), source.get("data")
-    if media_type not in dict(IMAGE_SIGNATURES):
-        yield f"{place}.media_type: should be one of {', '.join(dict(IMAGE_SIGNATURES))}"
-        return
-    head = _decoded(data)
-    if head is None:
-        yield f"{place}.data: invalid base64 data"
-    elif len(str(data)) > MAX_IMAGE_BYTES:
-        yield f"{place}.data: image exceeds 5 MB maximum: {len(str(data))} bytes > {MAX_IMAGE_BYTES} bytes"
-    else:
-        yield from _pixels(place, media_type, str(data), head)
-
-
-def _pixels(place: str, media_type: str, data: str, head: bytes) -> Iterator[str]:
-    real = next((kind for kind, signature in IMAGE_SIGNATURES if head.startswith(signature)), None)
-    size = image_size(data)
-    if real is None or size is None or 0 in size:
-        yield f"{place}.data: could not process image"
-    elif real != media_type:
-        yield f"{place}.media_type: the image was specified as {media_type}, but appears to be {real}"
-    elif max(size) > MAX_IMAGE_PIXELS:
-        yield f"{place}.data: image dimensions exceed the maximum of {MAX_IMAGE_PIXELS} pixels: {size[0]} x {size[1]}"
+    elif fault := image_fault(source.get("media_type"), source.get("data")):
+        yield f"{place}.{fault[0]}: {fault[1]}"
 
 
 def _document(place: str, source: Mapping[str, Any]) -> Iterator[str]:
@@ -283,7 +252,7 @@ def _document(place: str, source: Mapping[str, Any]) -> Iterator[str]:
         case "base64":
             if source.get("media_type") != "application/pdf":
                 yield f"{place}.media_type: should be 'application/pdf'"
-            head = _decoded(source.get("data"))
+            head = base64_bytes(source.get("data"))
             if head is None:
                 yield f"{place}.data: invalid base64 data"
             elif b"%PDF" not in head[:1024]:
@@ -295,14 +264,6 @@ def _document(place: str, source: Mapping[str, Any]) -> Iterator[str]:
             return
         case other:
             yield f"{place}.type: {other!r} is not a document source"
-
-
-def _decoded(data: Any) -> bytes | None:
-    """The bytes of base64 ``data``; None when it is empty or no base64."""
-    try:
-        return base64.b64decode(data, validate=True) or None
-    except (binascii.Error, TypeError, ValueError):
-        return None
 
 
 def _system(body: Mapping[str, Any]) -> Iterator[_Placed]:

@@ -13,23 +13,17 @@ from pathlib import Path
 
 from ctxfs.errors import ToolError
 from ctxfs.llm.messages import Block
+from ctxfs.media import MAX_IMAGE_FILE_BYTES, MAX_IMAGE_PIXELS, image_fault, image_type
 from ctxfs.storage.port import FileKind, FileSystem, OsFileSystem
 from ctxfs.storage.session_dir import LOCK_NAME, LOG_NAME
 from ctxfs.tools.paging import Line, LineCutter
 
 __all__ = ["FilePage", "Roots"]
 
-MAX_IMAGE_BYTES = 5 * 1024 * 1024
 _BLOCK_BYTES = 262_144
 _SNIFFED_BYTES = 8_192
 _LISTED_NAMES = 20
 _MARKS_OF_A_SESSION = (LOG_NAME, LOCK_NAME, "index.json")
-_SIGNATURES = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +53,12 @@ class Roots:
         """Lines from ``first`` on, or the whole image.
 
         Raises:
-            ToolError: not under a root, no such file, no regular file, or no text; the message tells the model.
+            ToolError: not under a root, no such file, no regular file, no text, or an image that providers refuse; the
+                message tells the model.
         """
         with self._open(path) as fd:
             head = self._fs.read(fd, _SNIFFED_BYTES, 0)
-            if media_type := _image_type(head):
+            if media_type := image_type(head):
                 return FilePage(image=self._image(fd, path, media_type))
             if b"\0" in head:
                 raise ToolError(f"{path} is a binary file: there are no lines of text to show")
@@ -132,9 +127,11 @@ class Roots:
 
     def _image(self, fd: int, path: str, media_type: str) -> Block:
         size = self._fs.stat_handle(fd).size
-        if size > MAX_IMAGE_BYTES:
-            raise ToolError(f"{path} is an image of {size:,} bytes; at most {MAX_IMAGE_BYTES:,} can be shown")
+        if size > MAX_IMAGE_FILE_BYTES:
+            raise _not_shown(path, f"it has {size:,} bytes")
         data = base64.b64encode(b"".join(self._blocks(fd))).decode()
+        if fault := image_fault(media_type, data):
+            raise _not_shown(path, fault[1])
         return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
 
     def _blocks(self, fd: int, offset: int = 0) -> Iterator[bytes]:
@@ -160,6 +157,13 @@ class Roots:
         return FilePage(lines=lines, total_lines=before + len(lines))
 
 
+def _not_shown(path: str, reason: str) -> ToolError:
+    return ToolError(
+        f"{path} is an image that cannot be shown ({reason}): make a whole PNG, JPEG, GIF or WebP of it with at most "
+        f"{MAX_IMAGE_PIXELS:,} pixels a side and {MAX_IMAGE_FILE_BYTES:,} bytes, and read that"
+    )
+
+
 def _after_lines(block: bytes, count: int) -> tuple[int, bytes]:
     """How many of ``count`` line ends are in the block, and what follows the last of them."""
     found = block.count(b"\n")
@@ -169,9 +173,3 @@ def _after_lines(block: bytes, count: int) -> tuple[int, bytes]:
     for _ in range(count):
         position = block.find(b"\n", position) + 1
     return count, block[position:]
-
-
-def _image_type(head: bytes) -> str | None:
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "image/webp"
-    return next((media_type for signature, media_type in _SIGNATURES if head.startswith(signature)), None)
