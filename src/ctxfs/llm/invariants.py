@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from ctxfs.errors import TranscriptError
+from ctxfs.llm.messages import THINKING
 from ctxfs.llm.serialize import MAX_BREAKPOINTS
 from ctxfs.media import base64_bytes, image_fault
 
@@ -19,7 +20,7 @@ __all__ = ["check", "violations"]
 CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 SURROGATE = re.compile("[\ud800-\udfff]")
-ASSISTANT_ONLY = frozenset({"tool_use", "thinking", "redacted_thinking"})
+ASSISTANT_ONLY = THINKING | {"tool_use"}
 USER_ONLY = frozenset({"tool_result", "image", "document", "search_result"})
 RESULT_ONLY = frozenset({"text", "image", "document", "search_result", "tool_reference"})
 
@@ -318,7 +319,7 @@ def _results(turns: Sequence[tuple[str, list[_Placed]]]) -> Iterator[str]:
 def _thinking(body: Mapping[str, Any], turns: Sequence[tuple[str, list[_Placed]]]) -> Iterator[str]:
     for role, blocks in turns:
         place, last = blocks[-1]
-        if role == "assistant" and last["type"] in ("thinking", "redacted_thinking"):
+        if role == "assistant" and last["type"] in THINKING:
             yield f"{place}: the final block in an assistant message cannot be {last['type']}"
     if (body.get("thinking") or {}).get("type") != "enabled":
         return
@@ -326,7 +327,7 @@ def _thinking(body: Mapping[str, Any], turns: Sequence[tuple[str, list[_Placed]]
         yield "messages: the conversation must end with a user message when thinking is enabled"
     elif len(turns) > 1 and turns[-1][1][0][1]["type"] == "tool_result":
         place, first = turns[-2][1][0]
-        if first["type"] not in ("thinking", "redacted_thinking"):
+        if first["type"] not in THINKING:
             yield f"{place}: expected thinking or redacted_thinking, but found {first['type']}, in an open tool loop"
 
 
@@ -346,7 +347,7 @@ def _breakpoints(body: Mapping[str, Any]) -> Iterator[str]:
         short_seen = short_seen or ttl == "5m"
         if block.get("type") == "text" and not str(block.get("text", "")).strip():
             yield f"{place}.cache_control: cannot be set for empty text blocks"
-        if block.get("type") in ("thinking", "redacted_thinking"):
+        if block.get("type") in THINKING:
             yield f"{place}.cache_control: cannot be set for thinking blocks"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from ctxfs.json_codec import check_json
 
 __all__ = [
+    "THINKING",
     "AssistantMessage",
     "Block",
     "Content",
@@ -30,6 +31,9 @@ __all__ = [
 
 Block = dict[str, Any]
 Content = str | tuple[Block, ...]
+
+THINKING = frozenset({"thinking", "redacted_thinking"})
+"""The types of blocks that hold what a model thought."""
 
 MEDIA_TYPES = frozenset({"image", "document"})
 """Blocks that a model looks at; no lines of text can stand for them."""

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from ctxfs.errors import TranscriptError
 from ctxfs.llm.base import ModelRequest
 from ctxfs.llm.messages import (
+    THINKING,
     AssistantMessage,
     Block,
     Content,
@@ -44,7 +45,6 @@ EMPTY_ERROR = "(no output)"
 _WIRE_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _WIRE_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _NOT_WIRE = re.compile(r"[^a-zA-Z0-9_-]")
-_THINKING = frozenset({"thinking", "redacted_thinking"})
 
 
 def to_messages_body(
@@ -178,7 +178,7 @@ def _close(turns: list[_Turn]) -> None:
     """Take thinking off the end of the last turn, where it is refused; a turn that is then empty goes too."""
     if turns:
         content = turns[-1].content
-        while content and content[-1]["type"] in _THINKING:
+        while content and content[-1]["type"] in THINKING:
             content.pop()
         if not content:
             turns.pop()

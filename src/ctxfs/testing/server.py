@@ -9,7 +9,7 @@ from ctxfs import json_codec
 from ctxfs.errors import InvalidRequest
 from ctxfs.llm import invariants
 from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage, Block
+from ctxfs.llm.messages import THINKING, AssistantMessage, Block
 from ctxfs.testing.loopback import Answer, LoopbackServer
 from ctxfs.testing.prompt_cache import CHARS4, PromptCache
 from ctxfs.testing.scripted import Cut, Script, Turn
@@ -18,7 +18,6 @@ from ctxfs.tokens import TokenCounter, count_content
 __all__ = ["Broken", "Failure", "MessagesServer", "ServerTurn"]
 
 DELTA_CHARS = 24
-THINKING = ("thinking", "redacted_thinking")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
