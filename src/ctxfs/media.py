@@ -89,7 +89,7 @@ def _is_whole(media_type: str, raw: bytes) -> bool:
         case "image/jpeg":  # a thumbnail in the metadata has an end too, but that stands before the frame
             return b"\xff\xd9" in raw[_jpeg_frame(raw) :]
         case "image/gif":
-            return raw.rstrip(b"\0").endswith(b";")
+            return b"\0;" in raw
     return len(raw) >= 8 + int.from_bytes(raw[4:8], "little")
 
 
