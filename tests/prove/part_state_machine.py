@@ -280,7 +280,7 @@ class SessionMachine(RuleBasedStateMachine):
         lines = text.removesuffix("\n").split("\n") if text else []
         expected = [n for n, line in enumerate(lines, 1) if re.search(pattern, line)]
         found = [int(row) for row in re.findall(r"^(\d+):", str(result.content), re.MULTILINE)]
-        assert found == expected
+        assert list(dict.fromkeys(found)) == expected  # of a long line, several parts may be shown
         assert not result.is_error
 
     def _picked_text(self, number: int) -> tuple[str, str]:
