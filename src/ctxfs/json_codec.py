@@ -7,12 +7,15 @@ from typing import Any
 
 import orjson
 
-__all__ = ["MAX_DEPTH", "check_json", "dumps", "dumps_text", "loads"]
+__all__ = ["MAX_DEPTH", "MAX_RECORD_DEPTH", "check_json", "dumps", "dumps_text", "loads"]
 
 MAX_DEPTH = 200
 """How many lists and dicts may stand in each other in what comes in: whatever handles it later gets to its bottom."""
 
-_DUMPED_DEPTH = 250  # what came in stands a few levels deeper in its record; orjson reads and writes as many
+MAX_RECORD_DEPTH = 248
+"""The same for a record as it is read: what came in stands a few levels deeper in it, and it may be written again."""
+
+_DUMPED_DEPTH = MAX_RECORD_DEPTH + 2  # records may stand in a batch; orjson reads and writes as many
 _FIRST_INEXACT = 2.0**63
 _BOUND = 10**4300  # Python reads back no more digits; nan and the infinities do not lie within it either
 _STR = frozenset({str})

@@ -1,5 +1,6 @@
 """The journal: what was written adds up again, and damage stays where it is."""
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -203,6 +204,14 @@ def test_lines_of_a_later_version_and_records_that_lack_something() -> None:
     assert scan(later).records == (UnknownRecord(data={"type": "x"}),)
     lacking = encode_line(1, [UnknownRecord(data={"type": "removed"})])
     assert len(scan(lacking).damages) == 1
+
+
+@pytest.mark.parametrize("value", [b"NaN", b"1e999", b"[" * 260 + b"]" * 260])
+def test_a_line_that_could_not_be_written_again_is_damage(value: bytes) -> None:
+    rec = b'{"type":"of a later version","value":%b}' % value
+    crc = zlib.crc32(rec, zlib.crc32(b"1:"))
+    found = scan(b'{"v":1,"seq":1,"len":%d,"crc":"%08x","rec":%b}\n' % (len(rec), crc, rec))
+    assert (len(found.damages), found.records) == (1, ())
 
 
 @pytest.mark.parametrize(("keep", "is_damage"), [(1, False), (0, True), (-1, True)])

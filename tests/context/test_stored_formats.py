@@ -146,6 +146,13 @@ def test_no_byte_of_an_index_changes_unnoticed(before: bytes, after: bytes) -> N
             parse_index(INDEX[:end])
 
 
+@pytest.mark.parametrize("value", [b"NaN", b"1e999", b"[" * 260 + b"]" * 260])
+def test_an_index_that_could_not_be_written_again_is_none(value: bytes) -> None:
+    body = INDEX[: INDEX.index(b'],"crc"')].replace(b'"encoding":"text"}', b'"encoding":"text","value":%b}' % value)
+    with pytest.raises(ValueError, match="value"):
+        parse_index(body + b'],"crc":"%08x"}\n' % zlib.crc32(body))
+
+
 def block_index() -> BlockIndex:
     rows = [(10, 0, 0, digest(b"a\nb")), (13, 3, 1, digest(b"c\n\n")), (16, 6, 3, digest(b"d"))]
     return BlockIndex.build(rows, file_end=17, size_bytes=7, newlines=3)

@@ -33,7 +33,7 @@ def sessions(root: Root = None, as_json: AsJson = False) -> None:
     for session in found:
         changed = datetime.fromisoformat(session["changed_at"]).astimezone().strftime("%Y-%m-%d %H:%M")
         if session["error"] is not None:
-            listed.add_row(session["session_id"], changed, "", "", "", label(session["error"], "red"))
+            listed.add_row(session["session_id"], changed)
             continue
         listed.add_row(
             session["session_id"],
@@ -44,6 +44,9 @@ def sessions(root: Root = None, as_json: AsJson = False) -> None:
             f"{session['stored']:,} ({_size(session['stored_bytes'])})",
         )
     console().print(listed)
+    for session in found:
+        if session["error"] is not None:
+            console().print(label(f"{session['session_id']}: {session['error']}", "red"), soft_wrap=True)
 
 
 async def _summaries(root: Path) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ctxfs import json_codec
 from ctxfs.context.records import Stored, from_json, to_json
@@ -56,8 +57,14 @@ def parse_index(data: bytes) -> Index:
     try:
         fields = json_codec.loads(head + b"]}")
         # line by line: one call for all of them would hold the interpreter for long
-        entries = [from_json({"type": "stored", **json_codec.loads(line.rstrip(b","))}) for line in lines]
+        entries = [from_json({"type": "stored", **_fields(line.rstrip(b","))}) for line in lines]
         items = {entry.item_id: entry for entry in entries if isinstance(entry, Stored)}
         return Index(session_id=fields["session_id"], journal_seq=fields["journal_seq"], items=items)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not an index: {error}") from error
+
+
+def _fields(line: bytes) -> dict[str, Any]:
+    fields: dict[str, Any] = json_codec.loads(line)
+    json_codec.check_json(fields, "entry", max_depth=json_codec.MAX_RECORD_DEPTH)  # it may be written again
+    return fields

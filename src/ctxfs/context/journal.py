@@ -118,6 +118,7 @@ def _decode_line(line: bytes, last_seq: int) -> tuple[int, list[Record]]:
     if seq <= last_seq:
         raise ValueError(f"line {seq} comes after line {last_seq}")
     data = json_codec.loads(rec)
+    json_codec.check_json(data, "rec", max_depth=json_codec.MAX_RECORD_DEPTH)  # it may have to be written again
     if int(head[1]) != VERSION:
         return seq, [UnknownRecord(data=data)]
     parts = data["records"] if data.get("type") == "batch" else [data]
