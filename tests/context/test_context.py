@@ -1,7 +1,5 @@
 """The context without an agent: messages in, messages out, nothing lost."""
 
-import base64
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from ctxfs.errors import ConfigError, SessionClosed, TranscriptError
 from ctxfs.llm.base import Usage
 from ctxfs.llm.invariants import check
 from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.testing import strategies
 from ctxfs.tokens import CharsCounter
 
 pytestmark = pytest.mark.anyio
@@ -159,11 +158,7 @@ async def test_usage_is_recorded_and_resume_keeps_the_order(tmp_path: Path) -> N
         assert [o.item_id for o in resumed.plan().offloads] == ["t3"]
 
 
-PNG = struct.pack(">8sI4sIIBBBBB", b"\x89PNG\r\n\x1a\n", 13, b"IHDR", 900, 900, 8, 2, 0, 0, 0) + bytes(2000)
-IMAGE = {
-    "type": "image",
-    "source": {"type": "base64", "media_type": "image/png", "data": base64.b64encode(PNG).decode()},
-}
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": strategies.png(900, 900)}}
 CONTENT = st.one_of(
     st.text(alphabet=st.characters(), max_size=50),
     st.sampled_from(["", LONG, "\ud800 lone", "é" * 3000, "\x00\r\n\u2028" * 900]),

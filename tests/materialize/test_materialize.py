@@ -158,10 +158,8 @@ async def test_content_blocks_are_stored_as_json_and_come_back_as_blocks(tmp_pat
 
 
 async def test_an_image_stays_where_the_model_can_see_it(tmp_path: Path) -> None:
-    import base64
-
-    png = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01" + b"\0" * 9_000
-    data = base64.b64encode(png).decode()
+    data = png(3_000, 3_000)
+    assert len(data) > 16 * 1024, "over the limits, if it were text"
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
     (block,) = await sent_for([image], tmp_path)
     assert block["type"] == "image"
