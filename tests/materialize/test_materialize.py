@@ -1,5 +1,6 @@
 """The rules of "Tool Output Materialization", a test a rule, through the real agent and the real disk."""
 
+import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -158,8 +159,7 @@ async def test_content_blocks_are_stored_as_json_and_come_back_as_blocks(tmp_pat
 
 
 async def test_an_image_stays_where_the_model_can_see_it(tmp_path: Path) -> None:
-    data = png(3_000, 3_000)
-    assert len(data) > 16 * 1024, "over the limits, if it were text"
+    data = base64.b64encode(base64.b64decode(png(9, 9)) + bytes(20_000)).decode()  # over the limits, if it were text
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
     (block,) = await sent_for([image], tmp_path)
     assert block["type"] == "image"
