@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from ctxfs.errors import InvalidToolArguments, ToolDefinitionError, ToolError
+from ctxfs.testing.strategies import png
 from ctxfs.tools import Tool, ToolResult, tool
 
 pytestmark = pytest.mark.anyio
@@ -203,7 +204,7 @@ class Point:
 
 
 TEXT_BLOCK = {"type": "text", "text": "hi"}
-IMAGE_BLOCK = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aaaa"}}
+IMAGE_BLOCK: dict[str, Any] = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": png(2, 2)}}
 
 
 @pytest.mark.parametrize(
@@ -271,6 +272,18 @@ async def test_content_that_could_not_be_recorded_is_a_typed_error(returned: Any
         return returned
 
     with pytest.raises(ToolError, match=f"the tool returned content that cannot be recorded: .*{fault}"):
+        await give.run({})
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+async def test_an_image_that_providers_refuse_is_a_typed_error(wrapped: bool) -> None:
+    blocks: list[dict[str, Any]] = [TEXT_BLOCK, {**IMAGE_BLOCK, "source": {**IMAGE_BLOCK["source"], "data": png(2, 2)[:20]}}]
+
+    @tool("Returns")
+    async def give() -> Any:
+        return ToolResult(tuple(blocks)) if wrapped else blocks
+
+    with pytest.raises(ToolError, match=r"the tool returned an image that providers refuse \(data: "):
         await give.run({})
 
 

@@ -14,6 +14,7 @@ from ctxfs.context.items import ContentRange
 from ctxfs.errors import ToolDefinitionError, ToolError
 from ctxfs.llm.base import ToolSchema
 from ctxfs.llm.messages import Content, check_content
+from ctxfs.media import image_fault
 
 __all__ = ["Tool", "ToolResult", "to_content"]
 
@@ -85,7 +86,8 @@ class Tool:
         """
         value = await self.handler(arguments)
         if isinstance(value, ToolResult):
-            return replace(value, content=await _converted(_checked, value.content))
+            check = _new if value.source is None else _checked
+            return replace(value, content=await _converted(check, value.content))
         return ToolResult(await _converted(to_content, value))
 
 
@@ -103,7 +105,8 @@ def to_content(value: object) -> Content:
     lost), a list of content blocks stays one, and anything else becomes JSON as pydantic writes it.
 
     Raises:
-        ToolError: pydantic cannot write the value as JSON, or something in content blocks is no JSON.
+        ToolError: pydantic cannot write the value as JSON, something in content blocks is no JSON, or an image is one
+            that providers refuse.
     """
     if value is None:
         return ""
@@ -112,7 +115,7 @@ def to_content(value: object) -> Content:
     if isinstance(value, bytes | bytearray | memoryview):
         return _decode(memoryview(value).cast("B"))
     if isinstance(value, list | tuple) and _are_blocks(value):
-        return _checked(value)
+        return _new(value)
     try:
         return to_json(value, inf_nan_mode="strings").decode()
     except (PydanticSerializationError, ValueError):
@@ -124,6 +127,18 @@ def _checked(content: object) -> Content:
         return check_content(content)
     except ValueError as error:
         raise ToolError(f"the tool returned content that cannot be recorded: {error}") from error
+
+
+def _new(content: object) -> Content:
+    """Check what did not come in before: an image that providers refuse would make every later request fail."""
+    checked = _checked(content)
+    for block in () if isinstance(checked, str) else checked:
+        source = block.get("source")
+        if block["type"] != "image" or not isinstance(source, dict) or source.get("type") != "base64":
+            continue
+        if fault := image_fault(source.get("media_type"), source.get("data")):
+            raise ToolError(f"the tool returned an image that providers refuse ({fault[0]}: {fault[1]})")
+    return checked
 
 
 def _to_json_with_surrogates(value: object) -> str:
