@@ -204,7 +204,8 @@ class Point:
 
 
 TEXT_BLOCK = {"type": "text", "text": "hi"}
-IMAGE_BLOCK: dict[str, Any] = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": png(2, 2)}}
+SOURCE = {"type": "base64", "media_type": "image/png", "data": png(2, 2)}
+IMAGE_BLOCK: dict[str, Any] = {"type": "image", "source": SOURCE}
 
 
 @pytest.mark.parametrize(
@@ -277,7 +278,10 @@ async def test_content_that_could_not_be_recorded_is_a_typed_error(returned: Any
 
 @pytest.mark.parametrize("wrapped", [False, True])
 async def test_an_image_that_providers_refuse_is_a_typed_error(wrapped: bool) -> None:
-    blocks: list[dict[str, Any]] = [TEXT_BLOCK, {**IMAGE_BLOCK, "source": {**IMAGE_BLOCK["source"], "data": png(2, 2)[:20]}}]
+    blocks: list[dict[str, Any]] = [
+        TEXT_BLOCK,
+        {**IMAGE_BLOCK, "source": {**SOURCE, "data": png(2, 2)[:20]}},
+    ]
 
     @tool("Returns")
     async def give() -> Any:
