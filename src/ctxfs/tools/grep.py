@@ -131,7 +131,7 @@ def _line_end(data: bytes, position: int, stop: int) -> int:
 class FoundLine(Line):
     """A matching line. ``later``: more parts of a long one, around later matches, in order.
 
-    ``unshown``: how many matches stand behind all these parts, at most ``MOSTMOST_COUNTED``.
+    ``unshown``: how many matches stand behind all these parts, at most ``MOST_COUNTED``.
     """
 
     later: Sequence[Line] = ()
