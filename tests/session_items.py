@@ -7,9 +7,10 @@ from ctxfs.context.apply import Applied, apply
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.plan import Plan
+from ctxfs.context.records import Stored
 from ctxfs.llm.messages import Content, ToolMessage, UserMessage
 
-__all__ = ["PLACEHOLDER", "carried_out", "evicted", "tool_result", "user_message"]
+__all__ = ["PLACEHOLDER", "carried_out", "evicted", "stored_record", "tool_result", "user_message"]
 
 PLACEHOLDER = "[Content offloaded]"
 
@@ -61,3 +62,24 @@ async def carried_out(plan: Plan, items: Mapping[str, ContextItem], fs: ContextF
         archived=next((part.archived for part in parts if part.archived is not None), None),
         events=tuple(event for part in parts for event in part.events),
     )
+
+
+def stored_record(item_id: str = "call_1", **changes: object) -> Stored:
+    """A record of a stored content: five characters in the file of a result, where ``changes`` say nothing else."""
+    values: dict[str, object] = {
+        "item_id": item_id,
+        "item_type": ItemType.TOOL_RESULT,
+        "name": f"tool_result/Read/{item_id}.json",
+        "encoding": "text",
+        "size_bytes": 5,
+        "chars": 5,
+        "lines": 1,
+        "digest": "ab",
+        "blocks": 1,
+        "content_offset": 7,
+        "content_length": 5,
+        "raw": False,
+        "offloaded_at": 1,
+        "metadata": {"encoding": "text"},
+    }
+    return Stored(**{**values, **changes})  # type: ignore[arg-type]

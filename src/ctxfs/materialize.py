@@ -7,7 +7,6 @@ In an agent: ``AgentConfig(materialize=Materialize())``; in your own loop: ``Con
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
 
 import anyio.to_thread
 
@@ -23,8 +22,8 @@ from ctxfs.context.placeholder import render_advice, render_materialized
 from ctxfs.context.plan import Offload
 from ctxfs.context.snippets import Snippets
 from ctxfs.context.trigger import Over, utf8_size
-from ctxfs.errors import ConfigError
-from ctxfs.llm.messages import Content, ToolMessage, has_media
+from ctxfs.errors import ConfigError, TranscriptError
+from ctxfs.llm.messages import Content, ToolMessage, check_content, has_media, text_with
 from ctxfs.storage.threads import begin, outcome
 from ctxfs.tokens import TokenCounter, load_counter
 
@@ -219,12 +218,7 @@ def _title(hint: Mapping[str, str | int]) -> str:
 
 def _measured(content: Content) -> str:
     """What is counted: the text, and the JSON of blocks that are no text."""
-    return content if isinstance(content, str) else "\n".join(map(_block_text, content))
-
-
-def _block_text(block: Mapping[str, Any]) -> str:
-    text = block.get("text")
-    return text if block.get("type") == "text" and isinstance(text, str) else json_codec.dumps_text(block)
+    return text_with(content, json_codec.dumps_text)
 
 
 async def materialize(
@@ -243,12 +237,17 @@ async def materialize(
     read with. ``settings`` and ``counter``: None means the defaults.
 
     Raises:
+        TranscriptError: it is no content.
         WriteFailed: it could not be stored; send the content as it is.
         SessionClosed: the session is not open.
 
     """
     counter = counter or await load_counter()
-    message = ToolMessage(call_id, tool_name, content)
+    try:
+        checked = content if isinstance(content, str) else await anyio.to_thread.run_sync(check_content, content)
+    except ValueError as error:
+        raise TranscriptError([str(error)]) from error
+    message = ToolMessage(call_id, tool_name, checked)
     item_id, name = fs.claim(ItemType.TOOL_RESULT, call_id, tool_name)
     policy = Materializer(settings=settings or Materialize(), tools=tools)
 

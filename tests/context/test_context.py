@@ -76,6 +76,14 @@ async def test_a_system_prompt_is_content_too(tmp_path: Path, content: Any) -> N
         assert [item.message.content for item in context.items] == ["old"]
 
 
+@pytest.mark.parametrize("wrong", ["just a text", 7, None])
+async def test_what_is_no_message_is_refused(tmp_path: Path, wrong: Any) -> None:
+    async with Context(root_path=tmp_path) as context:
+        with pytest.raises(TranscriptError, match="not a message"):
+            await context.add(wrong)
+        assert context.items == ()
+
+
 async def test_nothing_is_sent_while_a_call_is_open(tmp_path: Path) -> None:
     async with Context(root_path=tmp_path) as context:
         await context.add({"role": "user", "content": "go"}, call(1))

@@ -9,9 +9,10 @@ from ctxfs.context.economics import Why
 from ctxfs.context.economics_prices import Rates
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.journal_account import Account, Rewrite, account
-from ctxfs.context.records import CallMade, ItemAdded, Record, Removed, Replaced, Restored, Stored
+from ctxfs.context.records import CallMade, ItemAdded, Record, Removed, Replaced, Restored
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from session_items import stored_record
 
 RATES = Rates(read=0.1, write=1.1, output=5.0)
 
@@ -129,22 +130,9 @@ def test_the_end_of_a_context_that_is_removed_makes_nothing_be_written_anew() ->
 
 
 def test_what_was_restored_has_not_left() -> None:
-    stored = Stored(
-        item_id="call_1",
-        item_type=ItemType.TOOL_RESULT,
-        name="call_1.json",
-        encoding="text",
-        size_bytes=5,
-        chars=5,
-        lines=1,
-        digest="",
-        blocks=1,
-        content_offset=0,
-        content_length=5,
-        raw=False,
-        offloaded_at=0,
+    told = account(
+        [*session(), stored_record(), replaced("call_1", 50), reply(4), Restored(item_id="call_1"), reply(5)]
     )
-    told = account([*session(), stored, replaced("call_1", 50), reply(4), Restored(item_id="call_1"), reply(5)])
     assert told.departures == ()
     assert [rewrite.after_call for rewrite in told.rewrites] == [3, 4]
 
@@ -153,21 +141,7 @@ def test_what_was_restored_has_not_left() -> None:
 def test_arguments_that_left_are_named_by_their_file(arguments_stored: bool) -> None:
     call = {"type": "tool_use", "id": "call_7", "name": "write", "input": {"text": "x" * 900}}
     reply_with_call = added("msg_7", 300, AssistantMessage(({"type": "text", "text": "I write"}, call)))
-    stored = Stored(
-        item_id="call_7.input",
-        item_type=ItemType.TOOL_INPUT,
-        name="call_7.input.json",
-        encoding="blocks",
-        size_bytes=900,
-        chars=900,
-        lines=1,
-        digest="",
-        blocks=1,
-        content_offset=0,
-        content_length=900,
-        raw=False,
-        offloaded_at=0,
-    )
+    stored = stored_record("call_7.input", item_type=ItemType.TOOL_INPUT)
     records: list[Record] = [
         *session(),
         reply_with_call,

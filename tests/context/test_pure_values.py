@@ -16,27 +16,14 @@ from ctxfs.context.json_pieces import chars_in
 from ctxfs.context.json_text import is_json
 from ctxfs.context.placeholder import render_argument
 from ctxfs.context.plan import Archive, Plan
-from ctxfs.context.records import ItemAdded, Restored, Stored, UnknownRecord, from_json, to_json
+from ctxfs.context.records import ItemAdded, Restored, UnknownRecord, from_json, to_json
 from ctxfs.context.snippets import Ends, Snippets
 from ctxfs.context.trigger import Over
 from ctxfs.errors import ArchiveTooLarge, ConfigError, MissingExtra, SessionExists
 from ctxfs.llm.messages import UserMessage
+from session_items import stored_record
 
-STORED = Stored(
-    item_id="msg_001",
-    item_type=ItemType.USER_MESSAGE,
-    name="msg_001.json",
-    encoding="text",
-    size_bytes=5,
-    chars=5,
-    lines=1,
-    digest="",
-    blocks=1,
-    content_offset=0,
-    content_length=5,
-    raw=False,
-    offloaded_at=0,
-)
+STORED = stored_record("msg_001", item_type=ItemType.USER_MESSAGE)
 
 
 def test_a_plan_tells_its_archive() -> None:

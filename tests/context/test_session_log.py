@@ -10,16 +10,15 @@ from anyio import lowlevel, to_thread, wait_all_tasks_blocked
 from ctxfs.context.encoding import ContentFile
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.index import INDEX_NAME, parse_index
-from ctxfs.context.items import ItemType
 from ctxfs.context.journal import SessionState
-from ctxfs.context.records import CallMade, Record, Stored
+from ctxfs.context.records import CallMade, Record
 from ctxfs.context.recovery import Found
 from ctxfs.context.session_log import SessionLog
 from ctxfs.errors import SessionClosed, WriteFailed
 from ctxfs.llm.base import Usage
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.memory import MemoryStore
-from session_items import tool_result
+from session_items import stored_record, tool_result
 
 pytestmark = pytest.mark.anyio
 
@@ -197,24 +196,6 @@ async def test_what_a_writer_has_is_current_also_while_it_writes() -> None:
     assert sum(isinstance(record, CallMade) for record in journal) == len(writer.calls) == 9
 
 
-def stored(item_id: str) -> Stored:
-    return Stored(
-        item_id=item_id,
-        item_type=ItemType.TOOL_RESULT,
-        name=f"tool_result/Read/{item_id}.json",
-        encoding="text",
-        size_bytes=5,
-        chars=5,
-        lines=1,
-        digest="",
-        blocks=1,
-        content_offset=0,
-        content_length=5,
-        raw=False,
-        offloaded_at=0,
-    )
-
-
 async def test_a_log_that_has_ended_writes_neither_lines_nor_an_index() -> None:
     store = MemoryStore("session_1")
     await store.open(create=True, write=True)
@@ -222,7 +203,7 @@ async def test_a_log_that_has_ended_writes_neither_lines_nor_an_index() -> None:
     held = Held(1)
 
     def make() -> Sequence[Record]:
-        return [*held.make(), *(stored(f"call_{number}") for number in range(100))]
+        return [*held.make(), *(stored_record(f"call_{number}") for number in range(100))]
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(log.commit, make)

@@ -8,34 +8,15 @@ from ctxfs.context.encoding import BlockIndex, ContentFile, RawBytes, digest, fi
 from ctxfs.context.index import parse_index, render_index
 from ctxfs.context.items import ItemType
 from ctxfs.context.journal import encode_line, scan
-from ctxfs.context.records import Closed, Stored, WriterOpened
+from ctxfs.context.records import Closed, WriterOpened
 from ctxfs.context.recovery import parse_header
+from session_items import stored_record
 
 CLOSED = b'{"v":1,"seq":1,"len":33,"crc":"50c7f7f6","rec":{"type":"closed","closed_at":5.0}}\n'
 BATCH = (
     b'{"v":1,"seq":2,"len":125,"crc":"d7a65135","rec":{"type":"batch","records":['
     b'{"type":"writer_opened","epoch":3,"path":"/s","opened_at":6.0},{"type":"closed","closed_at":7.0}]}}\n'
 )
-
-
-def stored(**changes: object) -> Stored:
-    values: dict[str, object] = {
-        "item_id": "call_1",
-        "item_type": ItemType.TOOL_RESULT,
-        "name": "tool_result/Read/call_1.json",
-        "encoding": "text",
-        "size_bytes": 5,
-        "chars": 5,
-        "lines": 1,
-        "digest": "ab",
-        "blocks": 1,
-        "content_offset": 7,
-        "content_length": 5,
-        "raw": False,
-        "offloaded_at": 1,
-        "metadata": {"encoding": "text"},
-    }
-    return Stored(**{**values, **changes})  # type: ignore[arg-type]
 
 
 def test_a_journal_of_an_earlier_version_is_read() -> None:
@@ -116,13 +97,13 @@ INDEX = (
 
 def test_an_index_of_an_earlier_version_is_read_and_written() -> None:
     found = parse_index(INDEX)
-    assert (found.session_id, found.journal_seq, found.items) == ("s", 7, {"call_1": stored()})
-    assert b"".join(render_index("s", 7, [stored()])) == INDEX
+    assert (found.session_id, found.journal_seq, found.items) == ("s", 7, {"call_1": stored_record()})
+    assert b"".join(render_index("s", 7, [stored_record()])) == INDEX
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 254, 255, 256, 257, 600])
 def test_an_index_of_any_size_comes_back(count: int) -> None:
-    entries = {f"call_{n}": stored(item_id=f"call_{n}", size_bytes=n) for n in range(count)}
+    entries = {f"call_{n}": stored_record(item_id=f"call_{n}", size_bytes=n) for n in range(count)}
     pieces = list(render_index("s", count, entries.values()))
     assert parse_index(b"".join(pieces)).items == entries
     assert len(b"".join(pieces).splitlines()) == count + 2

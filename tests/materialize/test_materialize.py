@@ -17,7 +17,7 @@ from ctxfs.context.context import Context
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.plan import Offload
 from ctxfs.context.trigger import utf8_size
-from ctxfs.errors import ConfigError
+from ctxfs.errors import ConfigError, TranscriptError
 from ctxfs.llm.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
 from ctxfs.materialize import Materialize, Materialized, Materializer, materialize, reading_tools
 from ctxfs.testing import MemoryStore, ScriptedModel
@@ -163,6 +163,16 @@ async def test_an_image_stays_where_the_model_can_see_it(tmp_path: Path) -> None
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
     (block,) = await sent_for([image], tmp_path)
     assert block["type"] == "image"
+
+
+@pytest.mark.parametrize("content", [7, [{"text": "x" * 9_000}], [{"type": "text", "text": 3}]])
+async def test_what_is_no_content_is_a_typed_error(tmp_path: Path, content: Any) -> None:
+    async with ContextFileSystem(root_path=tmp_path) as fs:
+        with pytest.raises(TranscriptError, match=r"content|needs text"):
+            await materialize(content, fs=fs, tool_name="show", call_id="c1")
+        kept = await materialize("x" * 9_000, fs=fs, tool_name="show", call_id="c1")
+    assert kept.ref is not None
+    assert kept.ref.id == "c1"
 
 
 async def test_the_artifact_is_there_before_anything_is_sent(tmp_path: Path) -> None:

@@ -316,6 +316,15 @@ async def test_need_not_twice(tmp_path: Path, settings: dict[str, Any]) -> None:
         assert (await service.query_artifacts()).total == 1
 
 
+async def test_an_image_that_no_provider_takes_is_stored_as_it_is(tmp_path: Path) -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aaaa"}}
+    async with service_at(tmp_path) as service:
+        op = op_on(service, allow_list=["search"])
+        done = await op.process(result_of([{"type": "text", "text": LARGE * 2}, image]))
+        assert done.offloaded
+        assert "aaaa" in (await service.get_knowledge_by_id("call_1")).content
+
+
 @pytest.mark.parametrize("word", ["false", 0, 1, "yes"])
 async def test_need_explicit_word_must_be_true_or_false(tmp_path: Path, word: object) -> None:
     async with service_at(tmp_path) as service:

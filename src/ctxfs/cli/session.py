@@ -16,6 +16,7 @@ from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.records import Stored
 from ctxfs.errors import ConfigError, SessionNotFound, UnknownItem
 from ctxfs.storage.local import absolute_root
+from ctxfs.storage.log_file import LOG_NAME
 
 __all__ = [
     "Entry",
@@ -75,7 +76,7 @@ async def newest_first(root: Path) -> list[str]:
 async def changed_at(root: Path, session_id: str) -> float:
     """When the session changed last, in seconds since the epoch."""
     session = anyio.Path(root / session_id)
-    journal = session / "journal.jsonl"
+    journal = session / LOG_NAME
     return (await (journal if await journal.exists() else session).stat()).st_mtime
 
 

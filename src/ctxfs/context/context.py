@@ -427,7 +427,7 @@ class Context:
         return tuple(self._transcript.items[item.id] for item, _, _ in ingested)
 
     async def _parsed(self, messages: Sequence[Message | Mapping[str, Any]]) -> Sequence[Message]:
-        contents = (m.get("content") if isinstance(m, Mapping) else m.content for m in messages)
+        contents = (m.get("content") if isinstance(m, Mapping) else getattr(m, "content", None) for m in messages)
         if all(isinstance(content, str) for content in contents):
             return self._transcript.parse(messages)
         return await anyio.to_thread.run_sync(self._transcript.parse, messages)

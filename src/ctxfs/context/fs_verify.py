@@ -10,6 +10,7 @@ from ctxfs.context.records import Stored
 from ctxfs.context.recovery import read_journal
 from ctxfs.errors import NotStored, StorageError
 from ctxfs.storage.base import Store
+from ctxfs.storage.log_file import LOG_NAME
 
 __all__ = ["Problem", "VerifyReport", "verify"]
 
@@ -37,7 +38,7 @@ class VerifyReport:
 
 async def verify(store: Store, entries: Sequence[Stored], damages: Sequence[Damage]) -> VerifyReport:
     """Check ``entries``, the contents that are durable; ``damages`` is what opening the session found."""
-    problems = [Problem(name="journal.jsonl", detail=damage.reason) for damage in damages]
+    problems = [Problem(name=LOG_NAME, detail=damage.reason) for damage in damages]
     for entry in entries:
         try:
             await ContentReader(store, entry).load()

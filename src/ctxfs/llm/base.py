@@ -33,8 +33,7 @@ class ModelRequest:
     """Everything one model call needs. A system prompt, if any, is the first message.
 
     ``max_tokens`` bounds the reply; None leaves it to the model's own default. ``breakpoints``: after how many of the
-    messages the prompt is worth caching, for providers that have to be told; None leaves it
-    to the serializer.
+    messages the prompt is worth caching, for providers that have to be told; None leaves it to the serializer.
     """
 
     messages: tuple[Message, ...]

@@ -85,10 +85,11 @@ class Tool:
             Exception: whatever the tool itself raises passes through.
         """
         value = await self.handler(arguments)
-        if isinstance(value, ToolResult):
-            check = _new if value.source is None else _checked
-            return replace(value, content=await _converted(check, value.content))
-        return ToolResult(await _converted(to_content, value))
+        if not isinstance(value, ToolResult):
+            return ToolResult(await _converted(lambda new: _showable(to_content(new)), value))
+        if value.source is None:
+            return replace(value, content=await _converted(lambda new: _showable(_checked(new)), value.content))
+        return replace(value, content=await _converted(_checked, value.content))
 
 
 async def _converted(convert: Callable[[Any], Content], value: object) -> Content:
@@ -105,8 +106,7 @@ def to_content(value: object) -> Content:
     lost), a list of content blocks stays one, and anything else becomes JSON as pydantic writes it.
 
     Raises:
-        ToolError: pydantic cannot write the value as JSON, something in content blocks is no JSON, or an image is one
-            that providers refuse.
+        ToolError: pydantic cannot write the value as JSON, or something in content blocks is no JSON.
     """
     if value is None:
         return ""
@@ -115,7 +115,7 @@ def to_content(value: object) -> Content:
     if isinstance(value, bytes | bytearray | memoryview):
         return _decode(memoryview(value).cast("B"))
     if isinstance(value, list | tuple) and _are_blocks(value):
-        return _new(value)
+        return _checked(value)
     try:
         return to_json(value, inf_nan_mode="strings").decode()
     except (PydanticSerializationError, ValueError):
@@ -129,16 +129,15 @@ def _checked(content: object) -> Content:
         raise ToolError(f"the tool returned content that cannot be recorded: {error}") from error
 
 
-def _new(content: object) -> Content:
-    """Check what did not come in before: an image that providers refuse would make every later request fail."""
-    checked = _checked(content)
-    for block in () if isinstance(checked, str) else checked:
+def _showable(content: Content) -> Content:
+    """Refuse an image that providers refuse: in the context it would make every later request fail."""
+    for block in () if isinstance(content, str) else content:
         source = block.get("source")
         if block["type"] != "image" or not isinstance(source, dict) or source.get("type") != "base64":
             continue
         if fault := image_fault(source.get("media_type"), source.get("data")):
             raise ToolError(f"the tool returned an image that providers refuse ({fault[0]}: {fault[1]})")
-    return checked
+    return content
 
 
 def _to_json_with_surrogates(value: object) -> str:
