@@ -3,7 +3,7 @@ import re
 
 import pytest
 import re2
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ctxfs.errors import InvalidToolArguments
@@ -150,6 +150,7 @@ def test_a_long_line_is_cut_around_its_match_by_characters() -> None:
 @given(
     gaps=st.lists(st.sampled_from([0, 1, 90, 380, 395, 400, 500, 3_000]), max_size=40), fill=st.sampled_from("aü\ufffd")
 )
+@example(gaps=[0, 380, 380, 380, 500, 0, 0, 0, 0, 90], fill="\ufffd")
 def test_of_a_long_line_every_match_is_shown_or_counted(pattern: str, gaps: list[int], fill: str) -> None:
     text = "needle".join(fill * gap for gap in [*gaps, 500])
     lines = search(LinePattern(pattern), f"first\n{text}\nlast".encode())
@@ -167,6 +168,17 @@ def test_of_a_long_line_every_match_is_shown_or_counted(pattern: str, gaps: list
     assert sorted(shown + behind) == starts
     assert line.unshown == min(len(behind), MOST_COUNTED)
     assert not line.unshown or len(parts) == 5
+
+
+@pytest.mark.parametrize("fill", [b"\xff", b"\xe2\x82", b"\xf0\x9f\x98"], ids=["1 byte", "2 bytes", "3 bytes"])
+def test_in_bytes_that_are_no_utf8_no_match_is_counted_that_is_shown(fill: bytes) -> None:
+    gaps = [0, 380, 380, 380, 500, 0, 0, 0, 0, 90, 500]
+    (line,) = search(LinePattern("needle"), b"needle".join(fill * gap for gap in gaps))
+    parts = [line, *line.later]
+    text = "needle".join("\ufffd" * gap for gap in gaps)
+    assert all(text[part.begin : part.begin + len(part.text)] == part.text for part in parts)
+    end = parts[-1].begin + len(parts[-1].text)
+    assert line.unshown == sum(match.start() >= end for match in re.finditer("needle", text))
 
 
 def test_a_part_with_enough_matches_ends_the_search() -> None:

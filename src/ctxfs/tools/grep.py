@@ -3,6 +3,7 @@
 The syntax is RE2's. A line matches when the expression is found in it; no match crosses a line's end.
 """
 
+import codecs
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -286,18 +287,37 @@ def _found_line(pattern: LinePattern, number: int, data: bytes, *, start: int, m
 
 
 def _cut_around(number: int, data: bytes, match: int, end: int, *, char: int, before: str) -> tuple[Line, int]:
-    """What is shown around a match, the line's character ``char``, after ``before``; and what place this reaches to."""
+    """What is shown around a match, the line's character ``char``, after ``before``; and at which byte it ends."""
     last = min(end, match + 4 * _SHOWN_CHARS)  # UTF-8 has at most 4 bytes for a character
-    text = before + _decode(data[match:last])
+    text = before + _decode(data[match:last], final=last == end)
     shown = text[:_SHOWN_CHARS]
     line = Line(number=number, text=shown, begin=char - len(before), more=len(text) > _SHOWN_CHARS or last < end)
-    # what is no UTF-8 is shown as U+FFFD for a byte or more: no match is passed over
-    reached = shown[len(before) :].replace("\ufffd", "?").encode("utf-8", "surrogatepass")
-    return line, match + len(reached)
+    return line, match + _bytes_of(data[match:last], len(shown) - len(before))
 
 
-def _decode(data: bytes) -> str:
+def _bytes_of(data: bytes, chars: int) -> int:
+    """How many bytes the first ``chars`` characters of ``_decode(data)`` are."""
     try:
-        return data.decode("utf-8", "surrogatepass")
+        return len(_strict(data, final=False)[:chars].encode("utf-8", "surrogatepass"))
+    except UnicodeDecodeError:  # U+FFFD is then a character of the text, or some bytes that are no UTF-8
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        made = 0
+        for position in range(len(data)):
+            made += len(decoder.decode(data[position : position + 1]))
+            if made == chars:
+                return position + 1 - len(decoder.getstate()[0])
+            if made > chars:  # what is no UTF-8 ended before this byte
+                return position
+        return len(data)
+
+
+def _decode(data: bytes, *, final: bool = True) -> str:
+    """The text; without ``final`` a character that is cut off at the end is left out."""
+    try:
+        return _strict(data, final=final)
     except UnicodeDecodeError:
-        return data.decode("utf-8", "replace")
+        return codecs.getincrementaldecoder("utf-8")("replace").decode(data, final)
+
+
+def _strict(data: bytes, *, final: bool) -> str:
+    return codecs.getincrementaldecoder("utf-8")("surrogatepass").decode(data, final)
