@@ -17,7 +17,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 # Leaf first. A module may import modules of its own layer and of those before it. The first pattern that fits counts.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "media"),
+    ("errors", "media", "version"),
     ("tokens", "llm.messages", "json_codec"),
     (
         *("llm.*", "storage.*", "context.items", "context.placeholder", "context.layout", "context.events"),
@@ -42,6 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("messages", "workspace.*", "transfer.*", "testing.*"),
     ("replay.*",),
     ("cli", "cli.*"),
+    ("__main__",),
 )
 
 # Packages' __init__ modules only gather public names; they stand above all layers, and nothing below imports from them.

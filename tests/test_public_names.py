@@ -7,6 +7,7 @@ import pytest
 PUBLIC = {
     "ctxfs": """
         Agent AgentConfig Context ContextFileSystem ContextItem CtxfsError ItemType OffloadPolicy tool
+        __version__
     """,
     "ctxfs.agent": """
         Agent AgentConfig AgentEvent Compacted Done Evicted OffloadFailed Offloaded RecordFailed Retrying
@@ -56,3 +57,10 @@ def test_public_names_exist(module: str) -> None:
     package = importlib.import_module(module)
     missing = [name for name in PUBLIC[module].split() if not hasattr(package, name)]
     assert not missing, "also those that are imported when they are first used"
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_completion_shows_the_public_names(module: str) -> None:
+    """Also those that are imported when they are first used: ``dir`` is what a REPL and a notebook complete from."""
+    package = importlib.import_module(module)
+    assert set(PUBLIC[module].split()) <= set(dir(package))

@@ -9,6 +9,8 @@ The names are loaded when they are first asked for: ``import ctxfs`` alone costs
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ctxfs.version import __version__
+
 if TYPE_CHECKING:
     from ctxfs.agent import Agent, AgentConfig
     from ctxfs.context import Context, ContextFileSystem, ContextItem, ItemType, OffloadPolicy
@@ -24,6 +26,7 @@ __all__ = [
     "CtxfsError",
     "ItemType",
     "OffloadPolicy",
+    "__version__",
     "tool",
 ]
 
@@ -44,3 +47,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import threading
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ctxfs.cli.app import COMMANDS
 from ctxfs.testing import ChatCompletionsServer, MessagesServer, ToolCall
 
 MAIN = "import sys; from ctxfs.cli import main; sys.argv[0] = 'ctxfs'; main()"
@@ -40,6 +42,33 @@ def folder(tmp_path: Path) -> Path:
     (made / "empty").write_text("")
     (made / "two\nlines.txt").write_text("x" * 300)
     return made
+
+
+# The command itself --------------------------------------------------------------------------------------------------
+
+
+def test_the_version_and_the_help_load_no_command() -> None:
+    """What is asked for most must not wait for the agent, for rich and for pydantic."""
+    code = MAIN.replace("main()", "import atexit; atexit.register(lambda: print(*sys.modules)); main()")
+    for option in ("--version", "--help"):
+        done = ctxfs(option, code=code)
+        assert done.returncode == 0, done.stderr
+        loaded = set(done.stdout.splitlines()[-1].split())
+        assert not loaded & {"rich", "pydantic", "anyio", "ctxfs.agent", "ctxfs.context", "ctxfs.replay.lab"}
+
+
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "ctxfs", "--version"], check=True, capture_output=True, text=True)
+    assert done.stdout == ctxfs("--version").stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_shows_the_first_sentence_of_each(name: str) -> None:
+    place, summary = COMMANDS[name]
+    module, _, function = place.partition(".")
+    command = getattr(import_module(f"ctxfs.cli.{module}"), function)
+    assert command.__doc__.startswith(summary)
+    assert summary.count(".") == 1
 
 
 # The demo ------------------------------------------------------------------------------------------------------------

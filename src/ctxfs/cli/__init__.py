@@ -2,21 +2,33 @@
 
 import sys
 
-__all__ = ["main"]
+from ctxfs.version import __version__
+
+__all__ = ["main", "print_version"]
 
 _NEEDED = ("rich", "typer")
 
 
 def main() -> None:
     """Run the command line; the exit code is 0, 1 for a check that failed or nothing found, 2 for wrong use."""
+    if sys.argv[1:] == ["--version"]:  # answered here: it needs no extra, and typer would load pydantic for it
+        print_version()
+        return
     try:
         from ctxfs.cli.app import run  # noqa: PLC0415 — typer and rich are an extra
+
+        code = run()
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _NEEDED:
             raise
-        sys.exit(_missing(package))
-    sys.exit(run())
+        code = _missing(package)
+    sys.exit(code)
+
+
+def print_version() -> None:
+    """Print the name and the version."""
+    sys.stdout.write(f"ctxfs {__version__}\n")
 
 
 def _missing(package: str) -> int:

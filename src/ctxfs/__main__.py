@@ -1,0 +1,5 @@
+"""``python -m ctxfs`` is the ``ctxfs`` command."""
+
+from ctxfs.cli import main
+
+main()
