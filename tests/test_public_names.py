@@ -19,7 +19,7 @@ PUBLIC = {
     "ctxfs.llm": """
         AssistantMessage Block ChatAnthropic ChatModel ChatOpenAI Content LegacyToolCalls Message ModelEvent
         ModelRequest Reply RetryPolicy Retrying SystemMessage TextDelta ThinkingDelta ToolCall ToolMessage ToolSchema
-        Usage UserMessage
+        Usage UserMessage too_long
     """,
     "ctxfs.context": """
         Archive Budget Compacted ContentRange Context ContextEvent ContextFileSystem ContextItem Evicted ItemType

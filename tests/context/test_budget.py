@@ -23,6 +23,28 @@ def test_windows_go_by_the_longest_known_prefix(model: str, window: int) -> None
     assert window_of(model) == window
 
 
+@pytest.mark.parametrize(
+    ("model", "limit_tokens"),
+    [
+        ("gpt-5", 272_000),
+        ("gpt-5-codex", 272_000),
+        ("gpt-5-chat-latest", 128_000 - 16_384),
+        ("claude-sonnet-4-5", 200_000 - 16_384),
+        ("gpt-4", 8_192 - 2_048),
+        ("a-model-nobody-knows", 128_000 - 16_384),
+    ],
+)
+def test_the_budget_of_a_model_knows_its_window_and_its_limit_of_input(model: str, limit_tokens: int) -> None:
+    assert Budget.of_model(model).limit_tokens == limit_tokens
+
+
+def test_the_smaller_of_window_and_input_limit_counts_and_is_halved() -> None:
+    budget = Budget(window_tokens=400_000, input_tokens=272_000)
+    assert (budget.limit_tokens, budget.high_tokens) == (272_000, 231_200)
+    assert budget.halved().limit_tokens == 136_000
+    assert Budget(window_tokens=100_000, reply_tokens=0, input_tokens=272_000).limit_tokens == 100_000
+
+
 def test_marks_are_shares_of_what_the_reply_leaves() -> None:
     budget = Budget(window_tokens=110_000, reply_tokens=10_000, high_water=0.9, low_water=0.5)
     assert (budget.limit_tokens, budget.high_tokens, budget.low_tokens) == (100_000, 90_000, 50_000)
@@ -33,6 +55,7 @@ def test_marks_are_shares_of_what_the_reply_leaves() -> None:
     [
         {"window_tokens": 1000, "reply_tokens": 1000},
         {"window_tokens": 1000, "reply_tokens": -1},
+        {"window_tokens": 100_000, "input_tokens": 0},
         {"window_tokens": 100_000, "high_water": 0.5, "low_water": 0.5},
         {"window_tokens": 100_000, "high_water": 1.1},
         {"window_tokens": 100_000, "low_water": 0},

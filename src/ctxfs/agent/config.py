@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from ctxfs.context.budget import Budget, window_of
+from ctxfs.context.budget import Budget
 from ctxfs.context.compaction import SelectiveCompaction
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, prices_for
@@ -139,7 +139,7 @@ class AgentConfig:
     def window(self, model: str, summarize: Summarize) -> Window:
         """The window of ``model`` and what to do when it is full."""
         return Window(
-            self.budget or Budget(window_tokens=window_of(model)),
+            self.budget or Budget.of_model(model),
             compaction=self.compaction or SelectiveCompaction(policy=self.policy),
             summarize=summarize,
             model=model,

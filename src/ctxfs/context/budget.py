@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from statistics import median
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ctxfs.errors import ConfigError
 
@@ -13,23 +13,33 @@ __all__ = ["Budget", "Calibration", "window_of"]
 
 _T = TypeVar("_T")
 
-_WINDOWS: Mapping[str, int] = MappingProxyType(
+
+class _Limits(NamedTuple):
+    """What a model takes: prompt and reply together, and the prompt alone where that has a limit of its own."""
+
+    window_tokens: int
+    input_tokens: int | None = None
+
+
+_LIMITS: Mapping[str, _Limits] = MappingProxyType(
     {
-        "claude-": 200_000,
-        "gpt-3.5": 16_385,
-        "gpt-4": 8_192,
-        "gpt-4-turbo": 128_000,
-        "gpt-4o": 128_000,
-        "gpt-4.1": 1_047_576,
-        "gpt-5": 400_000,
-        "o1": 200_000,
-        "o3": 200_000,
-        "o4": 200_000,
-        "gemini-": 1_048_576,
-        "deepseek-": 128_000,
+        "claude-": _Limits(200_000),
+        "gpt-3.5": _Limits(16_385),
+        "gpt-4": _Limits(8_192),
+        "gpt-4-turbo": _Limits(128_000),
+        "gpt-4o": _Limits(128_000),
+        "gpt-4.1": _Limits(1_047_576),
+        "gpt-5": _Limits(400_000, 272_000),
+        "gpt-5-chat": _Limits(128_000),
+        "o1": _Limits(200_000),
+        "o3": _Limits(200_000),
+        "o4": _Limits(200_000),
+        "gemini-": _Limits(1_048_576),
+        "deepseek-": _Limits(128_000),
     }
 )
-_DEFAULT_WINDOW = 128_000
+_DEFAULT_LIMITS = _Limits(128_000)
+_REPLY_TOKENS = 16_384
 
 _PRIORS: Mapping[str, float] = MappingProxyType({"claude-": 1.35, "gpt-": 1.0, "o1": 1.0, "o3": 1.0, "o4": 1.0})
 _DEFAULT_PRIOR = 1.35
@@ -40,7 +50,7 @@ _PLAUSIBLE = (0.5, 3.0)
 
 def window_of(model: str) -> int:
     """The context window of ``model`` in tokens, by the longest known prefix of its name; 128,000 when unknown."""
-    return _longest_prefix(_WINDOWS, model, _DEFAULT_WINDOW)
+    return _longest_prefix(_LIMITS, model, _DEFAULT_LIMITS).window_tokens
 
 
 def _longest_prefix(table: Mapping[str, _T], model: str, default: _T) -> _T:
@@ -52,8 +62,9 @@ def _longest_prefix(table: Mapping[str, _T], model: str, default: _T) -> _T:
 class Budget:
     """What the context may take, in the provider's tokens.
 
-    ``window_tokens``: the model's window. ``reply_tokens``: kept free for the reply. ``high_water``: above this share
-    of what is left the context is compacted, down to the share ``low_water``.
+    ``window_tokens``: the model's window. ``reply_tokens``: kept free for the reply. ``input_tokens``: the largest
+    prompt that the model takes, where that is less than its window; None: only the window counts. ``high_water``: above
+    this share of the largest prompt the context is compacted, down to the share ``low_water``.
 
     Raises:
         ConfigError: no room for a prompt, or marks that are not 0 < low < high <= 1.
@@ -61,11 +72,16 @@ class Budget:
     """
 
     window_tokens: int
-    reply_tokens: int = 16_384
+    reply_tokens: int = _REPLY_TOKENS
     high_water: float = 0.85
     low_water: float = 0.6
+    input_tokens: int | None = None
 
     def __post_init__(self) -> None:
+        if self.input_tokens is not None and self.input_tokens <= 0:
+            raise ConfigError(
+                f"input_tokens is {self.input_tokens}: use 1 or more, or None for no limit but the window"
+            )
         if self.reply_tokens < 0 or self.limit_tokens <= 0:
             raise ConfigError(
                 f"a window of {self.window_tokens} tokens with {self.reply_tokens} kept for the reply: no room is left"
@@ -73,10 +89,21 @@ class Budget:
         if not 0 < self.low_water < self.high_water <= 1:
             raise ConfigError(f"water marks {self.low_water} and {self.high_water}: use 0 < low < high <= 1")
 
+    @classmethod
+    def of_model(cls, model: str) -> "Budget":
+        """The budget of ``model`` by the longest known prefix of its name; a window of 128,000 tokens when unknown.
+
+        The reply gets 16,384 tokens, at most a quarter of the window.
+        """
+        window_tokens, input_tokens = _longest_prefix(_LIMITS, model, _DEFAULT_LIMITS)
+        reply_tokens = min(_REPLY_TOKENS, window_tokens // 4)
+        return cls(window_tokens=window_tokens, reply_tokens=reply_tokens, input_tokens=input_tokens)
+
     @property
     def limit_tokens(self) -> int:
         """The largest prompt that can be sent."""
-        return self.window_tokens - self.reply_tokens
+        room = self.window_tokens - self.reply_tokens
+        return room if self.input_tokens is None else min(room, self.input_tokens)
 
     @property
     def high_tokens(self) -> int:
@@ -90,7 +117,7 @@ class Budget:
 
     def halved(self) -> "Budget":
         """The budget with half the room for a prompt, and as much for the reply."""
-        return replace(self, window_tokens=self.window_tokens - self.limit_tokens // 2)
+        return replace(self, window_tokens=self.reply_tokens + self.limit_tokens - self.limit_tokens // 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

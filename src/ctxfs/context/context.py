@@ -30,9 +30,10 @@ from ctxfs.context.recorder import Recorder
 from ctxfs.context.records import CallMade, EvictionSet
 from ctxfs.context.transcript import Transcript, repaired
 from ctxfs.context.window import Window
-from ctxfs.errors import ConfigError, PromptTooLong, SessionClosed
+from ctxfs.errors import ConfigError, SessionClosed
 from ctxfs.llm.base import ModelRequest, Reply, Usage
 from ctxfs.llm.messages import Content, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
+from ctxfs.llm.overflow import too_long
 from ctxfs.llm.serialize import to_messages_body
 from ctxfs.storage.threads import deliver_cancellation
 from ctxfs.tokens import TokenCounter, load_counter
@@ -344,16 +345,20 @@ class Context:
         """After how many of the messages that were given last a prompt cache is worth marking."""
         return self._cache_marks.breakpoints
 
-    async def refused(self, error: PromptTooLong) -> tuple[Message, ...]:
+    async def refused(self, error: Exception) -> tuple[Message, ...]:
         """The provider refused the prompt as too long: make room by its own figures, then give the messages again.
+
+        ``error`` is what the call raised: ``PromptTooLong``, or the SDK's own error (see ``ctxfs.llm.too_long``). One
+        that is anything else than a refusal of a prompt as too long is raised again, unchanged.
 
         Raises:
             ContextOverflow: nothing more can be reduced.
 
         """
-        if not self._offload_enabled:
+        refusal = too_long(error)
+        if refusal is None or not self._offload_enabled:
             raise error
-        await self._window.refused(self, error)
+        await self._window.refused(self, refusal)
         return await self.messages()
 
     async def request(self, *, cache: bool = True) -> dict[str, Any]:

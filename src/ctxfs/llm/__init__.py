@@ -28,6 +28,7 @@ from ctxfs.llm.messages import (
     ToolMessage,
     UserMessage,
 )
+from ctxfs.llm.overflow import too_long
 
 if TYPE_CHECKING:
     from ctxfs.llm.anthropic import ChatAnthropic
@@ -56,6 +57,7 @@ __all__ = [
     "ToolSchema",
     "Usage",
     "UserMessage",
+    "too_long",
 ]
 
 _LAZY = {

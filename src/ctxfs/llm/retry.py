@@ -14,10 +14,10 @@ from ctxfs.errors import (
     InvalidRequest,
     ModelError,
     Overloaded,
-    PromptTooLong,
     RateLimited,
 )
 from ctxfs.llm.base import Retrying
+from ctxfs.llm.overflow import error_fields, too_long
 
 __all__ = ["AttemptFailed", "RetryPolicy", "broken", "classify", "retrying"]
 
@@ -38,15 +38,6 @@ STATUS_OF_KIND = {
 """The status that an error of the Messages API has when it comes in the middle of a stream, under a 200."""
 
 RETRYABLE = (ConnectionFailed, RateLimited, Overloaded)
-
-TOO_LONG = re.compile(
-    r"prompt is too long|exceed context limit|maximum context length|context_length_exceeded|available context size"
-)
-TOO_LONG_NUMBERS = (
-    re.compile(r"(?P<actual>\d{1,12}) tokens? > (?P<limit>\d{1,12})"),
-    re.compile(r"exceed context limit: (?P<input>\d{1,12}) \+ (?P<output>\d{1,12}) > (?P<limit>\d{1,12})"),
-    re.compile(r"maximum context length is (?P<limit>\d{1,12}) tokens.*?(?P<actual>\d{1,12}) tokens", re.DOTALL),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +89,13 @@ def classify(error: object, *, status: int | None = None, headers: Mapping[str, 
 
     Nothing in the object is relied on. One in the middle of a stream is known by its type, since the status was 200.
     """
-    fields = error if isinstance(error, dict) else {"message": error}
-    message, kind = str(fields.get("message") or error), fields.get("type")
+    fields = error_fields(error)
+    message, kind, code = str(fields.get("message") or error), fields.get("type"), fields.get("code")
     status = STATUS_OF_KIND.get(kind, status) if isinstance(kind, str) else status
-    if status == 413 or (status in (400, 422) and TOO_LONG.search(message)):
-        return AttemptFailed(_too_long(message, status), retryable=False)
+    if status is None and isinstance(code, int) and 400 <= code < 600:
+        status = code
+    if refusal := too_long(error, status=status):
+        return AttemptFailed(refusal, retryable=False)
     failed = _error_of(status)
     advice = " (check the API key)" if failed is AuthenticationFailed else ""
     return AttemptFailed(
@@ -164,12 +157,3 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
         if re.fullmatch(r"\d+(\.\d+)?", value):
             return float(value) * scale
     return None
-
-
-def _too_long(message: str, status: int) -> PromptTooLong:
-    for pattern in TOO_LONG_NUMBERS:
-        if found := pattern.search(message):
-            numbers = {k: int(v) for k, v in found.groupdict().items()}
-            actual = numbers.get("actual") or numbers["input"] + numbers["output"]
-            return PromptTooLong(message, limit_tokens=numbers["limit"], actual_tokens=actual, status=status)
-    return PromptTooLong(message, status=status)
