@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.economy import Economy, Prepared
+from ctxfs.context.economy import Economy
+from ctxfs.context.ingest import Entry
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.transcript import Transcript
 from ctxfs.llm.messages import AssistantMessage, ToolMessage
@@ -58,8 +59,8 @@ def turn_ms(items: int, economy: Economy | None = None) -> float:
     while len(times) < TURNS:
         said, read = reply(number), result(number)
         start = time.perf_counter()
-        transcript.enter(said)
-        transcript.enter(read, Prepared(digest=""))
+        transcript.enter(Entry(item=said))
+        transcript.enter(Entry(item=read))
         plan = transcript.plan()
         gone = [replace(transcript.items[o.item_id], destroyed=True, token_count=40) for o in plan.offloads]
         transcript.rewrite(gone, [item.id for item in gone])

@@ -44,6 +44,7 @@ PURE_CORE = (
     "context/compaction.py",
     "context/summary.py",
     "context/ingest.py",
+    "context/trims.py",
     "context/economy.py",
     "context/transcript.py",
 )

@@ -33,8 +33,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("context.fs", "context.fs_*", "context.index", "context.recovery", "context.session_log"),
     ),
     (
-        *("context.economy", "context.apply", "context.ingest", "context.transcript", "context.window"),
-        "context.recorder",
+        *("context.economy", "context.apply", "context.ingest", "context.trims", "context.transcript"),
+        *("context.window", "context.recorder"),
         *("tools.*", "materialize"),
     ),
     ("context.context",),

@@ -14,7 +14,7 @@ from ctxfs import json_codec
 from ctxfs.context.arrival import Leaving, Savings
 from ctxfs.context.encoding import readable_text
 from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.ingest import Incoming, ingest, with_placeholder
+from ctxfs.context.ingest import Incoming, new_item, with_placeholder
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.json_text import is_json
 from ctxfs.context.layout import artifact_name, safe_name
@@ -253,7 +253,7 @@ async def materialize(
 
     def look() -> tuple[Leaving, ContextRef] | None:
         incoming = Incoming(message=message)
-        item = ingest(incoming, item_id=item_id, name=name, counter=counter)
+        item = new_item(incoming, item_id=item_id, name=name, counter=counter)
         return policy.referred(item, path_of=fs.path_of, counter=counter)
 
     found = await anyio.to_thread.run_sync(look)

@@ -10,8 +10,8 @@ from ctxfs.context.economics_features import ToolClass
 from ctxfs.context.economics_ledger import Candidate, Ledger
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates, prices_for
-from ctxfs.context.economy import NOTHING_PREPARED, Economy, Prepared, with_placeholders
-from ctxfs.context.ingest import digest_of
+from ctxfs.context.economy import Economy
+from ctxfs.context.ingest import Entry, EntryRules, EvictionOptions, Known, digest_of, new_entry
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.layout import Names
 from ctxfs.context.plan import Offload
@@ -20,6 +20,7 @@ from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessa
 from ctxfs.tokens import CharsCounter
 
 COUNTER = CharsCounter()
+DEFAULTS = EvictionParameters()
 WORDS = " ".join(f"identifier_{n:05d}" for n in range(1500))
 
 
@@ -38,9 +39,18 @@ def item(message: Message, item_id: str = "x", source: ContentRange | None = Non
     )
 
 
-def prepare(economy: Economy, message: Message) -> Prepared:
-    names = Names()
-    return economy.prepare(item(message), claim=names.claim, path_of=lambda name: f"/s/{name}", counter=COUNTER)
+def rules(pricing: EvictionParameters | None, exact: frozenset[str] = frozenset()) -> EntryRules:
+    return EntryRules(
+        counter=COUNTER, path_of=lambda name: f"/s/{name}", digest_tokens=200, pricing=pricing, exact=exact
+    )
+
+
+def entry(message: Message, pricing: EvictionParameters = DEFAULTS, known: Known | None = None) -> Entry:
+    """What ``message`` enters as, into a session that knows ``known``, and from now on this too."""
+    known = known or Known(Names())
+    made = new_entry(item(message), known, rules(pricing))
+    known.take(made)
+    return made
 
 
 def call(**arguments: Any) -> AssistantMessage:
@@ -49,94 +59,102 @@ def call(**arguments: Any) -> AssistantMessage:
 
 @pytest.mark.parametrize(("chars", "large"), [(200, False), (201, True)])
 def test_an_argument_of_more_than_two_hundred_characters_is_large(chars: int, large: bool) -> None:
-    economy = Economy(parameters=EvictionParameters(min_saved_tokens=0))
-    trims = prepare(economy, call(text="word " * (chars // 5) + "x" * (chars % 5))).trims
-    assert bool(trims) == large
-    as_json = prepare(economy, call(data=["x" * (chars - 4)])).trims  # counted as JSON, with ["…"]
-    assert bool(as_json) == large
+    pricing = EvictionParameters(min_saved_tokens=0)
+    text = entry(call(text="word " * (chars // 5) + "x" * (chars % 5)), pricing)
+    assert bool(text.options.trims) == large
+    as_json = entry(call(data=["x" * (chars - 4)]), pricing)  # counted as JSON, with ["…"]
+    assert bool(as_json.options.trims) == large
 
 
 def test_only_large_arguments_leave_and_the_first_says_where_they_are() -> None:
-    (trim,) = prepare(Economy(), call(path="a.py", old="o " * 500, new="n " * 500, times=3)).trims
+    (trim,) = entry(call(path="a.py", old="o " * 500, new="n " * 500, times=3)).options.trims
     assert list(trim.arguments) == ["path", "old", "new", "times"]
     assert (trim.arguments["path"], trim.arguments["times"]) == ("a.py", 3)
     assert str(trim.arguments["old"]).startswith("[Content offloaded]\nPath: /s/tool_input/Write/c.input.json")
     assert "old" in str(trim.arguments["new"])
     assert trim.tokens_after < trim.tokens_before
-    off = Economy(parameters=EvictionParameters(tool_inputs=False))
-    assert prepare(off, call(old="o " * 500)).trims == ()
+    assert entry(call(old="o " * 500), EvictionParameters(tool_inputs=False)).options.trims == ()
 
 
 def test_what_a_call_wrote_is_weighed_as_what_was_written() -> None:
     economy = Economy()
     message = call(path="a.py", content="n " * 2_000)
-    economy.entered(item(message), prepare(economy, message), "/s/x.json")
+    economy.entered(item(message), entry(message).options, "/s/x.json")
     (held,) = economy.ledger.held.values()
     assert (held.candidate.tool_class, held.candidate.paths) == (ToolClass.WHOLE, ("a.py",))
 
 
 def test_a_placeholder_mentions_what_was_not_known_before() -> None:
-    economy = Economy()
-    prepare(economy, UserMessage("look at identifier_00000 first"))
-    prepare(economy, AssistantMessage(({"type": "text", "text": "I look at identifier_00001"},)))
-    prepare(economy, call(text="identifier_00002"))
-    digest = prepare(economy, ToolMessage("c", "Read", WORDS)).digest
-    assert digest is not None
-    assert digest.startswith("Mentions: identifier_00003 identifier_00004 ")
-    assert prepare(economy, ToolMessage("c", "Read", "nothing new")).digest == ""
+    known = Known(Names())
+    entry(UserMessage("look at identifier_00000 first"), known=known)
+    entry(AssistantMessage(({"type": "text", "text": "I look at identifier_00001"},)), known=known)
+    entry(call(text="identifier_00002"), known=known)
+    placeholder = entry(ToolMessage("c", "Read", WORDS), known=known).item.placeholder
+    assert placeholder is not None
+    assert "\nMentions: identifier_00003 identifier_00004 " in placeholder
+    again = entry(ToolMessage("c", "Read", WORDS), known=known).item.placeholder
+    assert again is not None
+    assert "Mentions" not in again
 
 
-def test_messages_and_results_of_exact_tools_are_not_prepared() -> None:
-    economy = Economy().for_session({"Bash"})
-    assert prepare(economy, UserMessage(WORDS)) == NOTHING_PREPARED
-    assert prepare(economy, ToolMessage("c", "Bash", WORDS)) == NOTHING_PREPARED
-    assert prepare(economy, AssistantMessage("text")) == NOTHING_PREPARED
-    assert prepare(economy, ToolMessage("c", "Read", WORDS)) != NOTHING_PREPARED
+def test_what_is_only_decided_is_not_known() -> None:
+    known = Known(Names())
+    reply, result = call(text="identifier_00001 " * 50), ToolMessage("c", "Read", WORDS)
+    messages: list[Message] = [UserMessage("identifier_00000"), reply, result]
+    decided = [new_entry(item(message), known, rules(DEFAULTS)) for message in messages]
+    assert decided == [new_entry(item(message), known, rules(DEFAULTS)) for message in messages]
+    assert decided[1].new_ids == ("x", "c.input")
+    assert all(known.names.is_free(item_id) for item_id in decided[1].new_ids)
+    for one in decided:
+        known.take(one)
+    assert not known.names.is_free("C.input")
+    assert known.new_identifiers([WORDS]) == []
 
 
-def written(economy: Economy | None, prepared: Prepared, source: ContentRange | None = None) -> tuple[str, Prepared]:
-    result = item(ToolMessage("c", "Read", WORDS), source=source)
-    made, after = with_placeholders(
-        result, prepared, economy=economy, path="/s/c.json", counter=COUNTER, digest_tokens=200
-    )
-    assert made.placeholder is not None
-    return made.placeholder, after
+def test_messages_and_results_of_exact_tools_are_not_evicted_by_their_price() -> None:
+    known, exact = Known(Names()), rules(DEFAULTS, frozenset({"Bash"}))
+    for message in (UserMessage(WORDS), ToolMessage("c", "Bash", WORDS), AssistantMessage("text")):
+        made = new_entry(item(message), known, exact)
+        assert made.options == EvictionOptions()
+        assert "Mentions" not in (made.item.placeholder or "")
+    assert new_entry(item(ToolMessage("c", "Read", WORDS)), known, exact).options != EvictionOptions()
+
+
+def written(pricing: EvictionParameters | None, source: ContentRange | None = None) -> tuple[str, EvictionOptions]:
+    made = new_entry(item(ToolMessage("c", "Read", WORDS), source=source), Known(Names()), rules(pricing))
+    assert made.item.placeholder is not None
+    return made.item.placeholder, made.options
 
 
 def test_who_leaves_by_its_price_is_listed_and_who_leaves_unseen_is_described_too() -> None:
-    economy = Economy()
-    prepared = Prepared(digest="Mentions: a b")
-    placeholder, after = written(economy, prepared)
-    assert placeholder.endswith("\nMentions: a b")
+    placeholder, options = written(EvictionParameters(digest_identifiers=1))
+    assert placeholder.endswith("\nMentions: identifier_00000")
     assert "1 line" not in placeholder
-    assert after.unseen is not None
-    text, tokens = after.unseen
-    assert text.startswith("[Content offloaded]\nPath: /s/c.json\n")
+    assert options.eager_placeholder is not None
+    text, tokens = options.eager_placeholder
+    assert text.startswith("[Content offloaded]\nPath: /s/x.json\n")
     assert "1 line" in text
-    assert text.endswith("\nMentions: a b")
+    assert text.endswith("\nMentions: identifier_00000")
     assert tokens == COUNTER.count(text)
 
 
 def test_everything_else_is_described_or_points_to_the_lines_that_it_repeats() -> None:
-    economy = Economy()
     source = ContentRange(item_id="x", path="/s/first.json", first_line=1, last_line=1)
-    for placeholder, after, told in (
-        (*written(None, Prepared(digest="Mentions: a b")), "1 line"),
-        (*written(economy, NOTHING_PREPARED), "1 line"),
-        (*written(economy, Prepared(digest="Mentions: a b"), source), "/s/first.json"),
+    for placeholder, options, told in (
+        (*written(None), "1 line"),
+        (*written(EvictionParameters(), source), "/s/first.json"),
     ):
         assert told in placeholder
         assert "Mentions" not in placeholder
-        assert after.unseen is None
+        assert options == EvictionOptions()
 
 
 @pytest.mark.parametrize(("arrival_tokens", "may_leave_unseen"), [(0, False), (100, True), (10**9, False)])
 def test_a_result_leaves_unseen_only_above_the_parameter(arrival_tokens: int, may_leave_unseen: bool) -> None:
-    economy = Economy(parameters=EvictionParameters(arrival_tokens=arrival_tokens))
-    assert (written(economy, Prepared(digest="Mentions: a b"))[1].unseen is not None) == may_leave_unseen
+    _, options = written(EvictionParameters(arrival_tokens=arrival_tokens))
+    assert (options.eager_placeholder is not None) == may_leave_unseen
     size = item(ToolMessage("c", "Read", WORDS)).content_tokens
-    exactly = Economy(parameters=EvictionParameters(arrival_tokens=size))
-    assert written(exactly, Prepared(digest="Mentions: a b"))[1].unseen is None
+    assert written(EvictionParameters(arrival_tokens=size))[1].eager_placeholder is None
 
 
 @pytest.mark.parametrize(("tokens", "leaves"), [(999, False), (1_000, False), (1_001, True)])
@@ -155,7 +173,7 @@ def test_a_result_that_left_unseen_counts_with_its_longer_placeholder() -> None:
     economy = Economy()
     before = economy.ledger.total_tokens
     result = replace(item(ToolMessage("c", "Read", WORDS), "c"), placeholder="short", placeholder_tokens=5)
-    economy.entered(result, Prepared(digest="", unseen=("a longer placeholder", 40)), "/s/c.json")
+    economy.entered(result, EvictionOptions(eager_placeholder=("a longer placeholder", 40)), "/s/c.json")
     assert economy.ledger.total_tokens == before + result.token_count
     (step,) = economy.plan()
     assert isinstance(step, Offload)
@@ -168,10 +186,10 @@ def test_a_result_that_left_unseen_counts_with_its_longer_placeholder() -> None:
 def test_a_reply_that_is_all_arguments_counts_once_when_the_context_is_rewritten() -> None:
     economy = Economy()
     message = call(path="a.py", content="n " * 2_000)
-    prepared = prepare(economy, message)
-    (trim,) = prepared.trims
+    options = entry(message).options
+    (trim,) = options.trims
     reply = replace(item(message), token_count=trim.tokens_before)
-    economy.entered(reply, prepared, "/s/x.json")
+    economy.entered(reply, options, "/s/x.json")
     economy.rebuilt([reply])
     assert economy.ledger.total_tokens == reply.token_count
 

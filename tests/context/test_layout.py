@@ -156,12 +156,28 @@ def test_what_commands_print_is_counted_and_steps_over_taken_names() -> None:
     assert names.claim(ItemType.TOOL_RESULT, "terminal_003", "Read")[0] == "terminal_003~2"
 
 
-def test_a_reserved_id_is_never_given_out() -> None:
+def test_a_taken_id_is_never_given_out() -> None:
     names = Names()
-    names.reserve("Call")
-    names.reserve("msg_001")
+    names.take(["Call", "msg_001"])
     assert names.claim(ItemType.TOOL_RESULT, "call", "Read")[0] == "call~2"
     assert names.claim(ItemType.USER_MESSAGE, None)[0] == "msg_002"
+
+
+def test_a_draft_gives_out_the_same_ids_and_takes_none() -> None:
+    names = Names(["call", "call~2"])
+    draft = names.draft()
+    wanted = [(ItemType.TOOL_RESULT, "call"), (ItemType.USER_MESSAGE, None), (ItemType.TOOL_RESULT, "Call")]
+    drafted = [draft.claim(item_type, raw, None)[0] for item_type, raw in wanted]
+    assert drafted == ["call~3", "msg_001", "Call~4"]
+    assert [names.claim(item_type, raw, None)[0] for item_type, raw in wanted] == drafted
+
+
+def test_a_draft_does_not_give_out_what_was_taken_meanwhile() -> None:
+    names = Names()
+    draft = names.draft()
+    names.take(["msg_001", "call"])
+    assert draft.claim(ItemType.USER_MESSAGE, None)[0] == "msg_002"
+    assert draft.claim(ItemType.TOOL_RESULT, "call", "Read")[0] == "call~2"
 
 
 def test_names_of_the_other_specs() -> None:

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from ctxfs.context.economics import Why, plan
 from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.economy import NOTHING_PREPARED, Economy, Prepared
+from ctxfs.context.economy import Economy
+from ctxfs.context.ingest import EntryRules, EvictionOptions, Known, recorded_entry
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.layout import Names
 from ctxfs.context.plan import Trim
@@ -21,7 +22,7 @@ class Session:
 
     def __init__(self, **parameters: float) -> None:
         self.economy = Economy(clock=lambda: 0.0, parameters=EvictionParameters(**parameters))  # type: ignore[arg-type]
-        self.names = Names()
+        self.known = Known(Names())
         self.items: list[ContextItem] = []
 
     def take(self, item_id: str, message: Message) -> ContextItem:
@@ -38,13 +39,16 @@ class Session:
             placeholder="[Content offloaded]" if is_result else None,
             placeholder_tokens=5 if is_result else 0,
         )
-        prepared = self.prepare(item)
-        self.economy.entered(item, prepared, f"/s/{item.name}")
+        self.economy.entered(item, self.options(item), f"/s/{item.name}")
         self.items.append(item)
         return item
 
-    def prepare(self, item: ContextItem) -> Prepared:
-        return self.economy.prepare(item, claim=self.names.claim, path_of=lambda name: f"/s/{name}", counter=COUNTER)
+    def options(self, item: ContextItem) -> EvictionOptions:
+        pricing = self.economy.parameters
+        rules = EntryRules(counter=COUNTER, path_of=lambda name: f"/s/{name}", digest_tokens=0, pricing=pricing)
+        entry = recorded_entry(item, self.known, rules)
+        self.known.take(entry)
+        return entry.options
 
     @property
     def tokens(self) -> int:
@@ -54,7 +58,7 @@ class Session:
 def test_a_reply_is_its_text_and_each_call_whose_arguments_could_leave() -> None:
     session = Session()
     reply = session.take("msg_1", AssistantMessage(({"type": "text", "text": "I write"}, CALL)))
-    (trim,) = session.prepare(replace(reply, id="msg_2")).trims
+    (trim,) = session.options(replace(reply, id="msg_2")).trims
     assert trim.arguments["path"] == "a.py"
     assert trim.arguments["mode"] == "w"
     assert trim.arguments["content"].startswith("[Content offloaded]\nPath: /s/")
@@ -66,7 +70,7 @@ def test_a_reply_is_its_text_and_each_call_whose_arguments_could_leave() -> None
 def test_arguments_that_left_are_not_looked_at_again() -> None:
     session = Session()
     reply = session.take("msg_1", AssistantMessage((CALL,)))
-    assert session.prepare(replace(reply, trimmed=(0,))) == NOTHING_PREPARED
+    assert session.options(replace(reply, trimmed=(0,))) == EvictionOptions()
 
 
 def test_a_rewrite_in_the_middle_keeps_what_could_leave_and_forgets_what_is_gone() -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from ctxfs.context.economy import Economy
+from ctxfs.context.ingest import Entry
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.summary import summary_text
 from ctxfs.context.transcript import Gap, Losses, Transcript, losses_in
@@ -67,7 +68,7 @@ def test_what_was_lost_is_found(missing: list[ContextItem], losses: Losses) -> N
 def made() -> Transcript:
     transcript = Transcript({"grep": 1}, lambda name: f"/s/{name}")
     for one in SESSION:
-        transcript.enter(one)
+        transcript.enter(Entry(item=one))
     return transcript
 
 
@@ -100,14 +101,14 @@ def test_an_archive_may_stand_before_another_one() -> None:
 def test_what_is_in_an_archive_is_not_planned_again() -> None:
     transcript = Transcript({"grep": 1}, lambda name: f"/s/{name}")
     for one in (QUESTION, REPLY, replace(RESULT, placeholder="gone", placeholder_tokens=5)):
-        transcript.enter(one)
+        transcript.enter(Entry(item=one))
     call = {"type": "tool_use", "id": "call_2", "name": "grep", "input": {}}
     for one in (
         item("msg_5", AssistantMessage((call,))),
         item("call_2", ToolMessage("call_2", "grep", "more"), 100),
         ANSWER,
     ):
-        transcript.enter(one)
+        transcript.enter(Entry(item=one))
     assert [step.item_id for step in transcript.plan().offloads] == ["call_1"]
     transcript.move(["msg_3", "call_1"], item=item("msg_9", UserMessage("moved"), 7), before="msg_5")
     assert not transcript.plan()
@@ -131,14 +132,14 @@ def test_what_is_held_is_not_copied_for_each_that_comes(economy: Economy | None)
         result = item(f"c{number}", ToolMessage(f"c{number}", "grep", "found"), 1_000)
         tracemalloc.reset_peak()
         before = tracemalloc.get_traced_memory()[0]
-        transcript.enter(message)
-        transcript.enter(replace(result, placeholder="gone", placeholder_tokens=5))
+        transcript.enter(Entry(item=message))
+        transcript.enter(Entry(item=replace(result, placeholder="gone", placeholder_tokens=5)))
         transcript.rewrite((), ())
         return tracemalloc.get_traced_memory()[1] - before
 
     tracemalloc.start()
     try:
-        transcript.enter(QUESTION)
+        transcript.enter(Entry(item=QUESTION))
         allocated = [exchange(number) for number in range(2_000)]
     finally:
         tracemalloc.stop()
@@ -148,12 +149,12 @@ def test_what_is_held_is_not_copied_for_each_that_comes(economy: Economy | None)
 def test_an_open_call_has_to_be_answered_first() -> None:
     transcript = Transcript({}, str)
     for one in (QUESTION, REPLY):
-        transcript.enter(one)
+        transcript.enter(Entry(item=one))
     with pytest.raises(TranscriptError, match="call_1"):
         transcript.check_answered()
     with pytest.raises(TranscriptError, match="call_1"):
         transcript.check_order([UserMessage("and?")])
-    transcript.enter(RESULT)
+    transcript.enter(Entry(item=RESULT))
     transcript.check_answered()
 
 

@@ -18,6 +18,7 @@ from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, Rates, prices_for
 from ctxfs.context.economy import CacheTerms, Economy
 from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.ingest import Known
 from ctxfs.context.items import ItemType
 from ctxfs.context.journal_account import Account, Departure, account
 from ctxfs.context.layout import Names
@@ -140,8 +141,9 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet, told: Account) -> _Ne
     last_call_at = told.turns[-1].made_at if told.turns else None
 
     def plan() -> _Next:
-        going_on = repaired(items, claim=names.claim, counter=counter).items
-        transcript.resume(going_on, claim=names.claim, counter=counter, last_call_at=last_call_at)
+        going_on = repaired(items, names=names, counter=counter).items
+        known = Known(names)
+        transcript.resume(going_on, known=known, counter=counter, last_call_at=last_call_at)
         verdicts = transcript.economy.verdicts() if transcript.economy is not None else ()
         return _Next(plan=transcript.plan(), verdicts={v.item_id: v for v in verdicts})
 

@@ -8,7 +8,7 @@ from ctxfs.context.items import ContextItem
 from ctxfs.context.plan import Offload
 from ctxfs.tokens import TokenCounter
 
-__all__ = ["ArrivalPolicy", "Leaving", "Savings", "StayHere"]
+__all__ = ["ArrivalPolicy", "Leaving", "Savings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +44,3 @@ class Savings:
     def plus(self, saved_chars: Sequence[int]) -> "Savings":
         """With what each of some more saved."""
         return Savings(count=self.count + len(saved_chars), saved_chars=self.saved_chars + sum(saved_chars))
-
-
-class StayHere:
-    """Nothing leaves on arrival."""
-
-    def arrive(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> Leaving | None:  # noqa: ARG002 - as every policy is asked
-        """None."""
-        return None

@@ -15,15 +15,16 @@ import anyio
 import anyio.to_thread
 
 from ctxfs.context.apply import Applied, apply
-from ctxfs.context.arrival import ArrivalPolicy, Leaving, Savings, StayHere
+from ctxfs.context.arrival import ArrivalPolicy, Savings
 from ctxfs.context.budget import Calibration
 from ctxfs.context.cache_marks import CacheMarks
 from ctxfs.context.compaction import ArchiveSlot
 from ctxfs.context.economics import Verdict
-from ctxfs.context.economy import Economy, Prepared, with_placeholders
+from ctxfs.context.economics_features import IdentifierIndex
+from ctxfs.context.economy import Economy
 from ctxfs.context.events import ContextEvent
 from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.ingest import Incoming, ingest
+from ctxfs.context.ingest import Entry, EntryRules, Incoming, Known, build_entry
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.plan import Plan
 from ctxfs.context.recorder import Recorder
@@ -93,7 +94,7 @@ class Context:
         self._offload_enabled = offload_enabled
         self._keep_recent = dict(keep_recent or {}) if offload_enabled else {}
         self._economy = economy if offload_enabled else None
-        self._arrival = arrival if arrival is not None and offload_enabled else StayHere()
+        self._arrival = arrival if offload_enabled else None
         self._digest_tokens = digest_tokens
         self._on_event = on_event
         self._counter = counter
@@ -105,6 +106,7 @@ class Context:
     def _begin(self) -> None:
         """Hold nothing, as before a session is taken up."""
         self._transcript = Transcript(self._keep_recent, self.fs.path_of, economy=self._economy)
+        self._identifiers = IdentifierIndex()
         self._recorder = Recorder(self.fs, self.tell)
         self._cache_marks = CacheMarks()
         self._sent_tokens = 0
@@ -147,7 +149,7 @@ class Context:
 
         def take_up() -> None:
             last_call_at = turns[-1].made_at if turns else None
-            self._transcript.resume(items, claim=self.fs.claim, counter=self.counter, last_call_at=last_call_at)
+            self._transcript.resume(items, known=self._known, counter=self.counter, last_call_at=last_call_at)
             self._window.resumed(turns)
 
         await anyio.to_thread.run_sync(take_up)
@@ -163,7 +165,7 @@ class Context:
 
     async def _repaired(self, items: tuple[ContextItem, ...]) -> tuple[ContextItem, ...]:
         """Make what a damaged journal left a valid transcript, and record how; what is cut short goes on next time."""
-        repairs = repaired(items, claim=self.fs.claim, counter=self.counter)
+        repairs = repaired(items, names=self.fs.names, counter=self.counter)
         if not repairs:
             return items
         for item, before in repairs.added:
@@ -401,6 +403,10 @@ class Context:
 
     # Inside ----------------------------------------------------------------------------------------------------------
 
+    @property
+    def _known(self) -> Known:
+        return Known(self.fs.names, self._identifiers)
+
     @asynccontextmanager
     async def _changing(self) -> AsyncIterator[None]:
         """One change of the open session at a time. A cancellation that a write put off ends it, and nothing later."""
@@ -418,10 +424,11 @@ class Context:
         ``replacing``: ids of items whose place they take. ``call``: the model call that gave them.
         """
         self._transcript.check_order([i.message for i in incoming])
-        ingested = [await self._ingest(i) for i in incoming]
-        for item, prepared, leaving in ingested:
-            self._transcript.enter(item, prepared)
-            self._recorder.add(item, leaving)
+        entries = await self._entries(incoming)
+        for entry in entries:
+            self._known.take(entry)
+            self._transcript.enter(entry)
+            self._recorder.add(entry.item, entry.leaving)
         if replacing:
             self._transcript.move(replacing)
             self._recorder.remove(replacing)
@@ -429,7 +436,7 @@ class Context:
             self._recorder.called(call)
             self._window.observe(call)
         await self._record()
-        return tuple(self._transcript.items[item.id] for item, _, _ in ingested)
+        return tuple(self._transcript.items[entry.item.id] for entry in entries)
 
     async def _parsed(self, messages: Sequence[Message | Mapping[str, Any]]) -> Sequence[Message]:
         contents = (m.get("content") if isinstance(m, Mapping) else getattr(m, "content", None) for m in messages)
@@ -437,28 +444,26 @@ class Context:
             return self._transcript.parse(messages)
         return await anyio.to_thread.run_sync(self._transcript.parse, messages)
 
-    async def _ingest(self, incoming: Incoming) -> tuple[ContextItem, Prepared, Leaving | None]:
-        item_id, name = self.fs.claim(*incoming.claims)
+    async def _entries(self, incoming: Sequence[Incoming]) -> list[Entry]:
+        """Decide how the messages would enter; until they do, nothing of that is taken in.
 
-        def work() -> tuple[ContextItem, Prepared, Leaving | None]:
-            item = ingest(incoming, item_id=item_id, name=name, counter=self.counter)
-            prepared = self._transcript.prepare(item, claim=self.fs.claim, counter=self.counter)
-            leaving = self._arrival.arrive(item, path_of=self.fs.path_of, counter=self.counter)
-            if leaving is not None:
-                return leaving.item, prepared, leaving
-            item, prepared = with_placeholders(
-                item,
-                prepared,
-                economy=self._transcript.economy,
-                path=self.fs.path_of(name),
-                counter=self.counter,
-                digest_tokens=self._digest_tokens,
-            )
-            return item, prepared, None
+        Decided again if another task took one of their names meanwhile, as a tool does that stores what it prints.
+        """
+        rules = self._transcript.entry_rules(self.counter, digest_tokens=self._digest_tokens, arrival=self._arrival)
+        while True:
+            draft, entries = self._known.draft(), list[Entry]()
+            for one in incoming:
+                entries.append(await self._built(one, draft, rules))
+                draft.take(entries[-1])
+            names = self.fs.names
+            if all(names.is_free(item_id) for entry in entries for item_id in entry.new_ids):
+                return entries
 
+    async def _built(self, incoming: Incoming, known: Known, rules: EntryRules) -> Entry:
         content = incoming.message.content
-        small = isinstance(content, str) and len(content) <= _INLINE_CHARS
-        return work() if small else await anyio.to_thread.run_sync(work)
+        if isinstance(content, str) and len(content) <= _INLINE_CHARS:
+            return build_entry(incoming, known, rules)
+        return await anyio.to_thread.run_sync(build_entry, incoming, known, rules)
 
     async def _apply(self, plan: Plan) -> None:
         with anyio.CancelScope(shield=True):

@@ -1,7 +1,7 @@
 """What the planner knows of an item: whose result it is, which files it is about, which identifiers it brought in."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -76,14 +76,31 @@ class IdentifierIndex:
     Grows with the session and is fed in the order of the messages, so that it depends on the history alone.
     """
 
-    __slots__ = ("_known",)
+    __slots__ = ("_layers",)
 
     def __init__(self) -> None:
-        self._known: set[str] = set()
+        # What is known is written to the first of the layers; a draft has those that it came from below its own.
+        self._layers: tuple[set[str], ...] = (set(),)
+
+    def draft(self) -> "IdentifierIndex":
+        """Return an index to read more texts on trial: what they bring in is known here only by ``take``."""
+        draft = IdentifierIndex()
+        draft._layers = (set(), *self._layers)
+        return draft
+
+    @property
+    def added(self) -> frozenset[str]:
+        """What is known here and not in the index that this is a draft of."""
+        return frozenset(self._layers[0])
+
+    def take(self, identifiers: Iterable[str]) -> None:
+        """Count these as known."""
+        self._layers[0].update(identifiers)
 
     def new_in(self, text: str) -> list[str]:
         """The identifiers of ``text`` that no earlier text had, in order; they count as known from now on."""
-        known = self._known
-        found = [name for name in dict.fromkeys(IDENTIFIER.findall(text)) if name not in known]
-        known.update(found)
+        found = list(dict.fromkeys(IDENTIFIER.findall(text)))
+        for known in self._layers:
+            found = [name for name in found if name not in known]
+        self.take(found)
         return [name for name in found if len(name) <= MAX_IDENTIFIER_CHARS]

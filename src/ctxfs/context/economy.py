@@ -10,25 +10,17 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from ctxfs import json_codec
 from ctxfs.context.economics import Eviction, Verdict, Why, plan, verdicts
-from ctxfs.context.economics_features import IdentifierIndex, classify, paths_of, strings_of, writes
+from ctxfs.context.economics_features import classify, paths_of, writes
 from ctxfs.context.economics_ledger import Added, Candidate, Ledger, ReadBack, Replied, Step
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
-from ctxfs.context.ingest import digest_of, with_placeholder
+from ctxfs.context.ingest import EvictionOptions
 from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.placeholder import render, render_argument
 from ctxfs.context.plan import Offload, Trim
-from ctxfs.llm.messages import AssistantMessage, Block, ToolMessage, has_media, text_of
-from ctxfs.tokens import TokenCounter, chunks
+from ctxfs.llm.messages import AssistantMessage, ToolMessage
 
-__all__ = ["NOTHING_PREPARED", "CacheTerms", "Economy", "Prepared", "with_placeholders"]
-
-_SMALL_ARGUMENT_CHARS = 200
-
-Claim = Callable[[ItemType, str, str | None], tuple[str, str]]
-"""Gives a new item's id and the name of its file, for a type, an id and a tool (None: none)."""
+__all__ = ["CacheTerms", "Economy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,45 +29,6 @@ class CacheTerms:
 
     rates: Rates = ANTHROPIC_RATES
     ttl_s: float = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What could be done with an item one day: the trims of a reply, or the digest of a result's placeholder.
-
-    ``digest`` None means that the result leaves by another rule, which describes it its own way. ``unseen``: the
-    placeholder of a result that leaves before the model has seen it, which says more, and its tokens; None if it won't.
-    """
-
-    trims: tuple[Trim, ...] = ()
-    digest: str | None = None
-    unseen: tuple[str, int] | None = None
-
-
-NOTHING_PREPARED = Prepared()
-
-
-def with_placeholders(
-    item: ContextItem,
-    prepared: Prepared,
-    *,
-    economy: "Economy | None",
-    path: str,
-    counter: TokenCounter,
-    digest_tokens: int,
-) -> tuple[ContextItem, Prepared]:
-    """Write the placeholders that may stand for an item one day; ``path`` is the file it would go to (absolute).
-
-    What leaves because it pays has been read by the model: its placeholder lists what it mentions. Everything else is
-    described, in at most ``digest_tokens``; what leaves unseen is both.
-    """
-    if economy is None or prepared.digest is None or item.source is not None:
-        digest = digest_of(item, counter=counter, digest_tokens=digest_tokens)
-        return with_placeholder(item, path=path, counter=counter, digest=digest), prepared
-    listed = with_placeholder(item, path=path, counter=counter, digest=prepared.digest)
-    described = digest_of(item, counter=counter, digest_tokens=digest_tokens)
-    unseen = render(path, "\n".join(part for part in (described, prepared.digest) if part))
-    return listed, economy.unseen(item, prepared, unseen, counter)
 
 
 class Economy:
@@ -96,7 +49,6 @@ class Economy:
         self._parameters = parameters or EvictionParameters()
         self._clock = clock
         self._exact: frozenset[str] = frozenset()
-        self._identifiers = IdentifierIndex()
         self._arguments: dict[str, Mapping[str, Any]] = {}
         self._prepared: dict[str, Trim] = {}
         self._offloads: dict[str, Offload] = {}
@@ -119,6 +71,11 @@ class Economy:
         return self._parameters
 
     @property
+    def exact(self) -> frozenset[str]:
+        """The tools whose results are evicted by another rule."""
+        return self._exact
+
+    @property
     def terms(self) -> CacheTerms:
         """What the planner reckons with."""
         return self._terms
@@ -130,78 +87,16 @@ class Economy:
             self._ledger, self._steps = self._ledger.after(self._steps), []
         return self._ledger
 
-    # In a worker thread, in the order of the messages ----------------------------------------------------------------
-
-    def prepare(
-        self, item: ContextItem, *, claim: Claim, path_of: Callable[[str], str], counter: TokenCounter
-    ) -> Prepared:
-        """Read an item once: the identifiers that it brings in, and what its arguments would be without large ones."""
-        message = item.message
-        if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
-            return Prepared(trims=tuple(self._trims(item, message.content, claim, path_of, counter)))
-        names = self._new_identifiers([text_of(message.content)])
-        if not isinstance(message, ToolMessage) or message.tool_name in self._exact:
-            return NOTHING_PREPARED
-        return Prepared(digest=_mentions(self._parameters.digest(names, item.content_tokens)))
-
-    def _trims(
-        self,
-        item: ContextItem,
-        blocks: Sequence[Block],
-        claim: Claim,
-        path_of: Callable[[str], str],
-        counter: TokenCounter,
-    ) -> Iterable[Trim]:
-        for index, block in enumerate(blocks):
-            if block.get("type") == "text":
-                self._new_identifiers([block["text"]])
-            if block.get("type") != "tool_use" or index in item.trimmed:
-                continue
-            names = self._new_identifiers(strings_of(block["input"]))
-            large = _large_arguments(block["input"])
-            tokens = counter.count(_json(block["input"])) if large else 0
-            if not large or not self._parameters.tool_inputs or not self._parameters.could_leave(tokens, 0):
-                continue
-            item_id, name = claim(ItemType.TOOL_INPUT, f"{block['id']}.input", block["name"])
-            digest = _mentions(self._parameters.digest(names, tokens))
-            arguments = _without(block["input"], large, render(path_of(name), digest))
-            yield Trim(
-                item_id=item.id,
-                block=index,
-                arguments=arguments,
-                stored=_stored(item_id, name, large, tokens),
-                path=path_of(name),
-                tokens_before=tokens,
-                tokens_after=counter.count(_json(arguments)),
-                reason=str(Why.BATCH),
-            )
-
-    def _new_identifiers(self, texts: Iterable[str]) -> list[str]:
-        # In pieces, so that other threads can run in between.
-        return [name for text in texts for part in chunks(text) for name in self._identifiers.new_in(part)]
-
-    def unseen(self, item: ContextItem, prepared: Prepared, text: str, counter: TokenCounter) -> Prepared:
-        """Add ``text``, the placeholder for a result that the model has not seen, if the result may leave so early.
-
-        An image or a document may not: no text says what is in it.
-        """
-        small = not 0 < self._parameters.arrival_tokens < item.content_tokens
-        if prepared.digest is None or small or has_media(item.message.content):
-            return prepared
-        return replace(prepared, unseen=(text, counter.count(text)))
-
-    # On the loop, in the same order ----------------------------------------------------------------------------------
-
-    def entered(self, item: ContextItem, prepared: Prepared, path: str) -> None:
-        """Take in an item at the end of the context; ``path`` is where it would go."""
+    def entered(self, item: ContextItem, options: EvictionOptions, path: str) -> None:
+        """Take in an item at the end of the context; ``path`` is the file that it would go to (absolute)."""
         message = item.message
         if isinstance(message, AssistantMessage):
-            self._replied(item, message, prepared.trims)
+            self._replied(item, message, options.trims)
             return
         if item.source is not None:
             self._steps.append(ReadBack(item.source.item_id))
         if item.item_type is ItemType.TOOL_RESULT:
-            self._unseen[item.id] = prepared.unseen
+            self._unseen[item.id] = options.eager_placeholder
         part = self._result(item, message, path) if isinstance(message, ToolMessage) else item.token_count
         self._steps.append(Added((part,)))
 
@@ -311,44 +206,4 @@ def _candidate_of(trim: Trim, message: AssistantMessage) -> Candidate:
         tokens=trim.tokens_before,
         placeholder_tokens=trim.tokens_after,
         paths=paths_of(block["input"]),
-    )
-
-
-def _mentions(identifiers: str) -> str:
-    return f"Mentions: {identifiers}" if identifiers else ""
-
-
-def _json(value: Any) -> str:
-    return json_codec.dumps(value).decode()
-
-
-def _large_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in arguments.items() if len(v if isinstance(v, str) else _json(v)) > _SMALL_ARGUMENT_CHARS}
-
-
-def _without(arguments: Mapping[str, Any], large: Collection[str], placeholder: str) -> dict[str, Any]:
-    """The arguments with a placeholder in the place of the first large one, and a pointer to it in the others'."""
-    first, *others = large
-    shown = {first: placeholder, **{key: render_argument(first) for key in others}}
-    return {key: shown.get(key, value) for key, value in arguments.items()}
-
-
-def _stored(item_id: str, name: str, large: Mapping[str, Any], tokens: int) -> ContextItem:
-    """The large arguments as an item of their own: a text block each, so that their lines can be read."""
-    blocks = tuple(
-        {
-            "type": "text",
-            "text": value if isinstance(value, str) else _json(value),
-            "argument": key,
-            "json": not isinstance(value, str),
-        }
-        for key, value in large.items()
-    )
-    return ContextItem(
-        id=item_id,
-        item_type=ItemType.TOOL_INPUT,
-        message=AssistantMessage(blocks),
-        name=name,
-        token_count=tokens,
-        content_tokens=tokens,
     )

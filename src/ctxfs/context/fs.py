@@ -151,8 +151,13 @@ class ContextFileSystem:
 
     def claim(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
         """Return a new item's id and the name of its file; see ``Names.claim``."""
+        return self.names.claim(item_type, raw_id, tool_name)
+
+    @property
+    def names(self) -> Names:
+        """The names that the open session has given out."""
         self._writer()
-        return self._names.claim(item_type, raw_id, tool_name)
+        return self._names
 
     def path_of(self, name: str) -> str:
         """Return the absolute path of a file of this session."""

@@ -1,15 +1,38 @@
-"""From a message to an item: counted, described, and with the placeholder that may stand for it one day. Pure."""
+"""From a message to the entry of a session that it becomes: decided as a value, of which nothing is taken in yet. Pure.
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+An entry is the item, counted and with the placeholder that may replace it one day, and whatever else has to be known
+about it when it enters. A message that never enters, because it was refused or cancelled, leaves no trace.
+"""
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from ctxfs.context.arrival import ArrivalPolicy, Leaving
 from ctxfs.context.digest import describe
+from ctxfs.context.economics_features import IdentifierIndex, strings_of
+from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
+from ctxfs.context.layout import Names
 from ctxfs.context.placeholder import render, render_range
-from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolMessage
-from ctxfs.tokens import TokenCounter, count_content
+from ctxfs.context.plan import Trim
+from ctxfs.context.trims import trim_of
+from ctxfs.llm.messages import AssistantMessage, Block, Message, SystemMessage, ToolMessage, has_media, text_of
+from ctxfs.tokens import TokenCounter, chunks, count_content
 
-__all__ = ["Incoming", "digest_of", "ingest", "with_placeholder"]
+__all__ = [
+    "Entry",
+    "EntryRules",
+    "EvictionOptions",
+    "Incoming",
+    "Known",
+    "build_entry",
+    "digest_of",
+    "new_entry",
+    "new_item",
+    "recorded_entry",
+    "with_placeholder",
+]
 
 _DIGEST_FRACTION = 5
 _MAY_LEAVE = frozenset({ItemType.TOOL_RESULT, ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT})
@@ -44,8 +67,107 @@ class Incoming:
         return self.item_type, "", None
 
 
-def ingest(incoming: Incoming, *, item_id: str, name: str, counter: TokenCounter) -> ContextItem:
-    """Count ``incoming``, which would go to the file ``name`` if it left."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryRules:
+    """What decides about each message of a session."""
+
+    counter: TokenCounter
+    path_of: Callable[[str], str]
+    """Gives the absolute path of a file of the session."""
+    digest_tokens: int
+    """How much a placeholder describes; 0 for nothing."""
+    pricing: EvictionParameters | None = None
+    """The economic planner's numbers; None: nothing is evicted because that pays."""
+    exact: frozenset[str] = frozenset()
+    """Tools whose results are evicted by another rule than their price."""
+    arrival: ArrivalPolicy | None = None
+    """Decides what is evicted before it is ever sent; None: nothing is."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionOptions:
+    """How an item may be evicted by its price, besides by the placeholder that it carries.
+
+    ``trims`` are those of a reply. ``eager_placeholder`` is used for a result that is evicted before it is ever sent: a
+    longer text, and its tokens; None if it must be sent first.
+    """
+
+    trims: tuple[Trim, ...] = ()
+    eager_placeholder: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A message as it is going to enter a session.
+
+    ``leaving`` says how it is evicted the moment it enters; None: it stays.
+    """
+
+    item: ContextItem
+    options: EvictionOptions = EvictionOptions()
+    leaving: Leaving | None = None
+    new_identifiers: frozenset[str] = frozenset()
+
+    @property
+    def new_ids(self) -> tuple[str, ...]:
+        """The ids that it uses: the item's, and those under which arguments of its calls would be stored."""
+        return (self.item.id, *(trim.stored.id for trim in self.options.trims))
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What entries must be new to: the ids that are taken, and the identifiers that the model can read already."""
+
+    names: Names
+    identifiers: IdentifierIndex = field(default_factory=IdentifierIndex)
+
+    def draft(self) -> "Known":
+        """The same, to take in more on trial: what this draft takes in, the original does not know."""
+        return Known(self.names.draft(), self.identifiers.draft())
+
+    def take(self, entry: Entry) -> None:
+        """Take in what ``entry`` brings."""
+        self.names.take(entry.new_ids)
+        self.identifiers.take(entry.new_identifiers)
+
+    def new_identifiers(self, texts: Iterable[str]) -> list[str]:
+        """The identifiers in ``texts`` that were not known until now."""
+        # In pieces, so that other threads can run in between.
+        return [name for text in texts for part in chunks(text) for name in self.identifiers.new_in(part)]
+
+
+def build_entry(incoming: Incoming, known: Known, rules: EntryRules) -> Entry:
+    """Decide how ``incoming`` enters a session in which ``known`` is taken; ``known`` stays as it is."""
+    item_id, name = known.names.draft().claim(*incoming.claims)
+    return new_entry(new_item(incoming, item_id=item_id, name=name, counter=rules.counter), known, rules)
+
+
+def new_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
+    """Decide how an item enters that has an id and is counted; see ``build_entry``."""
+    draft = known.draft()
+    draft.names.take([item.id])
+    trims, mentions = _read(item, draft, rules)
+    if rules.arrival is None:
+        leaving = None
+    else:
+        leaving = rules.arrival.arrive(item, path_of=rules.path_of, counter=rules.counter)
+    if leaving is not None:
+        item, options = leaving.item, EvictionOptions(trims)
+    else:
+        item, eager_placeholder = _with_placeholders(item, mentions, rules)
+        options = EvictionOptions(trims, eager_placeholder)
+    return Entry(item=item, options=options, leaving=leaving, new_identifiers=draft.identifiers.added)
+
+
+def recorded_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
+    """How an item that was recorded already enters again; it keeps the placeholder that it has."""
+    draft = known.draft()
+    trims, _ = _read(item, draft, rules)
+    return Entry(item=item, options=EvictionOptions(trims), new_identifiers=draft.identifiers.added)
+
+
+def new_item(incoming: Incoming, *, item_id: str, name: str, counter: TokenCounter) -> ContextItem:
+    """Count ``incoming``, whose file would be ``name``."""
     content = incoming.message.content
     tokens = count_content(counter, content)
     return ContextItem(
@@ -58,6 +180,84 @@ def ingest(incoming: Incoming, *, item_id: str, name: str, counter: TokenCounter
         source=incoming.source,
         label=incoming.label,
     )
+
+
+# By price ------------------------------------------------------------------------------------------------------------
+
+
+def _read(item: ContextItem, draft: Known, rules: EntryRules) -> tuple[tuple[Trim, ...], str | None]:
+    """Read an item once: the trims of a reply, and what the placeholder of a result mentions.
+
+    None instead of mentions: the result is not evicted by its price.
+    """
+    message, pricing = item.message, rules.pricing
+    if pricing is None:
+        return (), None
+    if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
+        return tuple(_trims(item, message.content, draft, rules, pricing)), None
+    names = draft.new_identifiers([text_of(message.content)])
+    if not isinstance(message, ToolMessage) or message.tool_name in rules.exact:
+        return (), None
+    return (), _mentions(pricing, names, item.content_tokens)
+
+
+def _trims(
+    item: ContextItem, blocks: Sequence[Block], draft: Known, rules: EntryRules, pricing: EvictionParameters
+) -> Iterator[Trim]:
+    for place, block in enumerate(blocks):
+        if block.get("type") == "text":
+            draft.new_identifiers([block["text"]])
+        if block.get("type") != "tool_use" or place in item.trimmed:
+            continue
+        names = draft.new_identifiers(strings_of(block["input"]))
+        trim = trim_of(
+            item.id,
+            place,
+            block,
+            digest=partial(_mentions, pricing, names),
+            names=draft.names,
+            path_of=rules.path_of,
+            parameters=pricing,
+            counter=rules.counter,
+        )
+        if trim is not None:
+            yield trim
+
+
+def _mentions(pricing: EvictionParameters, names: Sequence[str], tokens: int) -> str:
+    identifiers = pricing.digest(names, tokens)
+    return f"Mentions: {identifiers}" if identifiers else ""
+
+
+# Placeholders --------------------------------------------------------------------------------------------------------
+
+
+def _with_placeholders(
+    item: ContextItem, mentions: str | None, rules: EntryRules
+) -> tuple[ContextItem, tuple[str, int] | None]:
+    """``item`` with the placeholder that may replace it, and the longer one for before it was sent, if it may be.
+
+    What is evicted because that pays has been read by the model: its placeholder lists what it ``mentions``. Everything
+    else (None) is described; what is evicted before it was sent is both.
+    """
+    path, counter = rules.path_of(item.name), rules.counter
+    if mentions is None or item.source is not None:
+        described = digest_of(item, counter=counter, digest_tokens=rules.digest_tokens)
+        return with_placeholder(item, path=path, counter=counter, digest=described), None
+    listed = with_placeholder(item, path=path, counter=counter, digest=mentions)
+    if rules.pricing is None or not _may_leave_eagerly(item, rules.pricing):
+        return listed, None
+    described = digest_of(item, counter=counter, digest_tokens=rules.digest_tokens)
+    text = render(path, "\n".join(part for part in (described, mentions) if part))
+    return listed, (text, counter.count(text))
+
+
+def _may_leave_eagerly(item: ContextItem, pricing: EvictionParameters) -> bool:
+    """Whether a result may be evicted before the model has seen it.
+
+    An image or a document may not: no text says what is in it.
+    """
+    return 0 < pricing.arrival_tokens < item.content_tokens and not has_media(item.message.content)
 
 
 def digest_of(item: ContextItem, *, counter: TokenCounter, digest_tokens: int) -> str:

@@ -8,6 +8,7 @@ import base64
 import hashlib
 import random
 import re
+from collections import ChainMap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -132,14 +133,34 @@ class Names:
 
     def __init__(self, taken: Iterable[str] = (), *, layout: Layout = ENVELOPE) -> None:
         self._layout = layout
-        self._taken = {item_id.casefold() for item_id in taken}
-        self._repeats: dict[str, int] = {}
-        self._messages = 0
+        # What is taken is written to the first of the layers; a draft has those that it came from below its own.
+        self._layers: tuple[set[str], ...] = (set(),)
+        self._repeats: ChainMap[str, int] = ChainMap()  # up to which number repeats of a name are taken, without a gap
+        self._messages = 0  # the same for msg_001, msg_002, ...
         self._terminals = 0
+        self.take(taken)
 
-    def reserve(self, item_id: str) -> None:
-        """Never give out this id."""
-        self._taken.add(item_id.casefold())
+    def draft(self) -> "Names":
+        """Return names to give out on trial: what the draft gives out is taken here only by ``take``."""
+        draft = Names(layout=self._layout)
+        draft._layers = (set(), *self._layers)
+        draft._repeats = self._repeats.new_child()
+        draft._messages = self._messages
+        return draft
+
+    def is_free(self, item_id: str) -> bool:
+        """Whether nobody has this id, in upper or lower case."""
+        key = item_id.casefold()
+        return not any(key in layer for layer in self._layers)
+
+    def take(self, item_ids: Iterable[str]) -> None:
+        """Never give out these ids."""
+        keys = [item_id.casefold() for item_id in item_ids]
+        self._layers[0].update(keys)
+        for name in {name for key in keys for name, tilde, _ in [key.rpartition("~")] if tilde}:
+            while not self.is_free(f"{name}~{self._repeats.get(name, 1) + 1}"):
+                self._repeats[name] = self._repeats.get(name, 1) + 1
+        self._next_message()
 
     def claim(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
         """Return a new item id and the name of its file.
@@ -148,10 +169,10 @@ class Names:
         ``id~2``, ``id~3``, ...
         """
         if raw_id or item_type is ItemType.TOOL_RESULT:
-            item_id = self._claim_id(safe_name(raw_id or ""))
+            item_id = self._free_id(safe_name(raw_id or ""))
         else:
             item_id = self._next_message()
-        self.reserve(item_id)
+        self.take([item_id])
         return item_id, self._layout.file_name(item_type, item_id, tool_name)
 
     def claim_terminal(self) -> tuple[str, str]:
@@ -159,28 +180,24 @@ class Names:
         while True:
             self._terminals += 1
             snippet_id = f"terminal_{self._terminals:03}"
-            if snippet_id not in self._taken:
-                self.reserve(snippet_id)
+            if self.is_free(snippet_id):
+                self.take([snippet_id])
                 return snippet_id, terminal_name(snippet_id)
 
     def _next_message(self) -> str:
-        while True:
+        while not self.is_free(item_id := f"msg_{self._messages + 1:03}"):
             self._messages += 1
-            item_id = f"msg_{self._messages:03}"
-            if item_id not in self._taken:
-                return item_id
+        return item_id
 
-    def _claim_id(self, name: str) -> str:
-        key = name.casefold()
-        if key not in self._taken:
+    def _free_id(self, name: str) -> str:
+        if self.is_free(name):
             return name
-        number = self._repeats.get(key, 1)
+        number = self._repeats.get(name.casefold(), 1)
         while True:
             number += 1
             suffix = f"~{number}"
             item_id = name[: MAX_NAME - len(suffix)] + suffix
-            if item_id.casefold() not in self._taken:
-                self._repeats[key] = number
+            if self.is_free(item_id):
                 return item_id
 
 

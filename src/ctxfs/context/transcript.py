@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from ctxfs.context.economy import NOTHING_PREPARED, Claim, Economy, Prepared
+from ctxfs.context.arrival import ArrivalPolicy
+from ctxfs.context.economy import Economy
 from ctxfs.context.ephemeral import EphemeralLedger
-from ctxfs.context.ingest import Incoming, ingest
+from ctxfs.context.ingest import Entry, EntryRules, Incoming, Known, new_item, recorded_entry
 from ctxfs.context.items import ContextItem
+from ctxfs.context.layout import Names
 from ctxfs.context.plan import Plan
 from ctxfs.errors import TranscriptError
 from ctxfs.llm.messages import (
@@ -93,8 +95,11 @@ class Repairs:
         return bool(self.added or self.removed)
 
 
-def repaired(items: Sequence[ContextItem], *, claim: Claim, counter: TokenCounter) -> Repairs:
-    """Make a valid transcript of ``items``: answer calls, begin with a question, leave out what answers nothing."""
+def repaired(items: Sequence[ContextItem], *, names: Names, counter: TokenCounter) -> Repairs:
+    """Make a valid transcript of ``items``: answer calls, begin with a question, leave out what answers nothing.
+
+    The ids of what is added are taken from ``names``.
+    """
     losses = losses_in(items)
     missing: list[tuple[Message, str]] = [
         (ToolMessage(call.id, call.name, _LOST_RESULT, is_error=True), gap.before)
@@ -106,8 +111,8 @@ def repaired(items: Sequence[ContextItem], *, claim: Claim, counter: TokenCounte
     added: dict[str, list[ContextItem]] = {}
     for message, before in missing:
         incoming = Incoming(message=message)
-        item_id, name = claim(*incoming.claims)
-        added.setdefault(before, []).append(ingest(incoming, item_id=item_id, name=name, counter=counter))
+        item_id, name = names.claim(*incoming.claims)
+        added.setdefault(before, []).append(new_item(incoming, item_id=item_id, name=name, counter=counter))
     kept = [item for item in items if item.id not in losses.orphans]
     return Repairs(
         items=tuple(one for item in kept for one in (*added.get(item.id, ()), item)),
@@ -198,25 +203,35 @@ class Transcript:
         steps = sorted((*due.offloads, *paying), key=lambda step: self._positions[step.item_id])
         return Plan(offloads=tuple(steps), first_changed=steps[0].item_id if steps else None)
 
-    def prepare(self, item: ContextItem, *, claim: Claim, counter: TokenCounter) -> Prepared:
-        """What the economy makes of an item that is to enter."""
-        if self.economy is None:
-            return NOTHING_PREPARED
-        return self.economy.prepare(item, claim=claim, path_of=self._path_of, counter=counter)
+    def entry_rules(
+        self, counter: TokenCounter, *, digest_tokens: int = 0, arrival: ArrivalPolicy | None = None
+    ) -> EntryRules:
+        """What decides about the messages that come into this transcript; ``arrival`` None: they all stay at first."""
+        return EntryRules(
+            counter=counter,
+            path_of=self._path_of,
+            digest_tokens=digest_tokens,
+            pricing=self.economy.parameters if self.economy is not None else None,
+            exact=self.economy.exact if self.economy is not None else frozenset(),
+            arrival=arrival,
+        )
 
     def resume(
-        self, items: Iterable[ContextItem], *, claim: Claim, counter: TokenCounter, last_call_at: float | None
+        self, items: Iterable[ContextItem], *, known: Known, counter: TokenCounter, last_call_at: float | None
     ) -> None:
         """Take up what a session holds, the last call of which was at ``last_call_at`` (None: there was none)."""
+        rules = self.entry_rules(counter)
         for item in items:
-            self.enter(item, self.prepare(item, claim=claim, counter=counter))
+            entry = recorded_entry(item, known, rules)
+            known.take(entry)
+            self.enter(entry)
         if self.economy is not None and last_call_at is not None:
             self.economy.resumed(last_call_at)
         self.plan()  # the ledger takes in what came: here, where it may take its time
 
-    def enter(self, item: ContextItem, prepared: Prepared = NOTHING_PREPARED) -> None:
-        """Put an item at the end; ``prepared`` is what the economy made of it."""
-        message = item.message
+    def enter(self, entry: Entry) -> None:
+        """Put an item at the end."""
+        item, message = entry.item, entry.item.message
         if isinstance(message, AssistantMessage):
             self.open_calls = list(message.tool_calls)
             self._tool_names.update((call.id, call.name) for call in message.tool_calls)
@@ -226,7 +241,7 @@ class Transcript:
             del self.open_calls[answered]
             self._ephemeral.entered(item, self._position, self.path_of(item))
         if self.economy is not None:
-            self.economy.entered(item, prepared, self.path_of(item))
+            self.economy.entered(item, entry.options, self.path_of(item))
         self._items[item.id] = item
         self._positions[item.id] = self._position
         self._position += 1

@@ -10,7 +10,8 @@ from pathlib import Path
 from ctxfs.context.economics_features import IDENTIFIER
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economics_prices import Rates
-from ctxfs.context.economy import CacheTerms, Economy, Prepared, with_placeholders
+from ctxfs.context.economy import CacheTerms, Economy
+from ctxfs.context.ingest import Entry, EntryRules, Known, new_entry, recorded_entry
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.layout import Names
 from ctxfs.context.plan import Offload, Trim
@@ -302,11 +303,16 @@ class _EconomicRun:
 
     def __init__(self, policy: Economic, session: Session) -> None:
         self._session, self._path = session, policy.session_path
-        self._counter = _Counter(policy.count)
+        self._rules = EntryRules(
+            counter=_Counter(policy.count),
+            path_of=self._path_of,
+            digest_tokens=_DIGEST_TOKENS,
+            pricing=policy.parameters,
+        )
         self._economy = Economy(
             parameters=policy.parameters, terms=CacheTerms(rates=policy.rates, ttl_s=math.inf), clock=lambda: 0.0
         )
-        self._names = Names()
+        self._known = Known(Names())
         self._items: dict[str, Item] = {}  # by the id that the economy knows
         self._ids: dict[int, str] = {}
 
@@ -320,10 +326,9 @@ class _EconomicRun:
     def replied(self, reply: Sequence[Item]) -> None:
         message = AssistantMessage(tuple(_block(item) for item in reply))
         item = self._item(ItemType.ASSISTANT_MESSAGE, "", message, sum(i.tokens for i in reply))
-        prepared = self._prepare(item)
-        self._items.update((trim.stored.id, reply[trim.block]) for trim in prepared.trims)
-        self._ids.update((reply[trim.block].index, trim.stored.id) for trim in prepared.trims)
-        self._economy.entered(item, prepared, self._path_of(item.name))
+        trims = self._entered(recorded_entry(item, self._known, self._rules)).options.trims
+        self._items.update((trim.stored.id, reply[trim.block]) for trim in trims)
+        self._ids.update((reply[trim.block].index, trim.stored.id) for trim in trims)
 
     def read_back(self, index: int, page: Item) -> None:
         source = ContentRange(item_id=self._ids[index], path=self._path_of(self._ids[index]), first_line=1, last_line=1)
@@ -332,30 +337,24 @@ class _EconomicRun:
     def _enter(self, item: Item, source: ContentRange | None = None) -> None:
         if item.kind is not Kind.TOOL_RESULT:
             entered = self._item(ItemType.USER_MESSAGE, "", UserMessage(item.text), item.tokens)
-            self._economy.entered(entered, self._prepare(entered), self._path_of(entered.name))
+            self._entered(recorded_entry(entered, self._known, self._rules))
             return
         message = ToolMessage(item.call_id, item.tool, item.text)
         entered = replace(self._item(ItemType.TOOL_RESULT, item.call_id, message, item.tokens), source=source)
         self._items[entered.id], self._ids[item.index] = item, entered.id
-        entered, prepared = with_placeholders(
-            entered,
-            self._prepare(entered),
-            economy=self._economy,
-            path=self._path_of(entered.name),
-            counter=self._counter,
-            digest_tokens=_DIGEST_TOKENS,
-        )
-        self._economy.entered(entered, prepared, self._path_of(entered.name))
+        self._entered(new_entry(entered, self._known, self._rules))
 
     def _item(self, kind: ItemType, raw_id: str, message: Message, tokens: int) -> ContextItem:
         tool = message.tool_name if isinstance(message, ToolMessage) else None
-        item_id, name = self._names.claim(kind, raw_id, tool)
+        item_id, name = self._known.names.claim(kind, raw_id, tool)
         return ContextItem(
             id=item_id, item_type=kind, message=message, name=name, token_count=tokens, content_tokens=tokens
         )
 
-    def _prepare(self, item: ContextItem) -> Prepared:
-        return self._economy.prepare(item, claim=self._names.claim, path_of=self._path_of, counter=self._counter)
+    def _entered(self, entry: Entry) -> Entry:
+        self._known.take(entry)
+        self._economy.entered(entry.item, entry.options, self._path_of(entry.item.name))
+        return entry
 
     def _path_of(self, name: str) -> str:
         return f"{self._path}/{name}"

@@ -1,0 +1,109 @@
+"""A message enters whole or leaves no trace: no id, no identifier, no placeholder that says less the next time."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import anyio
+import anyio.from_thread
+import pytest
+
+from ctxfs.context.context import Context
+from ctxfs.context.economy import Economy
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.errors import TranscriptError
+from ctxfs.llm.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
+from ctxfs.testing import MemoryStore
+from ctxfs.tokens import CharsCounter, TokenCounter
+
+CALLS: tuple[Block, ...] = tuple(
+    {"type": "tool_use", "id": f"call_{n}", "name": "Write", "input": {"text": f"argument_number_{n} " * 50}}
+    for n in (1, 2)
+)
+QUESTION: tuple[Message, ...] = (UserMessage("go"),)
+REPLY: tuple[Message, ...] = (AssistantMessage(CALLS),)
+RESULTS: tuple[Message, ...] = tuple(
+    ToolMessage(f"call_{n}", "Read", " ".join(f"identifier_{n}_{i:05d}" for i in range(2_000))) for n in (1, 2)
+)
+
+
+class Interrupting:
+    """Counts, and calls ``interrupt`` in the event loop, once, when the first result is counted."""
+
+    def __init__(self) -> None:
+        self.interrupt: Callable[[], object] | None = None
+
+    def count(self, text: str) -> int:
+        """As ``CharsCounter``."""
+        if self.interrupt is not None and "identifier_1" in text and threading.current_thread().name != "MainThread":
+            interrupt, self.interrupt = self.interrupt, None
+            anyio.from_thread.run_sync(interrupt)
+        return CharsCounter().count(text)
+
+
+def new_context(counter: TokenCounter) -> Context:
+    fs = ContextFileSystem("session_1", root_path="/sessions", store=MemoryStore("session_1"))
+    return Context(fs=fs, counter=counter, economy=Economy(clock=lambda: 0.0))
+
+
+async def undisturbed() -> tuple[ContextItem, ...]:
+    async with new_context(CharsCounter()) as context:
+        for messages in (QUESTION, REPLY, RESULTS):
+            await context.add(*messages)
+        return context.items
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_add_leaves_no_trace() -> None:
+    counter = Interrupting()
+    async with new_context(counter) as context:
+        await context.add(*QUESTION)
+        await context.add(*REPLY)
+        with anyio.CancelScope() as scope:
+            counter.interrupt = scope.cancel
+            await context.add(*RESULTS)
+        assert scope.cancelled_caught
+        assert len(context.items) == 2
+        results = await context.add(*RESULTS)
+        assert context.items == await undisturbed()
+        assert all("Mentions: identifier_" in str(item.placeholder) for item in results)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_an_add_whose_task_is_cancelled_leaves_no_trace() -> None:
+    counter = Interrupting()
+    async with new_context(counter) as context:
+        await context.add(*QUESTION)
+        await context.add(*REPLY)
+        task = asyncio.create_task(context.add(*RESULTS))
+        counter.interrupt = task.cancel
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(context.items) == 2
+        await context.add(*RESULTS)
+        assert context.items == await undisturbed()
+
+
+@pytest.mark.anyio
+async def test_a_refused_add_leaves_no_trace() -> None:
+    async with new_context(CharsCounter()) as context:
+        await context.add(*QUESTION)
+        with pytest.raises(TranscriptError):
+            await context.add(*REPLY, *RESULTS, RESULTS[0])
+        await context.add(*REPLY)
+        await context.add(*RESULTS)
+        assert context.items == await undisturbed()
+
+
+@pytest.mark.anyio
+async def test_a_name_that_another_task_takes_meanwhile_is_not_given_out_twice() -> None:
+    counter = Interrupting()
+    async with new_context(counter) as context:
+        await context.add(*QUESTION)
+        await context.add(*REPLY)
+        counter.interrupt = lambda: context.fs.claim(ItemType.TOOL_RESULT, "call_1", "fetch")
+        first, second = await context.add(*RESULTS)
+        assert (first.id, second.id) == ("call_1~2", "call_2")
+        assert all("Mentions: identifier_" in str(item.placeholder) for item in (first, second))
