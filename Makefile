@@ -1,6 +1,8 @@
 # make demo    see it work, without a key
-# make test    the tests, with coverage
-# make check   everything that a change must pass
+# make quick   the tests that answer soonest: one event loop, few examples, no proofs, no coverage
+# make test    the tests, with coverage; every run tries the same examples
+# make check   everything that a change must pass, as CI runs it: lint, types, `make test`, and the property tests
+#              once more with random examples. It prints their seed: `make properties SEED=…` tries the same ones
 # make bench   the benchmarks' tables
 # make prove   the long proofs: every crash, every failing system call, kills, forgeries; up to 3 hours, goes on where
 #              it ended. `make prove PROVE='--minutes 10 --only crash'` for a part of it
@@ -13,8 +15,13 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 DEMO_DIR ?= src
 PROVE ?=
+PYTEST := $(BIN)/python -m pytest
+PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=worksteal
+ifndef SEED
+SEED := $(strip $(shell od -An -N4 -tu4 /dev/urandom))
+endif
 
-.PHONY: setup test demo check lint types bench prove clean
+.PHONY: setup quick test properties demo check lint types bench prove clean
 
 setup: $(STAMP)
 
@@ -27,9 +34,15 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,openai,fast]' --group dev
 	@touch $@
 
+quick: $(STAMP)
+	HYPOTHESIS_PROFILE=quick $(PYTEST) $(PARALLEL) --ignore=tests/prove -k 'not trio'
+
 test: $(STAMP)
-	$(BIN)/python -m pytest --cov --cov-report=
+	$(PYTEST) $(PARALLEL) --cov --cov-report=
 	@$(BIN)/python scripts/pure_core_coverage.py
+
+properties: $(STAMP)
+	HYPOTHESIS_PROFILE=random $(PYTEST) -m hypothesis --hypothesis-seed=$(SEED)
 
 demo: $(STAMP)
 	@$(BIN)/ctxfs demo $(DEMO_DIR)
@@ -42,7 +55,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 # The import layers, the public names, the examples and those in README and docs are tests too.
-check: lint types test
+check: lint types properties test
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py

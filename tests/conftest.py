@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from blockbuster import BlockBusterFunction, blockbuster_ctx
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 import loopback_only
 
@@ -17,10 +17,19 @@ loopback_only.install()
 # What a shell starts in the background ignores interrupts, and what it starts in its turn would, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("default", max_examples=40, deadline=None)
-settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("prove", max_examples=5_000, deadline=None)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+# Nothing here depends on the speed of the machine: no deadline, and slow generation is no failure.
+settings.register_profile(
+    "default",
+    max_examples=40,
+    derandomize=True,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("quick", settings.get_profile("default"), max_examples=5)
+settings.register_profile("random", settings.get_profile("default"), max_examples=60, derandomize=False)
+settings.register_profile("prove", settings.get_profile("random"), max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 @pytest.fixture(params=["asyncio", "trio"], scope="session")
@@ -29,15 +38,20 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+TERMINAL = ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR")
+"""What would make the command's output, and its line breaks, those of the terminal that the tests run in."""
+
+
 @pytest.fixture(autouse=True, scope="session")
 def isolated_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Give the tests a home directory and no API keys, so that ``~/.agent`` and accounts are never touched."""
+    """Give the tests a home directory, no API keys and no terminal: ``~/.agent`` and accounts are never touched."""
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("HOME", str(home))
         environment.setenv("USERPROFILE", str(home))
-        for name in [n for n in os.environ if n.startswith(("ANTHROPIC_", "OPENAI_"))]:
-            environment.delenv(name)
+        accounts = [name for name in os.environ if name.startswith(("ANTHROPIC_", "OPENAI_"))]
+        for name in (*accounts, *TERMINAL):
+            environment.delenv(name, raising=False)
         yield home
 
 

@@ -1,8 +1,9 @@
 """Kill a writer at random moments, again and again in one directory; nothing that it acknowledged may be lost.
 
-As a program: ``chained_kill.py <directory> <rounds> <seed> <life_s> [option …]``; prints the tally as JSON. Each
+As a program: ``chained_kill.py <directory> <rounds> <seed> <writes> [option …]``; prints the tally as JSON. Each
 round's child opens the session that the last one left, checks that all is there that was ever acknowledged, writes on,
-and says so through a pipe; then it is killed.
+and says so through a pipe; it is killed a moment after it has acknowledged up to ``writes`` writes. How much is
+acknowledged is thus a matter of the seed, and not of the machine's speed.
 
 This proves order, atomicity and recovery; not what a power failure leaves, for the system's cache survives the process.
 With the option ``power`` the directory is one of ``volatile_fuse.py``, and what was not synced is lost at every kill.
@@ -38,6 +39,7 @@ SESSION_ID = "session_1"
 INLINE_LIMIT_CHARS = 600
 KILLED_EARLY = 0.2
 EARLY_S = 0.05
+MOMENT_S = 0.002
 CHECK_EVERY = 100
 LOADED_A_ROUND = 5
 WRITERS = 3
@@ -61,7 +63,7 @@ class Setting:
     """What a chain is like; see above."""
 
     root: Path
-    life_s: float
+    writes: int
     options: frozenset[str] = frozenset()
 
     def session(self) -> ContextFileSystem:
@@ -146,20 +148,31 @@ async def _write(
 # ---- the parent
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moment:
+    """When to kill: ``seconds`` after the child has said so many ``lines``."""
+
+    lines: int
+    seconds: float
+
+
+def _moment(rng: random.Random, writes: int) -> _Moment:
+    if rng.random() < KILLED_EARLY:
+        return _Moment(lines=0, seconds=rng.uniform(0, EARLY_S))
+    opened = 1
+    return _Moment(lines=opened + rng.randint(1, writes), seconds=rng.uniform(0, MOMENT_S))
+
+
 def run_chain(setting: Setting, rounds: int, seed: int) -> Tally:
     """Run so many rounds in one directory, and check all of it every now and then and at the end.
 
-    One round in five is killed while it starts and recovers; the others write for up to ``life_s``.
+    One round in five is killed while it starts and recovers; the others acknowledge one to ``writes`` writes first.
     """
     anyio.run(anyio.sleep, 0)  # loads here what each child would load anew
     rng = random.Random(seed)
     tally, model = Tally(), Model()
     for number in range(1, rounds + 1):
-        early = rng.random() < KILLED_EARLY
-        moment = _Moment(
-            after_start=rng.uniform(0, EARLY_S) if early else None, after_opening=rng.uniform(0, setting.life_s)
-        )
-        _round(setting, number, model, tally, moment)
+        _round(setting, number, model, tally, _moment(rng, setting.writes))
         if number % CHECK_EVERY == 0 or number == rounds:
             tally.lost += anyio.run(_check_all, setting, model)
         if tally.lost:
@@ -167,7 +180,7 @@ def run_chain(setting: Setting, rounds: int, seed: int) -> Tally:
     return tally
 
 
-def _round(setting: Setting, number: int, model: Model, tally: Tally, moment: "_Moment") -> None:
+def _round(setting: Setting, number: int, model: Model, tally: Tally, moment: _Moment) -> None:
     read_end, write_end = os.pipe()
     pid = os.fork()
     if not pid:
@@ -190,27 +203,16 @@ def _round(setting: Setting, number: int, model: Model, tally: Tally, moment: "_
         _take(line[0], line[1:], model, tally)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Moment:
-    """When to kill, in seconds: after the start, or when that is None after the session was opened."""
-
-    after_start: float | None
-    after_opening: float
-
-
 def _say(fd: int, kind: str, text: str) -> None:
     os.write(fd, f"{kind}{text}\n".encode())
 
 
 def _listen(fd: int, moment: _Moment, pid: int) -> bytes:
-    """Read what the child says, kill it when its time is over, and read the rest."""
+    """Read what the child says, kill it when the moment has come, and read the rest."""
     told = bytearray()
-    if moment.after_start is None:
-        while not told and (data := os.read(fd, 1 << 16)):  # the first that it says is that the session is open
-            told += data
-        ends_at = time.monotonic() + moment.after_opening
-    else:
-        ends_at = time.monotonic() + moment.after_start
+    while told.count(b"\n") < moment.lines and (data := os.read(fd, 1 << 16)):
+        told += data
+    ends_at = time.monotonic() + moment.seconds
     while (left := ends_at - time.monotonic()) > 0:
         if select.select([fd], [], [], left)[0]:
             data = os.read(fd, 1 << 16)
@@ -253,6 +255,6 @@ async def _check_all(setting: Setting, model: Model) -> list[str]:
 
 
 if __name__ == "__main__":
-    directory, count, start, seconds, *options = sys.argv[1:]
-    chosen = Setting(root=Path(directory), life_s=float(seconds), options=frozenset(options))
+    directory, count, start, most, *options = sys.argv[1:]
+    chosen = Setting(root=Path(directory), writes=int(most), options=frozenset(options))
     print(json.dumps(asdict(run_chain(chosen, int(count), int(start)))))

@@ -91,7 +91,7 @@ def environment(tree: Path, work: Path) -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(tree / "src"), str(tree / "tests"), str(HERE)]),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "HYPOTHESIS_PROFILE": "ci",
+        "HYPOTHESIS_PROFILE": "default",
         "CTXFS_MUTANTS_TIMES": str(work / "times.json"),
         "COVERAGE_FILE": str(work / "coverage"),
     }

@@ -19,14 +19,14 @@ __all__ = ["PART", "chain", "run"]
 ROUNDS = 10_000
 ACKNOWLEDGED = 400_000
 ROUNDS_A_CHAIN = 50
-LIFE_S = 0.02
+WRITES = 40
 WORKERS = 2
 
 
-def chain(rounds: int, seed: int, life_s: float, *options: str, root: Path | None = None) -> Tally:
+def chain(rounds: int, seed: int, writes: int, *options: str, root: Path | None = None) -> Tally:
     """Run a chain in a process of its own, which forks; by default in memory, for a kill leaves the cache as it is."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as base:
-        command = [sys.executable, chained_kill.__file__, str(root or base), str(rounds), str(seed), str(life_s)]
+        command = [sys.executable, chained_kill.__file__, str(root or base), str(rounds), str(seed), str(writes)]
         done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
     if done.returncode:
         return Tally(lost=[f"chain {seed}: the harness failed: {done.stderr[-500:]}"])
@@ -41,7 +41,7 @@ def run(budget_s: float, state_dir: Path) -> Result:
     with ThreadPoolExecutor(WORKERS) as pool, kept.open("a") as file:
         while not _enough(tallies) and time.monotonic() < ends_at:
             seeds = range(len(tallies), len(tallies) + WORKERS)
-            for tally in pool.map(partial(chain, ROUNDS_A_CHAIN, life_s=LIFE_S), seeds):
+            for tally in pool.map(partial(chain, ROUNDS_A_CHAIN, writes=WRITES), seeds):
                 tallies.append(tally)
                 file.write(json.dumps(asdict(tally)) + "\n")
             file.flush()
@@ -55,7 +55,7 @@ def run(budget_s: float, state_dir: Path) -> Result:
             "lost": len(lost),
         },
         violations=lost,
-        controls={"acknowledged before it is written": bool(chain(30, 0, LIFE_S, "broken").lost)},
+        controls={"acknowledged before it is written": bool(chain(ROUNDS_A_CHAIN, 0, WRITES, "broken").lost)},
         complete=_enough(tallies),
     )
 

@@ -21,7 +21,7 @@ __all__ = ["PART", "fail_power", "why_not"]
 
 CHAINS = 4
 ROUNDS_A_CHAIN = 50
-LIFE_S = 0.1
+WRITES = 20
 MOUNTED_WITHIN_S = 20.0
 PROGRAM = Path(__file__).with_name("volatile_fuse.py")
 
@@ -59,7 +59,7 @@ def fail_power(rounds: int, seed: int, *options: str) -> Tally:
     with _mounted() as base:
         root = base / "sessions"
         root.mkdir(mode=0o700)
-        return chain(rounds, seed, LIFE_S, "power", *options, root=root)
+        return chain(rounds, seed, WRITES, "power", *options, root=root)
 
 
 def run(budget_s: float, state_dir: Path) -> Result:
