@@ -30,6 +30,7 @@ from ctxfs.context.fs_verify import VerifyReport
 from ctxfs.errors import ConfigError, StorageError
 from ctxfs.llm.messages import ToolCall
 from ctxfs.testing.scripted import ScriptedModel
+from ctxfs.tools.base import Tool
 
 __all__ = ["Row", "demo"]
 
@@ -93,8 +94,9 @@ def demo(
         raise ConfigError(f"{directory} is not a directory")
     out = Console(stderr=True, quiet=True) if as_json else console()
     directory = directory.resolve()
+    tools = exploration_tools(directory)  # looks at the disk, which the event loop must not wait for
     try:
-        in_order = anyio.run(partial(_demo, directory, root, out, as_json=as_json))
+        in_order = anyio.run(partial(_demo, directory, tools, root, out, as_json=as_json))
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; what the session holds is safe: `ctxfs sessions` shows it\n")
         raise
@@ -102,12 +104,12 @@ def demo(
         raise typer.Exit(1)
 
 
-async def _demo(directory: Path, root: Path | None, out: Console, *, as_json: bool) -> bool:
+async def _demo(directory: Path, tools: list[Tool], root: Path | None, out: Console, *, as_json: bool) -> bool:
     """Run the agent and show it; whether all could be stored, and is as it was written."""
     started = time.monotonic()
     explorer = Explorer(max_turns=_MAX_TURNS, in_time=lambda: time.monotonic() - started < _TIME_S)
     config = AgentConfig(
-        tools=exploration_tools(directory),
+        tools=tools,
         system_prompt=_SYSTEM_PROMPT,
         offload_root_path=root,
         max_turns=_MAX_TURNS,
