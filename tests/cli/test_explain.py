@@ -10,6 +10,7 @@ import pytest
 
 from ctxfs import Context, ContextFileSystem
 from ctxfs.cli.app import run
+from ctxfs.context.budget import Budget
 from ctxfs.context.economics import Verdict
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economy import Economy
@@ -17,6 +18,7 @@ from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.journal_account import account
 from ctxfs.context.plan import Plan
 from ctxfs.context.records import EvictionSet
+from ctxfs.context.window import Window
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import UserMessage
 
@@ -287,3 +289,20 @@ def test_a_session_that_is_not_there_is_one_line_and_2(explain: Explain) -> None
     assert (code, out) == (2, b"")
     assert err.startswith("ctxfs: ")
     assert err.count("\n") == 1
+
+
+def test_no_call_saves_more_than_fits_into_the_window(explain: Explain, tmp_path: Path) -> None:
+    async def session() -> str:
+        context = await made(tmp_path)
+        await context.close()
+        return context.session_id
+
+    async def reopened(session_id: str) -> None:
+        window = Window(Budget(window_tokens=700, reply_tokens=0))
+        async with Context(session_id, root_path=tmp_path, keep_recent={"bash": 1}, window=window):
+            pass
+
+    session_id = anyio.run(session)
+    unbounded = as_json(explain)["effect"]["saved"]
+    anyio.run(reopened, session_id)
+    assert 0 <= as_json(explain)["effect"]["saved"] < unbounded / 2

@@ -64,7 +64,7 @@ def session() -> Iterator[Record]:
 
 
 def test_a_session_without_evictions() -> None:
-    assert account(session()) == Account(replies=3)
+    assert account(session()) == Account(replies=3, contexts=(100, 1_110, 2_120))
     assert account(()).saved() == 0.0
 
 
@@ -76,6 +76,39 @@ def test_what_was_sent_saves_its_reads_and_costs_a_rewrite_of_what_stands_behind
     assert told.saved(RATES) == pytest.approx(950 * 0.1 * 2)
     assert told.rewrites == (Rewrite(after_call=3, tokens=50 + 10 + 1_000 + 10),)
     assert told.rewriting(RATES) == pytest.approx(1_070)
+
+
+def test_no_call_saves_more_than_the_window_had_room_for() -> None:
+    told = account([*session(), replaced("call_1", 50), replaced("call_2", 50), reply(4), reply(5)])
+    assert told.contexts[3:] == (230, 240)
+    assert told.saved(RATES) == pytest.approx(1_900 * 0.1 * 2)
+    assert told.saved(RATES, window_tokens=1_000) == pytest.approx((770 + 760) * 0.1)
+    assert told.saved(RATES, window_tokens=235) == pytest.approx(5 * 0.1)
+    assert told.saved(RATES, window_tokens=100) == 0.0
+
+
+def test_what_was_never_sent_saves_no_more_writing_than_the_window_had_room_for() -> None:
+    told = account([*session(), result(3, 1_000), replaced("call_3", 60), reply(4)])
+    assert told.contexts[3] == 2_190
+    assert told.saved(RATES, window_tokens=2_500) == pytest.approx(310 * 1.1)
+
+
+def test_the_context_is_counted_as_items_are_archived_and_restored() -> None:
+    archive = added("arch", 30, UserMessage("archived"))
+    told = account(
+        [
+            *session(),
+            archive,
+            Removed(item_ids=("msg_1", "call_1"), reason="full", archive="arch"),
+            reply(4),
+            stored_record("call_2"),
+            replaced("call_2", 50),
+            Restored(item_id="call_2"),
+            reply(5),
+        ]
+    )
+    assert told.contexts[3] == 2_130 + 30 - 1_010
+    assert told.contexts[4] == told.contexts[3] + 10
 
 
 def test_a_batch_is_written_anew_once() -> None:

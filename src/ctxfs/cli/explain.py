@@ -13,6 +13,7 @@ from rich.console import Console
 from ctxfs.cli.options import AsJson, Root, SessionArgument
 from ctxfs.cli.output import console, for_terminal, label, print_json, table, tokens
 from ctxfs.cli.session import Entry, entries, open_session, sessions_directory
+from ctxfs.context.budget import Budget
 from ctxfs.context.economics import Verdict
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, Rates, prices_for
@@ -75,6 +76,11 @@ class _Explained:
     def rates(self) -> Rates:
         """What tokens cost, in units of one uncached input token."""
         return _rates(self.rules) or (self.prices.rates(_TTL) if self.prices else ANTHROPIC_RATES)
+
+    @property
+    def window_tokens(self) -> int:
+        """The largest prompt: as it was set, or that of the model."""
+        return self.rules.window_tokens or Budget.of_model(self.model).limit_tokens
 
     @property
     def context_tokens(self) -> int:
@@ -289,7 +295,8 @@ def _row_dict(row: _Row, told: Account) -> dict[str, Any]:
 def _effect(explained: _Explained) -> dict[str, Any]:
     """What eviction did, in uncached input tokens; ``net_usd`` is None when the model has no known prices."""
     told, rates = explained.account, explained.rates
-    saved, rewriting, reading_back = told.saved(rates), told.rewriting(rates), told.reading_back(rates)
+    saved = told.saved(rates, window_tokens=explained.window_tokens)
+    rewriting, reading_back = told.rewriting(rates), told.reading_back(rates)
     net = saved - rewriting - reading_back
     return {
         "evictions": len(told.departures),

@@ -6,7 +6,7 @@ It never needs to know who calls the model: ``Agent`` uses it, and so can any lo
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -156,12 +156,15 @@ class Context:
 
     def _rules(self) -> EvictionSet:
         """The rules in force, for whoever reads the journal."""
-        keep_recent = self._keep_recent
+        budget = self._window.budget
+        rules = EvictionSet(
+            keep_recent=self._keep_recent, window_tokens=None if budget is None else budget.limit_tokens
+        )
         if self._economy is None:
-            return EvictionSet(keep_recent=keep_recent)
+            return rules
         terms = self._economy.terms
         parameters = self._economy.parameters.to_mapping()
-        return EvictionSet(keep_recent=keep_recent, parameters=parameters, rates=asdict(terms.rates), ttl_s=terms.ttl_s)
+        return replace(rules, parameters=parameters, rates=asdict(terms.rates), ttl_s=terms.ttl_s)
 
     async def _repaired(self, items: tuple[ContextItem, ...]) -> tuple[ContextItem, ...]:
         """Make what a damaged journal left a valid transcript, and record how; what is cut short goes on next time."""

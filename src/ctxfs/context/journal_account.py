@@ -4,6 +4,7 @@ Figures are estimates from token counts, as the planner reckons: a call reads th
 cache, and writes the rest; changing an item writes everything behind it anew. What the provider billed is in ``calls``.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -53,13 +54,15 @@ class Account:
     """A session's evictions and what became of them.
 
     ``replies`` counts the model's replies, ``read_backs`` are the lines that it came back for, with their tokens.
-    ``calls`` are the billed ones. Costs are in units of one uncached input token.
+    ``contexts``: what the request before each reply carried, in tokens. ``calls`` are the billed ones. Costs are in
+    units of one uncached input token.
     """
 
     departures: tuple[Departure, ...] = ()
     rewrites: tuple[Rewrite, ...] = ()
     read_backs: tuple[tuple[ContentRange, int], ...] = ()
     replies: int = 0
+    contexts: tuple[int, ...] = ()
     calls: tuple[CallMade, ...] = ()
 
     @property
@@ -71,14 +74,23 @@ class Account:
         """The replies since then: so many calls did without its tokens."""
         return self.replies - departure.after_call
 
-    def saved(self, rates: Rates = ANTHROPIC_RATES) -> float:
-        """What the calls did not have to read from the cache, or to write when it was never sent."""
-        return sum((self._saved_by(d, rates) for d in self.departures), 0.0)
+    def saved(self, rates: Rates = ANTHROPIC_RATES, *, window_tokens: int | None = None) -> float:
+        """What the calls did not have to read from the cache, or to write when it was never sent.
 
-    def _saved_by(self, departure: Departure, rates: Rates) -> float:
-        calls = self.calls_since(departure)
-        unwritten = rates.write - rates.read if calls and not departure.sent else 0.0
-        return departure.tokens_freed * (rates.read * calls + unwritten)
+        ``window_tokens``: the largest prompt. Without eviction a context could not have grown beyond it, so a call
+        saves at most the difference; None means no limit.
+        """
+        saved, evicted = 0.0, 0
+        departures = deque(sorted(self.departures, key=lambda d: d.after_call))
+        for call, context in enumerate(self.contexts):
+            unwritten = 0
+            while departures and departures[0].after_call <= call:
+                departure = departures.popleft()
+                evicted += departure.tokens_freed
+                unwritten += 0 if departure.sent else departure.tokens_freed
+            room = evicted if window_tokens is None else max(0, window_tokens - context)
+            saved += rates.read * min(evicted, room) + (rates.write - rates.read) * min(unwritten, room)
+        return saved
 
     def rewriting(self, rates: Rates = ANTHROPIC_RATES) -> float:
         """What writing anew cost above reading from a warm cache."""
@@ -108,9 +120,14 @@ class _Book:
         self._departures: list[Departure] = []
         self._rewrites: list[Rewrite] = []
         self._read_backs: list[tuple[ContentRange, int]] = []
-        self._replies = 0
+        self._contexts: list[int] = []
+        self._tokens = 0
         self._known: set[str] = set()
         self._changed: set[str] = set()
+
+    @property
+    def _replies(self) -> int:
+        return len(self._contexts)
 
     @property
     def account(self) -> Account:
@@ -120,6 +137,7 @@ class _Book:
             rewrites=tuple(self._rewrites),
             read_backs=tuple(self._read_backs),
             replies=self._replies,
+            contexts=tuple(self._contexts),
             calls=tuple(self._state.calls),
         )
 
@@ -133,9 +151,16 @@ class _Book:
             case Restored():
                 self._departures = [d for d in self._departures if record.item_id not in d.item_ids]
                 self._changed.add(record.item_id)
+        changed = _ids_in(record)
+        before = self._tokens - self._tokens_of(changed)
         self._state.apply(record)
         if isinstance(record, ItemAdded):
             self._added(record.item)
+        self._tokens = before + self._tokens_of(changed)
+
+    def _tokens_of(self, item_ids: Iterable[str]) -> int:
+        items = self._state.items
+        return sum(items[i].token_count for i in item_ids if i in items)
 
     def _added(self, item: ContextItem) -> None:
         if item.source is not None:
@@ -145,7 +170,7 @@ class _Book:
         if self._changed and (tokens := self._written_anew()):
             self._rewrites.append(Rewrite(after_call=self._replies, tokens=tokens))
         self._changed.clear()
-        self._replies += 1
+        self._contexts.append(self._tokens)
         self._known = set(self._state.items)
 
     def _written_anew(self) -> int:
@@ -204,3 +229,16 @@ class _Book:
         ids = list(self._state.items)
         first = next(n for n, item_id in enumerate(ids) if item_id in going)
         return {next((i for i in ids[first:] if i not in going), "")}
+
+
+def _ids_in(record: Record) -> tuple[str, ...]:
+    """The items of the context that a record adds, changes or removes."""
+    match record:
+        case ItemAdded():
+            return (record.item.id,)
+        case Replaced() | Restored():
+            return (record.item_id,)
+        case Removed():
+            return record.item_ids
+        case _:
+            return ()

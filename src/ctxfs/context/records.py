@@ -65,13 +65,14 @@ class EvictionSet:
 
     ``keep_recent``: how many results a tool keeps exactly, by tool name. ``parameters``: the numbers of the economic
     planner, None when nothing leaves because it pays; ``rates`` (prices in uncached input tokens) and ``ttl_s`` are
-    what it reckons with.
+    what it reckons with. ``window_tokens``: the largest prompt, None when the context has no limit or none is recorded.
     """
 
     keep_recent: Mapping[str, Any] = field(default_factory=dict)
     parameters: Mapping[str, Any] | None = None
     rates: Mapping[str, Any] = field(default_factory=dict)
     ttl_s: float = 0.0
+    window_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
