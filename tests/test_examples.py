@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import HANGS_S
+
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = sorted((ROOT / "examples").rglob("*.py"))
 
@@ -14,7 +16,7 @@ PROGRAMS = sorted((ROOT / "examples").rglob("*.py"))
 def test_an_example_runs(program: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", str(ROOT / "tests" / "loopback_only.py"), str(program)]
     done = subprocess.run(
-        command, cwd=tmp_path, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120
+        command, cwd=tmp_path, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=HANGS_S
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip(), "an example shows what it does"

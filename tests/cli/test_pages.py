@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from ctxfs.cli.app import run
+from patience import HANGS_S
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "cli.md"
@@ -87,7 +88,7 @@ def test_the_readme_prints_what_it_says(tmp_path: Path) -> None:
     found = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert found is not None
     done = subprocess.run(
-        [sys.executable, "-c", found[1]], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60
+        [sys.executable, "-c", found[1]], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=HANGS_S
     )
     # The path in a placeholder is the session's, so its size varies by a few tokens.
     counts = re.compile(r"\b2\d\d\b")

@@ -14,6 +14,7 @@ import pytest
 
 from ctxfs.cli.app import COMMANDS
 from ctxfs.testing import ChatCompletionsServer, MessagesServer, ToolCall
+from patience import HANGS_S
 
 MAIN = "import sys; from ctxfs.cli import main; sys.argv[0] = 'ctxfs'; main()"
 
@@ -27,7 +28,7 @@ def ctxfs(*arguments: object, text: str = "", code: str = MAIN, **environment: s
         text=True,
         encoding="utf-8",
         check=False,
-        timeout=60,
+        timeout=HANGS_S,
         env={**os.environ, "PYTHONUTF8": "1", "COLUMNS": "140", **environment},
     )
 
@@ -126,7 +127,7 @@ def test_an_interrupt_ends_the_demo_in_order(folder: Path, tmp_path: Path) -> No
         assert process.stdout is not None
         assert "An agent explores" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=HANGS_S)
     assert process.returncode == 130
     assert "interrupted" in errors
     assert "Traceback" not in errors
@@ -186,7 +187,7 @@ def test_an_interrupt_stops_the_answer_and_not_the_chat(tmp_path: Path) -> None:
 
     def wait(_: object) -> str:
         started.set()
-        interrupted.wait(60)
+        interrupted.wait(HANGS_S)
         return "too late"
 
     turns: list[Any] = [[ToolCall("list_dir", {})], wait, "Still here."]
@@ -198,13 +199,13 @@ def test_an_interrupt_stops_the_answer_and_not_the_chat(tmp_path: Path) -> None:
             assert process.stdin is not None
             process.stdin.write("first\n")
             process.stdin.flush()
-            assert started.wait(60)
+            assert started.wait(HANGS_S)
             process.send_signal(signal.SIGINT)
             assert process.stderr is not None
             while "stopped" not in process.stderr.readline():
                 assert process.poll() is None
             interrupted.set()
-            out, errors = process.communicate("second\n", timeout=60)
+            out, errors = process.communicate("second\n", timeout=HANGS_S)
     assert (process.returncode, out) == (0, "Still here.\n"), errors
     assert server.refusals == []
 
@@ -215,7 +216,7 @@ def test_an_interrupt_stops_the_answer_and_not_the_chat(tmp_path: Path) -> None:
 def test_a_reader_that_goes_away_is_no_error(folder: Path, tmp_path: Path) -> None:
     assert ctxfs("demo", folder, "--root", tmp_path).returncode == 0
     script = f"{sys.executable} -c \"{MAIN}\" grep last . --root '{tmp_path}' | head -1"
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False, timeout=HANGS_S)
     assert done.stdout.count("\n") == 1
     assert "Traceback" not in done.stderr
 
@@ -229,7 +230,7 @@ def test_without_the_extra_it_says_how_to_get_it(package: str) -> None:
 
 def test_the_script_of_the_package_is_this_command() -> None:
     script = Path(sys.executable).with_name("ctxfs")
-    done = subprocess.run([script, "--help"], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([script, "--help"], capture_output=True, text=True, check=False, timeout=HANGS_S)
     assert done.returncode == 0
     assert "Commands:" in done.stdout
 
@@ -256,6 +257,6 @@ def _on_a_terminal(*arguments: str) -> bytes:
                 shown += piece
         except OSError:  # the other side was closed: Linux says so with an error, macOS with an end
             pass
-        process.wait(timeout=60)
+        process.wait(timeout=HANGS_S)
     os.close(main)
     return shown

@@ -6,6 +6,7 @@ import math
 import os
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from ctxfs.llm.messages import Content
 from ctxfs.storage.local import LocalStore, remove_session
 from ctxfs.storage.memory import MemoryStore
 from failing_fs import FailingFileSystem, as_port
+from prove.cancelling import cancelled_at
 from session_items import PLACEHOLDER, evicted, tool_result, user_message
 
 pytestmark = pytest.mark.anyio
@@ -336,13 +338,13 @@ async def evict_with_failure(root: Path, failing: int) -> bool:
     return len(calls.log) < failing
 
 
-async def test_a_cancelled_eviction_is_whole_or_absent(tmp_path: Path) -> None:
+async def test_a_cancelled_eviction_is_whole_or_absent(tmp_path: Path, anyio_backend_name: str) -> None:
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
         items = [tool_result(fs, f"content {n}", f"call_{n}") for n in range(20)]
         await fs.add(items)
         for number, item in enumerate(items):
-            with anyio.move_on_after(0.0003 * number):
-                await fs.evict([(item, evicted(fs, item), "r")])
+            eviction = partial(fs.evict, [(item, evicted(fs, item), "r")])
+            await cancelled_at(f"scope on {anyio_backend_name}", number + 1, eviction)
         now = await fs.items()
         for item, entry in zip(items, now, strict=True):
             if entry.offloaded:

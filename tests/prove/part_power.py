@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+from patience import HANGS_S
 from prove.chained_kill import Tally
 from prove.part_kill import chain
 from prove.parts import Part, Result
@@ -22,7 +23,6 @@ __all__ = ["PART", "fail_power", "why_not"]
 CHAINS = 4
 ROUNDS_A_CHAIN = 50
 WRITES = 20
-MOUNTED_WITHIN_S = 20.0
 PROGRAM = Path(__file__).with_name("volatile_fuse.py")
 
 
@@ -42,7 +42,7 @@ def _mounted() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as base:
         server = subprocess.Popen([sys.executable, str(PROGRAM), base])
         try:
-            ends_at = time.monotonic() + MOUNTED_WITHIN_S
+            ends_at = time.monotonic() + HANGS_S
             while not os.path.ismount(base):
                 if server.poll() is not None or time.monotonic() > ends_at:
                     raise OSError("the file system could not be mounted")

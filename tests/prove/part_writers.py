@@ -17,6 +17,7 @@ from ctxfs import json_codec
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.journal import scan
 from ctxfs.context.records import ItemAdded, WriterOpened
+from patience import HANGS_S
 from prove.parts import MEMORY, Part, Result
 from prove.writer_process import SESSION_ID, content_of
 from session_items import tool_result
@@ -26,7 +27,6 @@ __all__ = ["PART", "contend", "controls", "one_writer_at_a_time"]
 ROUNDS = 40
 _WRITERS = 4
 _STOPPED_S = 0.4
-_PATIENCE_S = 60.0
 
 
 class _Contest:
@@ -59,10 +59,10 @@ class _Contest:
 
     def wait(self, what: str, condition: Callable[[], bool]) -> None:
         """Wait for ``condition``; it is a failure of the machine or the code when it does not come."""
-        until = time.monotonic() + _PATIENCE_S
+        until = time.monotonic() + HANGS_S
         while not condition():
             if time.monotonic() > until:
-                raise AssertionError(f"it did not come about in {_PATIENCE_S} s that {what}")
+                raise AssertionError(f"it did not come about in {HANGS_S} s that {what}")
             time.sleep(0.005)
 
     def turns(self) -> int:
@@ -84,7 +84,7 @@ class _Contest:
                 continue
             process = self._processes[name]
             process.send_signal(signal.SIGSTOP)
-            time.sleep(0.02)
+            os.waitpid(process.pid, os.WUNTRACED)  # all of its threads have stopped
             if self.holder() == name:
                 break
             process.send_signal(signal.SIGCONT)
@@ -113,7 +113,7 @@ class _Contest:
         for kind in ("writer", "reader"):
             (self._root / f"stop-{kind}").touch()
             for name, process in self._processes.items():
-                if (name == "reader") == (kind == "reader") and process.wait(_PATIENCE_S) != 0:
+                if (name == "reader") == (kind == "reader") and process.wait(HANGS_S) != 0:
                     self.wrong.append(f"{name} ended with {process.returncode}")
 
     def abandon(self) -> None:

@@ -277,7 +277,7 @@ class Harness:
 
 
 def cases(calls: list[str], *, some: bool) -> Iterator[Case]:
-    """Every fault at every call, or some of them."""
+    """Every fault at every call, or one at each."""
     seen: Counter[str] = Counter()
     errors = itertools.cycle(itertools.product(ERRORS, (False, True)))
     for name in calls:
@@ -287,8 +287,11 @@ def cases(calls: list[str], *, some: bool) -> Iterator[Case]:
             yield Case(name, seen[name], error, for_good)
 
 
-def run_operation(operation: Operation, base: Path, budget_s: float, *, some: bool = False) -> Tally:
-    """Run what is left of an operation's cases; which these are is kept in ``base``."""
+def run_operation(operation: Operation, base: Path, budget_s: float, *, some: int | None = None) -> Tally:
+    """Run what is left of an operation's cases; which these are is kept in ``base``.
+
+    ``some``: at most so many of them, of all its calls.
+    """
     ends_at = time.monotonic() + budget_s
     base.mkdir(parents=True, exist_ok=True)
     state = base / "tally.json"
@@ -297,7 +300,9 @@ def run_operation(operation: Operation, base: Path, budget_s: float, *, some: bo
         harness = Harness(operation, Path(ground))
         calls = harness.calls()
         tally.calls = len(calls)
-        for case in itertools.islice(cases(calls, some=some), tally.done, None):
+        chosen = list(cases(calls, some=some is not None))
+        chosen = chosen[:: -(-len(chosen) // (some or len(chosen)))]
+        for case in chosen[tally.done :]:
             if time.monotonic() > ends_at:
                 return tally
             hit, found = harness.run(case)
@@ -314,7 +319,6 @@ def run_operation(operation: Operation, base: Path, budget_s: float, *, some: bo
 
 
 if __name__ == "__main__":
-    named, directory, seconds, *options = sys.argv[1:]
-    print(
-        json.dumps(asdict(run_operation(OPERATIONS[named], Path(directory), float(seconds), some="--some" in options)))
-    )
+    named, directory, seconds, *most = sys.argv[1:]
+    some = int(most[0]) if most else None
+    print(json.dumps(asdict(run_operation(OPERATIONS[named], Path(directory), float(seconds), some=some))))

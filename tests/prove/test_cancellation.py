@@ -14,6 +14,7 @@ from ctxfs.materialize import Materialize, Materializer
 from ctxfs.storage.base import NewFile
 from ctxfs.testing import MemoryStore
 from ctxfs.tokens import CharsCounter
+from patience import HANGS_S
 from prove.cancelling import WAYS, backend_of, cancelled_at
 from prove.part_cancellation import AGENT_OPERATIONS, FS_OPERATIONS, OPERATIONS, cancel_everywhere, controls
 from session_items import tool_result
@@ -71,7 +72,7 @@ async def test_who_waits_for_a_writer_that_is_cancelled_writes_on_his_own() -> N
         except NameTaken as error:
             taken.append(str(error))
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(HANGS_S):
         async with anyio.create_task_group() as group:
             first = anyio.CancelScope()
             store.interrupt = first.cancel
