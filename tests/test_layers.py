@@ -34,7 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     (
         *("context.economy", "context.apply", "context.ingest", "context.trims", "context.transcript"),
-        *("context.window", "context.recorder"),
+        *("context.window", "context.recorder", "context.reduction", "context.last_resort"),
         *("tools.*", "materialize"),
     ),
     ("context.context",),

@@ -345,14 +345,23 @@ class TurnLimitReached(CtxfsError):
 
 
 class ContextOverflow(CtxfsError):
-    """The context is over its limit and nothing more in it can be reduced; ``items`` are the ids of the largest."""
+    """The context is over its limit and nothing more in it can be reduced; ``items`` are the ids of the largest.
 
-    def __init__(self, limit_tokens: int, actual_tokens: int, items: Sequence[str] = ()) -> None:
-        stuck = f"; these items cannot be reduced: {', '.join(items)}" if items else ""
+    When that is so because what would leave could not be stored, the ``__cause__`` is the ``StorageError``.
+    """
+
+    def __init__(
+        self, limit_tokens: int, actual_tokens: int, items: Sequence[str] = (), *, why: str = "these cannot be reduced"
+    ) -> None:
+        stuck = f"; {why}: {', '.join(items)}" if items else ""
         super().__init__(f"the context needs {actual_tokens} tokens of {limit_tokens}{stuck}")
         self.limit_tokens = limit_tokens
         self.actual_tokens = actual_tokens
         self.items = tuple(items)
+
+    def because(self, why: str) -> "ContextOverflow":
+        """The same error with another reason why nothing leaves."""
+        return ContextOverflow(self.limit_tokens, self.actual_tokens, self.items, why=why)
 
 
 class ReplayFormatError(CtxfsError, ValueError):

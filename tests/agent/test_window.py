@@ -11,7 +11,7 @@ import pytest
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.agent import AgentEvent, Compacted, Done, Evicted, Retrying, SummaryFailed, UsageReported
 from ctxfs.context.budget import Budget
-from ctxfs.errors import ContextOverflow, ModelError, Overloaded, PromptTooLong
+from ctxfs.errors import ContextOverflow, Overloaded, PromptTooLong
 from ctxfs.llm import ToolCall
 from ctxfs.llm.base import ModelEvent, ModelRequest
 from ctxfs.llm.invariants import check
@@ -166,7 +166,7 @@ async def test_what_cannot_be_reduced_is_an_error_that_names_it(tmp_path: Path) 
     assert "msg_001" in caught.value.items[0]
 
 
-async def test_the_providers_refusal_is_believed_and_retried_once(tmp_path: Path) -> None:
+async def test_the_providers_refusal_is_believed_and_the_call_made_again(tmp_path: Path) -> None:
     refusal = PromptTooLong("prompt is too long", limit_tokens=24_000, actual_tokens=27_000)
     turns: list[Turn] = [*(produces(520) for _ in range(12)), refusal]
     wide = Budget(window_tokens=60_000, reply_tokens=4_000)
@@ -174,21 +174,26 @@ async def test_the_providers_refusal_is_believed_and_retried_once(tmp_path: Path
     assert isinstance(events[-1], Done)
     assert len(model.requests) == 14
     assert len(json.dumps(model.requests[13])) < len(json.dumps(model.requests[12]))
-    with pytest.raises(PromptTooLong):
-        await run(tmp_path, [*turns, refusal, "unused"], budget=wide)
+    events, model, _ = await run(tmp_path, [*turns, PromptTooLong("too long"), "done"], budget=wide)
+    assert isinstance(events[-1], Done)
+    with pytest.raises((PromptTooLong, ContextOverflow)):  # a provider that refuses whatever it is sent
+        await run(tmp_path, [*turns, *[PromptTooLong("too long")] * 9], budget=wide)
 
 
-async def test_nothing_is_compacted_when_offloading_is_off(tmp_path: Path) -> None:
-    events, _, _ = await run(tmp_path, [*(produces(700) for _ in range(10)), "done"], offload_enabled=False)
+async def test_nothing_is_compacted_when_offloading_is_off_and_the_window_is_guarded(tmp_path: Path) -> None:
+    events, _, _ = await run(tmp_path, [*(produces(700) for _ in range(6)), "done"], offload_enabled=False)
     assert not any(isinstance(e, Compacted | Evicted) for e in events)
-    with pytest.raises(ModelError):
+    with pytest.raises(PromptTooLong):
         await run(tmp_path, [PromptTooLong("too long")], offload_enabled=False)
+    with pytest.raises(ContextOverflow, match="offload_enabled=False") as caught:
+        await run(tmp_path, [*(produces(700) for _ in range(10)), "never sent"], offload_enabled=False)
+    assert caught.value.actual_tokens > BUDGET.limit_tokens
 
 
 async def test_compactions_do_not_loop(tmp_path: Path) -> None:
     """An irreducible context just under the limit is compacted once, not before every call."""
     filler = "word " * 17_500
-    turns: list[Turn] = [*(produces(20) for _ in range(20)), "done"]
+    turns: list[Turn] = [*(produces(20) for _ in range(20)), "done", "done"]  # one goes to a prompt for a summary
     events, model, _ = await run(tmp_path, turns, system_prompt=filler)
     assert isinstance(events[-1], Done)
     assert sum(isinstance(e, Compacted) for e in events) <= 2

@@ -38,10 +38,9 @@ def test_the_budget_of_a_model_knows_its_window_and_its_limit_of_input(model: st
     assert Budget.of_model(model).limit_tokens == limit_tokens
 
 
-def test_the_smaller_of_window_and_input_limit_counts_and_is_halved() -> None:
+def test_the_smaller_of_window_and_input_limit_counts() -> None:
     budget = Budget(window_tokens=400_000, input_tokens=272_000)
     assert (budget.limit_tokens, budget.high_tokens) == (272_000, 231_200)
-    assert budget.halved().limit_tokens == 136_000
     assert Budget(window_tokens=100_000, reply_tokens=0, input_tokens=272_000).limit_tokens == 100_000
 
 
@@ -115,4 +114,4 @@ def test_a_steady_provider_is_predicted_within_one_percent(factor: float, overhe
         value = value.observed(model="m", counted=counted, real=overhead + round(factor * counted))
     more = counted + 1000
     assert value.estimate(more) == pytest.approx(overhead + factor * more, rel=0.01, abs=20)
-    assert value.counted(round(1000 * value.factor)) == pytest.approx(1000, abs=2)
+    assert value.counted_for(value.estimate(more)) == pytest.approx(more, abs=2)

@@ -14,7 +14,6 @@ from ctxfs.context.compaction import (
     Rule,
     SelectiveCompaction,
     Strategy,
-    largest_first,
     seen_items,
 )
 from ctxfs.context.items import ContextItem, ItemType
@@ -84,9 +83,10 @@ def test_results_below_the_threshold_stay_with_their_calls() -> None:
     assert not plan(session(8, tokens=1000), 100_000)
 
 
-def test_it_stops_with_the_type_that_was_enough() -> None:
+def test_it_stops_as_soon_as_enough_is_free() -> None:
     items = [item("big", UserMessage("x"), 9000), *(item(f"u{n}", UserMessage("x"), 10) for n in range(5)), *session(8)]
-    assert [o.item_id for o in plan(items, 5000).offloads] == ["t0", "t1", "t2"]
+    assert [o.item_id for o in plan(items, 2 * 2950).offloads] == ["t0", "t1"]
+    assert [o.item_id for o in plan(items, 2 * 2950 + 1).offloads] == ["t0", "t1", "t2"]
     assert [o.item_id for o in plan(items, 50_000).offloads] == ["big", "t0", "t1", "t2"]
 
 
@@ -133,19 +133,6 @@ def test_a_type_that_is_dropped_moves_out_whole() -> None:
 def test_a_negative_keep_recent_is_refused() -> None:
     with pytest.raises(ConfigError):
         Rule(strategy=Strategy.TRUNCATE, keep_recent=-1)
-
-
-def test_the_last_resort_takes_the_fewest_items_seen_or_not() -> None:
-    items = [*session(2), call(8), result(8, 90_000), result(9, 40_000)]
-    paths = {i.id: f"/s/{i.id}" for i in items}
-    assert [o.item_id for o in largest_first(items, free_tokens=10, paths=paths).offloads] == ["t8"]
-    assert [o.item_id for o in largest_first(items, free_tokens=10**6, paths=paths).offloads] == [
-        "t0",
-        "t1",
-        "t8",
-        "t9",
-    ]
-    assert not largest_first(items, free_tokens=0, paths=paths)
 
 
 @given(

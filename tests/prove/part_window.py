@@ -1,10 +1,14 @@
-"""Generated sessions that overflow a window: no request is larger than it, bursts of oversized results included."""
+"""Generated sessions that overflow a window: no request is larger than it, and no run ends because of it.
+
+Bursts of oversized results, single messages, replies and arguments larger than the window, refusals with figures and
+without, and disks that are full when room has to be made.
+"""
 
 import random
 import time
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -15,14 +19,14 @@ from ctxfs import json_codec
 from ctxfs.context.budget import Budget
 from ctxfs.context.context import Context
 from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.window import Window
-from ctxfs.errors import ContextOverflow, PromptTooLong
+from ctxfs.errors import ContextOverflow, PromptTooLong, StorageError, WriteFailed
 from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import Message
+from ctxfs.llm.messages import AssistantMessage, Block, Message, UserMessage
+from ctxfs.storage.base import NewFile
 from ctxfs.tokens import CharsCounter, count_content
 from prove.parts import Part, Result
 from prove.play import Clock, InlineStore, Policy, check_request
-from prove.sessions import Session, Skill, session
+from prove.sessions import Session, Skill, Step, session
 from prove.workers import in_order
 
 __all__ = ["PART", "controls", "run_sessions"]
@@ -43,7 +47,11 @@ EXPECTED = (0.7, 1.0, 1.2, 1.35)
 """Billed tokens for each counted one, up to what is expected before anything was billed: no request may be refused."""
 
 UNEXPECTED = (1.8, 3.0)
-"""More than expected: a request may be refused once, and has to fit then."""
+"""More than expected: a request may be refused, and is made smaller until it fits."""
+
+
+GIANT_CHARS = 240_000
+"""Far more than any of the windows here."""
 
 
 @dataclass(slots=True)
@@ -69,51 +77,133 @@ class _Provider:
         return real
 
 
-async def _play(one: Session, context: Context, provider: _Provider) -> list[str]:
-    wrong: list[str] = []
+class _Disk(InlineStore):
+    """A store whose disk is full at times."""
 
-    async def reply(message: Message) -> None:
-        messages = await context.messages()
+    full = False
+
+    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+        if self.full:
+            raise WriteFailed("journal.jsonl", "No space left on device")
+        await super().commit(files, log)
+
+
+@dataclass(slots=True)
+class _Loop:
+    """A loop around a context, as a user's; ``disk_fills`` is the call before which there is no more room on the disk.
+
+    When that ends the run, room is made and the call made again.
+    """
+
+    context: Context
+    provider: _Provider
+    disk: _Disk
+    disk_fills: int | None = None
+    calls: int = 0
+    wrong: list[str] = field(default_factory=list)
+    overflows: int = 0
+
+    async def play(self, one: Session) -> None:
+        if one.system is not None:
+            await self.context.set_system_prompt(one.system)
+        for turn in one.turns:
+            if isinstance(turn.user, Skill):
+                await self.context.add_skill_prompt("a-skill", turn.user.text)
+            else:
+                await self.context.add(turn.user)
+            for step in turn.steps:
+                await self._reply(step.reply)
+                await self.context.add(*step.results)
+            await self._reply(turn.answer)
+
+    async def _reply(self, message: Message) -> None:
+        self.calls += 1
+        self.disk.full = self.calls == self.disk_fills
         try:
-            real = provider.bill(messages)
-        except PromptTooLong as error:
-            messages = await context.refused(error)
-            real = provider.bill(messages)
-        wrong.extend(check_request(messages))
-        await context.add(message, usage=Usage(input_tokens=real), model="a-model")
+            messages, real = await self._asked()
+        except ContextOverflow as error:
+            if not self.disk.full:
+                raise
+            self.overflows += 1
+            if not isinstance(error.__cause__, StorageError) or "No space left" not in str(error):
+                self.wrong.append(f"nothing says that the disk is full: {error}")
+            self.disk.full = False
+            messages, real = await self._asked()
+        self.disk.full = False
+        self.wrong += check_request(messages)
+        await self.context.add(message, usage=Usage(input_tokens=real), model="a-model")
 
-    if one.system is not None:
-        await context.set_system_prompt(one.system)
-    for turn in one.turns:
-        if isinstance(turn.user, Skill):
-            await context.add_skill_prompt("a-skill", turn.user.text)
-        else:
-            await context.add(turn.user)
-        for step in turn.steps:
-            await reply(step.reply)
-            await context.add(*step.results)
-        await reply(turn.answer)
-    return wrong
+    async def _asked(self) -> tuple[tuple[Message, ...], int]:
+        messages = await self.context.messages()
+        while True:
+            try:
+                return messages, self.provider.bill(messages)
+            except PromptTooLong as error:
+                messages = await self._refused(error)
+
+    async def _refused(self, error: PromptTooLong) -> tuple[Message, ...]:
+        before, largest = self.context.counted_tokens, max(item.token_count for item in self.context.items)
+        messages = await self.context.refused(error)
+        if error.actual_tokens is None and self.context.counted_tokens < before * 0.7 - largest:
+            self.wrong.append(f"a refusal without figures cut {before} to {self.context.counted_tokens} tokens")
+        return messages
 
 
-async def _one(number: int, make_window: type[Window]) -> tuple[Counter[str], list[str]]:
+def _with_giant(one: Session, draw: random.Random) -> Session:
+    """The session with one message that is larger than the window."""
+    text = "".join(f"{n} is a line of it\n" for n in range(GIANT_CHARS // 20))
+    number = draw.randrange(len(one.turns))
+    turn = one.turns[number]
+    kind = draw.choice(("user", "answer", "result", "arguments", "said"))
+    if kind == "user" or (kind != "answer" and not turn.steps):
+        turn = replace(turn, user=UserMessage(text))
+    elif kind == "answer":
+        turn = replace(turn, answer=AssistantMessage(text))
+    else:
+        turn = replace(turn, steps=(*turn.steps[:-1], _giant_step(turn.steps[-1], kind, text)))
+    return replace(one, turns=(*one.turns[:number], turn, *one.turns[number + 1 :]))
+
+
+def _giant_step(step: Step, kind: str, text: str) -> Step:
+    if kind == "result":
+        return replace(step, results=(replace(step.results[0], content=text), *step.results[1:]))
+    said: list[Block] = [dict(block) for block in step.reply.content if isinstance(block, dict)]
+    if kind == "arguments":
+        last = said[-1]
+        said[-1] = {**last, "input": {**last["input"], "content": text, "more": text}}
+    else:
+        said.insert(len(said) - len(step.results), {"type": "text", "text": text})
+    return replace(step, reply=AssistantMessage(tuple(said)))
+
+
+async def _one(number: int, *, guarded: bool) -> tuple[Counter[str], list[str]]:
     draw = random.Random(number)
     policy = replace(draw.choice(POLICIES), budget=_budget(draw.choice((16_000, 32_000))))
     ratio = draw.choice(EXPECTED if draw.random() < 0.7 else UNEXPECTED)
     assert policy.budget is not None
     provider = _Provider(ratio, policy.budget.window_tokens, tells=draw.random() < 0.7)
-    context = policy.context(InlineStore("session_1"), draw, Clock())
-    if make_window is not Window:
-        context._window = make_window(policy.budget)
-    wrong: list[str] = []
+    disk = _Disk("session_1")
+    context = (policy if guarded else replace(policy, budget=None)).context(disk, draw, Clock())
+    one = session(number * 10, sizes=_SIZES)
+    has_giant = number % 3 == 0
+    loop = _Loop(context, provider, disk, disk_fills=draw.randint(1, 12) if number % 5 == 0 else None)
+    wrong = loop.wrong
     try:
         async with context:
-            wrong += await _play(session(number * 10, sizes=_SIZES), context, provider)
+            await loop.play(_with_giant(one, draw) if has_giant else one)
     except (PromptTooLong, ContextOverflow) as error:
         wrong.append(f"{type(error).__name__}: {error}")
-    if provider.refused and ratio in EXPECTED:
+    if provider.refused and ratio in EXPECTED and loop.disk_fills is None:
         wrong.append(f"{provider.refused} requests were over the window")
-    counted = Counter({"sessions": 1, "refused": provider.refused, "full": provider.peak_tokens > 0.8 * 16_000})
+    counted = Counter(
+        {
+            "sessions": 1,
+            "refused": provider.refused,
+            "full": provider.peak_tokens > 0.8 * 16_000,
+            "larger than the window": has_giant,
+            "disk full": loop.overflows,
+        }
+    )
     what = f"session {number}, {policy.name}, {provider.window_tokens:,} tokens, ratio {ratio}"
     return counted, [f"{what}: {found}" for found in wrong]
 
@@ -122,14 +212,17 @@ def _budget(window_tokens: int) -> Budget:
     return Budget(window_tokens=window_tokens, reply_tokens=_REPLY_TOKENS)
 
 
-def run_sessions(numbers: Iterable[int], make_window: type[Window] = Window) -> tuple[Counter[str], list[str]]:
-    """Play sessions in a window; what was counted, and everything that was wrong."""
+def run_sessions(numbers: Iterable[int], *, guarded: bool = True) -> tuple[Counter[str], list[str]]:
+    """Play sessions in a window, of which a context that is not ``guarded`` knows nothing.
+
+    What was counted, and everything that was wrong.
+    """
     counted: Counter[str] = Counter()
     wrong: list[str] = []
 
     async def all_of_them() -> None:
         for number in numbers:
-            more, bad = await _one(number, make_window)
+            more, bad = await _one(number, guarded=guarded)
             counted.update(more)
             wrong.extend(bad)
 
@@ -137,16 +230,9 @@ def run_sessions(numbers: Iterable[int], make_window: type[Window] = Window) -> 
     return counted, wrong
 
 
-class _NoWindow(Window):
-    """Does nothing until it is too late."""
-
-    async def fit(self, context: Any) -> None:
-        pass
-
-
 def controls() -> dict[str, bool]:
-    """A window that is never looked at has to be noticed."""
-    return {"no window": bool(run_sessions(range(20), _NoWindow)[1])}
+    """A context without a window has to be noticed."""
+    return {"no window": bool(run_sessions(range(20), guarded=False)[1])}
 
 
 def _batch(first: int) -> tuple[Counter[str], list[str]]:

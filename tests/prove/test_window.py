@@ -7,11 +7,8 @@ def test_no_request_is_larger_than_the_window() -> None:
     counted, wrong = run_sessions(range(300))
     assert wrong == []
     assert counted["full"] > 100
-
-
-def test_a_refusal_that_tells_no_figures_is_made_room_for_at_once() -> None:
-    # Three tokens billed for each counted one: the second try has to fit.
-    assert run_sessions([2513, 3376, 8266])[1] == []
+    assert counted["larger than the window"] == 100
+    assert counted["disk full"] > 5
 
 
 def test_a_window_that_is_never_looked_at_is_noticed() -> None:

@@ -31,6 +31,8 @@ __all__ = ["Agent"]
 
 _INTERRUPTED = "This call was interrupted before it had a result. Call the tool again if you still need it."
 _CUT = "Your reply was cut by its token limit, so this call was not run. Make smaller calls, one at a time."
+_MAX_REFUSALS = 8
+"""How often one prompt is made smaller because the provider refused it as too long."""
 
 
 class Agent:
@@ -191,9 +193,9 @@ class Agent:
         raise TurnLimitReached(turns)
 
     async def _ask(self) -> AsyncGenerator[AgentEvent | Reply, None]:
-        """Send the context to the model; a prompt that is refused as too long is made smaller and sent once more."""
+        """Send the context to the model; a prompt that is refused as too long is made smaller and sent again."""
         messages = await self._context.messages()
-        for last in (False, True):
+        for refusals_left in range(_MAX_REFUSALS, -1, -1):
             for told in self._drain():
                 yield told
             try:
@@ -201,7 +203,7 @@ class Agent:
                     async for event in events:
                         yield event
             except PromptTooLong as error:
-                if last:
+                if not refusals_left:
                     raise
                 messages = await self._context.refused(error)
             else:

@@ -14,7 +14,7 @@ from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.plan import Archive, Offload, Plan, Trim
 from ctxfs.context.records import CallMade
 from ctxfs.errors import StorageError
-from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ctxfs.storage.threads import begin
 
 __all__ = ["Applied", "Archived", "admit", "apply"]
@@ -180,15 +180,23 @@ def evicted(item: ContextItem, offload: Offload) -> ContextItem:
     if isinstance(message, ToolMessage):
         message = replace(message, content=offload.placeholder, offloaded=True, offload_path=offload.path)
     else:
-        message = replace(message, content=offload.placeholder)
+        message = replace(message, content=offload.content or offload.placeholder)
     return replace(
         item,
         message=message,
+        trimmed=_calls_of(message),  # of a reply that left, no arguments can leave a second time
         token_count=offload.tokens_after,
         offloaded=True,
         destroyed=True,
         offload_path=offload.path,
     )
+
+
+def _calls_of(message: Message) -> tuple[int, ...]:
+    """The places of the calls of a reply."""
+    if not isinstance(message, AssistantMessage) or isinstance(message.content, str):
+        return ()
+    return tuple(n for n, block in enumerate(message.content) if block["type"] == "tool_use")
 
 
 def trimmed(item: ContextItem, trim: Trim) -> ContextItem:

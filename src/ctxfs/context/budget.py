@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, floor
 from statistics import median
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -115,10 +115,6 @@ class Budget:
         """Compaction stops at this."""
         return int(self.limit_tokens * self.low_water)
 
-    def halved(self) -> "Budget":
-        """The budget with half the room for a prompt, and as much for the reply."""
-        return replace(self, window_tokens=self.reply_tokens + self.limit_tokens - self.limit_tokens // 2)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
@@ -139,7 +135,7 @@ class Calibration:
         return median(self.ratios) if self.ratios else _longest_prefix(_PRIORS, self.model, _DEFAULT_PRIOR)
 
     def observed(self, *, model: str, counted: int, real: int) -> "Calibration":
-        """Learn from one call: a prompt of ``counted`` tokens was billed as ``real``. Another model starts anew."""
+        """Learn from one call: a prompt of ``counted`` tokens was billed as ``real``. Another model starts over."""
         if model != self.model:
             return Calibration(model=model, base_real=real, base_counted=counted)
         grown = counted - self.base_counted
@@ -152,18 +148,34 @@ class Calibration:
         return replace(self, base_real=real, base_counted=counted, ratios=ratios)
 
     def estimate(self, counted: int) -> int:
-        """The provider's tokens for a prompt of ``counted``: the last billed one, and only what changed estimated."""
-        return max(0, self.base_real + ceil(self.factor * (counted - self.base_counted)))
+        """The provider's tokens for a prompt of ``counted``: the last billed one, and only what changed estimated.
+
+        Cautious both ways: what was added may be expensive, what was removed may have been cheap.
+        """
+        change = counted - self.base_counted
+        return max(0, self.base_real + ceil(change * (self.factor if change >= 0 else self._removed_factor)))
 
     def at_least(self, counted: int) -> int:
-        """Like ``estimate``, but not cautious: before anything was observed, a counted token is one billed token."""
+        """Like ``estimate``, but not cautious, and never more: a prompt of ``counted`` tokens has at least these."""
+        change = counted - self.base_counted
         factor = self.factor if self.ratios else min(1.0, self.factor)
-        estimated = max(0, self.base_real + ceil(factor * (counted - self.base_counted)))
-        if counted >= self.base_counted:
-            return estimated
-        # What left may have been dearer than the factor says: all that is known is the price of the whole.
-        return min(estimated, ceil(self.base_real * counted / self.base_counted))
+        return max(0, self.base_real + ceil(change * (factor if change >= 0 else max(factor, self._base_factor))))
 
-    def counted(self, real: int) -> int:
-        """About how many counted tokens make ``real`` billed ones."""
-        return ceil(real / self.factor)
+    def counted_for(self, real: int) -> int:
+        """The largest count whose ``estimate`` is at most ``real``; 0 when there is none."""
+        change = real - self.base_real
+        factor = self.factor if change >= 0 else self._removed_factor
+        counted = max(0, self.base_counted + floor(change / factor)) if factor else 0
+        while counted and self.estimate(counted) > real:  # at most once: the division was rounded
+            counted -= 1
+        return counted
+
+    @property
+    def _base_factor(self) -> float:
+        """Billed tokens for each counted one of the last billed prompt as a whole."""
+        return self.base_real / self.base_counted if self.base_counted else 0.0
+
+    @property
+    def _removed_factor(self) -> float:
+        """What each counted token that is removed frees at least; without observations, what it was billed at."""
+        return min(self.factor, self._base_factor) if self.ratios else self._base_factor

@@ -4,7 +4,7 @@ Follows "Context FileSystem 上下文卸载功能", compaction. Types are compac
 gets one (``OffloadPolicy``), whole old exchanges go together into one archive. A call and its result leave together.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -24,10 +24,13 @@ __all__ = [
     "Rule",
     "SelectiveCompaction",
     "Strategy",
-    "largest_first",
+    "archive_of",
     "readable_later",
     "seen_items",
 ]
+
+_ARCHIVE_TOKENS = 100
+"""What an archive's placeholder takes at most, about."""
 
 
 class Strategy(StrEnum):
@@ -76,13 +79,14 @@ class SelectiveCompaction:
     """How the context is made smaller without a model.
 
     ``rules``: a strategy a type, in the order in which types are compacted; types that are left out are kept.
-    TRUNCATE leaves the newest ``keep_recent`` of a type alone and offloads older ones that are worth a file each;
-    DROP moves all of them out. For ASSISTANT_MESSAGE both move whole exchanges (a reply and the results of its calls)
-    into an archive; a tool result never leaves without its call. What the model has not seen yet stays.
+    TRUNCATE leaves the newest ``keep_recent`` of a type alone and offloads older ones that are worth a file each,
+    oldest first, until enough is free; DROP moves all of them out. For ASSISTANT_MESSAGE both move whole exchanges (a
+    reply and the results of its calls) into an archive; a tool result never leaves without its call. What the model has
+    not seen yet stays. ``policy``: what may leave and what is worth a file of its own; None takes the agent's.
     """
 
     rules: Mapping[ItemType, Rule] = field(default_factory=lambda: _DEFAULT_RULES)
-    policy: OffloadPolicy = field(default_factory=OffloadPolicy)
+    policy: OffloadPolicy | None = None
 
     def plan(
         self,
@@ -99,36 +103,38 @@ class SelectiveCompaction:
         """
         offloads: dict[str, Offload] = {}
         moved: set[str] = set()
-        freed = 0
         seen = seen_items(items)
         for kind, rule in self.rules.items():
-            if freed >= free_tokens:
+            wanted = free_tokens - _freed(items, offloads, moved)
+            if wanted <= 0:
                 break
             if rule.strategy is Strategy.KEEP:
                 continue
             if kind is ItemType.ASSISTANT_MESSAGE:
-                moved |= _old_exchanges(seen, rule)
+                moved |= _old_exchanges(seen, rule, wanted)
             elif rule.strategy is Strategy.DROP and kind is not ItemType.TOOL_RESULT:
                 moved |= {i.id for i in seen if i.item_type is kind}
             else:
-                for item in self._worth_a_file(seen, kind, rule):
-                    offloads[item.id] = Offload.of(item, paths[item.id], f"compaction of {kind}s")
-            freed = _freed(items, offloads, moved)
+                leaving = (Offload.of(i, paths[i.id], f"compaction of {kind}s") for i in self._old(seen, kind, rule))
+                every = rule.strategy is Strategy.DROP
+                offloads |= {o.item_id: o for o in (leaving if every else _enough(leaving, wanted))}
         return _plan(items, offloads, moved, slot=slot, counter=counter)
 
-    def _worth_a_file(self, seen: Sequence[ContextItem], kind: ItemType, rule: Rule) -> Iterator[ContextItem]:
+    def _old(self, seen: Sequence[ContextItem], kind: ItemType, rule: Rule) -> Iterator[ContextItem]:
+        """The items of a type that may leave and are worth a file each, oldest first."""
+        policy = self.policy or OffloadPolicy()
         keep = rule.keep_recent if rule.strategy is Strategy.TRUNCATE else 0
         of_kind = [i for i in seen if i.item_type is kind]
         for item in of_kind[: len(of_kind) - keep]:
-            if item.placeholder is not None and self.policy.should_offload(item):
+            if item.placeholder is not None and policy.should_offload(item):
                 yield item
 
 
 OLD_EXCHANGES = SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=2)})
-"""All exchanges but the last two into an archive: what is left to do without a summary."""
+"""Exchanges before the last two into an archive: what can be done without a summary."""
 
-SEEN_EXCHANGES = SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.DROP)})
-"""All that the model has replied to, into an archive: when nothing else fits the window."""
+SEEN_EXCHANGES = SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE)})
+"""Exchanges that the model has replied to, the last ones too: when nothing else fits the window."""
 
 
 def seen_items(items: Sequence[ContextItem]) -> Sequence[ContextItem]:
@@ -145,16 +151,36 @@ def readable_later(items: Sequence[ContextItem]) -> Sequence[ContextItem]:
     return [*items[:seen], *(i for i in items[seen:] if not has_media(i.message.content))]
 
 
-def _old_exchanges(seen: Sequence[ContextItem], rule: Rule) -> set[str]:
-    """The ids of whole exchanges before the last ``keep_recent``; DROP keeps none but the unseen last one."""
-    exchanges: list[list[str]] = []
+def _enough(leaving: Iterable[Offload], wanted_tokens: int) -> Iterator[Offload]:
+    """The first of ``leaving``, until they free ``wanted_tokens``."""
+    for offload in leaving:
+        if wanted_tokens <= 0:
+            return
+        yield offload
+        wanted_tokens -= offload.tokens_before - offload.tokens_after
+
+
+def _old_exchanges(seen: Sequence[ContextItem], rule: Rule, wanted_tokens: int) -> set[str]:
+    """The ids of whole exchanges, oldest first, until they free enough; never of the last ``keep_recent``.
+
+    DROP takes them all.
+    """
+    exchanges: list[list[ContextItem]] = []
     for item in seen:
         if item.item_type is ItemType.ASSISTANT_MESSAGE:
-            exchanges.append([item.id])
+            exchanges.append([item])
         elif item.item_type is ItemType.TOOL_RESULT and exchanges:
-            exchanges[-1].append(item.id)
-    keep = rule.keep_recent if rule.strategy is Strategy.TRUNCATE else 0
-    return {item_id for exchange in exchanges[: max(0, len(exchanges) - keep)] for item_id in exchange}
+            exchanges[-1].append(item)
+    if rule.strategy is Strategy.DROP:
+        return {item.id for exchange in exchanges for item in exchange}
+    moved: set[str] = set()
+    wanted_tokens += _ARCHIVE_TOKENS
+    for exchange in exchanges[: max(0, len(exchanges) - rule.keep_recent)]:
+        if wanted_tokens <= 0:
+            break
+        moved |= {item.id for item in exchange}
+        wanted_tokens -= sum(item.token_count for item in exchange)
+    return moved
 
 
 def _freed(items: Sequence[ContextItem], offloads: Mapping[str, Offload], moved: set[str]) -> int:
@@ -194,21 +220,3 @@ def archive_of(items: Sequence[ContextItem], *, slot: ArchiveSlot, counter: Toke
         tokens_after=after,
         reason="whole exchanges, stored together",
     )
-
-
-def largest_first(items: Sequence[ContextItem], *, free_tokens: int, paths: Mapping[str, str]) -> Plan:
-    """Free at least ``free_tokens`` with as few items as possible, whether the model has seen them or not.
-
-    The last resort: a burst of results that does not fit the window has to be read from files.
-    """
-    order = {item.id: n for n, item in enumerate(items)}
-    can_leave = [i for i in items if i.placeholder is not None and not i.destroyed]
-    can_leave.sort(key=lambda i: i.placeholder_tokens - i.token_count)
-    chosen: list[Offload] = []
-    for item in can_leave:
-        if free_tokens <= 0:
-            break
-        chosen.append(Offload.of(item, paths[item.id], "it does not fit the window"))
-        free_tokens -= item.token_count - item.placeholder_tokens
-    chosen.sort(key=lambda o: order[o.item_id])
-    return Plan(offloads=tuple(chosen), first_changed=chosen[0].item_id if chosen else None)

@@ -22,16 +22,17 @@ from ctxfs.context.compaction import ArchiveSlot
 from ctxfs.context.economics import Verdict
 from ctxfs.context.economics_features import IdentifierIndex
 from ctxfs.context.economy import Economy
-from ctxfs.context.events import ContextEvent
+from ctxfs.context.events import ContextEvent, OffloadFailed, RecordFailed, SummaryFailed
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.ingest import Entry, EntryRules, Incoming, Known, build_entry
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.plan import Plan
 from ctxfs.context.recorder import Recorder
 from ctxfs.context.records import CallMade, EvictionSet
+from ctxfs.context.reduction import AskForSummary, Done, Overflow, Reduction, View
 from ctxfs.context.transcript import Transcript, repaired
-from ctxfs.context.window import Window
-from ctxfs.errors import ConfigError, SessionClosed
+from ctxfs.context.window import CompactionController, Window
+from ctxfs.errors import ConfigError, ModelError, SessionClosed, StorageError
 from ctxfs.llm.base import ModelRequest, Reply, Usage
 from ctxfs.llm.messages import Content, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.llm.overflow import too_long
@@ -99,7 +100,7 @@ class Context:
         self._on_event = on_event
         self._counter = counter
         self._lock = anyio.Lock()
-        self._window = window or Window()
+        self._controller = CompactionController(window or Window())
         self.overhead_tokens = overhead_tokens
         self._begin()
 
@@ -107,9 +108,11 @@ class Context:
         """Hold nothing, as before a session is taken up."""
         self._transcript = Transcript(self._keep_recent, self.fs.path_of, economy=self._economy)
         self._identifiers = IdentifierIndex()
-        self._recorder = Recorder(self.fs, self.tell)
+        self._recorder = Recorder(self.fs, self._tell)
         self._cache_marks = CacheMarks()
         self._sent_tokens = 0
+        self._slot: ArchiveSlot | None = None
+        self._write_errors: list[StorageError] = []
 
     # The session -----------------------------------------------------------------------------------------------------
 
@@ -150,13 +153,13 @@ class Context:
         def take_up() -> None:
             last_call_at = turns[-1].made_at if turns else None
             self._transcript.resume(items, known=self._known, counter=self.counter, last_call_at=last_call_at)
-            self._window.resumed(turns)
+            self._controller.resumed(turns)
 
         await anyio.to_thread.run_sync(take_up)
 
     def _rules(self) -> EvictionSet:
         """The rules in force, for whoever reads the journal."""
-        budget = self._window.budget
+        budget = self._controller.budget
         rules = EvictionSet(
             keep_recent=self._keep_recent, window_tokens=None if budget is None else budget.limit_tokens
         )
@@ -223,7 +226,7 @@ class Context:
     @property
     def calibration(self) -> Calibration:
         """What the provider's billed usage taught about the counter, for the model in use."""
-        return self._window.calibration
+        return self._controller.calibration
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
@@ -321,13 +324,6 @@ class Context:
             await self._apply(plan)
             return plan
 
-    async def carry_out(self, plan: Plan) -> None:
-        """Do what a plan says, stored first; items that are not recorded yet stay out of it."""
-        async with self._changing():
-            await self._record()
-            if not self._recorder.waiting:
-                await self._apply(plan)
-
     async def messages(self) -> tuple[Message, ...]:
         """Evict what is due, make the rest fit the window, then give the messages to send.
 
@@ -339,7 +335,9 @@ class Context:
         self._transcript.check_answered()
         await self.evict()
         if self._offload_enabled:
-            await self._window.fit(self)
+            await self._make_room(self._controller.fit(self.counted_tokens, self.counter))
+        else:
+            self._check_window()
         self._sent_tokens = self.counted_tokens
         messages = tuple(item.message for item in self.items)
         self._cache_marks.sent(messages)
@@ -363,7 +361,7 @@ class Context:
         refusal = too_long(error)
         if refusal is None or not self._offload_enabled:
             raise error
-        await self._window.refused(self, refusal)
+        await self._make_room(self._controller.refused(refusal, self.counted_tokens, self.counter))
         return await self.messages()
 
     async def request(self, *, cache: bool = True) -> dict[str, Any]:
@@ -378,31 +376,6 @@ class Context:
         request = ModelRequest(messages=await self.messages(), breakpoints=self.breakpoints)
         body = to_messages_body(request, model="", max_tokens=0, cache=cache)
         return {key: body[key] for key in ("system", "messages") if key in body}
-
-    # For the window --------------------------------------------------------------------------------------------------
-
-    def paths(self) -> Mapping[str, str]:
-        """The file that each item has or would get, absolute, by item id."""
-        return {item.id: self._transcript.path_of(item) for item in self.items}
-
-    def slot(self) -> ArchiveSlot:
-        """A new id and file for an archive."""
-        item_id, name = self.fs.claim(ItemType.COMPACTION_SUMMARY, None)
-        return ArchiveSlot(item_id=item_id, name=name, path=self.fs.path_of(name))
-
-    async def record_summary(self, reply: Reply) -> None:
-        """Record what the call for a summary was billed."""
-        async with self._changing():
-            self._recorder.called(self.fs.call_made(reply.usage, reply.model, summary=True))
-            await self._record()
-
-    def tell(self, event: ContextEvent) -> None:
-        """Pass an event on to ``on_event``; failures are logged too."""
-        error = getattr(event, "error", None)
-        if error is not None:
-            _log.warning("session %s: %s", self.session_id, error)
-        if self._on_event is not None:
-            self._on_event(event)
 
     # Inside ----------------------------------------------------------------------------------------------------------
 
@@ -437,7 +410,7 @@ class Context:
             self._recorder.remove(replacing)
         if call is not None:
             self._recorder.called(call)
-            self._window.observe(call)
+            self._controller.observe(call)
         await self._record()
         return tuple(self._transcript.items[entry.item.id] for entry in entries)
 
@@ -468,6 +441,74 @@ class Context:
             return build_entry(incoming, known, rules)
         return await anyio.to_thread.run_sync(build_entry, incoming, known, rules)
 
+    async def _make_room(self, reduction: Reduction | None) -> None:
+        """Do what ``reduction`` says, step by step."""
+        answer: Reply | ModelError | None = None
+        self._write_errors.clear()
+        while reduction is not None:
+            step = await anyio.to_thread.run_sync(reduction.next_step, self._view(), answer)
+            answer = None
+            match step:
+                case Plan():
+                    await self._carry_out(step)
+                case AskForSummary():
+                    answer = await self._summary(step.prompt)
+                case SummaryFailed():
+                    self._tell(step)
+                case Done():
+                    self._made_room(step)
+                    return
+                case Overflow():
+                    self._made_room(step.done)
+                    if not self._write_errors:
+                        raise step.error
+                    (failed,) = self._write_errors
+                    raise step.error.because(f"storing failed ({failed}), so these are still in it") from failed
+
+    def _check_window(self) -> None:
+        """The window's guard of a context that nothing may leave."""
+        if error := self._controller.overflow(self.items, self.counted_tokens):
+            raise error.because("nothing may leave it (offload_enabled=False); the largest are")
+
+    def _made_room(self, done: Done) -> None:
+        self._controller.settled(done)
+        if done.compacted is not None:
+            self._tell(done.compacted)
+
+    def _view(self) -> View:
+        if self._slot is None:
+            item_id, name = self.fs.claim(ItemType.COMPACTION_SUMMARY, None)
+            self._slot = ArchiveSlot(item_id=item_id, name=name, path=self.fs.path_of(name))
+        paths = {item.id: self._transcript.path_of(item) for item in self.items}
+        return View(items=self.items, counted_tokens=self.counted_tokens, paths=paths, slot=self._slot)
+
+    async def _carry_out(self, plan: Plan) -> None:
+        """Do what a plan says, stored first; as long as there are items that could not be recorded, do nothing."""
+        async with self._changing():
+            await self._record()
+            if not self._recorder.waiting:
+                await self._apply(plan)
+
+    async def _summary(self, prompt: str) -> Reply | ModelError:
+        """Ask the model, and record what that was billed."""
+        assert self._controller.summarize is not None
+        try:
+            reply = await self._controller.summarize(prompt)
+        except ModelError as error:
+            return error
+        async with self._changing():
+            self._recorder.called(self.fs.call_made(reply.usage, reply.model, summary=True))
+            await self._record()
+        return reply
+
+    def _tell(self, event: ContextEvent) -> None:
+        """Pass an event on to ``on_event``; failures are logged too."""
+        if isinstance(event, OffloadFailed | RecordFailed):
+            self._write_errors[:] = [event.error]
+            _log.warning("session %s: %s", self.session_id, event.error)
+        if self._on_event is not None:
+            self._on_event(event)
+
     async def _apply(self, plan: Plan) -> None:
         with anyio.CancelScope(shield=True):
             await apply(plan, self._transcript.items, self.fs, self._applied)
@@ -477,8 +518,9 @@ class Context:
         self._transcript.rewrite(applied.items, applied.left)
         if (moved := applied.archived) is not None:
             self._transcript.move(moved.item_ids, item=moved.item, before=moved.before)
+            self._slot = None
         for event in applied.events:
-            self.tell(event)
+            self._tell(event)
 
     async def _record(self) -> None:
         """Make what is in memory only durable; a failure is told and tried again with the next change."""

@@ -131,7 +131,8 @@ class Economy:
         )
 
     def left(self, item_ids: Collection[str]) -> None:
-        """These left, by whatever rule; ids are those of results, or of trimmed arguments."""
+        """These left, by whatever rule; ids are those of results, of trimmed arguments, or of replies with theirs."""
+        item_ids = {*item_ids, *(key for key, trim in self._prepared.items() if trim.item_id in item_ids)}
         self._ledger = self._without(self.ledger, item_ids)
         known: tuple[dict[str, Any], ...] = (self._offloads, self._prepared, self._unseen)
         for table, item_id in product(known, item_ids):

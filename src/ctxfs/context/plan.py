@@ -5,13 +5,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctxfs.context.items import ContextItem
+from ctxfs.llm.messages import Content
 
 __all__ = ["Archive", "Offload", "Plan", "Trim"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offload:
-    """Replace an item's content by ``placeholder``, once it is durable in ``path`` (absolute). Sizes in tokens."""
+    """Replace an item's content by ``placeholder``, once it is durable in ``path`` (absolute). Sizes in tokens.
+
+    ``content``: what the item's message becomes, where that is more than the placeholder: the calls of a reply stay.
+    """
 
     item_id: str
     path: str
@@ -19,6 +23,7 @@ class Offload:
     tokens_before: int
     tokens_after: int
     reason: str
+    content: Content | None = None
 
     @classmethod
     def of(cls, item: ContextItem, path: str, reason: str) -> "Offload":

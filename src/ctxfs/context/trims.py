@@ -1,6 +1,6 @@
 """The large arguments of a reply's calls, and what would be sent in their place once they are evicted. Pure."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ctxfs import json_codec
@@ -13,7 +13,7 @@ from ctxfs.context.plan import Trim
 from ctxfs.llm.messages import AssistantMessage, Block
 from ctxfs.tokens import TokenCounter
 
-__all__ = ["trim_of"]
+__all__ = ["trim_of", "without_large_arguments"]
 
 _SMALL_ARGUMENT_CHARS = 200
 """Arguments up to this size stay as they are."""
@@ -40,7 +40,7 @@ def trim_of(
     if not large or not parameters.tool_inputs or not parameters.could_leave(tokens, 0):
         return None
     item_id, name = names.claim(ItemType.TOOL_INPUT, f"{call['id']}.input", call["name"])
-    arguments = _without(call["input"], large, render(path_of(name), digest(tokens)))
+    arguments = without_large_arguments(call["input"], render(path_of(name), digest(tokens)))
     return Trim(
         item_id=reply_id,
         block=place,
@@ -61,8 +61,10 @@ def _large_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in arguments.items() if len(v if isinstance(v, str) else _json(v)) > _SMALL_ARGUMENT_CHARS}
 
 
-def _without(arguments: Mapping[str, Any], large: Collection[str], placeholder: str) -> dict[str, Any]:
+def without_large_arguments(arguments: Mapping[str, Any], placeholder: str) -> dict[str, Any]:
     """The arguments with a placeholder in the place of the first large one, and a pointer to it in the others'."""
+    if not (large := _large_arguments(arguments)):
+        return dict(arguments)
     first, *others = large
     shown = {first: placeholder, **{key: render_argument(first) for key in others}}
     return {key: shown.get(key, value) for key, value in arguments.items()}
