@@ -1,13 +1,15 @@
 """``ChatOpenAI`` through the real SDK against a server on loopback, and the mapping of bodies."""
 
+import json
 from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from ctxfs.errors import ConnectionFailed, InvalidRequest, MissingApiKey, PromptTooLong, RateLimited
+from ctxfs.errors import ConfigError, ConnectionFailed, InvalidRequest, MissingApiKey, PromptTooLong, RateLimited
 from ctxfs.llm import (
     AssistantMessage,
     ChatOpenAI,
@@ -26,11 +28,10 @@ from ctxfs.llm import (
     UserMessage,
 )
 from ctxfs.llm.accumulate import INVALID_JSON
-from ctxfs.llm.chat_completions import ChatReplyBuilder, to_chat_body
+from ctxfs.llm.chat_completions import ChatReplyBuilder
+from ctxfs.llm.chat_invariants import violations
 from ctxfs.llm.retry import RetryPolicy
-from ctxfs.llm.serialize import to_messages_body
 from ctxfs.testing import Broken, ChatCompletionsServer, Cut, Failure
-from ctxfs.testing.chat_server import violations
 from ctxfs.testing.strategies import png, transcripts
 
 READ = ToolSchema(name="Read", description="Reads a file.", input_schema={"type": "object"})
@@ -149,13 +150,12 @@ def test_openai_itself_needs_a_key() -> None:
 
 
 def chat_body(*messages: Message) -> dict[str, Any]:
-    body = to_messages_body(ModelRequest(messages=messages), model="m", max_tokens=9, cache=False)
-    return to_chat_body(body, max_tokens_field="max_completion_tokens")
+    return ChatOpenAI("m", api_key="k", max_tokens=9).body(ModelRequest(messages=messages))
 
 
 @given(transcripts(hostile_ids=True))
 def test_every_transcript_becomes_one_that_is_accepted(messages: tuple[Message, ...]) -> None:
-    assert list(violations(chat_body(*messages)["messages"])) == []
+    assert violations(chat_body(*messages)) == []
 
 
 def test_images_of_results_follow_the_results() -> None:
@@ -227,6 +227,196 @@ def test_servers_that_are_less_strict_are_understood() -> None:
     assert reply.stop_reason == "tool_use"
     assert reply.usage == Usage()
     assert reply.message.tool_calls == (ToolCall("Read", {INVALID_JSON: "{not json"}, id="call_1"),)
+
+
+def call_delta(index: Any, call_id: Any, name: str | None, arguments: Any) -> dict[str, Any]:
+    """A delta of one call; an index of ``...`` is left out."""
+    at = {} if index is ... else {"index": index}
+    return {**at, "id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+T, U = ToolCall("t", {"x": 1}, id="a"), ToolCall("u", {"x": 2}, id="b")
+
+
+@pytest.mark.parametrize(
+    ("deltas", "calls"),
+    [
+        ([call_delta(0, "a", "t", '{"x":1}'), call_delta(1, "b", "u", '{"x":2}')], [T, U]),
+        ([call_delta(0, "a", "t", '{"x":1}'), call_delta(0, "b", "u", '{"x":2}')], [T, U]),
+        ([call_delta(..., "a", "t", '{"x":1}'), call_delta(..., "b", "u", '{"x":2}')], [T, U]),
+        ([call_delta(None, "a", "t", '{"x":1}'), call_delta(None, "b", "u", '{"x":2}')], [T, U]),
+        # the arguments come in pieces
+        (
+            [
+                call_delta(0, "a", "t", ""),
+                call_delta(0, None, None, '{"x"'),
+                call_delta(0, None, None, ":1}"),
+                call_delta(0, "b", "u", '{"x"'),
+                call_delta(0, None, None, ":2}"),
+            ],
+            [T, U],
+        ),
+        (
+            [
+                call_delta(0, "a", "t", ""),
+                call_delta(1, "b", "u", ""),
+                call_delta(0, None, None, '{"x":1}'),
+                call_delta(1, None, None, '{"x":2}'),
+            ],
+            [T, U],
+        ),
+        (
+            [
+                call_delta(..., "a", "t", '{"x"'),
+                call_delta(..., "", "", ":1}"),
+                call_delta(..., "b", "u", '{"x"'),
+                call_delta(..., None, None, ":2}"),
+            ],
+            [T, U],
+        ),
+        # id and name are repeated, also while other calls come
+        ([call_delta(0, "a", "t", '{"x"'), call_delta(0, "a", "t", ":1}")], [T]),
+        (
+            [
+                call_delta(0, "a", "t", '{"x"'),
+                call_delta(0, "b", "u", '{"x"'),
+                call_delta(0, "a", "t", ":1}"),
+                call_delta(0, "b", "u", ":2}"),
+            ],
+            [T, U],
+        ),
+        # a new id in every piece, as some versions of vLLM sent it
+        ([call_delta(0, "a", "t", '{"x"'), call_delta(0, "other", None, ":1}")], [T]),
+        # no ids at all: a call that is whole is not gone on with
+        (
+            [call_delta(0, "", "t", '{"x":1}'), call_delta(0, "", "t", '{"x":2}'), call_delta(0, "", "u", "{}")],
+            [
+                ToolCall("t", {"x": 1}, id="call_1"),
+                ToolCall("t", {"x": 2}, id="call_2"),
+                ToolCall("u", {}, id="call_3"),
+            ],
+        ),
+        ([call_delta(0, None, "t", '{"x"'), call_delta(0, None, "t", ":1}")], [ToolCall("t", {"x": 1}, id="call_1")]),
+        ([call_delta(0, "a", "t", '{"x":1}'), call_delta(1, "a", "u", "{}")], [T, ToolCall("u", {}, id="a")]),
+        # the id comes late
+        ([call_delta(0, None, "t", ""), call_delta(0, "a", None, '{"x":1}')], [T]),
+        # arguments that are an object
+        ([call_delta(0, "a", "t", {"x": 1}), call_delta(0, "b", "u", {"x": 2})], [T, U]),
+        ([call_delta(0, "a", "t", None)], [ToolCall("t", {}, id="a")]),
+    ],
+)
+@pytest.mark.parametrize("in_one_chunk", [True, False])
+def test_calls_are_told_apart_however_a_server_numbers_them(
+    deltas: list[dict[str, Any]], calls: list[ToolCall], in_one_chunk: bool
+) -> None:
+    chunks = [chunk(tool_calls=deltas)] if in_one_chunk else [chunk(tool_calls=[delta]) for delta in deltas]
+    _, reply = reply_to([*chunks, chunk("tool_calls")])
+    assert list(reply.message.tool_calls) == calls
+    assert reply.stop_reason == "tool_use"
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from("xyz"), st.text('{}"a', max_size=5), max_size=2), max_size=4),
+    st.sampled_from([0, None, ..., "right"]),
+    st.booleans(),
+    st.integers(1, 9),
+)
+def test_calls_with_ids_come_whole_whatever_their_pieces_and_numbers(
+    arguments: list[dict[str, str]], index: Any, repeated: bool, size: int
+) -> None:
+    deltas = []
+    for number, value in enumerate(arguments):
+        text, at, call_id = json.dumps(value), number if index == "right" else index, f"id_{number}"
+        deltas.append(call_delta(at, call_id, "t", text[:size]))
+        again, name = (call_id, "t") if repeated else (None, None)
+        deltas += [call_delta(at, again, name, text[i : i + size]) for i in range(size, len(text), size)]
+    _, reply = reply_to([*(chunk(tool_calls=[delta]) for delta in deltas), chunk("tool_calls")])
+    assert [(c.id, c.arguments) for c in reply.message.tool_calls] == [(f"id_{n}", v) for n, v in enumerate(arguments)]
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [chunk(function_call={"name": "t", "arguments": '{"x"'}), chunk(function_call={"arguments": ":1}"})],
+        [{"choices": [{"message": {"content": None, "function_call": {"name": "t", "arguments": '{"x":1}'}}}]}],
+    ],
+)
+def test_the_legacy_function_call_is_a_call(chunks: list[dict[str, Any]]) -> None:
+    _, reply = reply_to([*chunks, chunk("function_call")])
+    assert reply.message.tool_calls == (ToolCall("t", {"x": 1}, id="call_1"),)
+    assert reply.stop_reason == "tool_use"
+
+
+def test_a_message_in_one_piece_is_read_and_one_that_repeats_the_deltas_is_not() -> None:
+    calls = [{"id": "a", "function": {"name": "t", "arguments": '{"x":1}'}}, {"id": "b", "function": {"name": "u"}}]
+    whole = {"index": 0, "message": {"content": "So:", "tool_calls": calls}, "finish_reason": "tool_calls"}
+    _, reply = reply_to([{"model": "m", "choices": [whole]}])
+    assert (reply.message.text, [c.id for c in reply.message.tool_calls]) == ("So:", ["a", "b"])
+    deltas, reply = reply_to([chunk(content="So:"), {"choices": [whole]}])
+    assert (deltas, reply.message.text) == ([TextDelta("So:")], "So:")
+
+
+def test_of_several_choices_the_first_is_the_reply_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    other = {"index": 1, "delta": {"content": "B"}, "finish_reason": "stop"}
+    deltas, reply = reply_to([{"choices": [other]}, chunk(content="A"), {"choices": [other]}, chunk("length")])
+    assert (deltas, reply.message.text, reply.stop_reason) == ([TextDelta("A")], "A", "max_tokens")
+    assert [r.message for r in caplog.records] == [
+        "the server sent several choices: only the first is the reply, choice 1 is dropped"
+    ]
+
+
+@pytest.mark.parametrize("options", [{"n": 2}, {"stream": False}])
+def test_options_that_would_change_what_a_reply_is_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="leave out"):
+        ChatOpenAI("m", options=options)
+
+
+LONG_NAME = "mcp__" + "a_long_name_of_a_server__" * 4
+IDS = ("a" * 41, "b" * 64, "c" * 1500, "d.e")
+
+
+@pytest.mark.anyio
+async def test_long_ids_and_names_are_sent_as_others_and_come_back_as_themselves() -> None:
+    def answer(body: dict[str, Any]) -> list[Any]:
+        return [ToolCall(body["tools"][0]["function"]["name"], {}), ToolCall("Read", {}), ToolCall("unknown", {})]
+
+    tools = (ToolSchema(name=LONG_NAME, description="Long.", input_schema={"type": "object"}), READ)
+    calls = tuple({"type": "tool_use", "id": i, "name": LONG_NAME, "input": {}} for i in IDS)
+    results = [ToolMessage(i, LONG_NAME, f"of {i}") for i in reversed(IDS)]
+    async with ChatCompletionsServer([answer, "done"]) as server:
+        model = ChatOpenAI("local", base_url=server.url)
+        messages: list[Message] = [UserMessage("q"), AssistantMessage(calls), *results]
+        reply = await reply_of(model, *messages, tools=tools)
+        assert [c.name for c in reply.message.tool_calls] == [LONG_NAME, "Read", "unknown"]
+        answers = [ToolMessage(c.id, c.name, "x") for c in reply.message.tool_calls]
+        await reply_of(model, *messages, reply.message, *answers, tools=tools)
+        await model.close()
+    assert server.refusals == []
+    first, second = server.requests
+    assert second["messages"][: len(first["messages"])] == first["messages"]
+    sent = {m["tool_call_id"]: m["content"] for m in first["messages"] if m["role"] == "tool"}
+    assert [sent[c["id"]] for c in first["messages"][1]["tool_calls"]] == [f"of {i}" for i in IDS]
+    assert all(len(i) <= 40 for i in sent)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("count", [128, 129, 300])
+async def test_more_calls_than_a_message_may_hold_are_sent_in_several(count: int) -> None:
+    calls = [{"type": "tool_use", "id": f"c{n}", "name": "Read", "input": {"n": n}} for n in range(count)]
+    said = AssistantMessage(({"type": "text", "text": "Many."}, *calls))
+    results = [ToolMessage(f"c{n}", "Read", f"r{n}") for n in reversed(range(count))]
+    async with ChatCompletionsServer(["done"]) as server:
+        model = ChatOpenAI("local", base_url=server.url)
+        await reply_of(model, UserMessage("q"), said, *results, UserMessage("go on"), tools=(READ,))
+        await model.close()
+    messages = server.requests[0]["messages"]
+    assert messages[-1] == {"role": "user", "content": "go on"}
+    sent = [c["id"] for m in messages for c in m.get("tool_calls", ())]
+    assert sent == [c["id"] for c in calls]
+    assert {m["tool_call_id"]: m["content"] for m in messages if m["role"] == "tool"} == {
+        f"c{n}": f"r{n}" for n in range(count)
+    }
+    assert [m["content"] for m in messages if m["role"] == "assistant"] == ["Many.", None, None][: -(-count // 128)]
 
 
 def test_cached_tokens_are_not_counted_twice() -> None:

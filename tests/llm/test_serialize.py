@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from ctxfs import json_codec
 from ctxfs.errors import TranscriptError
-from ctxfs.llm.base import ModelRequest, ToolSchema
+from ctxfs.llm.base import ModelRequest, Reply, ToolSchema, Usage
 from ctxfs.llm.invariants import violations
 from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from ctxfs.llm.serialize import EMPTY_ERROR, from_dict, to_messages_body
+from ctxfs.llm.serialize import EMPTY_ERROR, from_dict, to_messages_body, with_own_names
 from ctxfs.testing.strategies import bodies, thinking, transcripts
 
 TOOLS = (ToolSchema(name="Read", description="Reads.", input_schema={"type": "object"}),)
@@ -166,6 +166,39 @@ def test_an_empty_result_is_sent_empty_and_an_empty_error_with_a_word() -> None:
         ToolMessage("c", "Read", ({"type": "text", "text": ""},)),
     )
     assert [b["content"] for b in body["messages"][-1]["content"]] == ["", EMPTY_ERROR, []]
+
+
+IMAGE = {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}
+
+
+def test_an_error_with_an_image_keeps_the_image_and_says_that_it_is_one() -> None:
+    call = {"type": "tool_use", "id": "a", "name": "Read", "input": {}}
+    texts = ({"type": "text", "text": "Half of it:"}, {"type": "text", "text": "no more"})
+    for content in ((*texts, IMAGE), texts):
+        result = ToolMessage("a", "Read", content, is_error=True)
+        body = body_of(UserMessage("q"), AssistantMessage((call,)), result, cache=False)
+        assert violations(body) == []
+        (sent,) = body["messages"][-1]["content"]
+        if IMAGE in content:
+            assert "is_error" not in sent
+            assert sent["content"] == [{"type": "text", "text": "Error:"}, *content]
+        else:
+            assert (sent["is_error"], sent["content"]) == (True, list(content))
+
+
+def test_names_that_are_too_long_are_sent_as_others_and_come_back_as_themselves() -> None:
+    long, odd = "n" * 129, "server.tool"
+    tools = tuple(ToolSchema(name=n, description="", input_schema={"type": "object"}) for n in (long, odd, "Read"))
+    body = body_of(UserMessage("q"), tools=tools)
+    assert violations(body) == []
+    sent = [t["name"] for t in body["tools"]]
+    assert sent[1].startswith("server_tool_")
+    calls = tuple({"type": "tool_use", "id": f"c{n}", "name": name, "input": {}} for n, name in enumerate(sent))
+    reply = Reply(message=AssistantMessage(calls), usage=Usage(), stop_reason="tool_use", model="m")
+    own = with_own_names(reply, tools)
+    assert [c.name for c in own.message.tool_calls] == [long, odd, "Read"]
+    assert body_of(UserMessage("q"), own.message, cache=False)["messages"][1]["content"] == list(calls)
+    assert with_own_names(reply, ()) == reply
 
 
 def test_a_message_that_says_nothing_is_not_sent() -> None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 from anyio import to_thread
 
-from ctxfs.errors import MissingApiKey
+from ctxfs.errors import ConfigError, MissingApiKey
 from ctxfs.llm.accumulate import ReplyBuilder
-from ctxfs.llm.base import ModelEvent, ModelRequest, Retrying
+from ctxfs.llm.base import ModelEvent, ModelRequest, Reply, Retrying
 from ctxfs.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
-from ctxfs.llm.serialize import CacheTtl, to_messages_body
+from ctxfs.llm.serialize import CacheTtl, to_messages_body, with_own_names
 from ctxfs.llm.sse import streamed_reply
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ class ChatAnthropic:
 
     A reply that the token limit cut has the stop reason "max_tokens". A tool call whose arguments are no JSON object
     has the single argument ``INVALID_JSON``.
+
+    Raises:
+        ConfigError: ``stream`` in ``options``.
+
     """
 
     def __init__(
@@ -58,6 +62,8 @@ class ChatAnthropic:
         self._api_key = api_key
         self._base_url = base_url
         self._max_tokens = max_tokens
+        if options and "stream" in options:
+            raise ConfigError("options: a reply is always streamed: leave out stream")
         self._extra = {**({"thinking": dict(thinking)} if thinking else {}), **(options or {})}
         self._cache = cache
         self._cache_ttl: CacheTtl = cache_ttl
@@ -94,7 +100,7 @@ class ChatAnthropic:
         body = self.body(request)
         async with aclosing(retrying(lambda: _attempt(client, body), self._retry, self._sleep)) as events:
             async for event in events:
-                yield event
+                yield with_own_names(event, request.tools) if isinstance(event, Reply) else event
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """The tokens of ``request`` as the provider counts them.

@@ -1,15 +1,17 @@
 """A Messages API body as a Chat Completions body, and its stream put together to a reply: pure."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ctxfs import json_codec
-from ctxfs.llm.accumulate import count_in, parse_arguments, text_in
+from ctxfs.llm.accumulate import INVALID_JSON, count_in, parse_arguments, text_in
 from ctxfs.llm.base import Reply, TextDelta, ThinkingDelta, Usage
 from ctxfs.llm.messages import AssistantMessage, Block, check_content
+from ctxfs.llm.serialize import ERROR
 
-__all__ = ["ChatReplyBuilder", "to_chat_body"]
+__all__ = ["MAX_CALLS", "MAX_ID_CHARS", "MAX_NAME_CHARS", "ChatReplyBuilder", "to_chat_body"]
 
 STOP_REASONS = {
     "stop": "end_turn",
@@ -19,19 +21,27 @@ STOP_REASONS = {
     "content_filter": "refusal",
 }
 ATTACHED = "[attached below]"
-ERROR_PREFIX = "Error: "
+MAX_ID_CHARS = 40
+MAX_NAME_CHARS = 64
+MAX_CALLS = 128
+"""The most calls that one assistant message may hold."""
+
+_log = logging.getLogger("ctxfs")
 
 
 def to_chat_body(body: Mapping[str, Any], *, max_tokens_field: str) -> dict[str, Any]:
-    """The Chat Completions body of a Messages API body (see ``to_messages_body``, without breakpoints).
+    """The Chat Completions body of a Messages API body (see ``to_messages_body``), which is without breakpoints.
+
+    Its ids and names must be within ``MAX_ID_CHARS`` and ``MAX_NAME_CHARS``.
 
     Thinking is dropped. A tool message can hold text only: images and documents of results follow in a user message,
-    and ``is_error`` becomes a prefix. ``max_tokens_field``: the name under which the server takes the limit.
+    and ``is_error`` becomes a prefix. More than 128 calls in one reply become several messages, each with its results.
+    ``max_tokens_field``: the name under which the server takes the limit.
     """
     messages: list[dict[str, Any]] = []
     if system := body.get("system"):
         messages.append({"role": "system", "content": "\n\n".join(b["text"] for b in system)})
-    for message in body["messages"]:
+    for message in _rounds(body["messages"]):
         convert = _assistant if message["role"] == "assistant" else _user
         messages.extend(convert(message["content"]))
     chat: dict[str, Any] = {"model": body["model"], max_tokens_field: body["max_tokens"], "messages": messages}
@@ -44,6 +54,37 @@ def to_chat_body(body: Mapping[str, Any], *, max_tokens_field: str) -> dict[str,
             for t in tools
         ]
     return chat
+
+
+def _rounds(messages: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The messages; a reply with too many calls is cut into several, each followed by the results of its calls."""
+    replies: list[list[Block]] = []
+    for message in messages:
+        blocks = message["content"]
+        if message["role"] == "assistant":
+            replies = _cut(blocks)
+            continue
+        for reply in replies[:-1]:
+            ids = {b["id"] for b in reply if b["type"] == "tool_use"}
+            yield {"role": "assistant", "content": reply}
+            yield {"role": "user", "content": [b for b in blocks if b.get("tool_use_id") in ids]}
+            blocks = [b for b in blocks if b.get("tool_use_id") not in ids]
+        yield from ({"role": "assistant", "content": reply} for reply in replies[-1:])
+        yield {"role": "user", "content": blocks}
+        replies = []
+    yield from ({"role": "assistant", "content": reply} for reply in replies)
+
+
+def _cut(blocks: Sequence[Block]) -> list[list[Block]]:
+    replies: list[list[Block]] = [[]]
+    calls = 0
+    for block in blocks:
+        calls += block["type"] == "tool_use"
+        if calls > MAX_CALLS:
+            replies.append([])
+            calls = 1
+        replies[-1].append(block)
+    return replies
 
 
 def _assistant(blocks: Sequence[Block]) -> Iterator[dict[str, Any]]:
@@ -69,7 +110,7 @@ def _user(blocks: Sequence[Block]) -> Iterator[dict[str, Any]]:
             continue
         text, attached = _result(block["content"])
         if block.get("is_error"):
-            text = ERROR_PREFIX + text
+            text = f"{ERROR} {text}"
         yield {"role": "tool", "tool_call_id": block["tool_use_id"], "content": text}
         if attached:
             parts += [{"type": "text", "text": f"From the result of call {block['tool_use_id']}:"}, *attached]
@@ -114,10 +155,11 @@ class ChatReplyBuilder:
 
     def __init__(self) -> None:
         self._text: list[str] = []
-        self._calls: dict[int, _Call] = {}
+        self._calls = _Calls()
         self._usage = Usage()
         self._model = ""
         self._finish_reason = ""
+        self._dropped = False
 
     @property
     def finished(self) -> bool:
@@ -130,20 +172,24 @@ class ChatReplyBuilder:
         if usage := chunk.get("usage"):
             self._usage = _usage(usage)
         for choice in chunk.get("choices") or ():
+            if choice.get("index"):
+                self._drop(choice["index"])
+                continue
             self._finish_reason = text_in(choice, "finish_reason") or self._finish_reason
-            delta = choice.get("delta") or {}
+            delta = self._delta(choice)
             if thinking := text_in(delta, "reasoning_content") or text_in(delta, "reasoning"):
                 yield ThinkingDelta(thinking)
             if text := text_in(delta, "content"):
                 self._text.append(text)
                 yield TextDelta(text)
-            for call in delta.get("tool_calls") or ():
-                self._calls.setdefault(count_in(call, "index"), _Call()).add(call)
+            legacy = delta.get("function_call")
+            for call in delta.get("tool_calls") or ([{"function": legacy}] if legacy else ()):
+                self._calls.add(call)
 
     def reply(self) -> Reply:
         """The reply so far; a call without an id gets one by its position."""
         blocks: list[Block] = [{"type": "text", "text": "".join(self._text)}] if self._text else []
-        blocks += [call.block(number) for number, (_, call) in enumerate(sorted(self._calls.items()), start=1)]
+        blocks += self._calls.blocks()
         reason = STOP_REASONS.get(self._finish_reason, "end_turn")
         return Reply(
             message=AssistantMessage(check_content(blocks)),
@@ -153,24 +199,84 @@ class ChatReplyBuilder:
             model=self._model,
         )
 
+    def _delta(self, choice: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What ``choice`` adds: its delta, or the whole message, which some servers send in one piece."""
+        if "delta" in choice or self._text or self._calls:
+            return choice.get("delta") or {}
+        return choice.get("message") or {}
+
+    def _drop(self, index: object) -> None:
+        if not self._dropped:
+            _log.warning("the server sent several choices: only the first is the reply, choice %s is dropped", index)
+        self._dropped = True
+
+
+class _Calls:
+    """The calls of a reply in the order in which they came.
+
+    Which call does a delta continue? By the API, the one of its ``index``. Compatible servers leave the index out, send
+    null or always 0, repeat the id and the name in every delta, or send whole calls without an id. So: the call of the
+    same id, else the latest call of that index, else, without an index, the latest of all. But a delta that names a
+    function starts a new call if its id or name differs from that call's, or if that call has all of its arguments.
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[_Call] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def add(self, delta: Mapping[str, Any]) -> None:
+        """Take the next piece of a call."""
+        function = delta.get("function") or {}
+        index, call_id, name = delta.get("index"), text_in(delta, "id"), text_in(function, "name")
+        if not isinstance(index, int | None):
+            raise TypeError(f"index is not a number: {index!r:.80}")
+        arguments = function.get("arguments") or ""
+        if isinstance(arguments, Mapping):
+            arguments = json_codec.dumps_text(arguments)
+        elif not isinstance(arguments, str):
+            raise TypeError(f"arguments are neither text nor an object: {arguments!r:.80}")
+        call = self._find(index, call_id)
+        if call is None or (name and call.is_other_than(call_id, name, arguments)):
+            call = _Call(index)
+            self._calls.append(call)
+        call.call_id = call.call_id or call_id
+        call.name = call.name or name
+        call.arguments.append(arguments)
+
+    def blocks(self) -> list[Block]:
+        """The calls as blocks; one without an id gets one by its position."""
+        return [call.block(number) for number, call in enumerate(self._calls, start=1)]
+
+    def _find(self, index: int | None, call_id: str) -> "_Call | None":
+        latest = [c for c in reversed(self._calls) if index is None or c.index in (None, index)]
+        same_id = (c for c in latest if call_id and c.call_id == call_id)
+        return next(same_id, latest[0] if latest else None)
+
 
 @dataclass(slots=True)
 class _Call:
     """One tool call, as far as it came."""
 
+    index: int | None
     call_id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
 
-    def add(self, delta: Mapping[str, Any]) -> None:
-        function = delta.get("function") or {}
-        self.call_id = self.call_id or text_in(delta, "id")
-        self.name = self.name or text_in(function, "name")
-        self.arguments.append(text_in(function, "arguments"))
+    def is_other_than(self, call_id: str, name: str, arguments: str) -> bool:
+        """Whether a delta with this id, name and arguments begins another call than this one."""
+        if call_id and self.call_id:
+            return call_id != self.call_id
+        return bool(self.name and (name != self.name or (arguments.strip() and self._is_whole())))
 
     def block(self, number: int) -> Block:
         arguments = parse_arguments("".join(self.arguments))
         return {"type": "tool_use", "id": self.call_id or f"call_{number}", "name": self.name, "input": arguments}
+
+    def _is_whole(self) -> bool:
+        text = "".join(self.arguments).strip()
+        return text.endswith("}") and INVALID_JSON not in parse_arguments(text)
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:

@@ -232,6 +232,8 @@ def _tool_result(place: str, block: Mapping[str, Any]) -> Iterator[str]:
         yield f"{place}.tool_result: content cannot be empty if is_error is true"
     if isinstance(content, str):
         return
+    if block.get("is_error") and any(inner.get("type") != "text" for inner in content):
+        yield f'{place}.tool_result: all content must be type "text" if "is_error" is true'
     for index, inner in enumerate(content):
         inner_place = f"{place}.tool_result.content.{index}"
         if inner.get("type") not in RESULT_ONLY:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 from anyio import to_thread
 
-from ctxfs.errors import MissingApiKey, MissingExtra
-from ctxfs.llm.base import ModelEvent, ModelRequest
-from ctxfs.llm.chat_completions import ChatReplyBuilder, to_chat_body
+from ctxfs.errors import ConfigError, MissingApiKey, MissingExtra
+from ctxfs.llm.base import ModelEvent, ModelRequest, Reply
+from ctxfs.llm.chat_completions import MAX_ID_CHARS, MAX_NAME_CHARS, ChatReplyBuilder, to_chat_body
 from ctxfs.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
-from ctxfs.llm.serialize import to_messages_body
+from ctxfs.llm.serialize import to_messages_body, with_own_names
 from ctxfs.llm.sse import streamed_reply
 
 if TYPE_CHECKING:
@@ -31,7 +31,12 @@ class ChatOpenAI:
     ``base_url`` None: from ``OPENAI_BASE_URL``, else OpenAI's own. With a base URL (a local server) the key is
     optional, and ``max_tokens`` is sent under that name, as compatible servers expect it. ``api_key`` None: from
     ``OPENAI_API_KEY``. Fields of ``options`` go into the body as they are; the other settings are those of
-    ``ChatAnthropic``. Thinking is streamed where a server sends it, and is not kept.
+    ``ChatAnthropic``. Thinking is streamed where a server sends it, and is not kept. If a server sends several choices,
+    the first one is the reply, and a warning is logged.
+
+    Raises:
+        ConfigError: ``stream`` or ``n`` in ``options``.
+
     """
 
     def __init__(
@@ -52,6 +57,8 @@ class ChatOpenAI:
         self._base_url = base_url
         self._max_tokens = max_tokens
         self._options = dict(options or {})
+        if "stream" in self._options or self._options.get("n", 1) != 1:
+            raise ConfigError("options: a reply is always streamed, and is one choice: leave out stream and n")
         self._retry = retry or RetryPolicy(max_retries=max_retries)
         self._timeout_s = timeout_s
         self._sleep = sleep
@@ -71,7 +78,14 @@ class ChatOpenAI:
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The Chat Completions body that ``stream`` sends for ``request``, without the streaming options."""
-        body = to_messages_body(request, model=self._model, max_tokens=self._max_tokens, cache=False)
+        body = to_messages_body(
+            request,
+            model=self._model,
+            max_tokens=self._max_tokens,
+            cache=False,
+            max_id_chars=MAX_ID_CHARS,
+            max_name_chars=MAX_NAME_CHARS,
+        )
         field = "max_tokens" if self._url() else "max_completion_tokens"
         return {**to_chat_body(body, max_tokens_field=field), **self._options}
 
@@ -88,7 +102,11 @@ class ChatOpenAI:
         body = self.body(request)
         async with aclosing(retrying(lambda: _attempt(client, body), self._retry, self._sleep)) as events:
             async for event in events:
-                yield event
+                yield (
+                    with_own_names(event, request.tools, max_name_chars=MAX_NAME_CHARS)
+                    if isinstance(event, Reply)
+                    else event
+                )
 
     async def close(self) -> None:
         """Release connections; the next call opens new ones."""

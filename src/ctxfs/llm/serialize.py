@@ -3,7 +3,8 @@
 What is sent is a body that the provider accepts: tool results of a turn stand together and first, and adjacent messages
 of one role are one message; text that is empty or only white space is left out, and so is thinking that nothing follows
 (a reply that was cut) or that nobody signed; lone surrogates become U+FFFD; tool names and call ids that the provider
-would refuse, or that repeat, are rewritten. The messages themselves keep every byte. Message content is always sent as
+would refuse, or that repeat, are rewritten. An error result may hold nothing but text: one with images is sent without
+``is_error``, and its first text is "Error:". The messages themselves keep every byte. Message content is always sent as
 blocks, so that appending never changes what stands before.
 """
 
@@ -11,11 +12,11 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ctxfs.errors import TranscriptError
-from ctxfs.llm.base import ModelRequest
+from ctxfs.llm.base import ModelRequest, Reply, ToolSchema
 from ctxfs.llm.messages import (
     THINKING,
     AssistantMessage,
@@ -31,10 +32,13 @@ from ctxfs.tokens import encodable
 
 __all__ = [
     "EMPTY_ERROR",
+    "ERROR",
     "MAX_BREAKPOINTS",
+    "MAX_NAME_CHARS",
     "CacheTtl",
     "from_dict",
     "to_messages_body",
+    "with_own_names",
 ]
 
 CacheTtl = Literal["5m", "1h"]
@@ -42,28 +46,44 @@ MAX_BREAKPOINTS = 4
 EMPTY_ERROR = "(no output)"
 """Stands for an error result without content, which the provider refuses."""
 
-_WIRE_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_WIRE_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+ERROR = "Error:"
+"""What a result begins with where ``is_error`` cannot say it."""
+
+MAX_ID_CHARS = 64
+MAX_NAME_CHARS = 128
+
 _NOT_WIRE = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def to_messages_body(
-    request: ModelRequest, *, model: str, max_tokens: int, cache: bool = True, cache_ttl: CacheTtl = "5m"
+    request: ModelRequest,
+    *,
+    model: str,
+    max_tokens: int,
+    cache: bool = True,
+    cache_ttl: CacheTtl = "5m",
+    max_id_chars: int = MAX_ID_CHARS,
+    max_name_chars: int = MAX_NAME_CHARS,
 ) -> dict[str, Any]:
     """The Messages API body for ``request``; ``max_tokens`` counts when the request does not name its own.
 
     ``cache`` sets the prompt-cache breakpoints, at most four, never on an empty text: the end of the system prompt (or
     of the tools, without one), and the ends of the user turns that ``request.breakpoints`` names; of the last ones when
-    it names none.
+    it names none. ``max_id_chars`` and ``max_name_chars``: the longest call ids and tool names that the provider takes.
+    Longer ones are rewritten, always to the same; ``with_own_names`` gives a reply its tools' own names back.
     """
-    system, turns = _turns(request.messages)
+    system, turns = _turns(request.messages, _Wire(max_id_chars, max_name_chars))
     body: dict[str, Any] = {
         "model": model,
         "max_tokens": max_tokens if request.max_tokens is None else request.max_tokens,
     }
     if request.tools:
         body["tools"] = [
-            {"name": t.name, "description": t.description, "input_schema": _clean(t.input_schema)}
+            {
+                "name": _stand_in(t.name, max_name_chars),
+                "description": t.description,
+                "input_schema": _clean(t.input_schema),
+            }
             for t in request.tools
         ]
     if system:
@@ -77,10 +97,19 @@ def to_messages_body(
     return body
 
 
-def _turns(messages: Iterable[Message]) -> tuple[list[Block], list["_Turn"]]:
+def with_own_names(reply: Reply, tools: Iterable[ToolSchema], *, max_name_chars: int = MAX_NAME_CHARS) -> Reply:
+    """``reply`` with the names of ``tools`` in its calls, where they were sent as others (see ``to_messages_body``)."""
+    own = {sent: t.name for t in tools if (sent := _stand_in(t.name, max_name_chars)) != t.name}
+    content = reply.message.content
+    if isinstance(content, str) or not own:
+        return reply
+    named = [{**b, "name": own.get(b["name"], b["name"])} if b["type"] == "tool_use" else b for b in content]
+    return replace(reply, message=AssistantMessage(tuple(named)))
+
+
+def _turns(messages: Iterable[Message], wire: "_Wire") -> tuple[list[Block], list["_Turn"]]:
     system: list[Block] = []
     turns: list[_Turn] = []
-    ids = _CallIds()
     for number, message in enumerate(messages, start=1):
         if isinstance(message, SystemMessage):
             system.extend(_blocks(message.content))
@@ -91,8 +120,8 @@ def _turns(messages: Iterable[Message]) -> tuple[list[Block], list["_Turn"]]:
         if not turns or turns[-1].role != role:
             turns.append(_Turn(role))
             if role == "assistant":
-                ids.open_turn()
-        _add(turns[-1], message, ids)
+                wire.open_turn()
+        _add(turns[-1], message, wire)
         turns[-1].end = number
     _close(turns)
     return system, turns
@@ -131,10 +160,15 @@ class _Turn:
     end: int = 0
 
 
-class _CallIds:
-    """Wire ids of calls: the call's own id where the provider takes it, else a readable, unique stand-in."""
+class _Wire:
+    """Call ids and tool names as they are sent: their own where the provider takes them, else readable stand-ins.
 
-    def __init__(self) -> None:
+    An id that repeats gets a stand-in too, so that no two calls share one.
+    """
+
+    def __init__(self, max_id_chars: int, max_name_chars: int) -> None:
+        self._max_id_chars = max_id_chars
+        self._max_name_chars = max_name_chars
         self._uses: dict[str, int] = {}
         self._open: dict[str, deque[str]] = {}
         self._last: dict[str, str] = {}
@@ -143,35 +177,40 @@ class _CallIds:
         """Forget the calls of earlier assistant turns: a result answers the turn right before it."""
         self._open.clear()
 
-    def use(self, raw: str) -> str:
-        uses = self._uses[raw] = self._uses.get(raw, 0) + 1
-        wire = raw if uses == 1 else _stand_in(raw, _WIRE_ID, 64, salt=str(uses))
-        wire = wire if _WIRE_ID.fullmatch(wire) else _stand_in(raw, _WIRE_ID, 64)
-        self._open.setdefault(raw, deque()).append(wire)
-        self._last[raw] = wire
-        return wire
+    def call(self, block: Block, raw: Block) -> Block:
+        """A cleaned tool call under the id and name to send, which go by the ``raw`` ones."""
+        call_id, name = self._use(raw["id"]), _stand_in(raw["name"], self._max_name_chars)
+        return block if (call_id, name) == (block["id"], block["name"]) else {**block, "id": call_id, "name": name}
 
     def answer(self, raw: str) -> str:
+        """The id to send for a result of the call ``raw``."""
         waiting = self._open.get(raw)
         if waiting:
             return waiting.popleft()
-        return self._last.get(raw) or (raw if _WIRE_ID.fullmatch(raw) else _stand_in(raw, _WIRE_ID, 64))
+        return self._last.get(raw) or _stand_in(raw, self._max_id_chars)
+
+    def _use(self, raw: str) -> str:
+        uses = self._uses[raw] = self._uses.get(raw, 0) + 1
+        sent = _stand_in(raw, self._max_id_chars, salt="" if uses == 1 else str(uses))
+        self._open.setdefault(raw, deque()).append(sent)
+        self._last[raw] = sent
+        return sent
 
 
-def _stand_in(raw: str, accepted: re.Pattern[str], length: int, *, salt: str = "") -> str:
-    """``raw`` if ``accepted`` and unsalted, else what is readable of it and a hash, within ``length``."""
-    if not salt and accepted.fullmatch(raw):
+def _stand_in(raw: str, max_chars: int, *, salt: str = "") -> str:
+    """``raw`` if it can be sent and is unsalted, else what is readable of it and a hash, within ``max_chars``."""
+    if not salt and 0 < len(raw) <= max_chars and not _NOT_WIRE.search(raw):
         return raw
     digest = hashlib.sha256(f"{salt}\0{raw}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{_NOT_WIRE.sub('_', raw[: length - 13])}_{digest}"
+    return f"{_NOT_WIRE.sub('_', raw[: max_chars - 13])}_{digest}"
 
 
-def _add(turn: _Turn, message: UserMessage | AssistantMessage | ToolMessage, ids: _CallIds) -> None:
+def _add(turn: _Turn, message: UserMessage | AssistantMessage | ToolMessage, wire: _Wire) -> None:
     if isinstance(message, ToolMessage):
-        turn.content.insert(turn.results, _result(message, ids))
+        turn.content.insert(turn.results, _result(message, wire))
         turn.results += 1
     else:
-        turn.content.extend(_blocks(message.content, ids if isinstance(message, AssistantMessage) else None))
+        turn.content.extend(_blocks(message.content, wire if isinstance(message, AssistantMessage) else None))
 
 
 def _close(turns: list[_Turn]) -> None:
@@ -184,26 +223,21 @@ def _close(turns: list[_Turn]) -> None:
             turns.pop()
 
 
-def _call(block: Block, raw: Block, ids: _CallIds) -> Block:
-    """A cleaned tool call under its wire id and name, which go by the ``raw`` ones."""
-    wire_id, name = ids.use(raw["id"]), _stand_in(raw["name"], _WIRE_NAME, 128)
-    return block if (wire_id, name) == (block["id"], block["name"]) else {**block, "id": wire_id, "name": name}
-
-
-def _result(message: ToolMessage, ids: _CallIds) -> Block:
+def _result(message: ToolMessage, wire: _Wire) -> Block:
     content: str | list[Block]
     if isinstance(message.content, str):
         content = encodable(message.content) if message.content.strip() else ""
     else:
         content = _blocks(message.content)
-    block: Block = {"type": "tool_result", "tool_use_id": ids.answer(message.tool_call_id)}
-    block["content"] = (content or EMPTY_ERROR) if message.is_error else content
-    if message.is_error:
-        block["is_error"] = True
-    return block
+    block: Block = {"type": "tool_result", "tool_use_id": wire.answer(message.tool_call_id), "content": content}
+    if not message.is_error:
+        return block
+    if not isinstance(content, str) and any(b["type"] != "text" for b in content):
+        return {**block, "content": [{"type": "text", "text": ERROR}, *content]}
+    return {**block, "content": content or EMPTY_ERROR, "is_error": True}
 
 
-def _blocks(content: Content, ids: _CallIds | None = None) -> list[Block]:
+def _blocks(content: Content, wire: _Wire | None = None) -> list[Block]:
     """The blocks to send: cleaned, without invisible text and without cache breakpoints."""
     if isinstance(content, str):
         return [{"type": "text", "text": encodable(content)}] if content.strip() else []
@@ -214,7 +248,7 @@ def _blocks(content: Content, ids: _CallIds | None = None) -> list[Block]:
         cleaned = _clean(block)
         if "cache_control" in cleaned:
             cleaned = {k: v for k, v in cleaned.items() if k != "cache_control"}
-        blocks.append(_call(cleaned, block, ids) if ids and block["type"] == "tool_use" else cleaned)
+        blocks.append(wire.call(cleaned, block) if wire and block["type"] == "tool_use" else cleaned)
     return blocks
 
 

@@ -7,30 +7,39 @@ from typing import Any
 from ctxfs import json_codec
 from ctxfs.errors import InvalidRequest
 from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage
+from ctxfs.llm.chat_invariants import violations
+from ctxfs.llm.messages import AssistantMessage, ToolCall
 from ctxfs.testing.loopback import Answer, LoopbackServer
 from ctxfs.testing.prompt_cache import CHARS4, PromptCache
 from ctxfs.testing.scripted import Script
 from ctxfs.testing.server import Broken, Failure, ServerTurn, pieces
 from ctxfs.tokens import TokenCounter, count_content
 
-__all__ = ["ChatCompletionsServer", "violations"]
+__all__ = ["ChatCompletionsServer"]
 
 FINISH_REASONS = {"end_turn": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
 
 
 class ChatCompletionsServer(LoopbackServer):
-    """Streams the turns of a script (see ``MessagesServer``) at ``url``, which ends in ``/v1``.
+    """Plays the turns of a script (see ``MessagesServer``) at ``url``, which ends in ``/v1``: streaming or not.
 
-    Tool calls without an answer and answers without a call are refused with 400, kept in ``refusals``; all other
-    requests are kept in ``requests``. Usage counts a cache of every prefix. No key is asked for.
+    A request that OpenAI would refuse is refused with 400 and the reason, kept in ``refusals``; all others are kept in
+    ``requests``. Usage counts a cache of every prefix. ``context_window_tokens`` None: no prompt is too long. No key is
+    asked for.
     """
 
-    def __init__(self, turns: Iterable[ServerTurn] = (), *, counter: TokenCounter = CHARS4) -> None:
+    def __init__(
+        self,
+        turns: Iterable[ServerTurn] = (),
+        *,
+        context_window_tokens: int | None = None,
+        counter: TokenCounter = CHARS4,
+    ) -> None:
         super().__init__()
         self.requests: list[dict[str, Any]] = []
         self.refusals: list[str] = []
         self.script = Script(turns)
+        self._window = context_window_tokens
         self._counter = counter
         self._cache = PromptCache(explicit=False, counter=counter)
 
@@ -44,9 +53,22 @@ class ChatCompletionsServer(LoopbackServer):
         del headers
         if path != "/v1/chat/completions":
             return _failed(Failure(status=404, kind="not_found_error", message=f"Not found: {path}"))
-        request = json_codec.loads(body)
-        if found := list(violations(request["messages"])):
+        try:
+            request = json_codec.loads(body)
+        except ValueError as error:
+            return self._refuse(f"the request body is not valid JSON: {error}")
+        if found := violations(request):
             return self._refuse("; ".join(found))
+        total = self._cache.count_tokens(_as_messages_body(request))
+        if self._window is not None and total > self._window:
+            return self._refuse(
+                f"This model's maximum context length is {self._window} tokens. However, your messages resulted in "
+                f"{total} tokens. Please reduce the length of the messages.",
+                code="context_length_exceeded",
+            )
+        return self._play(request)
+
+    def _play(self, request: dict[str, Any]) -> Answer:
         self.requests.append(request)
         try:
             turn = self.script.take(request)
@@ -56,31 +78,20 @@ class ChatCompletionsServer(LoopbackServer):
             return _failed(turn)
         broken = turn if isinstance(turn, Broken) else None
         message, stop_reason = self.script.message(broken.turn if broken else turn)
-        usage = self._cache.account(
-            _as_messages_body(request), output_tokens=count_content(self._counter, message.content)
-        )
-        events = [b"data: %s\n\n" % json_codec.dumps(c) for c in _chunks(request, message, stop_reason, usage)]
+        output_tokens = count_content(self._counter, message.content)
+        usage = _usage(self._cache.account(_as_messages_body(request), output_tokens=output_tokens))
+        if not request.get("stream"):
+            return Answer(200, _completion(request, message, stop_reason, usage))
+        events = [_sse(chunk) for chunk in _chunks(request, message, stop_reason, usage)]
         events.append(b"data: [DONE]\n\n")
-        return Answer(200, events=events[: broken.after_events] if broken else events, whole=not broken or broken.clean)
+        if broken:
+            events = events[: broken.after_events]
+            events += [_sse(_error(broken.error))] if broken.error else []
+        return Answer(200, events=events, whole=not broken or broken.clean or bool(broken.error))
 
-    def _refuse(self, reason: str) -> Answer:
+    def _refuse(self, reason: str, *, code: str | None = None) -> Answer:
         self.refusals.append(reason)
-        return _failed(Failure(status=400, kind="invalid_request_error", message=reason))
-
-
-def violations(messages: list[dict[str, Any]]) -> Iterator[str]:
-    """Calls that are not answered right away, and answers to nothing."""
-    open_calls: list[str] = []
-    for index, message in enumerate([*messages, {"role": "end"}]):
-        if message["role"] == "tool":
-            if message["tool_call_id"] not in open_calls:
-                yield f"messages[{index}]: role 'tool' must answer a preceding message with 'tool_calls'"
-            else:
-                open_calls.remove(message["tool_call_id"])
-            continue
-        if open_calls:
-            yield f"messages[{index}]: tool_call_ids did not have response messages: {', '.join(open_calls)}"
-        open_calls = [call["id"] for call in message.get("tool_calls", ())]
+        return _failed(Failure(status=400, kind="invalid_request_error", message=reason), code=code)
 
 
 def _as_messages_body(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,36 +99,61 @@ def _as_messages_body(request: Mapping[str, Any]) -> dict[str, Any]:
     return {"model": request["model"], "tools": request.get("tools", []), "messages": [{"role": "", "content": blocks}]}
 
 
+def _base(request: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    return {"id": "chatcmpl-1", "object": kind, "created": int(time.time()), "model": request["model"]}
+
+
+def _completion(
+    request: Mapping[str, Any], message: AssistantMessage, stop_reason: str, usage: dict[str, Any]
+) -> dict[str, Any]:
+    """The reply in one piece."""
+    calls = [{"id": c.id, "type": "function", "function": _function(c)} for c in message.tool_calls]
+    said = {"role": "assistant", "content": message.text or None, **({"tool_calls": calls} if calls else {})}
+    choice = {"index": 0, "message": said, "finish_reason": FINISH_REASONS[stop_reason]}
+    return {**_base(request, "chat.completion"), "choices": [choice], "usage": usage}
+
+
 def _chunks(
-    request: Mapping[str, Any], message: AssistantMessage, stop_reason: str, usage: Usage
+    request: Mapping[str, Any], message: AssistantMessage, stop_reason: str, usage: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    base = {
-        "id": "chatcmpl-1",
-        "object": "chat.completion.chunk",
-        "created": int(time.time()),
-        "model": request["model"],
-    }
+    base = _base(request, "chat.completion.chunk")
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
     deltas += [{"content": piece} for piece in pieces(message.text)]
     for index, call in enumerate(message.tool_calls):
-        function = {"name": call.name, "arguments": ""}
-        deltas.append({"tool_calls": [{"index": index, "id": call.id, "type": "function", "function": function}]})
-        arguments = json_codec.dumps(call.arguments).decode()
-        deltas += [{"tool_calls": [{"index": index, "function": {"arguments": p}}]} for p in pieces(arguments)]
+        function = _function(call)
+        start = {"index": index, "id": call.id, "type": "function", "function": {**function, "arguments": ""}}
+        deltas.append({"tool_calls": [start]})
+        deltas += [
+            {"tool_calls": [{"index": index, "function": {"arguments": p}}]} for p in pieces(function["arguments"])
+        ]
     for delta in deltas:
         yield {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
     yield {**base, "choices": [{"index": 0, "delta": {}, "finish_reason": FINISH_REASONS[stop_reason]}]}
     if (request.get("stream_options") or {}).get("include_usage"):
-        counts = {
-            "prompt_tokens": usage.total_input_tokens,
-            "completion_tokens": usage.output_tokens,
-            "total_tokens": usage.total_input_tokens + usage.output_tokens,
-            "prompt_tokens_details": {"cached_tokens": usage.cache_read_input_tokens},
-        }
-        yield {**base, "choices": [], "usage": counts}
+        yield {**base, "choices": [], "usage": usage}
 
 
-def _failed(failure: Failure) -> Answer:
+def _function(call: ToolCall) -> dict[str, str]:
+    return {"name": call.name, "arguments": json_codec.dumps(call.arguments).decode()}
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.total_input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_input_tokens + usage.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cache_read_input_tokens},
+    }
+
+
+def _sse(event: Mapping[str, Any]) -> bytes:
+    return b"data: %s\n\n" % json_codec.dumps(event)
+
+
+def _error(failure: Failure, *, code: str | None = None) -> dict[str, Any]:
+    return {"error": {"type": failure.kind, "message": failure.message, "param": None, "code": code}}
+
+
+def _failed(failure: Failure, *, code: str | None = None) -> Answer:
     headers = {} if failure.retry_after_s is None else {"retry-after": f"{failure.retry_after_s:g}"}
-    body = {"error": {"type": failure.kind, "message": failure.message, "param": None, "code": None}}
-    return Answer(failure.status, body, headers=headers)
+    return Answer(failure.status, _error(failure, code=code), headers=headers)

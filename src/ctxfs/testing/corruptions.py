@@ -205,6 +205,7 @@ CORRUPTIONS: dict[str, tuple[Callable[[Body], None], str]] = {
     "breakpoint on thinking": (lambda b: _mark(_said(b)[0]), "cannot be set for thinking"),
     "breakpoint that lives a day": (lambda b: _mark(b["system"][0], ttl="24h"), "a ttl of '5m' or '1h'"),
     "long-lived breakpoint last": (_short_before_long, "must not come after"),
+    "error with an image": (_set(lambda b: _results(b)[1], is_error=True), 'must be type "text" if "is_error"'),
     "image that is no base64": (_set_image("%%%"), "invalid base64"),
     "image without data": (_set_image(""), "invalid base64"),
     "image of no known kind": (_set_image(png(1, 1), "image/tiff"), "media_type: should be one of"),

@@ -223,7 +223,9 @@ def _body_step(draw: st.DrawFn, ids: Sequence[str]) -> list[dict[str, Any]]:
     for call_id in draw(st.permutations(ids)):
         result: Block = {"type": "tool_result", "tool_use_id": call_id}
         if draw(st.booleans()):
-            result |= {"content": draw(_body_content()), "is_error": draw(st.booleans())}
+            content = draw(_body_content())
+            only_text = isinstance(content, str) or all(b["type"] == "text" for b in content)
+            result |= {"content": content, "is_error": only_text and draw(st.booleans())}
         elif draw(st.booleans()):
             result["content"] = draw(st.sampled_from(["", []]))
         results.append(result)
