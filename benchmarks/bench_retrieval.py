@@ -27,7 +27,7 @@ from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.layout import ENVELOPE, TEXT, Layout
 from ctxfs.llm.messages import Content, ToolMessage
 from ctxfs.tokens import load_counter
-from ctxfs.tools.grep import LinePattern
+from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.retrieval import grep_page, retrieval_tools
 
 PAGE_LIMIT_MS = 3.0

@@ -17,7 +17,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 # Leaf first. A module may import modules of its own layer and of those before it. The first pattern that fits counts.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "media", "version"),
+    ("errors", "media", "steps", "version"),
     ("tokens", "llm.messages", "json_codec"),
     (
         *("llm.*", "storage.*", "context.items", "context.placeholder", "context.layout", "context.events"),

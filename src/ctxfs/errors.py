@@ -27,7 +27,8 @@
     ├── TranscriptError              messages that a provider would refuse
     ├── ToolError
     │   ├── ToolDefinitionError      a function that cannot become a tool (also a TypeError)
-    │   └── InvalidToolArguments     the model's arguments do not validate
+    │   ├── InvalidToolArguments     the model's arguments do not validate
+    │   └── WorkLimitReached         a call that would take more CPU time than one may
     ├── ModelError
     │   ├── MissingApiKey            no key in the environment
     │   ├── AuthenticationFailed     the provider refused the key
@@ -86,6 +87,7 @@ __all__ = [
     "TurnLimitReached",
     "UnknownItem",
     "UnsafePath",
+    "WorkLimitReached",
     "WriteFailed",
 ]
 
@@ -265,6 +267,10 @@ class ToolDefinitionError(ToolError, TypeError):
 
 class InvalidToolArguments(ToolError, ValueError):
     """The model's arguments do not validate against the tool's schema."""
+
+
+class WorkLimitReached(ToolError):
+    """A call would take more CPU time than one may; the message says how to ask for less."""
 
 
 class ModelError(CtxfsError):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.cli.search import matching_lines
-from ctxfs.tools.grep import LinePattern
+from ctxfs.tools.line_pattern import LinePattern
 
 PATTERNS = ["a", "^a", "b$", "^$", "a.b", "[^a]", r"a\s+b", "x*", "(?i)A", r"\bb", "^", "$", ".*"]
 

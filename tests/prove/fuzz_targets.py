@@ -45,8 +45,9 @@ from ctxfs.llm.messages import AssistantMessage, Content, Message, ToolCall, Too
 from ctxfs.storage.memory import MemoryStore
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.base import Tool
-from ctxfs.tools.grep import LinePattern, LineSearch, search_part
+from ctxfs.tools.grep import LineSearch, search_part
 from ctxfs.tools.json_path import select_lines
+from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.retrieval import retrieval_tools
 from ctxfs.transfer.archive import ArchiveReader
 from ctxfs.transfer.sessions import _examine, _take_in

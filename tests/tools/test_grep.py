@@ -12,11 +12,11 @@ from ctxfs.tools.grep import (
     MOST_COUNTED,
     FoundLine,
     LineChunks,
-    LinePattern,
     LineSearch,
     SearchedPart,
     search_part,
 )
+from ctxfs.tools.line_pattern import LinePattern
 
 PATTERNS = (
     [

@@ -354,3 +354,11 @@ async def test_a_long_list_is_paged(fs: ContextFileSystem) -> None:
 async def test_a_content_too_large_for_a_path_says_to_read_it_by_lines(session: Session) -> None:
     await session.store("x" * (32 * 1024 * 1024 + 1))
     assert "read it by lines" in await session.error("read", ref="call_1", path="$.a")
+
+
+async def test_a_search_that_would_take_too_long_says_how_to_ask_better(session: Session) -> None:
+    ref = await session.store("needle " + "a" * 12_000_000)
+    assert "characters" in await session.error("grep", ref=ref, pattern="a" * 1_001)
+    assert "Bound what repeats" in await session.error("grep", ref=ref, pattern=".*(b|c)d")
+    assert "1 line matches" in await session.text("grep", ref=ref, pattern="needle.{0,200}")
+    assert "there may be more matches" in await session.text("grep", ref=ref, pattern="needle.*")

@@ -18,7 +18,7 @@ from pydantic import Field
 from ctxfs.cli.search import matching_lines
 from ctxfs.tools.base import Tool
 from ctxfs.tools.decorator import tool
-from ctxfs.tools.grep import LinePattern
+from ctxfs.tools.line_pattern import LinePattern
 
 __all__ = ["exploration_tools", "parse_listing"]
 

@@ -16,7 +16,9 @@ from ctxfs.cli.search import matching_lines
 from ctxfs.cli.session import Entry, content_blocks, entries, find_entry, open_session, sessions_directory
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.errors import StorageError
-from ctxfs.tools.grep import LineChunks, LinePattern
+from ctxfs.steps import CpuBudget
+from ctxfs.tools.grep import LineChunks
+from ctxfs.tools.line_pattern import LinePattern
 
 __all__ = ["grep"]
 
@@ -40,7 +42,7 @@ def grep(  # noqa: PLR0917 - typer calls it by name
 
     Line by line; exit code 1 when nothing matches, or a content is damaged.
     """
-    compiled = LinePattern(pattern, ignore_case=ignore_case)
+    compiled = LinePattern(pattern, ignore_case=ignore_case, budget=CpuBudget(None))
     if not anyio.run(partial(_grep, sessions_directory(root), session, compiled, item, as_json=as_json)):
         raise typer.Exit(1)
 

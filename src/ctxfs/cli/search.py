@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ctxfs.tools.grep import LinePattern
+from ctxfs.tools.line_pattern import LinePattern
 
 __all__ = ["matching_lines"]
 

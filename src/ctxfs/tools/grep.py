@@ -4,15 +4,12 @@ The syntax is RE2's. A line matches when the expression is found in it; no match
 """
 
 import codecs
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
-import re2
-
-from ctxfs.errors import InvalidToolArguments
+from ctxfs.steps import checkpoint
+from ctxfs.tools.line_pattern import LinePattern, Match
 from ctxfs.tools.paging import Line
 
 __all__ = [
@@ -20,123 +17,27 @@ __all__ = [
     "MOST_COUNTED",
     "FoundLine",
     "LineChunks",
-    "LinePattern",
     "LineSearch",
     "SearchedPart",
     "search_part",
 ]
 
 CHUNK_BYTES = 1_048_576
-MAX_PATTERN_CHARS = 1_000
-_COMPILING_BYTES = 1 << 20  # compiling holds the interpreter: what takes more than this takes too long
-_SEARCHING_BYTES = 8 << 20
-_WINDOW_BYTES = 1_048_576
-_OVERLAP_BYTES = 65_536
 _SHOWN_CHARS = 400
 _SHOWN_BEFORE_CHARS = 100
 _CUTS_A_LINE = 5
 MOST_COUNTED = 20  # a hostile expression looks at the rest of the line for each
-_ONLY_LINE_BY_LINE = re.compile(r"\\[AzC]|\(\?[a-zA-Z]*-")
-
-
-class LinePattern:
-    """A compiled expression.
-
-    Raises:
-        InvalidToolArguments: no valid expression; the message tells the model what is wrong.
-    """
-
-    def __init__(self, pattern: str, *, ignore_case: bool = False) -> None:
-        if len(pattern) > MAX_PATTERN_CHARS:
-            raise InvalidToolArguments(f"the pattern has {len(pattern):,} characters; at most {MAX_PATTERN_CHARS:,}")
-        options = re2.Options()
-        options.log_errors = False
-        options.never_nl = True
-        options.never_capture = True
-        options.case_sensitive = not ignore_case
-        try:
-            options.max_mem = _COMPILING_BYTES
-            re2.compile(pattern.encode(), options)  # first as it was given, so that an error shows just that
-            options.max_mem = _SEARCHING_BYTES
-            self._regexp: Any = re2.compile(f"(?m){pattern}".encode(), options)
-        except (re2.error, UnicodeEncodeError) as error:
-            raise InvalidToolArguments(
-                f"{pattern!r} is no valid regular expression ({_reason(error)}); the syntax is RE2's: no look-around, "
-                r"no back-references; write \( for a parenthesis"
-            ) from error
-        # \A and \z mean a line's ends here, so they are only right on one line at a time
-        self._line_by_line = _ONLY_LINE_BY_LINE.search(pattern) is not None
-
-    def matches(self, data: bytes, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int, int]]:
-        """Each matching line from ``start`` to ``stop``: where it starts, where its first match starts, where it ends.
-
-        Whole lines stand between the two; ``stop`` None is the end of ``data``.
-        """
-        stop = len(data) if stop is None else stop
-        return (self._matches_by_line if self._line_by_line else self._matches)(data, start, stop)
-
-    def _matches(self, data: bytes, position: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        while position < stop:
-            found = self._search(data, position, stop)
-            if found is None or (found[0] == stop and data.endswith(b"\n", position, stop)):
-                return
-            match = found[0]
-            start = max(position, data.rfind(b"\n", position, match) + 1)
-            end = _line_end(data, match, stop)
-            yield start, match, end
-            position = end + 1
-
-    def _matches_by_line(self, data: bytes, position: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        while position < stop:
-            end = _line_end(data, position, stop)
-            found = self._search(data[position:end], 0, end - position)
-            if found is not None:
-                yield position, position + found[0], end
-            position = end + 1
-
-    def in_line(self, data: bytes, start: int, position: int, end: int) -> Iterator[int]:
-        """Where each match starts in the line from ``start`` to ``end``, of those from ``position`` on."""
-        if self._line_by_line:
-            yield from (start + match for match in self._again(data[start:end], position - start, end - start))
-        else:
-            yield from self._again(data, position, end)
-
-    def _again(self, data: bytes, position: int, end: int) -> Iterator[int]:
-        while position < end and (found := self._search(data, position, end)) is not None:
-            yield found[0]
-            position = max(found[1], found[0] + 1)
-
-    def _search(self, data: bytes, position: int, end: int) -> tuple[int, int] | None:
-        """Where the next match starts and ends; in a line over a window's size, one over the overlap may be missed."""
-        while True:
-            stop = min(position + _WINDOW_BYTES, end)
-            match = self._regexp.search(data, position, stop)
-            if match is not None:
-                return match.start(), match.end()
-            if stop == end:
-                return None
-            position = stop - _OVERLAP_BYTES
-
-
-def _reason(error: Exception) -> str:
-    reason = error.args[0] if error.args else ""
-    return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(error)
-
-
-def _line_end(data: bytes, position: int, stop: int) -> int:
-    end = data.find(b"\n", position, stop)
-    return stop if end < 0 else end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundLine(Line):
     """A matching line. ``later``: more parts of a long one, around later matches, in order.
 
-    ``unshown``: how many matches stand behind all these parts, at most ``MOST_COUNTED``.
+    ``unshown``: how many matches stand behind all these parts, at most ``MOST_COUNTED``; None if that is not known.
     """
 
     later: Sequence[Line] = ()
-    unshown: int = 0
+    unshown: int | None = 0
 
 
 class LineChunks:
@@ -184,6 +85,7 @@ def search_part(pattern: LinePattern, pieces: Iterable[tuple[int, bytes]], max_m
     shared: list[tuple[int, bytes]] = []
     line: list[bytes] = []
     for newlines, data in pieces:
+        checkpoint()
         start = data.find(b"\n") + 1
         if not start:
             line.append(data)
@@ -213,7 +115,6 @@ class LineSearch:
         self._shared: list[tuple[int, bytes]] = []
         self._shared_bytes = 0
         self._line: list[bytes] = []
-        self._given_up = False
 
     def add(self, part: SearchedPart) -> bool:
         """Take the next part; True when so much waits to be searched that ``search_shared`` should be called."""
@@ -232,12 +133,8 @@ class LineSearch:
 
     @property
     def done(self) -> bool:
-        """Whether enough was found, or nobody waits for more."""
-        return self._given_up or len(self._found) > self.max_matches
-
-    def give_up(self) -> None:
-        """Say that nobody waits for more: the threads that search may end."""
-        self._given_up = True
+        """Whether enough was found."""
+        return len(self._found) > self.max_matches
 
     def finish(self, last_number: int) -> list[FoundLine]:
         """The matching lines in order, long ones cut around the match; the text's last line is ``last_number``."""
@@ -262,28 +159,58 @@ def _matching(
         yield _found_line(pattern, number, data, start=begin, match=match, end=end)
 
 
-def _found_line(pattern: LinePattern, number: int, data: bytes, *, start: int, match: int, end: int) -> FoundLine:
+def _found_line(pattern: LinePattern, number: int, data: bytes, *, start: int, match: Match, end: int) -> FoundLine:
     """The line, cut around its first match if it is long, and around some of the later ones that this does not show."""
     if end - start <= _SHOWN_CHARS:
         return FoundLine(number=number, text=_decode(data[start:end]))
     cuts: list[Line] = []
     known, char, shown = start, 0, 0  # the same place in bytes and in characters, and up to where the line is shown
-    following: int | None = match
+    following: Match | None = match
     while following is not None and len(cuts) < _CUTS_A_LINE:
-        before = _decode(data[known:following])
-        known, char = following, char + len(before)
+        chars, before = _passed_over(data, known, following.start)
+        known, char = following.start, char + chars
         room = max(0, min(char - shown, _SHOWN_BEFORE_CHARS))
         cut, position = _cut_around(number, data, known, end, char=char, before=before[len(before) - room :])
         cuts.append(cut)
         shown = cut.begin + len(cut.text)
+        if not following.known:
+            break
         following = next(pattern.in_line(data, start, position, end), None)
     first, *later = cuts
-    unshown = (
-        0 if following is None else sum(1 for _ in islice(pattern.in_line(data, start, following, end), MOST_COUNTED))
-    )
     return FoundLine(
-        number=number, text=first.text, begin=first.begin, more=first.more, later=tuple(later), unshown=unshown
+        number=number,
+        text=first.text,
+        begin=first.begin,
+        more=first.more,
+        later=tuple(later),
+        unshown=0 if following is None else _counted(pattern, data, start, following, end),
     )
+
+
+def _counted(pattern: LinePattern, data: bytes, start: int, first: Match, end: int) -> int | None:
+    """How many matches there are from ``first`` on, at most ``MOST_COUNTED``; None if that is not known."""
+    if not first.known:
+        return None
+    found = list(islice(pattern.in_line(data, start, first.start, end), MOST_COUNTED))
+    return len(found) if found[-1].known else None
+
+
+def _passed_over(data: bytes, start: int, stop: int) -> tuple[int, str]:
+    """How many characters these bytes are, and the last ones of them."""
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogatepass")
+    chars, last = 0, ""
+    for position in range(start, stop, CHUNK_BYTES):
+        checkpoint()
+        piece = decoder.getstate()[0] + data[position : min(position + CHUNK_BYTES, stop)]
+        decoder.reset()
+        try:
+            text = decoder.decode(piece, final=position + CHUNK_BYTES >= stop)
+        except UnicodeDecodeError:
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            text = decoder.decode(piece, final=position + CHUNK_BYTES >= stop)
+        chars += len(text)
+        last = (last + text)[-_SHOWN_BEFORE_CHARS:]
+    return chars, last
 
 
 def _cut_around(number: int, data: bytes, match: int, end: int, *, char: int, before: str) -> tuple[Line, int]:

@@ -19,8 +19,9 @@ from ctxfs.context.records import Stored
 from ctxfs.errors import ToolError, UnknownItem
 from ctxfs.tokens import TokenCounter, default_counter
 from ctxfs.tools.base import Tool, ToolResult
-from ctxfs.tools.grep import MOST_COUNTED, FoundLine, LinePattern, LineSearch
+from ctxfs.tools.grep import MOST_COUNTED, FoundLine, LineSearch
 from ctxfs.tools.json_path import parse_path, select_lines
+from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import MAX_LINE_CHARS, Line, LineCutter, render_page, row
 from ctxfs.tools.stored import (
     CHARS_PER_TOKEN,
@@ -373,15 +374,20 @@ def _fitting_groups(groups: list[list[tuple[Line, str]]], budget: int, counter: 
 
 def _grep_rows(line: Line, mark: str) -> list[str]:
     rows = [_grep_row(line, mark)]
-    if not isinstance(line, FoundLine) or not line.later:
+    if not isinstance(line, FoundLine):
         return rows
     rows += [_grep_row(replace(part, number=line.number), mark) for part in line.later]
-    if line.unshown:
-        at_least = "at least " if line.unshown == MOST_COUNTED else ""
-        last = line.later[-1]
+    if line.unshown != 0:
+        last = line.later[-1] if line.later else line
         after = f"offset={line.number}, char_offset={last.begin + len(last.text)}"
-        rows.append(f"[in line {line.number:,} there are {at_least}{line.unshown:,} more matches, after {after}]")
+        rows.append(f"[in line {line.number:,} there {_how_many(line.unshown)}, after {after}]")
     return rows
+
+
+def _how_many(matches: int | None) -> str:
+    if matches is None:
+        return "may be more matches"
+    return f"are {'at least ' if matches == MOST_COUNTED else ''}{matches:,} more matches"
 
 
 def _grep_row(line: Line, mark: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import aclosing, closing
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from itertools import takewhile
 from typing import ParamSpec
 
@@ -16,6 +16,7 @@ from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContentRange
 from ctxfs.errors import CtxfsError, SessionError, StorageError, ToolError
 from ctxfs.llm.messages import Block
+from ctxfs.steps import run_in_steps
 from ctxfs.tokens import TokenCounter, count_block, default_counter
 from ctxfs.tools.base import ToolResult
 from ctxfs.tools.decorator import FunctionTool, tool
@@ -107,27 +108,24 @@ async def stored_matches(reader: ContentReader, offset: int, search: LineSearch)
     early: dict[int, SearchedPart | CtxfsError] = {}
     turn, failure = 0, None
     send, receive = anyio.create_memory_object_stream[tuple[int, SearchedPart | CtxfsError]]()
-    try:
-        async with receive, anyio.create_task_group() as group:
-            for _ in range(_SEARCHERS):
-                group.start_soon(_search_runs, reader, runs, search, send.clone())
-            send.close()
-            async for number, found in receive:
-                early[number] = found
-                while not search.done and failure is None and turn in early:
-                    part = early.pop(turn)
-                    turn += 1
-                    if isinstance(part, CtxfsError):
-                        failure = part
-                    elif search.add(part):
-                        await to_thread.run_sync(search.search_shared, abandon_on_cancel=True)
-                if search.done or failure is not None:
-                    group.cancel_scope.cancel()
-    finally:
-        search.give_up()
+    async with receive, anyio.create_task_group() as group:
+        for _ in range(_SEARCHERS):
+            group.start_soon(_search_runs, reader, runs, search, send.clone())
+        send.close()
+        async for number, found in receive:
+            early[number] = found
+            while not search.done and failure is None and turn in early:
+                part = early.pop(turn)
+                turn += 1
+                if isinstance(part, CtxfsError):
+                    failure = part
+                elif search.add(part):
+                    await run_in_steps(search.search_shared)
+            if search.done or failure is not None:
+                group.cancel_scope.cancel()
     if failure is not None:
         raise failure
-    return await to_thread.run_sync(search.finish, reader.stored.lines, abandon_on_cancel=True)
+    return await run_in_steps(lambda: search.finish(reader.stored.lines))
 
 
 async def _search_runs(
@@ -142,7 +140,7 @@ async def _search_runs(
         for number, run in runs:
             try:
                 pieces = await reader.read_run(run)
-                found = await to_thread.run_sync(_search_pieces, pieces, search, abandon_on_cancel=True)
+                found = await run_in_steps(partial(_search_pieces, pieces, search))
             except CtxfsError as error:
                 found = error
             await send.send((number, found))

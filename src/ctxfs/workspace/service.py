@@ -24,7 +24,7 @@ from ctxfs.errors import AmbiguousItem, ConfigError, CtxfsError, SessionClosed, 
 from ctxfs.storage.local import absolute_root
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.tokens import TokenCounter, load_counter
-from ctxfs.tools.grep import LinePattern
+from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.retrieval import DEFAULT_MATCHES, grep_page
 from ctxfs.workspace.artifacts import (
     FIELDS,

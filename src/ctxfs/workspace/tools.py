@@ -12,7 +12,7 @@ from ctxfs.context.layout import check_session_id
 from ctxfs.errors import InvalidToolArguments
 from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import Tool, ToolResult
-from ctxfs.tools.grep import LinePattern
+from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import LineCutter
 from ctxfs.tools.retrieval import (
     DEFAULT_MATCHES,

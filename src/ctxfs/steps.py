@@ -1,0 +1,97 @@
+"""Long work in worker threads, in bounded steps: it ends when nobody waits for it, or when it has cost too much.
+
+Code that may run for long calls ``checkpoint`` between its steps, each of which takes a few milliseconds. Work that is
+started by ``run_in_steps`` then ends within a step of its caller's cancellation; elsewhere ``checkpoint`` does nothing.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import ParamSpec, TypeVar
+
+from anyio import to_thread
+
+__all__ = ["Abandoned", "CpuBudget", "Waiting", "checkpoint", "run_in_steps"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Abandoned(Exception):
+    """Raised in a worker thread when nobody waits for its result any more."""
+
+
+class Waiting:
+    """Whether somebody waits for the result of some work; several threads may work for one."""
+
+    def __init__(self) -> None:
+        self._ended = False
+
+    def end(self) -> None:
+        """The result is no longer wanted: every thread that works for it ends at its next checkpoint."""
+        self._ended = True
+
+    def check(self) -> None:
+        """Raise ``Abandoned`` if the result is no longer wanted."""
+        if self._ended:
+            raise Abandoned
+
+    def run(self, func: Callable[[], T]) -> T:
+        """Call ``func``, whose checkpoints ask this."""
+        token = _waiting.set(self)
+        try:
+            self.check()
+            return func()
+        finally:
+            _waiting.reset(token)
+
+
+_waiting: ContextVar[Waiting | None] = ContextVar("ctxfs_waiting", default=None)
+
+
+def checkpoint() -> None:
+    """Raise ``Abandoned`` if this runs in a worker thread whose result is no longer wanted."""
+    if (waiting := _waiting.get()) is not None:
+        waiting.check()
+
+
+async def run_in_steps(func: Callable[[], T]) -> T:
+    """Run ``func``, which changes nothing, in a worker thread; it ends at a checkpoint if the caller is cancelled."""
+    waiting = Waiting()
+    try:
+        return await to_thread.run_sync(waiting.run, func, abandon_on_cancel=True)
+    finally:
+        waiting.end()
+
+
+class CpuBudget:
+    """The CPU time that one call may use, over all the threads that work for it.
+
+    Args:
+        limit_s: how much, in seconds; None is no bound.
+        clock: the CPU time that the calling thread has used, in seconds.
+    """
+
+    def __init__(self, limit_s: float | None, *, clock: Callable[[], float] = time.thread_time) -> None:
+        self.limit_s = limit_s
+        self._clock = clock
+        self._spent_s = 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def left_s(self) -> float:
+        """What is left, in seconds; infinite without a bound, 0 or less when it is used up."""
+        return float("inf") if self.limit_s is None else self.limit_s - self._spent_s
+
+    def charge(self, func: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call ``func`` and take the CPU time that it used off the budget."""
+        if self.limit_s is None:
+            return func(*args, **kwargs)
+        start = self._clock()
+        try:
+            return func(*args, **kwargs)
+        finally:
+            spent = self._clock() - start
+            with self._lock:
+                self._spent_s += spent

@@ -1,0 +1,76 @@
+"""Work in threads ends soon after its caller was cancelled, whatever cancelled it."""
+
+import asyncio
+import threading
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from ctxfs.steps import Abandoned, CpuBudget, checkpoint, run_in_steps
+
+
+class Work:
+    """Steps without end; the first one waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.started, self.go_on, self.ended = threading.Event(), threading.Event(), threading.Event()
+        self.steps = 0
+
+    def __call__(self) -> None:
+        try:
+            while True:
+                checkpoint()
+                self.steps += 1
+                self.started.set()
+                assert self.go_on.wait(30)
+        except Abandoned:
+            self.ended.set()
+            raise
+
+    async def ends(self) -> None:
+        self.go_on.set()
+        assert await to_thread.run_sync(self.ended.wait, 30)
+
+
+@pytest.mark.anyio
+async def test_work_ends_at_its_next_checkpoint_when_its_scope_is_cancelled() -> None:
+    work = Work()
+    async with anyio.create_task_group() as group:
+        group.start_soon(run_in_steps, work)
+        assert await to_thread.run_sync(work.started.wait, 30)
+        group.cancel_scope.cancel()
+    await work.ends()
+    assert work.steps == 1
+
+
+def test_work_ends_at_its_next_checkpoint_when_its_task_is_cancelled() -> None:
+    async def main() -> None:
+        work = Work()
+        task = asyncio.create_task(run_in_steps(work))
+        assert await to_thread.run_sync(work.started.wait, 30)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await work.ends()
+        assert work.steps == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.anyio
+async def test_results_and_errors_come_back() -> None:
+    assert await run_in_steps(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        await run_in_steps(lambda: 1 // 0)
+    checkpoint()  # does nothing where nobody waits
+
+
+def test_a_budget_takes_errors_into_account_and_may_have_no_bound() -> None:
+    times = iter([0.0, 0.25])
+    budget = CpuBudget(1.0, clock=lambda: next(times))
+    with pytest.raises(ZeroDivisionError):
+        budget.charge(lambda: 1 // 0)
+    assert budget.left_s == 0.75
+    assert CpuBudget(None, clock=lambda: 1 / 0).charge(lambda: 5) == 5
+    assert CpuBudget(None).left_s == float("inf")
