@@ -343,16 +343,20 @@ async def test_a_failing_callback_stops_the_query_and_leaves_a_valid_transcript(
         assert await agent.query("again") == "done"
 
 
-async def test_a_cut_answer_is_an_error_that_keeps_what_came(tmp_path: Path) -> None:
-    async with Agent(ScriptedModel([Cut("half an ans"), "whole"]), AgentConfig(offload_root_path=tmp_path)) as agent:
-        with pytest.raises(ReplyIncomplete, match="max_tokens"):
+@pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded"])
+async def test_a_cut_answer_is_an_error_that_keeps_what_came(tmp_path: Path, reason: str) -> None:
+    model = ScriptedModel([Cut("half an ans", reason), "whole"])
+    async with Agent(model, AgentConfig(offload_root_path=tmp_path)) as agent:
+        with pytest.raises(ReplyIncomplete, match="max_tokens") as caught:
             await agent.query("go")
+        assert caught.value.stop_reason == reason
         assert agent.context.items[-1].message.content  # what came is kept
         assert await agent.query("go on") == "whole"
 
 
-async def test_a_cut_reply_with_tool_calls_is_answered_with_an_error(tmp_path: Path) -> None:
-    model = ScriptedModel([Cut(reads("a")), "done"])
+@pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded"])
+async def test_a_cut_reply_with_tool_calls_is_answered_with_an_error(tmp_path: Path, reason: str) -> None:
+    model = ScriptedModel([Cut(reads("a"), reason), "done"])
     async with Agent(model, AgentConfig(tools=[read_file], offload_root_path=tmp_path)) as agent:
         assert await agent.query("go") == "done"
     (result,) = model.requests[1]["messages"][-1]["content"]

@@ -207,12 +207,13 @@ async def test_a_prompt_over_the_window_tells_its_numbers() -> None:
     assert (caught.value.actual_tokens, caught.value.limit_tokens) == (1000, 100)
 
 
-async def test_a_reply_that_the_limit_cut_says_so() -> None:
-    async with MessagesServer([Cut("half a sen")]) as server:
+@pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded"])
+async def test_a_reply_that_the_limit_cut_says_so(reason: str) -> None:
+    async with MessagesServer([Cut("half a sen", reason)]) as server:
         model = chat(server)
         reply = await reply_of(model, UserMessage("q"))
         await model.close()
-    assert (reply.message.text, reply.stop_reason) == ("half a sen", "max_tokens")
+    assert (reply.message.text, reply.stop_reason) == ("half a sen", reason)
 
 
 async def test_a_call_that_the_limit_cut_keeps_the_text_of_its_arguments() -> None:

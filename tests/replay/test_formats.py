@@ -112,6 +112,18 @@ def test_a_system_prompt_comes_first() -> None:
     assert said(recording)[0] == (Role.SYSTEM, ["rules"])
 
 
+def test_a_legacy_function_call_is_a_call_like_any_other() -> None:
+    rows = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "I read", "function_call": {"name": "Read", "arguments": '{"path": "a.py"}'}},
+        {"role": "function", "name": "Read", "content": "print(1)"},
+        {"role": "assistant", "content": "done"},
+    ]
+    call, result = [b for m in parse(json.dumps(rows), name="x").messages for b in m.blocks if b.tool]
+    assert (call.tool, call.arguments) == ("Read", {"path": "a.py"})
+    assert (result.tool, result.arguments, result.text) == ("Read", {"path": "a.py"}, "print(1)")
+
+
 def test_parallel_results_stand_in_one_message() -> None:
     calls = [{"id": i, "function": {"name": "ls", "arguments": "{}"}} for i in ("a", "b")]
     rows = [

@@ -19,7 +19,7 @@ from ctxfs.context.context import Context
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContextItem
 from ctxfs.errors import AgentBusy, PromptTooLong, ReplyIncomplete, SessionClosed, TurnLimitReached
-from ctxfs.llm.base import ChatModel, ModelRequest, Reply, Retrying
+from ctxfs.llm.base import CUT, ChatModel, ModelRequest, Reply, Retrying
 from ctxfs.llm.messages import Message, ToolCall, ToolMessage, UserMessage
 from ctxfs.materialize import Materializer, reading_tools
 from ctxfs.tools.base import Tool, ToolResult
@@ -232,19 +232,19 @@ class Agent:
             yield told
         yield self._usage(reply)
         calls = reply.message.tool_calls
-        if reply.stop_reason == "max_tokens":
-            await self._cut(calls)
+        if reply.stop_reason in CUT:
+            await self._cut(reply)
         elif calls:
             for call in calls:
                 yield ToolStarted(call)
             for call, result in zip(calls, await self._run_tools(calls), strict=True):
                 yield ToolEnded(call, result)
 
-    async def _cut(self, calls: Sequence[ToolCall]) -> None:
-        if not calls:
+    async def _cut(self, reply: Reply) -> None:
+        if not reply.message.tool_calls:
             raise ReplyIncomplete(
-                "the reply was cut by its token limit: query again to go on, or raise the model's max_tokens",
-                stop_reason="max_tokens",
+                f"the reply was cut ({reply.stop_reason}): query again to go on, or raise the model's max_tokens",
+                stop_reason=reply.stop_reason,
             )
         await self._context.answer_open_calls(_CUT)
 

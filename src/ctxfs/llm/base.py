@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from ctxfs.llm.messages import AssistantMessage, Message
 
 __all__ = [
+    "CUT",
     "ChatModel",
     "ModelEvent",
     "ModelRequest",
@@ -17,6 +18,9 @@ __all__ = [
     "ToolSchema",
     "Usage",
 ]
+
+CUT = frozenset({"max_tokens", "model_context_window_exceeded"})
+"""The stop reasons of a reply that is not whole: it reached its own limit, or the end of the model's window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ctxfs import json_codec
 from ctxfs.errors import ConfigError, InvalidFunctionCall
-from ctxfs.llm.base import ChatModel, ModelEvent, ModelRequest, Reply, Retrying, TextDelta, ToolSchema, Usage
+from ctxfs.llm.base import CUT, ChatModel, ModelEvent, ModelRequest, Reply, Retrying, TextDelta, ToolSchema, Usage
 from ctxfs.llm.messages import (
     MEDIA_TYPES,
     AssistantMessage,
@@ -253,7 +253,7 @@ def _with_calls(reply: Reply, first_id: int) -> Reply:
     text, cut = reply.message.text, ""
     if reply.message.tool_calls:
         raise InvalidFunctionCall("the model made a call of its own form, without being told of any tool")
-    if reply.stop_reason == "max_tokens":
+    if reply.stop_reason in CUT:
         end = text.rfind(_OPEN)
         text, cut = (text[:end], text[end:]) if end > text.rfind(_CLOSE) else (text, "")
     parts = [*parse_reply(text), *([cut] if cut else [])]
@@ -268,7 +268,7 @@ def _with_calls(reply: Reply, first_id: int) -> Reply:
             call_id = f"call_{first_id:03}"
             blocks.append({"type": "tool_use", "id": call_id, "name": part.name, "input": dict(part.arguments)})
             first_id += 1
-    stop_reason = reply.stop_reason if reply.stop_reason == "max_tokens" else "tool_use"
+    stop_reason = reply.stop_reason if reply.stop_reason in CUT else "tool_use"
     return replace(reply, message=AssistantMessage(tuple(blocks)), stop_reason=stop_reason)
 
 

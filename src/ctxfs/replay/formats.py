@@ -244,6 +244,8 @@ def _openai(rows: Sequence[Mapping[str, Any]], builder: _Builder) -> None:
                     builder.call(c["id"], c["function"]["name"], _arguments(c["function"]["arguments"]))
                     for c in row.get("tool_calls") or ()
                 ]
+                if legacy := row.get("function_call"):  # answered by a message of the function's name
+                    calls.append(builder.call(legacy["name"], legacy["name"], _arguments(legacy["arguments"])))
                 builder.add(Role.ASSISTANT, [_text(_plain(row.get("content"))), *calls], group=object())
             case "tool" | "function":
                 call_id = str(row.get("tool_call_id") or row.get("name") or "")

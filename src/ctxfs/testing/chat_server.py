@@ -17,7 +17,8 @@ from ctxfs.tokens import TokenCounter, count_content
 
 __all__ = ["ChatCompletionsServer"]
 
-FINISH_REASONS = {"end_turn": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
+FINISH_REASONS = {"end_turn": "stop", "tool_use": "tool_calls"}
+"""The reasons of replies that are whole; any other one is cut, which is "length"."""
 
 
 class ChatCompletionsServer(LoopbackServer):
@@ -109,7 +110,7 @@ def _completion(
     """The reply in one piece."""
     calls = [{"id": c.id, "type": "function", "function": _function(c)} for c in message.tool_calls]
     said = {"role": "assistant", "content": message.text or None, **({"tool_calls": calls} if calls else {})}
-    choice = {"index": 0, "message": said, "finish_reason": FINISH_REASONS[stop_reason]}
+    choice = {"index": 0, "message": said, "finish_reason": FINISH_REASONS.get(stop_reason, "length")}
     return {**_base(request, "chat.completion"), "choices": [choice], "usage": usage}
 
 
@@ -128,7 +129,7 @@ def _chunks(
         ]
     for delta in deltas:
         yield {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-    yield {**base, "choices": [{"index": 0, "delta": {}, "finish_reason": FINISH_REASONS[stop_reason]}]}
+    yield {**base, "choices": [{"index": 0, "delta": {}, "finish_reason": FINISH_REASONS.get(stop_reason, "length")}]}
     if (request.get("stream_options") or {}).get("include_usage"):
         yield {**base, "choices": [], "usage": usage}
 

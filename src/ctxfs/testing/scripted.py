@@ -20,9 +20,10 @@ __all__ = ["Cut", "Script", "ScriptedModel", "Turn"]
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A turn that the token limit cuts off after ``turn``: its stop reason is ``max_tokens``."""
+    """A turn that is cut off after ``turn``: by the token limit, unless ``stop_reason`` names another reason."""
 
     turn: "str | Sequence[str | ToolCall] | AssistantMessage"
+    stop_reason: str = "max_tokens"
 
 
 Turn = str | Sequence[str | ToolCall] | AssistantMessage | Cut | BaseException | Callable[[dict[str, Any]], "Turn"]
@@ -56,7 +57,7 @@ class Script:
     def message(self, turn: str | Sequence[str | ToolCall] | AssistantMessage | Cut) -> tuple[AssistantMessage, str]:
         """The message that ``turn`` stands for, and its stop reason."""
         if isinstance(turn, Cut):
-            return self._message(turn.turn), "max_tokens"
+            return self._message(turn.turn), turn.stop_reason
         reply = self._message(turn)
         return reply, "tool_use" if reply.tool_calls else "end_turn"
 

@@ -8,7 +8,7 @@ from typing import Any
 from ctxfs import json_codec
 from ctxfs.errors import InvalidRequest
 from ctxfs.llm import invariants
-from ctxfs.llm.base import Usage
+from ctxfs.llm.base import CUT, Usage
 from ctxfs.llm.messages import THINKING, AssistantMessage, Block
 from ctxfs.testing.loopback import Answer, LoopbackServer
 from ctxfs.testing.prompt_cache import CHARS4, PromptCache
@@ -197,7 +197,7 @@ def message_events(reply: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"type": "content_block_start", "index": index, "content_block": start}
         if index == 0:
             yield {"type": "ping"}
-        cut = reply["stop_reason"] == "max_tokens" and index == len(reply["content"]) - 1
+        cut = reply["stop_reason"] in CUT and index == len(reply["content"]) - 1
         if cut and block["type"] == "tool_use":
             deltas = deltas[: len(deltas) // 2]
         for delta in deltas:
