@@ -9,7 +9,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from ctxfs.storage.threads import begin, outcome, run_to_completion
+from ctxfs.storage.threads import begin, outcome, run_to_completion, uninterrupted
 
 
 class Work:
@@ -99,6 +99,102 @@ async def test_an_error_is_raised_as_it_is() -> None:
 
     with pytest.raises(OSError, match="no space"):
         await run_to_completion(fail)
+
+
+@pytest.mark.parametrize("times", [0, 1, 2, 3])
+def test_what_is_uninterrupted_ends_before_the_cancellation_is_raised(times: int) -> None:
+    steps: list[int] = []
+
+    @uninterrupted
+    async def work() -> str:
+        for step in range(5):
+            await asyncio.sleep(0)
+            steps.append(step)
+        return "done"
+
+    async def run() -> str:
+        task = asyncio.create_task(work())
+        for _ in range(times):
+            await asyncio.sleep(0)
+            task.cancel()
+        return await task
+
+    if times:
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(run())
+    else:
+        assert asyncio.run(run()) == "done"
+    assert steps == [0, 1, 2, 3, 4]
+
+
+def test_a_timeout_of_what_is_uninterrupted_is_a_timeout_and_leaves_nothing_behind() -> None:
+    @uninterrupted
+    async def work(limit: asyncio.Timeout) -> None:
+        limit.reschedule(0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    async def run() -> int:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(None) as limit:
+                await work(limit)
+        await asyncio.sleep(0)
+        task = asyncio.current_task()
+        assert task is not None
+        return task.cancelling()
+
+    assert asyncio.run(run()) == 0
+
+
+@pytest.mark.anyio
+async def test_a_scope_interrupts_after_what_is_uninterrupted() -> None:
+    steps: list[str] = []
+
+    @uninterrupted
+    async def work(scope: anyio.CancelScope) -> str:
+        scope.cancel()
+        await checkpoint()
+        return "done"
+
+    with anyio.CancelScope() as scope:
+        steps.append(await work(scope))
+        await checkpoint()
+        steps.append("it was not cancelled")
+    assert scope.cancelled_caught
+    assert steps == ["done"]
+
+
+@pytest.mark.anyio
+async def test_an_error_of_what_is_uninterrupted_is_raised_as_it_is() -> None:
+    error = OSError(28, "no space")
+
+    @uninterrupted
+    async def fail() -> None:
+        await checkpoint()
+        raise error
+
+    with pytest.raises(OSError, match="no space") as raised:
+        await fail()
+    assert raised.value is error
+
+
+def test_an_error_of_what_was_cancelled_too_is_the_cause_of_the_cancellation() -> None:
+    error = OSError(28, "no space")
+
+    @uninterrupted
+    async def fail(task: "asyncio.Task[None]") -> None:
+        task.cancel()
+        await asyncio.sleep(0)
+        raise error
+
+    async def run() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        await fail(task)
+
+    with pytest.raises(asyncio.CancelledError) as raised:
+        asyncio.run(run())
+    assert raised.value.__cause__ is error
 
 
 @pytest.mark.anyio

@@ -9,8 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import anyio
-
 from ctxfs import json_codec
 from ctxfs.agent.config import AgentConfig
 from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
@@ -22,6 +20,7 @@ from ctxfs.errors import AgentBusy, PromptTooLong, ReplyIncomplete, SessionClose
 from ctxfs.llm.base import CUT, ChatModel, ModelRequest, Reply, Retrying
 from ctxfs.llm.messages import Message, ToolCall, ToolMessage, UserMessage
 from ctxfs.materialize import Materializer, reading_tools
+from ctxfs.storage.threads import uninterrupted
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.bash import bash_tool
 from ctxfs.tools.read import read_tool
@@ -106,14 +105,14 @@ class Agent:
             await self._context.set_system_prompt(self._config.system_prompt)
         self._opened = True
 
+    @uninterrupted
     async def close(self) -> None:
         """Release the session and the model's connections; idempotent."""
         self._opened = False
-        with anyio.CancelScope(shield=True):
-            try:
-                await self._context.close()
-            finally:
-                await self._llm.close()
+        try:
+            await self._context.close()
+        finally:
+            await self._llm.close()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -166,9 +165,10 @@ class Agent:
             finally:
                 self._busy = False
 
+    @uninterrupted
     async def _answer_interrupted(self) -> None:
         """Answer the calls that a query left open; in a session that was closed they wait until it is opened."""
-        with anyio.CancelScope(shield=True), suppress(SessionClosed):
+        with suppress(SessionClosed):
             if self._context.open_calls:
                 await self._context.answer_open_calls(_INTERRUPTED)
 
@@ -263,13 +263,13 @@ class Agent:
         await self._add_results(calls, results)
         return results
 
+    @uninterrupted
     async def _add_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> None:
         answered = tuple(zip(calls, results, strict=True))
-        with anyio.CancelScope(shield=True):
-            await self._context.add(
-                *(ToolMessage(call.id, call.name, r.content, is_error=r.is_error) for call, r in answered),
-                sources={call.id: r.source for call, r in answered if r.source is not None},
-            )
+        await self._context.add(
+            *(ToolMessage(call.id, call.name, r.content, is_error=r.is_error) for call, r in answered),
+            sources={call.id: r.source for call, r in answered if r.source is not None},
+        )
 
     def _usage(self, reply: Reply) -> UsageReported:
         return UsageReported(usage=reply.usage, model=reply.model, context_tokens=self._context.token_count)

@@ -37,7 +37,7 @@ from ctxfs.llm.base import ModelRequest, Reply, Usage
 from ctxfs.llm.messages import Content, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.llm.overflow import too_long
 from ctxfs.llm.serialize import to_messages_body
-from ctxfs.storage.threads import deliver_cancellation
+from ctxfs.storage.threads import uninterrupted
 from ctxfs.tokens import TokenCounter, load_counter
 
 __all__ = ["Context"]
@@ -141,8 +141,7 @@ class Context:
                 await self._resume()
                 await self.fs.record_eviction(self._rules())
             except BaseException:
-                with anyio.CancelScope(shield=True):
-                    await self.fs.close()
+                await self.fs.close()
                 raise
 
     async def _resume(self) -> None:
@@ -182,13 +181,13 @@ class Context:
         _log.warning(text, self.session_id, len(repairs.added), len(repairs.removed))
         return repairs.items
 
+    @uninterrupted
     async def close(self) -> None:
         """Write the index and release the session; idempotent."""
-        with anyio.CancelScope(shield=True):
-            async with self._lock:
-                if self.fs.is_open:
-                    await self._record()
-                    await self.fs.close()
+        async with self._lock:
+            if self.fs.is_open:
+                await self._record()
+                await self.fs.close()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -385,12 +384,11 @@ class Context:
 
     @asynccontextmanager
     async def _changing(self) -> AsyncIterator[None]:
-        """One change of the open session at a time. A cancellation that a write put off ends it, and nothing later."""
+        """One change of the open session at a time."""
         async with self._lock:
             if not self.fs.is_open:
                 raise SessionClosed(f"session {self.fs.session_id} is not open: `async with` it, or call open()")
             yield
-        await deliver_cancellation()
 
     async def _take(
         self, incoming: Sequence[Incoming], *, replacing: Sequence[str] = (), call: CallMade | None = None
@@ -509,9 +507,9 @@ class Context:
         if self._on_event is not None:
             self._on_event(event)
 
+    @uninterrupted
     async def _apply(self, plan: Plan) -> None:
-        with anyio.CancelScope(shield=True):
-            await apply(plan, self._transcript.items, self.fs, self._applied)
+        await apply(plan, self._transcript.items, self.fs, self._applied)
 
     def _applied(self, applied: Applied) -> None:
         """Do in memory what is durable, and tell it."""
@@ -522,7 +520,7 @@ class Context:
         for event in applied.events:
             self._tell(event)
 
+    @uninterrupted
     async def _record(self) -> None:
         """Make what is in memory only durable; a failure is told and tried again with the next change."""
-        with anyio.CancelScope(shield=True):
-            self._applied(await self._recorder.record())
+        self._applied(await self._recorder.record())

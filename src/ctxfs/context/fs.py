@@ -12,7 +12,6 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
-import anyio
 import anyio.to_thread
 
 from ctxfs.context.archive import archived_items
@@ -45,6 +44,7 @@ from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import Content, has_media
 from ctxfs.storage.base import GrowingStore, Store
 from ctxfs.storage.local import LocalStore, absolute_root, default_root, list_sessions, remove_session
+from ctxfs.storage.threads import uninterrupted
 
 __all__ = ["ContextFileSystem", "default_root", "list_sessions", "remove_session"]
 
@@ -193,8 +193,7 @@ class ContextFileSystem:
             self._session = await self._recover()
             self._state = self._session.state
         except BaseException:
-            with anyio.CancelScope(shield=True):
-                await self._store.close()
+            await uninterrupted(self._store.close)()
             raise
 
     async def _recover(self) -> SessionLog:
@@ -226,20 +225,20 @@ class ContextFileSystem:
             session_id=self._session_id, started_at=self._clock(), layout=self._layout.name, rebuilt=rebuilt
         )
 
+    @uninterrupted
     async def close(self) -> None:
         """Write the index, note the end in the journal and release the session; idempotent."""
         session = self._session
         if session is None:
             return
-        with anyio.CancelScope(shield=True):
-            try:
-                if not self._read_only:
-                    await session.commit(lambda: [Closed(closed_at=self._clock())])
-                    await session.write_index()
-            finally:
-                self._session = None
-                session.end()
-                await self._store.close()
+        try:
+            if not self._read_only:
+                await session.commit(lambda: [Closed(closed_at=self._clock())])
+                await session.write_index()
+        finally:
+            self._session = None
+            session.end()
+            await self._store.close()
 
     async def __aenter__(self) -> Self:
         await self.open()

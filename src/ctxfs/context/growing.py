@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-import anyio
 from anyio import to_thread
 
 from ctxfs.context.content import ContentReader, IndexCache
@@ -13,6 +12,7 @@ from ctxfs.context.items import ItemType
 from ctxfs.context.records import Stored
 from ctxfs.errors import WriteFailed
 from ctxfs.storage.base import GrowingStore
+from ctxfs.storage.threads import uninterrupted
 
 __all__ = ["GrowingBlocks", "GrowingLog"]
 
@@ -85,6 +85,7 @@ class GrowingLog:
         self._blocks = GrowingBlocks()
         self._failed: WriteFailed | None = None
 
+    @uninterrupted  # the file and what is known of it stay in step
     async def append(self, data: bytes) -> None:
         """Add ``data``; visible to readers on return.
 
@@ -93,14 +94,14 @@ class GrowingLog:
         self._check_open()
         if self._failed is not None:
             raise self._failed
-        with anyio.CancelScope(shield=True):  # the file and what is known of it stay in step
-            try:
-                await self._store.append(self.name, data)
-            except WriteFailed as error:
-                self._failed = error
-                raise
-            await to_thread.run_sync(self._blocks.feed, data)
+        try:
+            await self._store.append(self.name, data)
+        except WriteFailed as error:
+            self._failed = error
+            raise
+        await to_thread.run_sync(self._blocks.feed, data)
 
+    @uninterrupted
     async def finish(self, metadata: Mapping[str, Any]) -> Stored:
         """Make everything durable and record it, with ``metadata`` (JSON) beside it.
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from ctxfs.context.encoding import ContentFile, IndexChunks, index_name
 from ctxfs.context.index import INDEX_NAME, render_index
@@ -12,6 +13,7 @@ from ctxfs.context.records import Record
 from ctxfs.context.recovery import Found
 from ctxfs.errors import SessionClosed, WriteFailed
 from ctxfs.storage.base import NewFile, Store
+from ctxfs.storage.threads import uninterrupted
 
 __all__ = ["SessionLog"]
 
@@ -64,21 +66,18 @@ class SessionLog:
         """Write the files of ``prepare``, then the records of ``make``, and take these in when they are durable.
 
         ``make`` runs after the files were written, in a worker thread. All of it happens, or nothing. Raises
-        ``WriteFailed``, ``NameTaken``, ``SessionLocked`` and ``SessionClosed``. A cancelled commit has ended, one way
-        or the other, when the cancellation is raised.
+        ``WriteFailed``, ``NameTaken``, ``SessionLocked`` and ``SessionClosed``. A commit that is cancelled has
+        ended when the cancellation is raised.
         """
-        ticket = _Ticket(make, prepare)
+        await checkpoint_if_cancelled()
+        await self._written(_Ticket(make, prepare))
+
+    @uninterrupted
+    async def _written(self, ticket: _Ticket) -> None:
         self._queue.append(ticket)
-        try:
-            async with self._turn:
-                while not ticket.done:
-                    await self._write_queue()
-        except anyio.get_cancelled_exc_class():
-            if ticket in self._queue:
-                self._queue.remove(ticket)
-            else:
-                await self._until_idle()
-            raise
+        async with self._turn:
+            while not ticket.done:
+                await self._write_queue()
         if ticket.error is not None:
             raise ticket.error
 
@@ -91,16 +90,11 @@ class SessionLog:
         if self._ended:
             raise SessionClosed(f"session {self._session_id} was closed meanwhile: open it, and begin again")
 
-    async def _until_idle(self) -> None:
-        with anyio.CancelScope(shield=True):
-            async with self._turn:
-                pass
-
     async def _write_queue(self) -> None:
         tickets = self._next_batch()
         try:
             await self._write_batch(tickets)
-        except BaseException:  # cancelled: those who waited along write their own
+        except BaseException:  # the event loop ends: those who waited along write their own
             self._queue[:0] = [ticket for ticket in tickets if not ticket.done]
             raise
         await self._write_index_if_due()

@@ -1,17 +1,45 @@
-"""Work in threads: such that always ends before its caller goes on, and such that goes on beside it."""
+"""Work that ends before its caller goes on, whatever is cancelled, and work that goes on beside it in a thread.
+
+A cancel scope of anyio's or trio's cancels until it is left, and ``anyio.CancelScope(shield=True)`` holds it back.
+``Task.cancel()`` and ``asyncio.timeout`` cancel a task once, at whatever it waits for. No scope holds them back: only
+work in a task of its own is safe from them. ``uninterrupted`` does both.
+"""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import anyio
 from anyio import to_thread
 from anyio.lowlevel import checkpoint_if_cancelled
 
-__all__ = ["begin", "deliver_cancellation", "outcome", "run_to_completion"]
+__all__ = ["begin", "deliver_cancellation", "outcome", "run_to_completion", "uninterrupted"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def uninterrupted(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Make an async function that always runs to its end once it is called, for changes that must be whole.
+
+    A cancellation that arrives meanwhile is raised when ``func`` has ended: that of a task by the call itself, that of
+    a scope at the caller's next checkpoint. Whether ``func`` failed then is the cancellation's cause.
+    """
+
+    @wraps(func)
+    async def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
+            with anyio.CancelScope(shield=True):
+                return await func(*args, **kwargs)
+        work = asyncio.get_running_loop().create_task(func(*args, **kwargs))
+        cancelled = await _until_done(work)
+        if cancelled is not None:
+            raise cancelled from (None if work.cancelled() else work.exception())
+        return work.result()
+
+    return run
 
 
 async def run_to_completion(func: Callable[[], T]) -> T:
@@ -24,17 +52,23 @@ async def run_to_completion(func: Callable[[], T]) -> T:
     if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
         return await to_thread.run_sync(func)  # no cancellation reaches a running thread here
     work = asyncio.get_running_loop().run_in_executor(None, func)
-    cancelled = False
+    cancelled = await _until_done(work)
+    if cancelled is not None and (task := asyncio.current_task()) is not None:
+        task.uncancel()  # the same cancellation again, not a second one: asyncio.timeout counts them
+        task.cancel()
+    return work.result()
+
+
+async def _until_done(work: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
+    """Wait until ``work`` has ended; returns the last cancellation that arrived meanwhile."""
+    cancelled = None
     with anyio.CancelScope(shield=True):  # anyio's cancellation waits; the loop takes Task.cancel()
         while not work.done():
             try:
                 await asyncio.wait({work})
-            except asyncio.CancelledError:
-                cancelled = True
-    if cancelled and (task := asyncio.current_task()) is not None:
-        task.uncancel()  # the same cancellation again, not a second one: asyncio.timeout counts them
-        task.cancel()
-    return work.result()
+            except asyncio.CancelledError as error:
+                cancelled = error
+    return cancelled
 
 
 async def deliver_cancellation() -> None:

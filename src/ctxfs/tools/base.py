@@ -15,6 +15,7 @@ from ctxfs.errors import ToolDefinitionError, ToolError
 from ctxfs.llm.base import ToolSchema
 from ctxfs.llm.messages import Content, check_content
 from ctxfs.media import image_fault
+from ctxfs.storage.threads import uninterrupted
 
 __all__ = ["Tool", "ToolResult", "to_content"]
 
@@ -96,6 +97,11 @@ async def _converted(convert: Callable[[Any], Content], value: object) -> Conten
     """Do in a worker thread what may take long."""
     if value is None or isinstance(value, str):
         return convert(value)
+    return await _in_thread(convert, value)
+
+
+@uninterrupted  # the tool has done its work: its result is not lost
+async def _in_thread(convert: Callable[[Any], Content], value: object) -> Content:
     return await anyio.to_thread.run_sync(convert, value)
 
 

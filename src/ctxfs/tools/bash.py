@@ -26,6 +26,7 @@ from ctxfs.context.records import Stored
 from ctxfs.context.snippets import Ends
 from ctxfs.errors import ConfigError, StorageError
 from ctxfs.materialize import ContextRef, Materialize
+from ctxfs.storage.threads import uninterrupted
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.decorator import tool
 
@@ -142,14 +143,18 @@ class _Command:
         try:
             timed_out = await self._until_end(process, timeout_s)
         finally:
-            with anyio.CancelScope(shield=True):
-                _kill_group(process, signal.SIGKILL)
-                await process.aclose()
-                stored = await self._log.finish({"exit_code": process.returncode, "timed_out": timed_out})
+            stored = await self._end(process, timed_out=timed_out)
         if self._failure is not None:
             raise self._failure
         outcome = f"timed out after {timeout_s:g} s and was ended" if timed_out else _outcome(process.returncode)
         return self._shown.result(stored, self._ends, outcome, is_error=timed_out or process.returncode != 0)
+
+    @uninterrupted
+    async def _end(self, process: anyio.abc.Process, *, timed_out: bool) -> Stored:
+        """End whatever of the command still runs, and make what it printed durable."""
+        _kill_group(process, signal.SIGKILL)
+        await process.aclose()
+        return await self._log.finish({"exit_code": process.returncode, "timed_out": timed_out})
 
     async def _start(self, command: str) -> anyio.abc.Process:
         nothing = await to_thread.run_sync(os.open, os.devnull, os.O_RDONLY)

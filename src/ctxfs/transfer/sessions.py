@@ -36,7 +36,7 @@ from ctxfs.storage.failures import reason_of
 from ctxfs.storage.local import LocalStore, absolute_root, remove_session
 from ctxfs.storage.port import FileSystem, OsFileSystem, close_quietly
 from ctxfs.storage.session_dir import LOG_NAME, MAX_DEPTH
-from ctxfs.storage.threads import run_to_completion
+from ctxfs.storage.threads import run_to_completion, uninterrupted
 from ctxfs.transfer.archive import CHUNK_BYTES, ArchiveReader, ArchiveWriter
 
 __all__ = ["MAX_BYTES", "MAX_FILES", "Transferred", "export_session", "import_session"]
@@ -92,8 +92,7 @@ async def export_session(
             raise
         return Transferred(session_id=session_id, path=target, files=writer.files - 1, size_bytes=size)
     finally:
-        with anyio.CancelScope(shield=True):
-            await store.close()
+        await uninterrupted(store.close)()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,14 +184,19 @@ async def _import(fs: FileSystem, source: ArchiveReader, root: Path, session_id:
         stored = await _take_in(source, store, session_id)
         await run_to_completion(lambda: _publish(fs, root, temporary, session_id))
     except BaseException as error:
-        with anyio.CancelScope(shield=True):
-            await store.close()
-            await _remove(fs, root, temporary, error, existed=existed)
+        await _abandon(store, fs, root, temporary, error, existed=existed)
         raise
-    with anyio.CancelScope(shield=True):
-        await store.close()
+    await uninterrupted(store.close)()
     path = root / session_id
     return Transferred(session_id=session_id, path=path, files=len(stored), size_bytes=source.size_bytes)
+
+
+@uninterrupted
+async def _abandon(
+    store: LocalStore, fs: FileSystem, root: Path, temporary: str, error: BaseException, *, existed: bool
+) -> None:
+    await store.close()
+    await _remove(fs, root, temporary, error, existed=existed)
 
 
 async def _take_in(source: ArchiveReader, store: LocalStore, session_id: str) -> Sequence[Stored]:

@@ -22,7 +22,7 @@ from ctxfs.context.layout import ENVELOPE, Layout, check_session_id
 from ctxfs.context.records import Stored
 from ctxfs.errors import AmbiguousItem, ConfigError, CtxfsError, SessionClosed, SessionNotFound, UnknownItem
 from ctxfs.storage.local import absolute_root
-from ctxfs.storage.threads import run_to_completion
+from ctxfs.storage.threads import run_to_completion, uninterrupted
 from ctxfs.tokens import TokenCounter, load_counter
 from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.retrieval import DEFAULT_MATCHES, grep_page
@@ -111,13 +111,13 @@ class KnowledgeService:
     ) -> None:
         await self.close()
 
+    @uninterrupted
     async def close(self) -> None:
         """Close the sessions that were opened here, and the catalogue; idempotent."""
         self._closed = True
-        with anyio.CancelScope(shield=True):
-            await self._sessions.close()
-            async with self._catalogue_turn:
-                await run_to_completion(self._catalogue.close)
+        await self._sessions.close()
+        async with self._catalogue_turn:
+            await run_to_completion(self._catalogue.close)
 
     def attach(self, fs: ContextFileSystem) -> None:
         """Write into a session that is open already, an agent's for example; its owner closes it.

@@ -13,6 +13,7 @@ from ctxfs.context.layout import Layout, safe_name
 from ctxfs.context.records import Stored
 from ctxfs.errors import ConfigError, SessionClosed
 from ctxfs.llm.messages import ToolMessage
+from ctxfs.storage.threads import uninterrupted
 from ctxfs.workspace.artifacts import Artifact, artifact_text, info_of
 
 __all__ = ["OpenSession", "OpenSessions"]
@@ -174,12 +175,12 @@ class OpenSessions:
         if self._closed:
             raise SessionClosed("the workspace is closed: open a new KnowledgeService")
 
+    @uninterrupted
     async def close(self) -> None:
         """Close the sessions that were opened here; idempotent."""
-        with anyio.CancelScope(shield=True):
-            async with self._turn:
-                self._closed = True
-                while self._sessions:
-                    _, session = self._sessions.popitem()
-                    if session.ours:
-                        await session.fs.close()
+        async with self._turn:
+            self._closed = True
+            while self._sessions:
+                _, session = self._sessions.popitem()
+                if session.ours:
+                    await session.fs.close()
