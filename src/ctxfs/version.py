@@ -1,5 +1,8 @@
 """The version of ctxfs, in one place: the package, the build and the command line read it here."""
 
-__all__ = ["__version__"]
+__all__ = ["VERSION_LINE", "__version__"]
 
 __version__ = "0.1.0"
+
+VERSION_LINE = f"ctxfs {__version__}\n"
+"""What the command line prints for ``--version``."""

@@ -2,9 +2,9 @@
 
 import sys
 
-from ctxfs.version import __version__
+from ctxfs.version import VERSION_LINE
 
-__all__ = ["main", "print_version"]
+__all__ = ["main"]
 
 _NEEDED = ("rich", "typer")
 
@@ -12,7 +12,7 @@ _NEEDED = ("rich", "typer")
 def main() -> None:
     """Run the command line; the exit code is 0, 1 for a check that failed or nothing found, 2 for wrong use."""
     if sys.argv[1:] == ["--version"]:  # answered here: it needs no extra, and typer would load pydantic for it
-        print_version()
+        sys.stdout.write(VERSION_LINE)
         return
     try:
         from ctxfs.cli.app import run  # noqa: PLC0415 — typer and rich are an extra
@@ -24,11 +24,6 @@ def main() -> None:
             raise
         code = _missing(package)
     sys.exit(code)
-
-
-def print_version() -> None:
-    """Print the name and the version."""
-    sys.stdout.write(f"ctxfs {__version__}\n")
 
 
 def _missing(package: str) -> int:

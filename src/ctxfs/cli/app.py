@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ctxfs.cli import print_version
 from ctxfs.errors import ArchiveError, CorruptContent, CorruptJournal, CtxfsError, NotStored
+from ctxfs.version import VERSION_LINE
 
 __all__ = ["app", "run"]
 
@@ -91,7 +91,7 @@ def _main(
     show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
 ) -> None:
     if show_version:
-        print_version()
+        sys.stdout.write(VERSION_LINE)
         raise typer.Exit
     if context.invoked_subcommand is None:
         sys.stderr.write(f"{context.get_help()}\n")
