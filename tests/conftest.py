@@ -69,8 +69,6 @@ def loop_never_blocks() -> Iterator[None]:
     with blockbuster_ctx("ctxfs") as blockbuster:
         # A relative root is that of the moment; asking for the working directory waits for no disk.
         blockbuster.functions["os.getcwd"].can_block_in("ctxfs/context/fs.py", "__init__")
-        # What is decided while a content is written is waited for there: in the proof's store, on the loop.
-        blockbuster.functions["threading.Lock.acquire"].can_block_in("prove/play.py", "commit")
         more = [BlockBusterFunction(None, name, scanned_modules="ctxfs").activate() for name in MORE_BLOCKING_CALLS]
         yield
         for function in more:

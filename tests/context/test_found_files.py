@@ -53,8 +53,8 @@ def envelope(content: str, item_id: str = "call_1", **extra: object) -> bytes:
 async def test_with_the_journal_lost_a_changed_file_counts_as_what_it_holds_now() -> None:
     """The index remembers another content: nobody may read that file under its digest."""
     store = await with_one("content")
-    store._disk.log.clear()
-    store._disk.files[NAME] = envelope("another")
+    store.disk.log.clear()
+    store.disk.files[NAME] = envelope("another")
     async with session(store) as fs:
         assert fs.recovery.adopted == (NAME,)
         assert await fs.load("call_1") == "another"
@@ -66,7 +66,7 @@ async def test_with_the_journal_lost_the_index_says_what_the_file_does_not() -> 
     async with session(store, TEXT) as fs:
         await fs.store([tool_result(fs, "content", tool="Read: a tool")], metadata={"call_1": {"note": "kept"}})
         before = dict(fs.stored())
-    store._disk.log.clear()
+    store.disk.log.clear()
     async with session(store) as fs:
         assert dict(fs.stored()) == before
 
@@ -96,20 +96,20 @@ async def test_what_is_no_whole_envelope_of_its_name_is_foreign_and_stays(data: 
     store = MemoryStore("session_1")
     async with session(store):
         pass
-    store._disk.files[NAME] = data
+    store.disk.files[NAME] = data
     async with session(store) as fs:
         assert (fs.recovery.adopted, fs.recovery.foreign) == ((), (NAME,))
         assert not fs.recovery.clean
         with pytest.raises(UnknownItem):
             await fs.load("call_1")
-    assert store._disk.files[NAME] == data
+    assert store.disk.files[NAME] == data
 
 
 async def test_a_file_whose_record_was_lost_is_that_of_the_item_that_left_for_it() -> None:
     store = await with_one()
-    records = [record for record in scan(bytes(store._disk.log)).records if not isinstance(record, Stored)]
-    store._disk.log[:] = b"".join(encode_line(number, [record]) for number, record in enumerate(records, 1))
-    del store._disk.files[INDEX_NAME]
+    records = [record for record in scan(bytes(store.disk.log)).records if not isinstance(record, Stored)]
+    store.disk.log[:] = b"".join(encode_line(number, [record]) for number, record in enumerate(records, 1))
+    del store.disk.files[INDEX_NAME]
     async with session(store) as fs:
         (item,) = await fs.items()
         assert item.offloaded
@@ -119,7 +119,7 @@ async def test_a_file_whose_record_was_lost_is_that_of_the_item_that_left_for_it
 
 async def test_a_file_whose_name_differs_only_in_case_is_another_one() -> None:
     store = await with_one()
-    store._disk.files[NAME.upper()] = b"somebody's"
+    store.disk.files[NAME.upper()] = b"somebody's"
     async with session(store) as fs:
         assert (fs.recovery.adopted, fs.recovery.foreign) == ((), (NAME.upper(),))
         assert await fs.load("call_1") == "content"
@@ -128,7 +128,7 @@ async def test_a_file_whose_name_differs_only_in_case_is_another_one() -> None:
 async def test_a_file_of_an_id_that_is_stored_elsewhere_is_foreign() -> None:
     store = await with_one("content")
     other = "tool_result/Bash/call_1.json"
-    store._disk.files[other] = envelope("planted")
+    store.disk.files[other] = envelope("planted")
     async with session(store) as fs:
         assert fs.recovery.foreign == (other,)
         assert await fs.load("call_1") == "content"
@@ -140,7 +140,7 @@ async def test_a_file_of_an_id_that_left_the_context_but_is_stored_is_foreign() 
     async with session(store) as fs:
         await fs.remove(["call_1"], reason="r")
     other = "tool_result/Bash/call_1.json"
-    store._disk.files[other] = envelope("planted")
+    store.disk.files[other] = envelope("planted")
     async with session(store) as fs:
         assert fs.recovery.foreign == (other,)
         assert await fs.load("call_1") == "content"
@@ -151,19 +151,19 @@ async def test_a_file_that_says_something_else_than_the_context_is_put_aside() -
     async with session(store) as fs:
         item = tool_result(fs, "content")
         await fs.add([item])
-    store._disk.files[NAME] = envelope("planted")
+    store.disk.files[NAME] = envelope("planted")
     async with session(store) as fs:
         assert fs.recovery.foreign == (NAME,)
         assert [found.message.content for found in await fs.items()] == ["content"]
         await fs.offload(item)
         assert await fs.load("call_1") == "content"
-    assert store._disk.files[f"{NAME}.foreign"] == envelope("planted")
+    assert store.disk.files[f"{NAME}.foreign"] == envelope("planted")
 
 
 async def test_a_content_whose_record_was_damaged_is_found_again_by_its_file() -> None:
     store = await with_one("content")
-    position = bytes(store._disk.log).index(b'"type":"stored"')
-    store._disk.log[position + 9] ^= 1
+    position = bytes(store.disk.log).index(b'"type":"stored"')
+    store.disk.log[position + 9] ^= 1
     async with session(store) as fs:
         assert fs.recovery.adopted == (NAME,)
         assert await fs.load("call_1") == "content"
@@ -171,26 +171,26 @@ async def test_a_content_whose_record_was_damaged_is_found_again_by_its_file() -
 
 async def test_an_index_that_contradicts_the_journal_is_rebuilt() -> None:
     store = await with_one("content")
-    before = parse_index(store._disk.files[INDEX_NAME])
+    before = parse_index(store.disk.files[INDEX_NAME])
     wrong = replace(before.items["call_1"], chars=8)
-    store._disk.files[INDEX_NAME] = b"".join(render_index("session_1", before.journal_seq, [wrong]))
+    store.disk.files[INDEX_NAME] = b"".join(render_index("session_1", before.journal_seq, [wrong]))
     async with session(store) as fs:
         assert fs.recovery == Recovery(rebuilt_index=True)
         assert fs.stored()["call_1"].chars == 7
-    assert parse_index(store._disk.files[INDEX_NAME]).items == before.items
+    assert parse_index(store.disk.files[INDEX_NAME]).items == before.items
 
 
 async def test_verify_tells_an_index_that_contradicts_the_journal() -> None:
     store = await with_one("content")
     async with session(store) as fs:
         entry = fs.stored()["call_1"]
-        store._disk.files[INDEX_NAME] = b"".join(render_index("session_1", 2, [replace(entry, chars=8)]))
+        store.disk.files[INDEX_NAME] = b"".join(render_index("session_1", 2, [replace(entry, chars=8)]))
         (problem,) = (await fs.verify()).problems
         assert (problem.name, problem.detail) == (INDEX_NAME, "it contradicts the journal about call_1")
-        store._disk.files[INDEX_NAME] = b"{}"
+        store.disk.files[INDEX_NAME] = b"{}"
         (problem,) = (await fs.verify()).problems
         assert (problem.name, "rebuilds it" in problem.detail) == (INDEX_NAME, True)
-        del store._disk.files[INDEX_NAME]
+        del store.disk.files[INDEX_NAME]
         (problem,) = (await fs.verify()).problems
         assert problem.name == INDEX_NAME
 
@@ -200,12 +200,12 @@ async def test_verify_reads_every_content() -> None:
     async with session(store) as fs:
         report = await fs.verify()
         assert (report.ok, report.checked) == (True, 1)
-        data = bytearray(store._disk.files[NAME])
+        data = bytearray(store.disk.files[NAME])
         data[-100] ^= 1
-        store._disk.files[NAME] = bytes(data)
+        store.disk.files[NAME] = bytes(data)
         (problem,) = (await fs.verify()).problems
         assert problem.name == NAME
-        del store._disk.files[NAME]
+        del store.disk.files[NAME]
         assert not (await fs.verify()).ok
 
 
@@ -213,7 +213,7 @@ async def test_verify_reads_every_content() -> None:
 async def test_a_block_index_beside_the_file_is_never_believed(damage: str) -> None:
     store = await with_one(LARGE)
     beside = f"{NAME}.idx"
-    good = store._disk.files[beside]
+    good = store.disk.files[beside]
     async with session(MemoryStore("session_2")) as other:
         await other.store([tool_result(other, "other\n" * 100_000)])
         other_index = await other._store.read(beside)
@@ -223,13 +223,13 @@ async def test_a_block_index_beside_the_file_is_never_believed(damage: str) -> N
         "of another kind": b"{}",
     }
     if damage == "gone":
-        del store._disk.files[beside]
+        del store.disk.files[beside]
     else:
-        store._disk.files[beside] = damaged[damage]
+        store.disk.files[beside] = damaged[damage]
     async with session(store) as fs:
         assert await fs.reader("call_1").lines(99_999, 100_000) == ("line", "line")
         assert await fs.load("call_1") == LARGE
-    assert store._disk.files[beside] == good  # derived: made again
+    assert store.disk.files[beside] == good  # derived: made again
 
 
 async def test_an_index_that_is_known_counts_only_for_the_content_that_it_was_made_of() -> None:
@@ -256,8 +256,8 @@ async def test_what_a_command_printed_before_it_was_killed_is_there_in_part() ->
         pass
     name = growing.name
     killed = MemoryStore("session_1")
-    killed._disk.files = dict(store._disk.files)
-    killed._disk.log[:] = store._disk.log
+    killed.disk.files = dict(store.disk.files)
+    killed.disk.log[:] = store.disk.log
     async with session(killed) as found:
         assert found.recovery.adopted == (name,)
         entry = found.stored()[growing.item_id]

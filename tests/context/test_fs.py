@@ -239,7 +239,7 @@ async def test_every_writer_has_its_epoch(tmp_path: Path) -> None:
         async with ContextFileSystem("session_1", store=store):
             pass
     assert (await reader_of(store)).recovery.clean
-    log = [json.loads(line)["rec"] for line in bytes(store._disk.log).splitlines()]
+    log = [json.loads(line)["rec"] for line in bytes(store.disk.log).splitlines()]
     opened = [part for rec in log for part in rec.get("records", [rec]) if part["type"] == "writer_opened"]
     assert [part["epoch"] for part in opened] == [1, 2, 3]
 
@@ -398,7 +398,7 @@ async def test_the_index_lags_behind_by_half_of_itself_at_most() -> None:
         lags = []
         for number in range(200):
             await fs.offload(tool_result(fs, "x", f"call_{number}"))
-            entries = len(json.loads(store._disk.files["index.json"])["items"])
+            entries = len(json.loads(store.disk.files["index.json"])["items"])
             lags.append(number + 1 - entries)
             assert lags[-1] < max(32, entries // 2)
         assert max(lags) > 31  # and is not rewritten each time

@@ -21,9 +21,9 @@ async def test_the_rules_by_which_results_leave_are_recorded_once_and_found_agai
     async with session(store) as fs:
         await fs.record_eviction(rules)
         assert fs.eviction == rules
-        written = len(store._disk.log)
+        written = len(store.disk.log)
         await fs.record_eviction(rules)
-        assert len(store._disk.log) == written
+        assert len(store.disk.log) == written
     other = replace(rules, keep_recent={"Read": 3})
     async with session(store) as fs:
         assert fs.eviction == rules

@@ -78,15 +78,15 @@ async def test_a_journal_torn_at_any_byte_of_its_last_commit() -> None:
     async with ContextFileSystem("session_1", store=store) as fs:
         item = tool_result(fs, "content")
         await fs.add([item])
-        start = len(store._disk.log)
+        start = len(store.disk.log)
         await fs.evict([(item, evicted(fs, item), "r")])
-        end = len(store._disk.log)
-        whole, files = bytes(store._disk.log), dict(store._disk.files)
+        end = len(store.disk.log)
+        whole, files = bytes(store.disk.log), dict(store.disk.files)
     for cut in {*range(start, end, 11), start + 1, end - 1, end}:
-        store._disk.log[:], store._disk.files = whole[:cut], dict(files)
+        store.disk.log[:], store.disk.files = whole[:cut], dict(files)
         recovery = await reopened(store)
         assert recovery.cut_bytes == (cut - start if cut < end else 0)
-        assert bytes(store._disk.log).count(b"\n") == len(bytes(store._disk.log).splitlines())
+        assert bytes(store.disk.log).count(b"\n") == len(bytes(store.disk.log).splitlines())
         async with ContextFileSystem("session_1", store=store.peer()) as again:
             new = evicted(again, item)
             assert await again.items() == ((new,) if cut == end else (item,))
@@ -99,13 +99,13 @@ async def test_a_journal_torn_at_any_byte_of_its_last_commit() -> None:
 async def test_a_lost_journal_is_rebuilt_from_the_files(layout: Layout) -> None:
     store = MemoryStore("session_1")
     expected = await filled(store, layout)
-    store._disk.log.clear()
+    store.disk.log.clear()
     recovery = await reopened(store)
     assert recovery.rebuilt_journal
     assert len(recovery.adopted) == len(expected)
     await assert_holds(store, expected)
-    del store._disk.files[INDEX_NAME]
-    store._disk.log.clear()
+    del store.disk.files[INDEX_NAME]
+    store.disk.log.clear()
     await reopened(store)
     times = [entry.offloaded_at for entry in (await stored_in(store)).values()]
     assert any(times) == (layout == ENVELOPE)  # a text says nothing of when it was stored
@@ -115,8 +115,8 @@ async def test_a_lost_journal_of_a_session_without_contents_is_told() -> None:
     store = MemoryStore("session_1")
     async with ContextFileSystem("session_1", store=store):
         pass
-    store._disk.log.clear()
-    assert list(store._disk.files) == [INDEX_NAME]
+    store.disk.log.clear()
+    assert list(store.disk.files) == [INDEX_NAME]
     assert (await reopened(store)).rebuilt_journal
 
 
@@ -127,11 +127,11 @@ async def test_journal_and_index_lost_the_envelopes_say_it_all() -> None:
         before = dict(fs.stored())
     expected = await filled_more(store)
     before = await stored_in(store)
-    store._disk.log.clear()
-    del store._disk.files[INDEX_NAME]
+    store.disk.log.clear()
+    del store.disk.files[INDEX_NAME]
     async with ContextFileSystem("session_1", store=store.peer(), read_only=True) as reader:
         assert dict(reader.stored()) == before  # without writing anything
-    assert not store._disk.log
+    assert not store.disk.log
     assert (await reopened(store)).rebuilt_journal
     assert await stored_in(store) == before
     await assert_holds(store, expected)
@@ -152,8 +152,8 @@ async def test_text_files_without_journal_and_index_are_still_read() -> None:
     store = MemoryStore("session_1")
     async with ContextFileSystem("session_1", store=store, layout=TEXT) as fs:
         await fs.offload(tool_result(fs, "plain\ntext é", "call_1", "Bash"))
-    store._disk.log.clear()
-    del store._disk.files[INDEX_NAME]
+    store.disk.log.clear()
+    del store.disk.files[INDEX_NAME]
     async with ContextFileSystem("session_1", store=store.peer(), layout=TEXT) as fs:
         assert await fs.load("call_1") == "plain\ntext é"
         assert fs.stored()["call_1"].tool_name == "Bash"
@@ -163,8 +163,8 @@ async def test_text_files_without_journal_and_index_are_still_read() -> None:
 async def test_a_damaged_line_in_the_middle_is_reported_and_its_content_found_again() -> None:
     store = MemoryStore("session_1")
     expected = await filled(store)
-    position = bytes(store._disk.log).index(b'"item_id":"call_2"')
-    store._disk.log[position + 12] ^= 1
+    position = bytes(store.disk.log).index(b'"item_id":"call_2"')
+    store.disk.log[position + 12] ^= 1
     recovery = await reopened(store)
     assert any("checksum" in damage.reason for damage in recovery.damages)
     await assert_holds(store, expected)
@@ -176,7 +176,7 @@ async def test_a_damaged_line_in_the_middle_is_reported_and_its_content_found_ag
 async def test_a_bad_index_is_rebuilt_from_the_journal(damage: str) -> None:
     store = MemoryStore("session_1")
     await filled(store)
-    index = store._disk.files.pop(INDEX_NAME)
+    index = store.disk.files.pop(INDEX_NAME)
     other = await stored_in(store)
     damaged = {
         "torn": index[: len(index) // 2],
@@ -186,10 +186,10 @@ async def test_a_bad_index_is_rebuilt_from_the_journal(damage: str) -> None:
         "empty": b"",
     }
     if damage != "missing":
-        store._disk.files[INDEX_NAME] = damaged[damage]
+        store.disk.files[INDEX_NAME] = damaged[damage]
     recovery = await reopened(store)
     assert recovery.rebuilt_index == (damage != "of another time")
-    assert dict(parse_index(store._disk.files[INDEX_NAME]).items) == await stored_in(store)
+    assert dict(parse_index(store.disk.files[INDEX_NAME]).items) == await stored_in(store)
 
 
 async def test_a_file_of_a_commit_that_never_was_is_adopted_or_left_alone() -> None:
@@ -197,12 +197,12 @@ async def test_a_file_of_a_commit_that_never_was_is_adopted_or_left_alone() -> N
     async with ContextFileSystem("session_1", store=store) as fs:
         same, other = tool_result(fs, "content", "same"), tool_result(fs, "content", "other")
         await fs.add([same, other])
-    store._disk.files[same.name] = envelope(same, "content")
-    store._disk.files[other.name] = envelope(other, "something else")
-    store._disk.files["tool_result/Read/new.json"] = envelope(same, "x").replace(b'"same"', b'"new"')
-    store._disk.files["tool_result/Read/fake.json"] = envelope(same, "x")
-    store._disk.files["notes.txt"] = b"a user's own file"
-    store._disk.files["tool_result/Read/broken.json"] = b'{"schema_version":"1.0","item_id":"broken"'
+    store.disk.files[same.name] = envelope(same, "content")
+    store.disk.files[other.name] = envelope(other, "something else")
+    store.disk.files["tool_result/Read/new.json"] = envelope(same, "x").replace(b'"same"', b'"new"')
+    store.disk.files["tool_result/Read/fake.json"] = envelope(same, "x")
+    store.disk.files["notes.txt"] = b"a user's own file"
+    store.disk.files["tool_result/Read/broken.json"] = b'{"schema_version":"1.0","item_id":"broken"'
     async with ContextFileSystem("session_1", store=store.peer()) as fs:
         assert set(fs.recovery.adopted) == {same.name, "tool_result/Read/new.json"}
         assert set(fs.recovery.foreign) == {

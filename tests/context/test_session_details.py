@@ -52,15 +52,15 @@ async def test_a_session_keeps_the_layout_it_was_started_with(first: Layout, sec
     async with session(store, layout=second) as fs:
         assert fs.layout == first
         await fs.store([tool_result(fs, "content")])
-    assert set(store._disk.files) == {f"tool_result/Read/call_1{first.extension}", INDEX_NAME}
+    assert set(store.disk.files) == {f"tool_result/Read/call_1{first.extension}", INDEX_NAME}
 
 
 async def test_messages_and_results_are_found_again_in_the_text_layout() -> None:
     store = MemoryStore("session_1")
     async with session(store, layout=TEXT) as fs:
         await fs.store([user_message(fs, "hello\nyou"), tool_result(fs, "content")])
-    store._disk.log.clear()
-    del store._disk.files[INDEX_NAME]
+    store.disk.log.clear()
+    del store.disk.files[INDEX_NAME]
     async with session(store, layout=TEXT) as fs:
         message, result = fs.stored()["msg_001"], fs.stored()["call_1"]
         assert (message.item_type, message.tool_name, message.lines) == (ItemType.USER_MESSAGE, None, 2)
@@ -103,7 +103,7 @@ async def test_only_content_of_several_blocks_has_a_block_index(size: int, has_i
         item = tool_result(fs, "x" * size)
         await fs.store([item])
         assert fs.stored()["call_1"].blocks == 1 + has_index
-        assert (f"{item.name}.idx" in store._disk.files) == has_index
+        assert (f"{item.name}.idx" in store.disk.files) == has_index
         assert await fs.load("call_1") == "x" * size
 
 
@@ -151,7 +151,7 @@ async def test_a_closed_session_and_a_reader_write_nothing() -> None:
     await fs.close()
     await fs.close()
     assert not fs.is_open
-    log = bytes(store._disk.log)
+    log = bytes(store.disk.log)
     async with session(store, read_only=True) as reader:
         with pytest.raises(SessionClosed, match="reading only"):
             await reader.remove([item.id], reason="r")
@@ -159,7 +159,7 @@ async def test_a_closed_session_and_a_reader_write_nothing() -> None:
             reader.claim(ItemType.USER_MESSAGE, None)
         with pytest.raises(UnknownItem):
             reader.reader("nobody")
-    assert bytes(store._disk.log) == log
+    assert bytes(store.disk.log) == log
 
 
 async def test_calls_are_numbered_and_items_archived_are_found() -> None:
@@ -319,11 +319,11 @@ async def test_admitted_items_leave_in_the_same_commit() -> None:
     store = MemoryStore("session_1")
     async with session(store) as fs:
         stays, leaves = tool_result(fs, "one", "call_1"), tool_result(fs, "two", "call_2")
-        lines = bytes(store._disk.log).count(b"\n")
+        lines = bytes(store.disk.log).count(b"\n")
         applied = await admit(
             [stays, leaves], {"call_2": Leaving(item=leaves, chars=3, decide=lambda: offload(fs, leaves))}, fs
         )
-        assert bytes(store._disk.log).count(b"\n") == lines + 1
+        assert bytes(store.disk.log).count(b"\n") == lines + 1
         assert applied.left == ("call_2",)
         assert await fs.items() == (stays, evicted(leaves, offload(fs, leaves)))
         assert [type(e) for e in applied.events] == [Offloaded, Evicted]
@@ -334,9 +334,9 @@ async def test_what_comes_in_takes_the_place_of_others_in_one_commit() -> None:
     async with session(store, inline_limit_chars=100) as fs:
         old, new, more = (user_message(fs, text) for text in ("old", "new " * 100, "more"))
         await fs.add([old])
-        lines = bytes(store._disk.log).count(b"\n")
+        lines = bytes(store.disk.log).count(b"\n")
         await fs.add([new, more], removing=[old.id])
-        assert bytes(store._disk.log).count(b"\n") == lines + 1
+        assert bytes(store.disk.log).count(b"\n") == lines + 1
         assert await fs.items() == (new, more)
     async with session(store) as again:
         assert await again.items() == (new, more)

@@ -162,8 +162,8 @@ async def others_go_on(turns: int) -> None:
 
 
 async def test_a_reader_that_looks_several_times_at_once_sees_every_line_once() -> None:
-    store, peer = Interrupted("session_1"), Interrupted("session_1")
-    peer._disk = store._disk
+    store = Interrupted("session_1")
+    peer = Interrupted("session_1", store.disk)
     async with (
         ContextFileSystem("session_1", store=store) as writer,
         ContextFileSystem("session_1", store=peer, read_only=True) as reader,
@@ -211,10 +211,10 @@ async def test_a_log_that_has_ended_writes_neither_lines_nor_an_index() -> None:
         log.end()
         held.go_on()  # what was begun is written, and acknowledged
     assert len(log.state.stored) == 100
-    before = bytes(store._disk.log)
+    before = bytes(store.disk.log)
     with pytest.raises(SessionClosed, match="was closed meanwhile"):
         await log.commit(lambda: [call(2)])
-    assert (bytes(store._disk.log), store._disk.files) == (before, {})
+    assert (bytes(store.disk.log), store.disk.files) == (before, {})
 
 
 async def test_an_index_that_is_refused_is_not_tried_again_each_time() -> None:

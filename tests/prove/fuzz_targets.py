@@ -42,7 +42,7 @@ from ctxfs.errors import CtxfsError, InvalidFunctionCall, InvalidToolArguments
 from ctxfs.llm.base import Usage
 from ctxfs.llm.legacy import parse_reply, render_call
 from ctxfs.llm.messages import AssistantMessage, Content, Message, ToolCall, ToolMessage, UserMessage
-from ctxfs.storage.memory import MemoryStore
+from ctxfs.storage.memory import MemoryDisk, MemoryStore
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.base import Tool
 from ctxfs.tools.grep import LineSearch, search_part
@@ -51,7 +51,6 @@ from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.retrieval import retrieval_tools
 from ctxfs.transfer.archive import ArchiveReader
 from ctxfs.transfer.sessions import _examine, _take_in
-from prove.play import InlineStore
 from prove.workers import InlineExecutor
 
 __all__ = ["TARGETS", "Target", "framed"]
@@ -221,11 +220,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def _store(log: bytes, files: dict[str, bytes] | None = None) -> MemoryStore:
-    store = InlineStore("s")
-    store._disk.log += log
-    store._disk.files.update(files or {})
-    store._disk.exists = True
-    return store
+    return MemoryStore("s", MemoryDisk(files=files or {}, log=bytearray(log), exists=True))
 
 
 async def _read(store: MemoryStore, stored: Stored) -> None:
@@ -303,7 +298,7 @@ class _Reader(ArchiveReader):
 
 
 async def _import(reader: _Reader) -> None:
-    store = InlineStore("s")
+    store = MemoryStore("s")
     await store.open(create=True, write=True)
     target: Any = store
     await _take_in(reader, target, "s")
@@ -317,7 +312,7 @@ async def _import(reader: _Reader) -> None:
 @cache
 def _tools() -> tuple[Tool, ...]:
     """The tools of a session in memory that lives as long as the process."""
-    fs = ContextFileSystem("s", root_path="/nowhere", store=InlineStore("s"))
+    fs = ContextFileSystem("s", root_path="/nowhere", store=MemoryStore("s"))
     texts: dict[str, Content] = {
         "call_1": LINES,
         "call_2": json.dumps({"rows": [{"a": [1, "x\ny"]}] * 9}),

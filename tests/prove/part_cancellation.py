@@ -1,6 +1,5 @@
 """Every operation, cancelled at every await: no placeholder without its content, and the session goes on."""
 
-import copy
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,7 +23,7 @@ from ctxfs.llm.base import Reply, Usage
 from ctxfs.llm.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
 from ctxfs.materialize import Materialize, Materializer
 from ctxfs.storage.local import LocalStore
-from ctxfs.testing import MemoryStore, ScriptedModel
+from ctxfs.testing import MemoryDisk, MemoryStore, ScriptedModel
 from ctxfs.testing.scripted import Turn
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.read import read_tool
@@ -190,11 +189,8 @@ class _Prepared:
         self.originals = {item.id: item.message.content for item in items}
 
     def copy(self) -> MemoryStore:
-        store = MemoryStore(_ID)
-        store._disk.exists = True
-        store._disk.files = dict(self._store._disk.files)
-        store._disk.log = copy.copy(self._store._disk.log)
-        return store
+        disk = self._store.disk
+        return MemoryStore(_ID, MemoryDisk(files=dict(disk.files), log=bytearray(disk.log), exists=True))
 
 
 async def _attempt(way: str, number: int, operation: Operation, past: _Prepared) -> tuple[bool, list[str]]:

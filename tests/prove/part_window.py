@@ -23,9 +23,10 @@ from ctxfs.errors import ContextOverflow, PromptTooLong, StorageError, WriteFail
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, Block, Message, UserMessage
 from ctxfs.storage.base import NewFile
+from ctxfs.testing import MemoryStore
 from ctxfs.tokens import CharsCounter, count_content
 from prove.parts import Part, Result
-from prove.play import Clock, InlineStore, Policy, check_request
+from prove.play import Clock, Policy, check_request
 from prove.sessions import Session, Skill, Step, session
 from prove.workers import in_order
 
@@ -77,7 +78,7 @@ class _Provider:
         return real
 
 
-class _Disk(InlineStore):
+class _Disk(MemoryStore):
     """A store whose disk is full at times."""
 
     full = False

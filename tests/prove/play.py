@@ -27,26 +27,14 @@ from ctxfs.testing.strategies import TOOL_NAMES
 from ctxfs.tokens import CharsCounter
 from prove.sessions import Session, Skill
 
-__all__ = ["InlineStore", "LosingStore", "Played", "Policy", "check_request", "play"]
+__all__ = ["LosingStore", "Played", "Policy", "check_request", "play"]
 
 _TOOLS = tuple(ToolSchema(name=name, description="A tool.", input_schema={"type": "object"}) for name in TOOL_NAMES)
 _COUNTER = CharsCounter()
 _ID = "session_20260101_000000_aaaaaa"
 
 
-class InlineStore(MemoryStore):
-    """A memory store that does its work at once and not in a thread: a hundred thousand sessions are played on it."""
-
-    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
-        self._check_writer()
-        self._commit(files, log)
-
-    async def replace(self, name: str, data: Any) -> None:
-        self._check_writer()
-        self._replace(name, [data] if isinstance(data, bytes) else data)
-
-
-class LosingStore(InlineStore):
+class LosingStore(MemoryStore):
     """A store that acknowledges contents and keeps none of them: the checks here have to notice."""
 
     async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
@@ -128,7 +116,7 @@ def _body(messages: Sequence[Message], *, cache: bool = True) -> dict[str, Any]:
     return to_messages_body(request, model="a-model", max_tokens=1_000, cache=cache)
 
 
-async def play(session: Session, policy: Policy, make_store: Callable[[str], InlineStore] = InlineStore) -> Played:
+async def play(session: Session, policy: Policy, make_store: Callable[[str], MemoryStore] = MemoryStore) -> Played:
     """Play all of ``session``; what left has to be there, word for word, and the session has to reopen as it was."""
     store = make_store(_ID)
     clock = Clock()

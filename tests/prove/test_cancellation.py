@@ -63,7 +63,7 @@ async def test_who_waits_for_a_writer_that_is_cancelled_writes_on_his_own() -> N
     fs = ContextFileSystem("session_1", store=store, inline_limit_chars=10)
     await fs.open()
     items = [tool_result(fs, f"content {n}" * 10, f"call_{n}") for n in range(4)]
-    store._disk.files[items[1].name] = b"somebody else's"
+    store.disk.files[items[1].name] = b"somebody else's"
     taken: list[str] = []
 
     async def add(number: int) -> None:

@@ -9,48 +9,51 @@ from ctxfs.storage.base import NewFile, check_name
 from ctxfs.storage.failures import writing
 from ctxfs.storage.threads import run_to_completion
 
-__all__ = ["MemoryStore"]
+__all__ = ["MemoryDisk", "MemoryStore"]
 
 
 @dataclass(slots=True)
-class _Disk:
+class MemoryDisk:
+    """What a ``MemoryStore`` holds: a test may look at it, and damage it as a failing disk would.
+
+    ``files`` is each file's content by name, ``log`` the session's log; ``exists`` says whether there is a session.
+    """
+
     files: dict[str, bytes] = field(default_factory=dict)
     log: bytearray = field(default_factory=bytearray)
     exists: bool = False
-    writer: "MemoryStore | None" = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    writer: "MemoryStore | None" = field(default=None, init=False, repr=False)
+    lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
 
 class MemoryStore:
-    """A ``Store`` in memory. It survives ``close`` as long as the object, or a ``peer`` of it, lives."""
+    """A ``Store`` in memory. It survives ``close`` as long as its ``disk`` lives; without one it gets an empty one."""
 
-    def __init__(self, session_id: str = "memory") -> None:
+    def __init__(self, session_id: str = "memory", disk: MemoryDisk | None = None) -> None:
         self.session_id = session_id
-        self._disk = _Disk()
+        self.disk = disk or MemoryDisk()
         self._opened = False
 
     def peer(self) -> "MemoryStore":
         """Return another store of the same session, as another process would open it."""
-        other = MemoryStore(self.session_id)
-        other._disk = self._disk
-        return other
+        return MemoryStore(self.session_id, self.disk)
 
     async def open(self, *, create: bool, write: bool) -> None:
         """See ``Store.open``."""
-        if not self._disk.exists and not create:
+        if not self.disk.exists and not create:
             raise SessionNotFound(self.session_id, "memory")
         if write:
-            if self._disk.writer is not None:
+            if self.disk.writer is not None:
                 raise SessionLocked(self.session_id)
-            self._disk.writer = self
-        self._disk.exists = True
+            self.disk.writer = self
+        self.disk.exists = True
         self._opened = True
 
     async def close(self) -> None:
         """See ``Store.close``."""
         self._opened = False
-        if self._disk.writer is self:
-            self._disk.writer = None
+        if self.disk.writer is self:
+            self.disk.writer = None
 
     async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
         """See ``Store.commit``."""
@@ -59,17 +62,17 @@ class MemoryStore:
 
     def _commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
         written: dict[str, bytes] = {}
-        with self._disk.lock:
+        with self.disk.lock:
             for file in files:
                 check_name(file.name)
-                if not file.derived and (file.name in self._disk.files or file.name in written):
+                if not file.derived and (file.name in self.disk.files or file.name in written):
                     raise NameTaken(file.name)
                 with writing(file.name):
                     written[file.name] = b"".join(file.chunks)
             with writing("the log"):
                 line = log()
-            self._disk.files.update(written)
-            self._disk.log += line
+            self.disk.files.update(written)
+            self.disk.log += line
 
     async def replace(self, name: str, data: bytes | Iterable[bytes]) -> None:
         """See ``Store.replace``."""
@@ -78,8 +81,8 @@ class MemoryStore:
         await run_to_completion(lambda: self._replace(name, [data] if isinstance(data, bytes) else data))
 
     def _replace(self, name: str, chunks: Iterable[bytes]) -> None:
-        with self._disk.lock, writing(name):
-            self._disk.files[name] = b"".join(chunks)
+        with self.disk.lock, writing(name):
+            self.disk.files[name] = b"".join(chunks)
 
     async def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         """See ``Store.read``."""
@@ -93,36 +96,36 @@ class MemoryStore:
     async def names(self, prefix: str = "") -> list[str]:
         """See ``Store.names``."""
         self._check_open()
-        return sorted(name for name in self._disk.files if name.startswith(prefix))
+        return sorted(name for name in self.disk.files if name.startswith(prefix))
 
     async def append(self, name: str, data: bytes, *, sync: bool = False) -> None:  # noqa: ARG002 - nothing to sync
         """See ``GrowingStore.append``."""
         self._check_writer()
         check_name(name)
-        self._disk.files[name] = self._disk.files.get(name, b"") + data
+        self.disk.files[name] = self.disk.files.get(name, b"") + data
 
     async def delete(self, names: Sequence[str]) -> None:
         """See ``Store.delete``."""
         self._check_writer()
         for name in names:
             check_name(name)
-            self._disk.files.pop(name, None)
+            self.disk.files.pop(name, None)
 
     async def read_log(self, offset: int = 0) -> bytes:
         """See ``Store.read_log``."""
         self._check_open()
-        return bytes(self._disk.log[offset:])
+        return bytes(self.disk.log[offset:])
 
     async def truncate_log(self, length: int) -> None:
         """See ``Store.truncate_log``."""
         self._check_writer()
-        del self._disk.log[length:]
+        del self.disk.log[length:]
 
     def _file(self, name: str) -> bytes:
         self._check_open()
         check_name(name)
         try:
-            return self._disk.files[name]
+            return self.disk.files[name]
         except KeyError:
             raise NotStored(name) from None
 
@@ -132,5 +135,5 @@ class MemoryStore:
 
     def _check_writer(self) -> None:
         self._check_open()
-        if self._disk.writer is not self:
+        if self.disk.writer is not self:
             raise SessionClosed(f"session {self.session_id} is open for reading only")

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ctxfs.llm.messages import ToolCall
-from ctxfs.storage.memory import MemoryStore
+from ctxfs.storage.memory import MemoryDisk, MemoryStore
 from ctxfs.testing.prompt_cache import PromptCache
 from ctxfs.testing.scripted import Cut, ScriptedModel
 
@@ -20,6 +20,7 @@ __all__ = [
     "ChatCompletionsServer",
     "Cut",
     "Failure",
+    "MemoryDisk",
     "MemoryStore",
     "MessagesServer",
     "PromptCache",
