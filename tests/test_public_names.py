@@ -41,7 +41,8 @@ PUBLIC = {
         MAX_BYTES MAX_FILES Transferred export_session import_session
     """,
     "ctxfs.testing": """
-        Broken ChatCompletionsServer Cut Failure MemoryStore MessagesServer PromptCache ScriptedModel ToolCall
+        Broken ChatCompletionsServer Cut Failure MemoryDisk MemoryStore MessagesServer PromptCache ScriptedModel
+        ToolCall
     """,
 }
 

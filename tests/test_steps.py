@@ -8,6 +8,7 @@ import pytest
 from anyio import to_thread
 
 from ctxfs.steps import Abandoned, CpuBudget, checkpoint, run_in_steps
+from patience import HANGS_S
 
 
 class Work:
@@ -23,14 +24,14 @@ class Work:
                 checkpoint()
                 self.steps += 1
                 self.started.set()
-                assert self.go_on.wait(30)
+                assert self.go_on.wait(HANGS_S)
         except Abandoned:
             self.ended.set()
             raise
 
     async def ends(self) -> None:
         self.go_on.set()
-        assert await to_thread.run_sync(self.ended.wait, 30)
+        assert await to_thread.run_sync(self.ended.wait, HANGS_S)
 
 
 @pytest.mark.anyio
@@ -38,7 +39,7 @@ async def test_work_ends_at_its_next_checkpoint_when_its_scope_is_cancelled() ->
     work = Work()
     async with anyio.create_task_group() as group:
         group.start_soon(run_in_steps, work)
-        assert await to_thread.run_sync(work.started.wait, 30)
+        assert await to_thread.run_sync(work.started.wait, HANGS_S)
         group.cancel_scope.cancel()
     await work.ends()
     assert work.steps == 1
@@ -48,7 +49,7 @@ def test_work_ends_at_its_next_checkpoint_when_its_task_is_cancelled() -> None:
     async def main() -> None:
         work = Work()
         task = asyncio.create_task(run_in_steps(work))
-        assert await to_thread.run_sync(work.started.wait, 30)
+        assert await to_thread.run_sync(work.started.wait, HANGS_S)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -18,11 +18,10 @@ from ctxfs.errors import SessionClosed, WriteFailed
 from ctxfs.llm.base import Usage
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.memory import MemoryStore
+from patience import HANGS_S
 from session_items import stored_record, tool_result
 
 pytestmark = pytest.mark.anyio
-
-LONGEST_S = 30.0
 
 
 class FullStore(MemoryStore):
@@ -47,11 +46,11 @@ class Held:
 
     def make(self) -> Sequence[Record]:
         self._began.set()
-        self._goes_on.wait(LONGEST_S)
+        self._goes_on.wait(HANGS_S)
         return [self._record]
 
     async def began(self) -> None:
-        await to_thread.run_sync(self._began.wait, LONGEST_S)
+        await to_thread.run_sync(self._began.wait, HANGS_S)
 
     def go_on(self) -> None:
         self._goes_on.set()

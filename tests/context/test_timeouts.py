@@ -12,6 +12,7 @@ from ctxfs.llm.messages import UserMessage
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.port import OsFileSystem
 from ctxfs.tokens import CharsCounter
+from patience import HANGS_S
 
 pytestmark = pytest.mark.asyncio
 
@@ -27,7 +28,7 @@ class Slow(OsFileSystem):
     def sync(self, fd: int) -> None:
         if self.held:
             self.begun.set()
-            assert self.go_on.wait(30)
+            assert self.go_on.wait(HANGS_S)
         super().sync(fd)
 
 
@@ -57,7 +58,7 @@ async def add_too_late(context: Context, disk: Slow) -> None:
 
 async def run_out(disk: Slow, limit: asyncio.Timeout) -> None:
     """Let the time run out while the disk is at work, and let that go on afterwards."""
-    await asyncio.to_thread(disk.begun.wait, 30)
+    await asyncio.to_thread(disk.begun.wait, HANGS_S)
     limit.reschedule(0)
     for _ in range(5):
         await asyncio.sleep(0)

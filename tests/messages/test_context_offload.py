@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from ctxfs.errors import ConfigError, TranscriptError, UnsafePath, WriteFailed
 from ctxfs.messages import DiskFileWriter, OffloadResults, offload_tool_results
 from ctxfs.storage.threads import run_to_completion
+from patience import HANGS_S
 
 pytestmark = pytest.mark.anyio
 
@@ -407,11 +408,11 @@ async def test_a_timeout_that_runs_out_while_a_file_is_written_is_over_when_its_
     class Slow:
         async def write(self, path: Path, text: str, *, overwrite: bool) -> None:
             begun.set()
-            await run_to_completion(partial(go_on.wait, 30))
+            await run_to_completion(partial(go_on.wait, HANGS_S))
             await DiskFileWriter().write(path, text, overwrite=overwrite)
 
     async def run_out(limit: asyncio.Timeout) -> None:
-        await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(begun.wait, HANGS_S)
         limit.reschedule(0)
         for _ in range(5):
             await asyncio.sleep(0)

@@ -10,6 +10,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from ctxfs.storage.threads import begin, outcome, run_to_completion, uninterrupted
+from patience import HANGS_S
 
 
 class Work:
@@ -23,7 +24,7 @@ class Work:
 
     def __call__(self) -> str:
         self._loop.call_soon_threadsafe(self.begun.set)
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(HANGS_S)
         self.ended = True
         return "done"
 
@@ -200,7 +201,7 @@ def test_an_error_of_what_was_cancelled_too_is_the_cause_of_the_cancellation() -
 @pytest.mark.anyio
 async def test_what_was_begun_goes_on_beside_and_is_waited_for() -> None:
     go_on = threading.Event()
-    begun = begin(lambda: go_on.wait(30))
+    begun = begin(lambda: go_on.wait(HANGS_S))
     assert not begun.done()
     go_on.set()
     assert await outcome(begun) is True

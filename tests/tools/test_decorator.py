@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from ctxfs.errors import InvalidToolArguments, ToolDefinitionError, ToolError
 from ctxfs.testing.strategies import png
 from ctxfs.tools import Tool, ToolResult, tool
+from patience import HANGS_S
 
 pytestmark = pytest.mark.anyio
 
@@ -166,7 +167,7 @@ async def test_cancelling_does_not_wait_for_a_sync_function() -> None:
     @tool("Blocks")
     def block() -> str:
         begun.set()
-        release.wait(5)
+        release.wait(HANGS_S)
         ended.set()
         return "late"
 
