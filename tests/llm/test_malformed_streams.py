@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs import json_codec
-from ctxfs.errors import ConnectionFailed, ModelError, Overloaded, RateLimited
+from ctxfs.errors import ConnectionFailed, ModelError, Overloaded, PromptTooLong, RateLimited
 from ctxfs.llm import ChatAnthropic, ChatModel, ChatOpenAI, ModelRequest, Reply, Retrying, UserMessage
 from ctxfs.llm.accumulate import ReplyBuilder
 from ctxfs.llm.chat_completions import ChatReplyBuilder
@@ -233,3 +233,31 @@ async def test_bytes_that_cannot_be_unpacked_are_a_connection_that_failed(make: 
 @pytest.mark.parametrize("body", [{"error": {"message": 5, "type": ["a"]}}, {"error": "text"}, [], None, "busy"])
 async def test_errors_of_any_form_are_told(make: Callable[[str], ChatModel], body: Any) -> None:
     assert type(await error_of(Answer(503, body), make)) is Overloaded
+
+
+@pytest.mark.anyio
+@BOTH
+@pytest.mark.parametrize("indented", [False, True])
+async def test_an_error_under_a_status_of_200_is_told(make: Callable[[str], ChatModel], indented: bool) -> None:
+    said = {"error": {"type": "exceed_context_size_error", "message": "No.", "n_prompt_tokens": 14_429, "n_ctx": 8192}}
+    text = json.dumps(said, indent=2 if indented else None).encode()
+    error = await error_of(Answer(200, events=[text[:20], text[20:]]), make)
+    assert isinstance(error, PromptTooLong)
+    assert (error.limit_tokens, error.actual_tokens, error.attempts) == (8192, 14_429, 1)
+
+
+@pytest.mark.anyio
+async def test_a_reply_of_a_server_that_does_not_stream_is_read() -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "Read", "arguments": '{"path": "b"}'}}
+    choice = {"index": 0, "message": {"content": "Reading.", "tool_calls": [call]}, "finish_reason": "tool_calls"}
+    whole = {"model": "m", "choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 3}}
+    builder = ChatReplyBuilder()
+    async with Says(Answer(200, whole)) as server:
+        model = ChatOpenAI("m", base_url=server.url, retry=NEVER)
+        async with aclosing(model.stream(ModelRequest(messages=(QUESTION,)))) as events:
+            *deltas, reply = [event async for event in events]
+        await model.close()
+    assert isinstance(reply, Reply)
+    assert [*builder.feed(whole)] == deltas
+    assert reply == builder.reply()
+    assert [c.arguments for c in reply.message.tool_calls] == [{"path": "b"}]

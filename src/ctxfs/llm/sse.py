@@ -97,11 +97,13 @@ def _readable(data: bytes) -> Iterator[None]:
 async def event_data(response: StreamedResponse) -> AsyncGenerator[bytes, None]:
     """The data of each event in ``response``; an event that is not finished at the end is dropped.
 
-    Lines end in LF or CRLF only: other separators of Unicode may stand inside of JSON.
+    Lines end in LF or CRLF only: other separators of Unicode may stand inside of JSON. A response that is one JSON
+    object instead is one event: of a server that does not stream, or that sends an error under a status of 200.
     """
     chunks = response.iter_bytes()
     rest = b""
     data: list[bytes] = []
+    before: list[bytes] | None = []  # the lines before the first event; None once it came
     try:
         async for chunk in chunks:
             *lines, rest = (rest + chunk).split(b"\n")
@@ -109,9 +111,14 @@ async def event_data(response: StreamedResponse) -> AsyncGenerator[bytes, None]:
                 bare = line.rstrip(b"\r")
                 if bare.startswith(b"data:"):
                     data.append(bare[5:].removeprefix(b" "))
+                    before = None
                 elif not bare and data:
                     yield b"\n".join(data)
                     data = []
+                elif before is not None:
+                    before.append(bare)
+        if before is not None and (body := b"\n".join([*before, rest]).strip()).startswith(b"{"):
+            yield body
     except GeneratorExit:
         await _unwind(response, chunks)
         raise
