@@ -24,7 +24,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("context.budget", "context.economics*", "context.trigger", "context.json_*"),
     ),
     (
-        *("context.content", "context.digest", "context.encoding", "context.journal*", "context.records"),
+        *(
+            "context.content",
+            "context.digest",
+            "context.mentions",
+            "context.encoding",
+            "context.journal*",
+            "context.records",
+        ),
         *("context.archive", "context.snippets", "context.growing"),
     ),
     (

@@ -14,7 +14,7 @@ from ctxfs import json_codec
 from ctxfs.context.arrival import Leaving, Savings
 from ctxfs.context.encoding import readable_text
 from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.ingest import Incoming, new_item, with_placeholder
+from ctxfs.context.ingest import DIGEST_FRACTION, Incoming, new_item, with_placeholder
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.json_text import is_json
 from ctxfs.context.layout import artifact_name, safe_name
@@ -29,7 +29,7 @@ from ctxfs.tokens import TokenCounter, load_counter
 
 __all__ = ["ContextRef", "Materialize", "Materialized", "Materializer", "Savings", "materialize", "reading_tools"]
 
-_SCALES = (1.0, 0.5, 0.25, 0.125, 0.0)
+_SCALES = (1.0, 0.5, 0.25, 0.125)
 _READERS = ("context_tail", "context_grep", "context_read", "context_list", "Read")
 _NEVER = frozenset(_READERS) - {"Read"}
 
@@ -40,7 +40,7 @@ class Materialize:
 
     max_inline_chars, max_inline_bytes: output over either goes; 0 means all that is not empty.
     snippet_lines, snippet_bytes: upper bounds on the head, on the tail and on the passages with errors, each; they
-        shrink until the replacement is smaller than the output. 0 means none.
+        shrink until together they take at most a fifth of the output's tokens. 0 means none.
     servers: which server a tool is of, by tool name; tools that are not named have none.
 
     Output with an image or a document stays whole, so that the model sees it; it leaves later, like any other.
@@ -69,7 +69,7 @@ class Materialize:
         return Over(chars=self.max_inline_chars, size_bytes=self.max_inline_bytes)
 
     def snippet_bounds(self) -> Iterator[tuple[int, int]]:
-        """Lines and bytes of a snippet, at first as they are set, then less and less, at last none."""
+        """Lines and bytes of a snippet, at first as they are set, then less and less."""
         for scale in _SCALES:
             yield int(self.snippet_lines * scale), int(self.snippet_bytes * scale)
 
@@ -195,19 +195,19 @@ class _Summary:
         return len(text) < int(self.ref.hint["chars"]) and utf8_size(text) < int(self.ref.hint["bytes"])
 
     def longest(self, settings: Materialize, *, content_tokens: int, counter: TokenCounter) -> tuple[str, int]:
-        """The longest text that is smaller than the output in characters, bytes and, if any is, tokens; its tokens.
+        """The longest text that is smaller than the output, with passages that take a digest's share of it; its tokens.
 
-        Without a passage it is smaller, or the output would stay.
+        Without a passage it is smaller in characters and bytes, or the output would stay.
         """
-        text, tokens = "", 0
+        count = self.snippets.line_count
+        bare = self.render({}, line_count=count)
+        bare_tokens = counter.count(bare)
+        most = min(bare_tokens + content_tokens // DIGEST_FRACTION, content_tokens - 1)
         for lines, size_bytes in settings.snippet_bounds():
-            passages = self.snippets.passages(lines=lines, size_bytes=size_bytes)
-            candidate = self.render(passages, line_count=self.snippets.line_count)
-            if self.is_smaller(candidate):
-                text, tokens = candidate, counter.count(candidate)
-                if tokens < content_tokens:
-                    break
-        return text, tokens
+            text = self.render(self.snippets.passages(lines=lines, size_bytes=size_bytes), line_count=count)
+            if self.is_smaller(text) and (tokens := counter.count(text)) <= most:
+                return text, tokens
+        return bare, bare_tokens
 
 
 def _title(hint: Mapping[str, str | int]) -> str:

@@ -197,6 +197,33 @@ def test_a_table_shows_its_header_and_first_rows(row: str, kind: str) -> None:
     assert shown_lines(made)[1] == row.format(i=0).replace("\t", " ")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "src/module_{i}.py:{i}: def function_{i}(self, value):",
+        "src/module_{i}.py:{i}: def function_{i}(self, value, other):",
+        "The revenue of region {i} was {i} million euros, up {i} percent.",
+        "First, region {i} grew by a tenth, and then, in the end, it fell.",
+        "2026-11-22 12:00:{i:02},123 INFO the request took a moment",
+        "call(a,{i})",
+        "pair = ({i},2)",
+        "int value_{i};",
+        "\tindented_{i}();",
+        "{i},2",
+    ],
+)
+def test_prose_code_and_logs_are_not_tables(line: str) -> None:
+    made = digest("\n".join(line.format(i=i) for i in range(100)))
+    assert "table" not in made
+    assert 1 in shown_lines(made)
+
+
+@pytest.mark.parametrize("header", ["name,value", "Unit price (EUR),Share %", "id;note"])
+def test_two_columns_are_a_table_where_they_have_a_header(header: str) -> None:
+    delimiter = "," if "," in header else ";"
+    assert "separated table, 2 columns:" in digest("\n".join([header, *(f"{i}{delimiter}x" for i in range(50))]))
+
+
 def test_rows_with_stray_quotes_are_text() -> None:
     assert shown_lines(digest('x,"y"z,1\n' * 50))[1] == 'x,"y"z,1'
 

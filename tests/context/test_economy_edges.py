@@ -91,7 +91,7 @@ def test_a_placeholder_mentions_what_was_not_known_before() -> None:
     entry(call(text="identifier_00002"), known=known)
     placeholder = entry(ToolMessage("c", "Read", WORDS), known=known).item.placeholder
     assert placeholder is not None
-    assert "\nMentions: identifier_00003 identifier_00004 " in placeholder
+    assert "\nMentions: identifier_00003…01499" in placeholder
     again = entry(ToolMessage("c", "Read", WORDS), known=known).item.placeholder
     assert again is not None
     assert "Mentions" not in again
@@ -127,14 +127,14 @@ def written(pricing: EvictionParameters | None, source: ContentRange | None = No
 
 
 def test_who_leaves_by_its_price_is_listed_and_who_leaves_unseen_is_described_too() -> None:
-    placeholder, options = written(EvictionParameters(digest_identifiers=1))
-    assert placeholder.endswith("\nMentions: identifier_00000")
+    placeholder, options = written(DEFAULTS)
+    assert placeholder.endswith("\nMentions: identifier_00000…01499")
     assert "1 line" not in placeholder
     assert options.eager_placeholder is not None
     text, tokens = options.eager_placeholder
     assert text.startswith("[Content offloaded]\nPath: /s/x.json\n")
     assert "1 line" in text
-    assert text.endswith("\nMentions: identifier_00000")
+    assert text.endswith("\nMentions: identifier_00000…01499")
     assert tokens == COUNTER.count(text)
 
 

@@ -435,14 +435,6 @@ def test_the_first_item_that_brings_an_identifier_lists_it() -> None:
     assert index.new_in(f"second_identifier third_identifier short {'x' * 60}") == ["third_identifier"]
 
 
-def test_a_digest_is_a_share_of_its_content() -> None:
-    names = [f"identifier_{n:03}" for n in range(500)]
-    parameters = EvictionParameters(digest_share=0.25, digest_identifiers=100)
-    assert parameters.digest(names, 160).split() == names[:10]
-    assert len(parameters.digest(names, 1_000_000).split()) == 100
-    assert EvictionParameters(digest_share=0).digest(names, 1_000) == ""
-
-
 def test_calls_tell_which_files_they_are_about() -> None:
     patch = "*** Begin Patch\n*** Update File: src/a.py\n@@\n*** Add File: b.py\n"
     assert paths_of({"input": patch}) == ("src/a.py", "b.py")

@@ -10,7 +10,7 @@ import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 import re2
@@ -88,6 +88,7 @@ _CODE = re.compile(
     r"(?:function\b|\([^()\n]{0,120}\) ?(?::[^=\n]{1,80})?=>))"
 )
 _HEADING = re.compile(rf"(?:{_NUMBERED})?#{{1,6}} \S")
+_HEADER_CELL = re.compile(r"[^\W\d][\w .()/%#-]{0,39}")
 _TABLE_RULE = re.compile(r"[ \t]{0,8}\|?(?:[ \t]*:?-+:?[ \t]*\|)*[ \t]*:?-+:?[ \t]*\|?[ \t]*")
 
 
@@ -211,14 +212,28 @@ def _table(text: str, head: Sequence[Pick]) -> str:
 
 
 def _columns(sample: Sequence[str], delimiter: str) -> int:
-    """The number of columns, when all lines agree; 0 when they do not."""
+    """The number of columns, when all lines agree; 0 when they do not, or are prose or code with that sign in it."""
     if len(sample) < 3 or not all(delimiter in line for line in sample):
         return 0
     try:
-        widths = {len(row) for row in csv.reader(sample, delimiter=delimiter, strict=True)}
+        rows = list(csv.reader(sample, delimiter=delimiter, strict=True))
     except csv.Error:
         return 0
-    return widths.pop() if len(widths) == 1 else 0
+    widths = {len(row) for row in rows}
+    if len(widths) > 1 or not any(row[0].strip() for row in rows):  # where all first cells are empty, they indent
+        return 0
+    columns = widths.pop()
+    if delimiter == "\t":
+        return columns
+    has_header = columns > 2 or all(map(_HEADER_CELL.fullmatch, rows[0]))  # a log has its one comma in the time
+    return columns if has_header and all(map(_is_cell, chain.from_iterable(rows))) else 0
+
+
+def _is_cell(cell: str) -> bool:
+    """Not the rest of a sentence, which goes on after a space, and not half of a call."""
+    return not (cell.startswith(" ") and " " in cell.strip()) and all(
+        cell.count(opened) == cell.count(closed) for opened, closed in ("()", "[]", "{}")
+    )
 
 
 def _outline(text: str) -> list[Pick]:

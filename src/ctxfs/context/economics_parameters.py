@@ -1,8 +1,7 @@
 """The few numbers of the economic planner, each with what it stands for."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -23,7 +22,6 @@ DEFAULT_NEEDS: Mapping[ToolClass, float] = MappingProxyType(
 """Read-backs per call to expect of a new item of 500 tokens, fitted to recorded sessions together with the rest."""
 
 _NEEDS_UNIT_TOKENS = 500
-_CHARS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +48,8 @@ class EvictionParameters:
         ``needs_by_class``; ``arrival_memory_weight``: the same for those that left at arrival. 0 means no memory.
     tool_inputs: whether the arguments of calls may leave.
     min_saved_tokens: nothing leaves for less.
-    digest_share, digest_identifiers: a placeholder lists identifiers, at most this share of the content's tokens and
-        this many; 0 means none.
+    digest_share, digest_identifiers: a placeholder lists identifiers, in at most this share of the content's tokens and
+        at most so many; 0 means none. The bounds on every digest hold as well.
 
     Raises:
         ConfigError: a value that cannot work.
@@ -105,17 +103,6 @@ class EvictionParameters:
     def horizon(self, calls: int) -> float:
         """How many more calls to expect after ``calls``: sessions that lasted go on."""
         return self.horizon_calls + self.horizon_growth * calls
-
-    def digest(self, identifiers: Iterable[str], content_tokens: int) -> str:
-        """The identifiers that a placeholder for content of this size lists, "" for none."""
-        budget_chars = int(self.digest_share * content_tokens * _CHARS_PER_TOKEN)
-        listed: list[str] = []
-        for name in islice(identifiers, self.digest_identifiers):
-            budget_chars -= len(name) + 1
-            if budget_chars < 0:
-                break
-            listed.append(name)
-        return " ".join(listed)
 
     def to_mapping(self) -> dict[str, Any]:
         """All parameters as ``from_mapping`` reads them."""

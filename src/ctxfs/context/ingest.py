@@ -14,6 +14,7 @@ from ctxfs.context.economics_features import IdentifierIndex, strings_of
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.layout import Names
+from ctxfs.context.mentions import entries_of, mentions
 from ctxfs.context.placeholder import render, render_range
 from ctxfs.context.plan import Trim
 from ctxfs.context.trims import trim_of
@@ -21,6 +22,7 @@ from ctxfs.llm.messages import AssistantMessage, Block, Message, SystemMessage, 
 from ctxfs.tokens import TokenCounter, chunks, count_content
 
 __all__ = [
+    "DIGEST_FRACTION",
     "Entry",
     "EntryRules",
     "EvictionOptions",
@@ -34,7 +36,13 @@ __all__ = [
     "with_placeholder",
 ]
 
-_DIGEST_FRACTION = 5
+DIGEST_FRACTION = 5
+"""A digest takes at most this part of the tokens of what it describes."""
+
+_DESCRIBED_FRACTION = 3
+"""Of a result that was never sent at least this part of the digest describes it, and at most a half if it mentions
+anything: what it mentions is worth more to the model."""
+
 _MAY_LEAVE = frozenset({ItemType.TOOL_RESULT, ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT})
 
 
@@ -185,10 +193,10 @@ def new_item(incoming: Incoming, *, item_id: str, name: str, counter: TokenCount
 # By price ------------------------------------------------------------------------------------------------------------
 
 
-def _read(item: ContextItem, draft: Known, rules: EntryRules) -> tuple[tuple[Trim, ...], str | None]:
-    """Read an item once: the trims of a reply, and what the placeholder of a result mentions.
+def _read(item: ContextItem, draft: Known, rules: EntryRules) -> tuple[tuple[Trim, ...], Sequence[str] | None]:
+    """Read an item once: the trims of a reply, and what the placeholder of a result could mention.
 
-    None instead of mentions: the result is not evicted by its price.
+    None instead of entries: the result is not evicted by its price.
     """
     message, pricing = item.message, rules.pricing
     if pricing is None:
@@ -198,7 +206,7 @@ def _read(item: ContextItem, draft: Known, rules: EntryRules) -> tuple[tuple[Tri
     names = draft.new_identifiers([text_of(message.content)])
     if not isinstance(message, ToolMessage) or message.tool_name in rules.exact:
         return (), None
-    return (), _mentions(pricing, names, item.content_tokens)
+    return (), entries_of(names, limit=pricing.digest_identifiers)
 
 
 def _trims(
@@ -214,7 +222,9 @@ def _trims(
             item.id,
             place,
             block,
-            digest=partial(_mentions, pricing, names),
+            digest=partial(
+                _mentions, entries_of(names, limit=pricing.digest_identifiers), rules=rules, pricing=pricing
+            ),
             names=draft.names,
             path_of=rules.path_of,
             parameters=pricing,
@@ -224,32 +234,44 @@ def _trims(
             yield trim
 
 
-def _mentions(pricing: EvictionParameters, names: Sequence[str], tokens: int) -> str:
-    identifiers = pricing.digest(names, tokens)
-    return f"Mentions: {identifiers}" if identifiers else ""
+def _mentions(
+    entries: Sequence[str], tokens: int, *, rules: EntryRules, pricing: EvictionParameters, reserved_tokens: int = 0
+) -> str:
+    """What a placeholder for content of so many ``tokens`` mentions, beside ``reserved_tokens`` of other text."""
+    budget = _digest_budget(tokens, rules.digest_tokens) - reserved_tokens
+    return mentions(entries, budget_tokens=min(budget, int(pricing.digest_share * tokens)), counter=rules.counter)
 
 
 # Placeholders --------------------------------------------------------------------------------------------------------
 
 
 def _with_placeholders(
-    item: ContextItem, mentions: str | None, rules: EntryRules
+    item: ContextItem, entries: Sequence[str] | None, rules: EntryRules
 ) -> tuple[ContextItem, tuple[str, int] | None]:
-    """``item`` with the placeholder that may replace it, and the longer one for before it was sent, if it may be.
+    """``item`` with the placeholder that may replace it, and the one for before it was sent, if it may be evicted then.
 
-    What is evicted because that pays has been read by the model: its placeholder lists what it ``mentions``. Everything
-    else (None) is described; what is evicted before it was sent is both.
+    What is evicted because that pays has been read by the model: its placeholder lists ``entries``. Everything else
+    (None) is described; what is evicted before it was sent is both.
     """
-    path, counter = rules.path_of(item.name), rules.counter
-    if mentions is None or item.source is not None:
+    path, counter, tokens = rules.path_of(item.name), rules.counter, item.content_tokens
+    if entries is None or item.source is not None or rules.pricing is None:
         described = digest_of(item, counter=counter, digest_tokens=rules.digest_tokens)
         return with_placeholder(item, path=path, counter=counter, digest=described), None
-    listed = with_placeholder(item, path=path, counter=counter, digest=mentions)
-    if rules.pricing is None or not _may_leave_eagerly(item, rules.pricing):
-        return listed, None
-    described = digest_of(item, counter=counter, digest_tokens=rules.digest_tokens)
-    text = render(path, "\n".join(part for part in (described, mentions) if part))
-    return listed, (text, counter.count(text))
+    listed = _mentions(entries, tokens, rules=rules, pricing=rules.pricing)
+    item = with_placeholder(item, path=path, counter=counter, digest=listed)
+    if not _may_leave_eagerly(item, rules.pricing):
+        return item, None
+    text = render(path, _eager_digest(item, entries, rules, rules.pricing))
+    return item, (text, counter.count(text))
+
+
+def _eager_digest(item: ContextItem, entries: Sequence[str], rules: EntryRules, pricing: EvictionParameters) -> str:
+    tokens, counter = item.content_tokens, rules.counter
+    budget = _digest_budget(tokens, rules.digest_tokens)
+    listed = _mentions(entries, tokens, rules=rules, pricing=pricing, reserved_tokens=budget // _DESCRIBED_FRACTION)
+    left = min(budget - counter.count(f"\n{listed}"), budget // 2) if listed else budget
+    described = digest_of(item, counter=counter, digest_tokens=left)
+    return "\n".join(part for part in (described, listed) if part)
 
 
 def _may_leave_eagerly(item: ContextItem, pricing: EvictionParameters) -> bool:
@@ -262,10 +284,15 @@ def _may_leave_eagerly(item: ContextItem, pricing: EvictionParameters) -> bool:
 
 def digest_of(item: ContextItem, *, counter: TokenCounter, digest_tokens: int) -> str:
     """Describe the item's content in at most ``digest_tokens``, and in a fraction of what it takes; "" for 0."""
-    budget = min(digest_tokens, item.content_tokens // _DIGEST_FRACTION)
+    budget = _digest_budget(item.content_tokens, digest_tokens)
     if not budget:
         return ""
     return describe(item.message.content, budget_tokens=budget, counter=counter, content_tokens=item.content_tokens)
+
+
+def _digest_budget(content_tokens: int, digest_tokens: int) -> int:
+    """How many tokens the digest of a placeholder may have."""
+    return min(digest_tokens, content_tokens // DIGEST_FRACTION)
 
 
 def with_placeholder(item: ContextItem, *, path: str, counter: TokenCounter, digest: str) -> ContextItem:
