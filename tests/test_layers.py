@@ -17,21 +17,15 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 # Leaf first. A module may import modules of its own layer and of those before it. The first pattern that fits counts.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "media", "steps", "version"),
+    ("errors", "media", "steps", "version", "weak_methods"),
     ("tokens", "llm.messages", "json_codec"),
     (
         *("llm.*", "storage.*", "context.items", "context.placeholder", "context.layout", "context.events"),
         *("context.budget", "context.economics*", "context.trigger", "context.json_*"),
     ),
     (
-        *(
-            "context.content",
-            "context.digest",
-            "context.mentions",
-            "context.encoding",
-            "context.journal*",
-            "context.records",
-        ),
+        *("context.content", "context.damaged", "context.digest", "context.mentions", "context.encoding"),
+        *("context.journal*", "context.records"),
         *("context.archive", "context.snippets", "context.growing"),
     ),
     (

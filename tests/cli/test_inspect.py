@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -486,3 +487,48 @@ def test_a_session_that_is_written_can_be_read_but_not_removed(ctxfs: Command, s
     assert rm.code == 2
     assert "is held" in rm.err
     assert session.path.exists()
+
+
+@tool("Get several logs")
+def logs() -> str:
+    return LOG * 4
+
+
+async def _make_damaged(root: Path) -> None:
+    """Of three results one has left; that one is lost, one that stays is changed, and so is the journal's end."""
+    config = AgentConfig(tools=[logs, log], offload_root_path=root, session_id="s", eviction="exact")
+    calls = [ToolCall("log", {"name": "a"}), ToolCall("logs", {}), ToolCall("log", {"name": "b"})]
+    async with Agent(ScriptedModel([calls, "done"]), config) as agent:
+        await agent.query("Look around")
+        await agent.context.evict()
+    results = anyio.Path(root / "s" / "tool_result")
+    data = bytearray(await (results / "logs" / "call_002.json").read_bytes())
+    data[-100] ^= 1
+    await (results / "logs" / "call_002.json").write_bytes(data)
+    await (results / "log" / "call_001.json").unlink()
+    async with await (results.parent / "journal.jsonl").open("ab") as journal:
+        await journal.write(b"no line of a journal\n")
+
+
+def test_what_is_damaged_is_told(ctxfs: Command, tmp_path: Path) -> None:
+    anyio.run(_make_damaged, tmp_path)
+    root = ("--root", tmp_path)
+    (listed,) = loads(ctxfs("sessions", *root, "--json"))
+    assert listed["error"] is None
+    assert len(listed["damages"]) == 3
+    assert "s has 3 damages: `ctxfs ls` lists them" in ctxfs("sessions", *root).out.decode()
+    shown = ctxfs("ls", "s", *root)
+    assert shown.code == 0
+    for text in ("journal.jsonl, at byte", "call_001 is damaged", "call_002 is damaged", "(damaged)"):
+        assert text in shown.out.decode()
+    in_json = ctxfs("ls", "s", *root, "--json")
+    assert [row["item_id"] for row in loads(in_json) if row["damaged"]] == ["call_001", "call_002"]
+    assert in_json.err.count("\n") == 3
+    assert len(re.findall(r"damaged:", ctxfs("explain", "s", *root, "--json").out.decode())) == 2
+    assert ctxfs("verify", "s", *root).code == 1
+    assert ctxfs("cat", "s", "call_002", *root).code == 1
+
+
+def test_the_root_may_be_in_the_environment(ctxfs: Command, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CTXFS_ROOT", str(session.root))
+    assert str(session.path) in ctxfs("ls", "last").out.decode()

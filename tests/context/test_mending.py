@@ -28,15 +28,18 @@ MESSAGES: tuple[Message, ...] = (
 )
 
 
+def damage_line(journal: Path, number: int) -> None:
+    lines = journal.read_bytes().split(b"\n")
+    lines[number] = lines[number].replace(b'"crc":"', b'"crc":"x', 1)
+    journal.write_bytes(b"\n".join(lines))
+
+
 @pytest.mark.parametrize("number", range(9))
 async def test_any_one_line_may_be_lost(tmp_path: Path, number: int) -> None:
     async with Context("s", root_path=tmp_path, counter=CharsCounter()) as context:
         for message in MESSAGES:
             await context.add(message)
-    journal = tmp_path / "s" / "journal.jsonl"
-    lines = journal.read_bytes().split(b"\n")
-    lines[number] = lines[number].replace(b'"crc":"', b'"crc":"x', 1)
-    journal.write_bytes(b"\n".join(lines))
+    damage_line(tmp_path / "s" / "journal.jsonl", number)
     async with Context("s", root_path=tmp_path, counter=CharsCounter()) as context:
         assert context.fs.recovery.damages
         body = await context.request(cache=False)
@@ -47,11 +50,16 @@ async def test_any_one_line_may_be_lost(tmp_path: Path, number: int) -> None:
         assert context.items == left
 
 
+class Uncountable(CharsCounter):
+    def count(self, text: str) -> int:
+        raise ValueError("no tokens today")
+
+
 async def test_a_session_that_cannot_be_resumed_is_not_held(tmp_path: Path) -> None:
     async with Context("s", root_path=tmp_path, counter=CharsCounter()) as context:
-        await context.add(UserMessage("x" * 10_000))
-    (content,) = (tmp_path / "s" / "user_message").iterdir()
-    content.rename(tmp_path / "aside")
+        await context.add(UserMessage("hello"))
+        await context.add(AssistantMessage("hello"))
+    damage_line(tmp_path / "s" / "journal.jsonl", 2)  # what is said instead of it is counted
     for _ in range(2):
-        with pytest.raises(LookupError, match="no file"):
-            await Context("s", root_path=tmp_path, counter=CharsCounter()).open()
+        with pytest.raises(ValueError, match="no tokens today"):
+            await Context("s", root_path=tmp_path, counter=Uncountable()).open()

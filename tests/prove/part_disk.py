@@ -1,4 +1,7 @@
-"""Part: an agent whose disk is full or read-only; what was stored stays, the run goes on, the user is told."""
+"""Part: an agent whose disk is full or read-only; what was stored stays, the run goes on, the user is told.
+
+And sessions of which the disk has damaged or lost a content.
+"""
 
 import json
 import os
@@ -6,9 +9,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 
@@ -17,13 +23,15 @@ from ctxfs.context.fs import ContextFileSystem
 from ctxfs.errors import CtxfsError
 from ctxfs.testing import ScriptedModel
 from prove import full_disk
+from prove.damaged_contents import Shut, examine
 from prove.full_disk import Report
-from prove.parts import Part, Result
+from prove.parts import MEMORY, Part, Result
 
-__all__ = ["NEEDS_MOUNT", "PART", "agent_with_a_full_disk", "agent_with_a_read_only_disk", "why_not"]
+__all__ = ["NEEDS_MOUNT", "PART", "agent_with_a_full_disk", "agent_with_a_read_only_disk", "damaged", "why_not"]
 
 NEEDS_MOUNT = {"bytes": ("tmpfs", "size=2m"), "inodes": ("tmpfs", "nr_inodes=64"), "read-only": ("ext4", "loop")}
 IMAGE_BYTES = 16 << 20
+DAMAGED_SESSIONS = 400
 TESTS = str(Path(__file__).resolve().parent.parent)
 
 
@@ -119,8 +127,20 @@ async def _some_session(root: Path, model: ScriptedModel) -> str:
         return agent.session_id
 
 
+def damaged(numbers: Iterable[int], *, kind: type[ContextFileSystem] = ContextFileSystem) -> tuple[int, list[str]]:
+    """Damage every content of random sessions, one at a time: how many there were, and what should not be so."""
+    contents, found = 0, list[str]()
+    for number in numbers:
+        with tempfile.TemporaryDirectory(dir=MEMORY) as base:
+            count, problems = anyio.run(partial(examine, number, Path(base), kind=kind))
+        contents += count
+        found += problems
+    return contents, found
+
+
 def run(budget_s: float, state_dir: Path) -> Result:
-    """Try every way in which a disk can refuse."""
+    """Try every way in which a disk can refuse, then damage what it holds, in as many sessions as there is time for."""
+    ends_at = time.monotonic() + budget_s
     figures: dict[str, int | float | str] = {}
     violations: list[str] = []
     for way in full_disk.WAYS:
@@ -135,7 +155,24 @@ def run(budget_s: float, state_dir: Path) -> Result:
     if why_not("bytes") is None:
         with tempfile.TemporaryDirectory() as base:
             violations += [f"read-only from the start: {found}" for found in agent_with_a_read_only_disk(Path(base))]
-    return Result(figures=figures, violations=violations)
+    progress = state_dir / "damaged.json"
+    kept: dict[str, Any] = (
+        json.loads(progress.read_text()) if progress.exists() else {"sessions": 0, "contents": 0, "violations": []}
+    )
+    while kept["sessions"] < DAMAGED_SESSIONS and time.monotonic() < ends_at:
+        contents, found = damaged([kept["sessions"]])
+        kept = {
+            "sessions": kept["sessions"] + 1,
+            "contents": kept["contents"] + contents,
+            "violations": [*kept["violations"], *found],
+        }
+        progress.write_text(json.dumps(kept))
+    return Result(
+        figures={**figures, "contents damaged": kept["contents"], "in sessions": kept["sessions"]},
+        violations=[*violations, *kept["violations"]],
+        controls={"one damaged content keeps the session shut": bool(damaged([0], kind=Shut)[1])},
+        complete=kept["sessions"] >= DAMAGED_SESSIONS,
+    )
 
 
 PART = Part(name="disk", title="disks that are full, read-only, or out of something", run=run, share=0.2)

@@ -1,4 +1,7 @@
-"""Part: writers killed at random moments, in chains of recoveries; 10,000 rounds and 400,000 acknowledgements."""
+"""Part: writers killed at random moments, in chains of recoveries; 10,000 rounds and 400,000 acknowledgements.
+
+And removals of a session, killed before each of their calls.
+"""
 
 import json
 import subprocess
@@ -10,11 +13,11 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from prove import chained_kill
+from prove import chained_kill, killed_removal
 from prove.chained_kill import Tally
 from prove.parts import MEMORY, Part, Result
 
-__all__ = ["PART", "chain", "run"]
+__all__ = ["PART", "chain", "removals", "run"]
 
 ROUNDS = 10_000
 ACKNOWLEDGED = 400_000
@@ -33,6 +36,16 @@ def chain(rounds: int, seed: int, writes: int, *options: str, root: Path | None 
     return Tally(**json.loads(done.stdout))
 
 
+def removals(*options: str) -> killed_removal.Tally:
+    """Kill a removal before each of its calls, in children of a process of its own."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as base:
+        command = [sys.executable, killed_removal.__file__, base, *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return killed_removal.Tally(broken=[f"the harness failed: {done.stderr[-500:]}"])
+    return killed_removal.Tally(**json.loads(done.stdout))
+
+
 def run(budget_s: float, state_dir: Path) -> Result:
     """Run chains until there are enough; each one that is done is kept."""
     ends_at = time.monotonic() + budget_s
@@ -46,6 +59,7 @@ def run(budget_s: float, state_dir: Path) -> Result:
                 file.write(json.dumps(asdict(tally)) + "\n")
             file.flush()
             print(f"  {_sum(tallies, 'rounds'):,} rounds, {_sum(tallies, 'acknowledged'):,} acknowledged", flush=True)
+    removed = removals()
     lost = [problem for tally in tallies for problem in tally.lost]
     return Result(
         figures={
@@ -53,9 +67,13 @@ def run(budget_s: float, state_dir: Path) -> Result:
             "chains": len(tallies),
             "acknowledged": _sum(tallies, "acknowledged"),
             "lost": len(lost),
+            "removals killed": removed.kills,
         },
-        violations=lost,
-        controls={"acknowledged before it is written": bool(chain(ROUNDS_A_CHAIN, 0, WRITES, "broken").lost)},
+        violations=[*lost, *removed.broken],
+        controls={
+            "acknowledged before it is written": bool(chain(ROUNDS_A_CHAIN, 0, WRITES, "broken").lost),
+            "removed in place": bool(removals("in-place").broken),
+        },
         complete=_enough(tallies),
     )
 

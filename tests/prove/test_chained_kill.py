@@ -2,7 +2,7 @@
 
 import pytest
 
-from prove.part_kill import chain
+from prove.part_kill import chain, removals
 
 ROUNDS = 60
 
@@ -18,3 +18,13 @@ def test_kills_in_one_directory_lose_nothing(seed: int) -> None:
 
 def test_a_writer_that_acknowledges_before_it_writes_is_noticed() -> None:
     assert chain(ROUNDS, 1, 3, "broken").lost
+
+
+def test_a_removal_that_is_killed_leaves_the_session_whole_or_gone() -> None:
+    tally = removals()
+    assert tally.broken == []
+    assert 1 < tally.gone < tally.kills
+
+
+def test_a_removal_in_place_is_noticed() -> None:
+    assert removals("in-place").broken

@@ -11,9 +11,10 @@ from ctxfs.errors import WriteFailed
 from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.storage.local import LocalStore
 from failing_fs import as_port
+from prove.damaged_contents import Shut
 from prove.faults import ERRORS, Fault, FaultyFileSystem
 from prove.full_disk import WAYS
-from prove.part_disk import agent_with_a_full_disk, agent_with_a_read_only_disk, why_not
+from prove.part_disk import agent_with_a_full_disk, agent_with_a_read_only_disk, damaged, why_not
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -63,3 +64,10 @@ async def test_a_context_whose_disk_refuses_keeps_all_and_says_so(tmp_path: Path
     async with ContextFileSystem("session_1", root_path=tmp_path) as again:
         assert [await again.load(f"call_{n}") for n in range(6)] == [f"{n} line\n" * 2000 for n in range(6)]
         assert (await again.verify()).ok
+
+
+def test_a_content_that_the_disk_has_damaged_or_lost_keeps_no_session_shut() -> None:
+    contents, found = damaged(range(1, 5))
+    assert found == []
+    assert contents > 20
+    assert damaged([1], kind=Shut)[1]

@@ -25,6 +25,7 @@ from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.bash import bash_tool
 from ctxfs.tools.read import read_tool
 from ctxfs.tools.retrieval import retrieval_tools
+from ctxfs.weak_methods import weak_method
 
 __all__ = ["Agent"]
 
@@ -66,7 +67,7 @@ class Agent:
             digest_tokens=config.digest_tokens,
             on_event=self._events.append,
             economy=config.economy(llm.model),
-            window=config.window(llm.model, self._summarize),
+            window=config.window(llm.model, weak_method(self._summarize)),
             arrival=_arrival(config, tools),
         )
 
@@ -96,6 +97,15 @@ class Agent:
         if self._opened:
             return
         await self._context.open()
+        try:
+            await self._begin()
+        except BaseException:
+            await self._context.close()
+            raise
+        self._opened = True
+
+    async def _begin(self) -> None:
+        """Bring the context that was opened to where a query can begin."""
         schemas = "".join(
             f"{t.name} {t.description} {json_codec.dumps(t.input_schema).decode()}" for t in self._schemas
         )
@@ -103,7 +113,6 @@ class Agent:
         await self._context.answer_open_calls(_INTERRUPTED)
         if self._config.system_prompt is not None:
             await self._context.set_system_prompt(self._config.system_prompt)
-        self._opened = True
 
     @uninterrupted
     async def close(self) -> None:

@@ -14,6 +14,7 @@ from ctxfs.cli.options import AsJson, Root, SessionArgument
 from ctxfs.cli.output import console, for_terminal, label, print_json, table, tokens
 from ctxfs.cli.session import Entry, entries, open_session, sessions_directory
 from ctxfs.context.budget import Budget
+from ctxfs.context.damaged import counted
 from ctxfs.context.economics import Verdict
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, Rates, prices_for
@@ -106,12 +107,13 @@ async def _explain(root: Path, session: str, as_json: bool) -> None:
         told = account(await fs.history())
         model = told.turns[-1].model if told.turns else ""
         rules = fs.eviction or _NO_RULES
+        planned = await _next(fs, rules, told)  # reads the items, and so finds what is damaged
         explained = _Explained(
             fs=fs,
             rules=rules,
             entries=await entries(fs),
             account=told,
-            next=await _next(fs, rules, told),
+            next=planned,
             prices=prices_for(model),
         )
         if as_json:
@@ -140,8 +142,8 @@ def _economy(rules: EvictionSet) -> Economy | None:
 
 async def _next(fs: ContextFileSystem, rules: EvictionSet, told: Account) -> _Next:
     """Plan as a session that goes on now would, without being its writer."""
-    items = await fs.items()
     counter = await load_counter()
+    items = counted(await fs.items(), counter)
     names = Names({item.id for item in items} | fs.stored().keys(), layout=fs.layout)
     transcript = Transcript(rules.keep_recent, fs.path_of, economy=_economy(rules))
     last_call_at = told.turns[-1].made_at if told.turns else None
@@ -208,7 +210,9 @@ def _entry_row(entry: Entry, departure: Departure | None, verdict: Verdict | Non
 
 def _why(entry: Entry, departure: Departure | None, verdict: Verdict | None, explained: _Explained) -> str:
     if departure is not None:
-        return departure.reason
+        return departure.reason if entry.damaged is None else f"{departure.reason}; damaged: {entry.damaged}"
+    if entry.damaged is not None:
+        return f"damaged: {entry.damaged}"
     if entry.item is None:
         return "stored, and not in the context"
     for archived in explained.account.departures:

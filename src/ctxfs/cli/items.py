@@ -1,6 +1,7 @@
 """Commands that look at a session's items: ls, cat and tail."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from ctxfs import json_codec
 from ctxfs.cli.options import AsJson, ItemArgument, Root, SessionArgument
 from ctxfs.cli.output import (
     console,
+    for_terminal,
     in_base64,
     label,
     lossless_bytes,
@@ -24,6 +26,7 @@ from ctxfs.cli.session import (
     Entry,
     content_blocks,
     content_lines,
+    damages,
     entries,
     find_entry,
     line_count,
@@ -46,9 +49,12 @@ def ls(session: SessionArgument, root: Root = None, as_json: AsJson = False) -> 
 
 async def _ls(root: Path, session: str, as_json: bool) -> None:
     async with open_session(root, session) as fs:
+        await fs.items()  # finds what is damaged
         found = await entries(fs)
         if as_json:
             print_json([_as_dict(fs, entry) for entry in found])
+            for line in damages(fs):
+                sys.stderr.write(for_terminal(f"ctxfs: {line}\n"))
             return
         listed = table("item", "type", "tool", "tokens", "of", "where", right=("tokens", "of"))
         for entry in found:
@@ -67,9 +73,15 @@ async def _ls(root: Path, session: str, as_json: bool) -> None:
         now = sum(entry.tokens for entry in found)
         without = sum(entry.content_tokens or 0 for entry in found)
         out.print(f"the context holds {now:,} tokens; with everything in it, it would hold {without:,}")
+        for line in damages(fs):
+            out.print(label(line, "red"), soft_wrap=True)
 
 
 def _where(entry: Entry) -> str:
+    return _place(entry) if entry.damaged is None else f"{_place(entry)} (damaged)"
+
+
+def _place(entry: Entry) -> str:
     if entry.place == "context":
         return "context"
     if entry.stored is not None:
@@ -91,6 +103,7 @@ def _as_dict(fs: ContextFileSystem, entry: Entry) -> dict[str, Any]:
         "size_bytes": None if stored is None else stored.size_bytes,
         "lines": None if stored is None else stored.lines,
         "partial": entry.partial,
+        "damaged": entry.damaged,
     }
 
 

@@ -12,6 +12,7 @@ Root = Annotated[
     typer.Option(
         "--root",
         metavar="DIR",
+        envvar="CTXFS_ROOT",
         help="The directory that holds sessions (default: ~/.agent/context).",
         show_default=False,
     ),

@@ -23,6 +23,7 @@ __all__ = [
     "changed_at",
     "content_blocks",
     "content_lines",
+    "damages",
     "entries",
     "find_entry",
     "find_session",
@@ -44,7 +45,7 @@ class Entry:
 
     ``place``: "context" (its content is there), "file" (it left for its file), "removed" (its file is all that is left)
     or "archive" (it left with others, in an archive). ``tokens`` is what it takes in the context now,
-    ``content_tokens`` what its content took; None: not known.
+    ``content_tokens`` what its content took; None: not known. ``damaged``: what is wrong with its content's file.
     """
 
     item_id: str
@@ -55,6 +56,7 @@ class Entry:
     content_tokens: int | None
     item: ContextItem | None
     stored: Stored | None
+    damaged: str | None = None
 
     @property
     def partial(self) -> bool:
@@ -110,10 +112,21 @@ async def open_session(root: Path, given: str) -> AsyncIterator[ContextFileSyste
 
 
 async def entries(fs: ContextFileSystem) -> list[Entry]:
-    """Everything that the session holds: its context in order, then what is stored only."""
+    """Everything that the session holds: its context in order, then what is stored only.
+
+    Which contents of the context are damaged is known once they were read; see ``ContextFileSystem.items``.
+    """
     stored = fs.stored()
     found = {item.id: _entry(item, stored.get(item.id)) for item in await fs.items(load=False)}
-    return [*found.values(), *(_removed(s) for item_id, s in stored.items() if item_id not in found)]
+    all_of_it = [*found.values(), *(_removed(s) for item_id, s in stored.items() if item_id not in found)]
+    damaged = {content.item_id: content.detail for content in fs.recovery.contents}
+    return [replace(entry, damaged=damaged.get(entry.item_id)) for entry in all_of_it]
+
+
+def damages(fs: ContextFileSystem) -> list[str]:
+    """What is damaged, as far as opening the session and reading its items has shown: a line each."""
+    lines = [f"{LOG_NAME}, at byte {damage.offset:,}: {damage.reason}" for damage in fs.recovery.damages]
+    return [*lines, *map(str, fs.recovery.contents)]
 
 
 def _entry(item: ContextItem, stored: Stored | None) -> Entry:

@@ -10,7 +10,7 @@ import typer
 
 from ctxfs.cli.options import AsJson, Root, SessionArgument
 from ctxfs.cli.output import console, for_terminal, label, print_json, table, tokens
-from ctxfs.cli.session import changed_at, find_session, newest_first, open_session, sessions_directory
+from ctxfs.cli.session import changed_at, damages, find_session, newest_first, open_session, sessions_directory
 from ctxfs.context.fs import remove_session
 from ctxfs.errors import CtxfsError
 
@@ -47,6 +47,9 @@ def sessions(root: Root = None, as_json: AsJson = False) -> None:
     for session in found:
         if session["error"] is not None:
             console().print(label(f"{session['session_id']}: {session['error']}", "red"), soft_wrap=True)
+        elif session["damages"]:
+            found_here = f"{session['session_id']} has {len(session['damages'])} damages: `ctxfs ls` lists them"
+            console().print(label(found_here, "red"), soft_wrap=True)
 
 
 async def _summaries(root: Path) -> list[dict[str, Any]]:
@@ -63,7 +66,7 @@ async def _summary(root: Path, session_id: str) -> dict[str, Any]:
     }
     try:
         async with open_session(root, session_id) as fs:
-            held = await fs.items(load=False)
+            held = await fs.items()
             stored = fs.stored().values()
             return summary | {
                 "calls": len(fs.calls),
@@ -72,6 +75,7 @@ async def _summary(root: Path, session_id: str) -> dict[str, Any]:
                 "content_tokens": sum(item.content_tokens for item in held),
                 "stored": len(stored),
                 "stored_bytes": sum(s.size_bytes for s in stored),
+                "damages": damages(fs),
             }
     except CtxfsError as error:  # one damaged session must not hide the others
         return summary | {"error": str(error)}

@@ -19,6 +19,7 @@ from ctxfs.context.arrival import ArrivalPolicy, Savings
 from ctxfs.context.budget import Calibration
 from ctxfs.context.cache_marks import CacheMarks
 from ctxfs.context.compaction import ArchiveSlot
+from ctxfs.context.damaged import counted
 from ctxfs.context.economics import Verdict
 from ctxfs.context.economics_features import IdentifierIndex
 from ctxfs.context.economy import Economy
@@ -39,6 +40,7 @@ from ctxfs.llm.overflow import too_long
 from ctxfs.llm.serialize import to_messages_body
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.tokens import TokenCounter, load_counter
+from ctxfs.weak_methods import weak_method
 
 __all__ = ["Context"]
 
@@ -108,7 +110,7 @@ class Context:
         """Hold nothing, as before a session is taken up."""
         self._transcript = Transcript(self._keep_recent, self.fs.path_of, economy=self._economy)
         self._identifiers = IdentifierIndex()
-        self._recorder = Recorder(self.fs, self._tell)
+        self._recorder = Recorder(self.fs, weak_method(self._tell))
         self._cache_marks = CacheMarks()
         self._sent_tokens = 0
         self._slot: ArchiveSlot | None = None
@@ -146,7 +148,9 @@ class Context:
 
     async def _resume(self) -> None:
         self._begin()
-        items = await self._repaired(await self.fs.items())
+        items = await self._repaired(counted(await self.fs.items(), self.counter))
+        for found in self.fs.recovery.contents:
+            _log.warning("session %s: %s", self.session_id, found)
         turns = [call for call in self.fs.calls if not call.summary]
 
         def take_up() -> None:
@@ -183,11 +187,13 @@ class Context:
 
     @uninterrupted
     async def close(self) -> None:
-        """Write the index and release the session; idempotent."""
+        """Write the index and release the session; idempotent. It is released also when something cannot be written."""
         async with self._lock:
             if self.fs.is_open:
-                await self._record()
-                await self.fs.close()
+                try:
+                    await self._record()
+                finally:
+                    await self.fs.close()
 
     async def __aenter__(self) -> Self:
         await self.open()

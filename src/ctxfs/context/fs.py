@@ -11,11 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
+from warnings import warn
 
 import anyio.to_thread
 
 from ctxfs.context.archive import archived_items
 from ctxfs.context.content import ContentReader, IndexCache
+from ctxfs.context.damaged import DamagedContent, detail_of, refuse_damaged, with_stand_ins
 from ctxfs.context.encoding import ContentFile
 from ctxfs.context.fs_records import absolute, added, metadata_of, replacement
 from ctxfs.context.fs_verify import VerifyReport, verify
@@ -39,7 +41,7 @@ from ctxfs.context.records import (
 )
 from ctxfs.context.recovery import Recovery, examine, move_aside, read_journal
 from ctxfs.context.session_log import SessionLog
-from ctxfs.errors import ConfigError, SessionClosed, UnknownItem
+from ctxfs.errors import ConfigError, CtxfsError, SessionClosed, UnknownItem
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import Content, has_media
 from ctxfs.storage.base import GrowingStore, Store
@@ -111,7 +113,7 @@ class ContextFileSystem:
 
     @property
     def recovery(self) -> Recovery:
-        """What opening the session had to repair."""
+        """What opening the session had to repair, and which contents are damaged."""
         return self._recovery
 
     @property
@@ -227,7 +229,10 @@ class ContextFileSystem:
 
     @uninterrupted
     async def close(self) -> None:
-        """Write the index, note the end in the journal and release the session; idempotent."""
+        """Write the index, note the end in the journal and release the session; idempotent.
+
+        It is released also when something cannot be written; the error is raised all the same.
+        """
         session = self._session
         if session is None:
             return
@@ -239,6 +244,15 @@ class ContextFileSystem:
             self._session = None
             session.end()
             await self._store.close()
+
+    def __del__(self) -> None:
+        """Warn of a writer that was dropped without ``close``; its store, which goes with it, releases the lock."""
+        if getattr(self, "_session", None) is not None and not self._read_only:
+            text = (
+                f"session {self._session_id} was dropped while it was open: use `async with`, or await close(), on the "
+                "Agent, Context or ContextFileSystem"
+            )
+            warn(text, ResourceWarning, stacklevel=2, source=self)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -272,8 +286,9 @@ class ContextFileSystem:
         ``leaving``: ids of those that leave in the same commit. ``replaced`` gives them in their new form, with the
         reason; it is called in a worker thread, when the contents were written. ``removing``: ids of items whose place
         the new ones take; they leave the context in the same commit. ``calls``: the model calls that came to this, as
-        ``call_made`` gives them.
+        ``call_made`` gives them. Raises ``CorruptContent`` for an item that only says that its content is damaged.
         """
+        refuse_damaged(items)
 
         def needs_file(item: ContextItem) -> bool:
             return self._needs_file(item) or (item.id in leaving and self._must_store(item))
@@ -298,7 +313,9 @@ class ContextFileSystem:
         """Make the contents of items durable; those that are already cost nothing.
 
         ``metadata``, JSON by item id, is recorded beside each content and read back in ``stored()[item_id].metadata``.
+        Raises ``CorruptContent`` for an item that only says that its content is damaged.
         """
+        refuse_damaged(items)
         if any(self._must_store(item) for item in items):
             await self._commit(lambda _: [], lambda: self._unstored(items), metadata or {})
 
@@ -383,7 +400,7 @@ class ContextFileSystem:
         return [item for item in items if self._must_store(item)]
 
     def _must_store(self, item: ContextItem) -> bool:
-        return item.id not in self._state.stored and not item.offloaded
+        return item.id not in self._state.stored and not item.offloaded and item.damaged is None
 
     def _needs_file(self, item: ContextItem) -> bool:
         """Tell whether the content does not go into the journal: it is large, or JSON escapes would change it.
@@ -444,14 +461,34 @@ class ContextFileSystem:
     async def items(self, *, load: bool = True) -> tuple[ContextItem, ...]:
         """Return what is in the context as the journal says, paths absolute.
 
-        ``load`` False leaves contents that are in their files empty, so that nothing but the journal is read.
+        ``load`` False leaves contents that are in their files empty, so that nothing but the journal is read. An item
+        whose content is damaged or missing has a text that says so in its place, and is marked (``damaged``); it is
+        noted in ``recovery``. The item's ``token_count`` is that of the content.
         """
-        return tuple([await self._loaded(item, load=load) for item in tuple(self._state.items.values())])
+        items = tuple(self._state.items.values())
+        if load:
+            items = await self._loaded(items)
+        return tuple(absolute(item, self.session_path) for item in items)
 
-    async def _loaded(self, item: ContextItem, *, load: bool) -> ContextItem:
-        if load and item.id in self._state.content_stored:
-            item = replace(item, message=with_content(item.message, await self.load(item.id)))
-        return absolute(item, self.session_path)
+    async def _loaded(self, items: Sequence[ContextItem]) -> tuple[ContextItem, ...]:
+        inside = [item for item in items if item.id in self._state.content_stored]
+        contents: dict[str, Content] = {}
+        damaged: dict[str, DamagedContent] = {}
+        for item in inside:
+            try:
+                contents[item.id] = await self.load(item.id)
+            except CtxfsError as error:
+                if (detail := detail_of(error)) is None:
+                    raise
+                damaged[item.id] = DamagedContent(item_id=item.id, name=item.name, detail=detail)
+        read = {item.id for item in inside}
+        others = (found for found in self._recovery.contents if found.item_id not in read)
+        self._recovery = replace(self._recovery, contents=(*others, *damaged.values()))
+        loaded = [
+            replace(item, message=with_content(item.message, contents[item.id])) if item.id in contents else item
+            for item in items
+        ]
+        return with_stand_ins(loaded, damaged)
 
     async def load(self, item_id: str) -> Content:
         """Return an item's stored content, exactly. Raises ``UnknownItem``, ``NotStored`` and ``CorruptContent``."""

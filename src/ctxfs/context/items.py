@@ -45,7 +45,8 @@ class ContextItem:
     when no placeholder would be smaller than the content, which then never leaves. ``offloaded``: the content lives in
     ``offload_path`` (absolute) and the message holds its placeholder. ``destroyed``: the original left the context.
     ``source``: the result only repeats these lines of stored content. ``label`` is a skill prompt's name, else None.
-    ``trimmed``: the places of the calls of a reply whose large arguments have left.
+    ``trimmed``: the places of the calls of a reply whose large arguments have left. ``damaged``: what is wrong with the
+    file of the content, which the message only says; None when the content is whole.
     """
 
     id: str
@@ -62,6 +63,7 @@ class ContextItem:
     source: ContentRange | None = None
     label: str | None = None
     trimmed: tuple[int, ...] = ()
+    damaged: str | None = None
 
     @property
     def tool_name(self) -> str | None:

@@ -208,6 +208,8 @@ _TYPES: dict[str, type] = {
     "call_made": CallMade,
     "closed": Closed,
 }
+_RECORDED = tuple(entry for entry in fields(ContextItem) if entry.name != "damaged")
+"""What is recorded of an item; the next opening of the session looks again whether its content is damaged."""
 _NAMES = {kind: name for name, kind in _TYPES.items()}
 _ROLES: dict[type, str] = {SystemMessage: "system", UserMessage: "user", AssistantMessage: "assistant"}
 
@@ -299,7 +301,7 @@ def with_content(message: Message, content: Content) -> Message:
 
 def _item_to_json(item: ContextItem) -> dict[str, Any]:
     data: dict[str, Any] = {}
-    for entry in fields(item):
+    for entry in _RECORDED:
         value = getattr(item, entry.name)
         if entry.name == "message":
             data["message"] = _message_to_json(value)
@@ -309,7 +311,7 @@ def _item_to_json(item: ContextItem) -> dict[str, Any]:
 
 
 def _item_from_json(data: Mapping[str, Any]) -> ContextItem:
-    values = {entry.name: data[entry.name] for entry in fields(ContextItem) if entry.name in data}
+    values = {entry.name: data[entry.name] for entry in _RECORDED if entry.name in data}
     values["item_type"] = ItemType(values["item_type"])
     values["message"] = _message_from_json(values["message"])
     values["trimmed"] = tuple(values.get("trimmed", ()))

@@ -11,6 +11,7 @@ from typing import Any
 
 from ctxfs.context import encoding as codec
 from ctxfs.context.content import ContentReader, scan_blocks
+from ctxfs.context.damaged import MISSING, DamagedContent
 from ctxfs.context.index import INDEX_NAME, Index, parse_index
 from ctxfs.context.items import ItemType
 from ctxfs.context.journal import Damage, Scan, SessionState, fold, scan
@@ -33,7 +34,9 @@ class Recovery:
     ``cut_bytes``: a torn last line, never acknowledged, was cut off. ``damages``: lines of the journal that are no
     records; they are skipped and stay where they are. ``adopted``: files that the journal did not know and that belong
     to it now. ``foreign``: files that are not ours, left alone; one that stood under an item's name is now called
-    ``….foreign``. ``rebuilt_journal``, ``rebuilt_index``: they were lost or damaged.
+    ``….foreign``. ``rebuilt_journal``, ``rebuilt_index``: they were lost or damaged. ``contents``: those whose
+    files are missing and, once the items of the context were read, those of them that are damaged; the files are left
+    alone, and one that is restored is found whole when the session is opened next.
     """
 
     cut_bytes: int = 0
@@ -42,6 +45,7 @@ class Recovery:
     foreign: tuple[str, ...] = ()
     rebuilt_journal: bool = False
     rebuilt_index: bool = False
+    contents: tuple[DamagedContent, ...] = ()
 
     @property
     def clean(self) -> bool:
@@ -95,7 +99,8 @@ async def examine(store: Store, *, read_only: bool) -> Found:
     started = log.last_seq > 0
     if read_only and started:
         growing = await growing_logs(store, state)
-        recovery = Recovery(damages=log.damages)
+        missing = _missing(state, await store.names())
+        recovery = Recovery(damages=log.damages, contents=missing)
         return Found(state=state, last_seq=log.last_seq, log_end=log.end, new=False, adopt=growing, recovery=recovery)
     index, index_is_there = await _read_index(store)
     names = [name for name in await store.names() if name != INDEX_NAME]
@@ -108,8 +113,9 @@ async def examine(store: Store, *, read_only: bool) -> Found:
         foreign=tuple(foreign),
         rebuilt_journal=not started and anything,
         rebuilt_index=started and (index is None or _contradicts(index, state)),
+        contents=_missing(state, names),
     )
-    claimed = {item.name for item in state.items.values()}
+    claimed = {item.name for item in state.items.values() if item.id not in state.content_stored}
     return Found(
         state=state,
         last_seq=log.last_seq,
@@ -136,6 +142,16 @@ async def move_aside(store: Store, name: str) -> None:
     await store.delete([name])
 
 
+def _missing(state: SessionState, names: list[str]) -> tuple[DamagedContent, ...]:
+    """The contents that the journal knows and that have no file, however it is spelled where case does not count."""
+    present = {name.casefold() for name in names}
+    return tuple(
+        DamagedContent(item_id=entry.item_id, name=entry.name, detail=MISSING)
+        for entry in state.stored.values()
+        if entry.name.casefold() not in present
+    )
+
+
 async def _read_index(store: Store) -> tuple[Index | None, bool]:
     """Read the index, None when it is missing or damaged; and tell whether its file is there."""
     try:
@@ -160,10 +176,11 @@ async def _unknown_files(
     adopt: list[Stored] = []
     foreign: list[str] = []
     present = set(names)
+    contents = present | state.by_name.keys()  # also those whose file is missing
     # Where case does not count, a directory is listed as its first user spelled it.
     spelled_otherwise = {name.casefold() for name in state.by_name if name not in present}
     for name in names:
-        if name in state.by_name or name.casefold() in spelled_otherwise or _is_index_of_another(name, present):
+        if name in state.by_name or name.casefold() in spelled_otherwise or _is_index_of_another(name, contents):
             continue
         entry = await _describe(store, name, indexed.get(name))
         if entry is not None and await _fits(store, state, entry):
@@ -174,8 +191,8 @@ async def _unknown_files(
     return adopt, foreign
 
 
-def _is_index_of_another(name: str, present: set[str]) -> bool:
-    return name.endswith(".idx") and name.removesuffix(".idx") in present
+def _is_index_of_another(name: str, contents: set[str]) -> bool:
+    return name.endswith(".idx") and name.removesuffix(".idx") in contents
 
 
 async def _fits(store: Store, state: SessionState, entry: Stored) -> bool:

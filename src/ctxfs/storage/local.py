@@ -3,7 +3,7 @@
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -12,6 +12,7 @@ from ctxfs.storage.base import NewFile, check_name, is_hidden
 from ctxfs.storage.directories import make_root
 from ctxfs.storage.failures import reason_of
 from ctxfs.storage.port import FileSystem, OsFileSystem, close_quietly
+from ctxfs.storage.removal import hide, remove_all_hidden, remove_hidden
 from ctxfs.storage.session_dir import LOG_NAME, SessionDir
 from ctxfs.storage.threads import run_to_completion
 
@@ -20,6 +21,7 @@ __all__ = ["Durability", "LocalStore", "absolute_root", "default_root", "list_se
 Durability = Literal["full", "process"]
 OTHERS_MAY_WRITE = 0o022
 OTHERS = 0o077
+MAX_TRIES = 8
 NOT_A_SESSION = {errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENOENT}
 """A file, a link, somebody else's directory, or one that was removed meanwhile."""
 
@@ -119,24 +121,72 @@ class LocalStore:
             raise WriteFailed(self._session_id, reason_of(error)) from error
 
     def _open_dir(self, *, create: bool, write: bool) -> SessionDir:
-        root_fd = self._open_root(create=create)
+        with self._root_opened(create=create) as root_fd:
+            if not write:
+                return self._session_opened(root_fd, create=create, write=False)[0]
+            self._remove_hidden(root_fd)
+            opened = self._locked(root_fd, create=create)
         try:
-            dir_fd = self._open_session(root_fd, create=create)
-        finally:
-            close_quietly(self._fs, root_fd)
+            opened.begin_writing()
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    def _locked(self, root_fd: int, *, create: bool) -> SessionDir:
+        """Open the session and take its lock; one that was removed before it was ours is opened again, or made."""
+        for _ in range(MAX_TRIES):
+            opened, dir_fd = self._session_opened(root_fd, create=create, write=True)
+            try:
+                with suppress(FileNotFoundError):  # the directory was removed
+                    opened.take_lock()
+                    if self._fs.stat(root_fd, self._session_id).identity == self._fs.stat_handle(dir_fd).identity:
+                        return opened
+            except BaseException:
+                opened.close()
+                raise
+            opened.close()
+        raise UnsafePath(str(self._root / self._session_id), "is moved away again and again")
+
+    def remove_now(self) -> None:
+        """Remove the session in the calling thread; see ``remove_session``."""
+        with self._root_opened(create=False) as root_fd:
+            self._remove_hidden(root_fd)
+            try:
+                opened = self._locked(root_fd, create=False)
+                try:
+                    hidden = hide(self._fs, root_fd, self._session_id)
+                finally:
+                    opened.close()
+            except OSError as error:
+                raise WriteFailed(self._session_id, reason_of(error)) from error
+            try:
+                remove_hidden(self._fs, root_fd, hidden)
+            except OSError as error:
+                raise WriteFailed(
+                    hidden, f"{self._session_id} is gone, but not all its files: {reason_of(error)}"
+                ) from error
+
+    def _remove_hidden(self, root_fd: int) -> None:
+        with suppress(OSError):  # housekeeping
+            remove_all_hidden(self._fs, root_fd, self._fs.list_dir(root_fd))
+
+    def _session_opened(self, root_fd: int, *, create: bool, write: bool) -> tuple[SessionDir, int]:
+        dir_fd = self._open_session(root_fd, create=create)
         try:
             self._check_dir(dir_fd, write=write)
         except BaseException:
             close_quietly(self._fs, dir_fd)
             raise
-        opened = SessionDir(self._fs, self._session_id, dir_fd, sync=self._sync)
+        return SessionDir(self._fs, self._session_id, dir_fd, sync=self._sync), dir_fd
+
+    @contextmanager
+    def _root_opened(self, *, create: bool) -> Iterator[int]:
+        root_fd = self._open_root(create=create)
         try:
-            if write:
-                opened.take_lock()
-        except BaseException:
-            opened.close()
-            raise
-        return opened
+            yield root_fd
+        finally:
+            close_quietly(self._fs, root_fd)
 
     def _open_root(self, *, create: bool) -> int:
         if create:
@@ -221,6 +271,8 @@ def absolute_root(path: str | Path | None) -> Path:
 async def list_sessions(root: Path, *, fs: FileSystem | None = None) -> list[str]:
     """List the ids of the sessions under ``root``, sorted; empty when there is no such directory.
 
+    What is left of sessions whose removal was cut short is removed.
+
     A session is a directory with a journal or an index in it. Raises ``ConfigError`` when ``root`` cannot be read.
     """
     port: FileSystem = fs if fs is not None else OsFileSystem()
@@ -235,7 +287,9 @@ def _list_sessions(root: Path, fs: FileSystem) -> list[str]:
     except OSError as error:
         raise ConfigError(f"{root} cannot hold sessions: {reason_of(error)}") from error
     try:
-        return sorted(name for name, _ in fs.list_dir(root_fd) if _is_session(fs, root_fd, name))
+        listed = fs.list_dir(root_fd)
+        remove_all_hidden(fs, root_fd, listed)
+        return sorted(name for name, _ in listed if _is_session(fs, root_fd, name))
     except OSError as error:
         raise ConfigError(f"{root} cannot be read: {reason_of(error)}") from error
     finally:
@@ -258,26 +312,10 @@ def _is_session(fs: FileSystem, root_fd: int, name: str) -> bool:
 
 
 async def remove_session(root: Path, session_id: str, *, fs: FileSystem | None = None) -> None:
-    """Remove a session and all that it stored, for good.
+    """Remove a session and all that it stored, for good; whole or not at all, also when the process is killed.
 
-    Raises ``SessionLocked`` while a writer holds it, ``SessionNotFound`` and ``WriteFailed``.
+    Raises ``SessionLocked`` while a writer holds it, ``SessionNotFound`` and ``WriteFailed``, which says so when the
+    session is gone and some of its files could not be removed yet.
     """
-    port: FileSystem = fs if fs is not None else OsFileSystem()
-    await run_to_completion(lambda: _remove_session(root, session_id, port))
-
-
-def _remove_session(root: Path, session_id: str, fs: FileSystem) -> None:
     store = LocalStore(root, session_id, fs=fs)
-    opened = store.open_now(create=False, write=True)
-    try:
-        opened.remove_everything()
-        root_fd = fs.open_root(root)
-        try:
-            fs.remove_dir(root_fd, session_id)
-            fs.sync(root_fd)
-        finally:
-            close_quietly(fs, root_fd)
-    except OSError as error:
-        raise WriteFailed(session_id, reason_of(error)) from error
-    finally:
-        opened.close()
+    await run_to_completion(store.remove_now)

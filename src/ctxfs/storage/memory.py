@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from weakref import ReferenceType, ref
 
 from ctxfs.errors import NameTaken, NotStored, SessionClosed, SessionLocked, SessionNotFound
 from ctxfs.storage.base import NewFile, check_name
@@ -22,7 +23,8 @@ class MemoryDisk:
     files: dict[str, bytes] = field(default_factory=dict)
     log: bytearray = field(default_factory=bytearray)
     exists: bool = False
-    writer: "MemoryStore | None" = field(default=None, init=False, repr=False)
+    # One that was dropped without close() holds nothing.
+    writer: "ReferenceType[MemoryStore] | None" = field(default=None, init=False, repr=False)
     lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
 
@@ -43,17 +45,20 @@ class MemoryStore:
         if not self.disk.exists and not create:
             raise SessionNotFound(self.session_id, "memory")
         if write:
-            if self.disk.writer is not None:
+            if self._writer() is not None:
                 raise SessionLocked(self.session_id)
-            self.disk.writer = self
+            self.disk.writer = ref(self)
         self.disk.exists = True
         self._opened = True
 
     async def close(self) -> None:
         """See ``Store.close``."""
         self._opened = False
-        if self.disk.writer is self:
+        if self._writer() is self:
             self.disk.writer = None
+
+    def _writer(self) -> "MemoryStore | None":
+        return self.disk.writer() if self.disk.writer is not None else None
 
     async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
         """See ``Store.commit``."""
@@ -135,5 +140,5 @@ class MemoryStore:
 
     def _check_writer(self) -> None:
         self._check_open()
-        if self.disk.writer is not self:
+        if self._writer() is not self:
             raise SessionClosed(f"session {self.session_id} is open for reading only")

@@ -12,14 +12,14 @@ from contextlib import contextmanager, suppress
 from ctxfs.errors import NameTaken, NotStored, SessionClosed, SessionLocked, StorageError, UnsafePath
 from ctxfs.storage.base import NewFile, check_name, is_hidden
 from ctxfs.storage.directories import Directories, Parts, check_only_name, check_owner
-from ctxfs.storage.failures import opening, reading, writing
+from ctxfs.storage.failures import reading, writing
+from ctxfs.storage.lock_file import LOCK_NAME, open_lock
 from ctxfs.storage.log_file import LOG_NAME, LogFile
 from ctxfs.storage.port import FileKind, FileStat, FileSystem, close_quietly, write_all
 from ctxfs.storage.temp_files import TEMP_PREFIX, discard_temp, rename_temp, write_temp
 
 __all__ = ["LOCK_NAME", "LOG_NAME", "TEMP_PREFIX", "SessionDir"]
 
-LOCK_NAME = ".lock"
 MAX_DEPTH = 16
 READ_SIZE = 8 << 20
 
@@ -37,16 +37,16 @@ class SessionDir:
         self._write_lock = threading.Lock()
         self._handle_lock = threading.Lock()
         self._directories = Directories(fs, dir_fd, sync=sync)
-        self._lock_fd: int | None = None
         self._log: LogFile | None = None
         self._unfinished: set[Parts] = set()
         self._temp_number = 0
+        self._lock_fd: int | None = None
 
     # ---- opening and closing
 
     def take_lock(self) -> None:
-        """Become the one writer and remove what a dead one left half-written. Raises ``SessionLocked`` and OSError."""
-        fd = self._open_lock()
+        """Become the one who may change the session. Raises ``SessionLocked``, ``UnsafePath`` and OSError."""
+        fd = open_lock(self._fs, self._dir_fd)
         try:
             status = self._fs.stat_handle(fd)
             self._check_file(LOCK_NAME, status)
@@ -60,17 +60,14 @@ class SessionDir:
             close_quietly(self._fs, fd)
             raise
         self._lock_fd = fd
-        self._fs.truncate(fd, 0)
-        write_all(self._fs, fd, [b"process %d\n" % self._process])
+
+    def begin_writing(self) -> None:
+        """Remove what a dead writer left half-written, and open the log; the lock is ours. Raises OSError."""
+        assert self._lock_fd is not None
+        self._fs.truncate(self._lock_fd, 0)
+        write_all(self._fs, self._lock_fd, [b"process %d\n" % self._process])
         self._recover(self._dir_fd, 0)
         self._log = LogFile(self._fs, self._dir_fd, self._session_id, sync=self._sync_enabled)
-
-    def _open_lock(self) -> int:
-        try:
-            return self._fs.create(self._dir_fd, LOCK_NAME)
-        except FileExistsError:
-            with opening(LOCK_NAME):
-                return self._fs.open_append(self._dir_fd, LOCK_NAME)
 
     def _holder(self, fd: int) -> str:
         try:
@@ -109,6 +106,11 @@ class SessionDir:
                     self._fs.unlock(self._lock_fd)
                 close_quietly(self._fs, self._lock_fd)
             close_quietly(self._fs, self._dir_fd)
+
+    def __del__(self) -> None:
+        """Release what was dropped without ``close``: nobody can do it any more."""
+        if hasattr(self, "_lock_fd"):
+            self.close()
 
     # ---- writing
 
@@ -241,24 +243,6 @@ class SessionDir:
         """See ``Store.truncate_log``."""
         with self._writing() as log_file, writing(LOG_NAME):
             log_file.truncate(length)
-
-    def remove_everything(self) -> None:
-        """Remove all that is in the directory, the journal first: without it nothing is referred to. Raises OSError."""
-        with self._writing() as log_file:
-            log_file.close()
-            self._directories.close()
-            self._unlink(self._dir_fd, LOG_NAME)
-            self._directories.sync(())
-            self._remove_tree(self._dir_fd)
-
-    def _remove_tree(self, dir_fd: int) -> None:
-        for name, kind in self._fs.list_dir(dir_fd):
-            if kind is FileKind.DIRECTORY:
-                with self._child(dir_fd, name) as child:
-                    self._remove_tree(child)
-                self._fs.remove_dir(dir_fd, name)
-            else:
-                self._fs.unlink(dir_fd, name)
 
     def _unlink(self, dir_fd: int, name: str) -> None:
         with suppress(FileNotFoundError):

@@ -14,7 +14,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from ctxfs.context.content import ContentReader, Run
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContentRange
-from ctxfs.errors import CtxfsError, SessionError, StorageError, ToolError
+from ctxfs.errors import CorruptContent, CtxfsError, NotStored, SessionError, StorageError, ToolError
 from ctxfs.llm.messages import Block
 from ctxfs.steps import run_in_steps
 from ctxfs.tokens import TokenCounter, count_block, default_counter
@@ -46,6 +46,7 @@ MIN_PAGE_TOKENS = 200
 """No page is bounded to less."""
 _NOTE_TOKENS = 100  # for what is said of those that are not shown
 _NOTED = 5
+_CALL_AGAIN = "Call the tool that gave it again if you need it."
 _SEARCHERS = 4  # those that wait for the interpreter, which decoding holds, leave no processor idle
 
 
@@ -59,6 +60,8 @@ def reading_tool(
         async def read(*args: P.args, **kwargs: P.kwargs) -> ToolResult:
             try:
                 return await function(*args, **kwargs)
+            except (CorruptContent, NotStored) as error:
+                return ToolResult(f"The stored content cannot be read: {error}. {_CALL_AGAIN}", is_error=True)
             except (ToolError, StorageError, SessionError) as error:
                 return ToolResult(str(error), is_error=True)
 

@@ -25,6 +25,7 @@ from ctxfs.errors import (
     CorruptContent,
     CorruptJournal,
     CtxfsError,
+    NotStored,
     SessionExists,
     SessionLocked,
     SessionNotFound,
@@ -71,11 +72,12 @@ async def export_session(
     """Write a session into ``file``, which must not be there yet (mode 0600).
 
     A session that is being written is exported as it stood at one moment, with what a command has printed until then,
-    marked as partial, also when its agent was killed. Every content is checked on the way. ``root_path`` None is
-    ``~/.agent/context``.
+    marked as partial, also when its agent was killed. Every content is checked on the way: one that is damaged or
+    missing is never exported as if it were whole. ``root_path`` None is ``~/.agent/context``.
 
-    Raises ``SessionNotFound``, ``NameTaken`` (the file is there), ``CorruptContent``, ``NotStored``, ``CorruptJournal``
-    (it is lost: opening the session for writing rebuilds it) and ``WriteFailed``; then no file is left behind.
+    Raises ``SessionNotFound``, ``NameTaken`` (the file is there), ``CorruptContent`` (it names the file: restore it),
+    ``CorruptJournal`` (it is lost: opening the session for writing rebuilds it) and ``WriteFailed``; then no file is
+    left behind.
     """
     root, target = absolute_root(root_path), absolute_root(file)
     port: FileSystem = fs if fs is not None else OsFileSystem()
@@ -275,6 +277,8 @@ async def _checked(store: LocalStore, entry: Stored, *, grows: bool = False) -> 
     """Check a content against the journal, block by block; ``grows``: its file may be longer. Raises CorruptContent."""
     try:
         index = await scan_blocks(store, entry)
+    except NotStored as error:
+        raise CorruptContent(entry.name, f"the file, with the content of item {entry.item_id}, is missing") from error
     except (ValueError, TypeError) as error:
         raise CorruptContent(entry.name, str(error)) from error
     if (index.root, index.size_bytes, index.count) != (entry.digest, entry.size_bytes, entry.blocks):

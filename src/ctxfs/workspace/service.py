@@ -115,9 +115,11 @@ class KnowledgeService:
     async def close(self) -> None:
         """Close the sessions that were opened here, and the catalogue; idempotent."""
         self._closed = True
-        await self._sessions.close()
-        async with self._catalogue_turn:
-            await run_to_completion(self._catalogue.close)
+        try:
+            await self._sessions.close()
+        finally:
+            async with self._catalogue_turn:
+                await run_to_completion(self._catalogue.close)
 
     def attach(self, fs: ContextFileSystem) -> None:
         """Write into a session that is open already, an agent's for example; its owner closes it.

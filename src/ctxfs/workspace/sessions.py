@@ -177,10 +177,10 @@ class OpenSessions:
 
     @uninterrupted
     async def close(self) -> None:
-        """Close the sessions that were opened here; idempotent."""
-        async with self._turn:
+        """Close the sessions that were opened here, also when one of them cannot be closed in order; idempotent."""
+        async with self._turn, AsyncExitStack() as closing:
             self._closed = True
             while self._sessions:
                 _, session = self._sessions.popitem()
                 if session.ours:
-                    await session.fs.close()
+                    closing.push_async_callback(session.fs.close)
