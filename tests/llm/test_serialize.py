@@ -12,7 +12,7 @@ from ctxfs.errors import TranscriptError
 from ctxfs.llm.base import ModelRequest, Reply, ToolSchema, Usage
 from ctxfs.llm.invariants import violations
 from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from ctxfs.llm.serialize import EMPTY_ERROR, from_dict, to_messages_body, with_own_names
+from ctxfs.llm.serialize import EMPTY_ERROR, MessagesSerializer, from_dict, to_messages_body, with_own_names
 from ctxfs.testing.strategies import bodies, thinking, transcripts
 
 TOOLS = (ToolSchema(name="Read", description="Reads.", input_schema={"type": "object"}),)
@@ -256,3 +256,56 @@ def test_the_requests_own_limit_counts() -> None:
 def test_what_cannot_become_a_message_says_why(message: dict[str, Any], reason: str) -> None:
     with pytest.raises(TranscriptError, match=reason):
         from_dict(message, {})
+
+
+# One conversation, request after request ------------------------------------------------------------------------------
+
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
+
+
+def called(*ids: str) -> AssistantMessage:
+    return AssistantMessage(tuple({"type": "tool_use", "id": i, "name": "t", "input": {}} for i in ids))
+
+
+def any_message() -> st.SearchStrategy[Message]:
+    """Also what no valid transcript has: results without a call, turns that are empty once they are serialised."""
+    ids = st.sampled_from(["a", "b", "no wire id", "no wire id"])
+    return st.one_of(
+        st.sampled_from(
+            [
+                UserMessage("hello"),
+                UserMessage(" "),
+                AssistantMessage("yes"),
+                AssistantMessage((THOUGHT,)),
+                AssistantMessage((THOUGHT, {"type": "text", "text": "so"})),
+                SystemMessage("be kind"),
+            ]
+        ),
+        st.lists(ids, min_size=1, max_size=3).map(lambda found: called(*found)),
+        ids.map(lambda found: ToolMessage(found, "t", "result")),
+    )
+
+
+@given(st.data())
+def test_what_was_serialised_before_changes_no_body(data: st.DataObject) -> None:
+    """Appended to, cut short, changed in the middle: a body is the one that is made from nothing."""
+    serializer, messages, given_out = MessagesSerializer(), list[Message](), []
+    for _ in range(data.draw(st.integers(1, 6))):
+        kept = data.draw(st.integers(0, len(messages)))
+        tail = messages[kept + 1 :] if data.draw(st.booleans()) else []
+        messages = [*messages[:kept], *data.draw(st.lists(any_message(), max_size=6)), *tail]
+        marks = data.draw(st.none() | st.lists(st.integers(0, len(messages)), max_size=3).map(sorted))
+        request = ModelRequest(messages=tuple(messages), breakpoints=marks)
+        body = serializer.body(request, model="m", max_tokens=9)
+        assert body == to_messages_body(request, model="m", max_tokens=9)
+        given_out.append((body, copy.deepcopy(body)))
+    for body, before in given_out:
+        assert body == before, "a later request must not change what an earlier one got"
+
+
+def test_messages_that_did_not_change_are_not_serialised_again() -> None:
+    serializer, messages = MessagesSerializer(), [UserMessage("go"), called("a"), ToolMessage("a", "t", "x")]
+    first = serializer.body(ModelRequest(messages=tuple(messages)), model="m", max_tokens=9, cache=False)
+    messages += [AssistantMessage("next"), UserMessage("on")]
+    second = serializer.body(ModelRequest(messages=tuple(messages)), model="m", max_tokens=9, cache=False)
+    assert [a is b for a, b in zip(first["messages"], second["messages"], strict=False)] == [True, True, False]

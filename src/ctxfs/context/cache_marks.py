@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ctxfs.llm.messages import AssistantMessage, Message
+from ctxfs.llm.messages import AssistantMessage, Message, unchanged
 
 __all__ = ["CacheMarks"]
 
@@ -18,8 +18,8 @@ class CacheMarks:
 
     def sent(self, messages: tuple[Message, ...]) -> None:
         """Take in the next request."""
-        unchanged = _common(self._sent, messages)
-        kept = [mark for mark in self._marks if mark <= unchanged]
+        same = unchanged(self._sent, messages)
+        kept = [mark for mark in self._marks if mark <= same]
         self.breakpoints = _breakpoints(messages, kept[-1] if kept else 0)
         self._marks = sorted({*kept, *self.breakpoints})
         self._sent = messages
@@ -32,13 +32,8 @@ def _breakpoints(messages: Sequence[Message], cached: int) -> tuple[int, ...]:
     none. A provider looks for what it has cached only a few blocks back from a breakpoint, so one stands there. What is
     written behind it gets one in its middle, so that a later change does not cost all of it again.
     """
-    ends = [n for n, m in enumerate(messages[1:], start=1) if isinstance(m, AssistantMessage) and n > cached]
+    first = cached + 1
+    ends = [n for n, m in enumerate(messages[first:], first) if isinstance(m, AssistantMessage)]
     ends.append(len(messages))
     middle = ends[(len(ends) - 1) // 2]
     return tuple(sorted({*([cached] if cached else ()), middle, len(messages)}))
-
-
-def _common(before: Sequence[Message], after: Sequence[Message]) -> int:
-    """How many messages from the first one on are the same values in both."""
-    pairs = zip(before, after, strict=False)
-    return next((n for n, (a, b) in enumerate(pairs) if a is not b), min(len(before), len(after)))

@@ -37,7 +37,7 @@ from ctxfs.errors import ConfigError, ModelError, SessionClosed, StorageError
 from ctxfs.llm.base import ModelRequest, Reply, Usage
 from ctxfs.llm.messages import Content, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.llm.overflow import too_long
-from ctxfs.llm.serialize import to_messages_body
+from ctxfs.llm.serialize import MessagesSerializer
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.tokens import TokenCounter, load_counter
 from ctxfs.weak_methods import weak_method
@@ -112,6 +112,7 @@ class Context:
         self._identifiers = IdentifierIndex()
         self._recorder = Recorder(self.fs, weak_method(self._tell))
         self._cache_marks = CacheMarks()
+        self._serializer = MessagesSerializer()
         self._sent_tokens = 0
         self._slot: ArchiveSlot | None = None
         self._write_errors: list[StorageError] = []
@@ -344,7 +345,7 @@ class Context:
         else:
             self._check_window()
         self._sent_tokens = self.counted_tokens
-        messages = tuple(item.message for item in self.items)
+        messages = tuple([item.message for item in self._transcript.items.values()])
         self._cache_marks.sent(messages)
         return messages
 
@@ -379,7 +380,7 @@ class Context:
 
         """
         request = ModelRequest(messages=await self.messages(), breakpoints=self.breakpoints)
-        body = to_messages_body(request, model="", max_tokens=0, cache=cache)
+        body = self._serializer.body(request, model="", max_tokens=0, cache=cache)
         return {key: body[key] for key in ("system", "messages") if key in body}
 
     # Inside ----------------------------------------------------------------------------------------------------------

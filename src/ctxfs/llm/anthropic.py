@@ -12,7 +12,7 @@ from ctxfs.errors import ConfigError, MissingApiKey
 from ctxfs.llm.accumulate import ReplyBuilder
 from ctxfs.llm.base import ModelEvent, ModelRequest, Reply, Retrying
 from ctxfs.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
-from ctxfs.llm.serialize import CacheTtl, to_messages_body, with_own_names
+from ctxfs.llm.serialize import CacheTtl, MessagesSerializer, with_own_names
 from ctxfs.llm.sse import streamed_reply
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class ChatAnthropic:
         self._retry = retry or RetryPolicy(max_retries=max_retries)
         self._timeout_s = timeout_s
         self._sleep = sleep
+        self._serializer = MessagesSerializer()
         self._client: AsyncAnthropic | None = None
         self._connecting = anyio.Lock()
 
@@ -84,7 +85,7 @@ class ChatAnthropic:
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The Messages API body that ``stream`` sends for ``request``, without ``stream`` itself."""
-        body = to_messages_body(
+        body = self._serializer.body(
             request, model=self._model, max_tokens=self._max_tokens, cache=self._cache, cache_ttl=self._cache_ttl
         )
         return {**body, **self._extra}

@@ -6,8 +6,9 @@ rule) and are treated as immutable.
 """
 
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 from ctxfs.json_codec import check_json
@@ -27,6 +28,7 @@ __all__ = [
     "has_media",
     "text_of",
     "text_with",
+    "unchanged",
 ]
 
 Block = dict[str, Any]
@@ -152,3 +154,11 @@ def text_of(content: Content) -> str:
     if isinstance(content, str):
         return content
     return "".join(b["text"] for b in content if b.get("type") == "text")
+
+
+def unchanged(before: Sequence[Message], after: Sequence[Message]) -> int:
+    """How many messages from the first one on are the same objects in both."""
+    pairs = min(len(before), len(after))
+    if all(map(is_, before, after)):
+        return pairs
+    return next(n for n in range(pairs) if before[n] is not after[n])

@@ -13,7 +13,7 @@ from ctxfs.errors import ConfigError, MissingApiKey, MissingExtra
 from ctxfs.llm.base import ModelEvent, ModelRequest, Reply
 from ctxfs.llm.chat_completions import MAX_ID_CHARS, MAX_NAME_CHARS, ChatReplyBuilder, to_chat_body
 from ctxfs.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
-from ctxfs.llm.serialize import to_messages_body, with_own_names
+from ctxfs.llm.serialize import MessagesSerializer, with_own_names
 from ctxfs.llm.sse import streamed_reply
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class ChatOpenAI:
         self._retry = retry or RetryPolicy(max_retries=max_retries)
         self._timeout_s = timeout_s
         self._sleep = sleep
+        self._serializer = MessagesSerializer(max_id_chars=MAX_ID_CHARS, max_name_chars=MAX_NAME_CHARS)
         self._client: AsyncOpenAI | None = None
         self._connecting = anyio.Lock()
 
@@ -78,14 +79,7 @@ class ChatOpenAI:
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The Chat Completions body that ``stream`` sends for ``request``, without the streaming options."""
-        body = to_messages_body(
-            request,
-            model=self._model,
-            max_tokens=self._max_tokens,
-            cache=False,
-            max_id_chars=MAX_ID_CHARS,
-            max_name_chars=MAX_NAME_CHARS,
-        )
+        body = self._serializer.body(request, model=self._model, max_tokens=self._max_tokens, cache=False)
         field = "max_tokens" if self._url() else "max_completion_tokens"
         return {**to_chat_body(body, max_tokens_field=field), **self._options}
 

@@ -10,9 +10,11 @@ blocks, so that appending never changes what stands before.
 
 import hashlib
 import re
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Literal
 
 from ctxfs.errors import TranscriptError
@@ -27,6 +29,7 @@ from ctxfs.llm.messages import (
     ToolMessage,
     UserMessage,
     check_content,
+    unchanged,
 )
 from ctxfs.tokens import encodable
 
@@ -36,6 +39,7 @@ __all__ = [
     "MAX_BREAKPOINTS",
     "MAX_NAME_CHARS",
     "CacheTtl",
+    "MessagesSerializer",
     "from_dict",
     "to_messages_body",
     "with_own_names",
@@ -62,39 +66,107 @@ def to_messages_body(
     max_tokens: int,
     cache: bool = True,
     cache_ttl: CacheTtl = "5m",
-    max_id_chars: int = MAX_ID_CHARS,
-    max_name_chars: int = MAX_NAME_CHARS,
 ) -> dict[str, Any]:
     """The Messages API body for ``request``; ``max_tokens`` counts when the request does not name its own.
 
     ``cache`` sets the prompt-cache breakpoints, at most four, never on an empty text: the end of the system prompt (or
     of the tools, without one), and the ends of the user turns that ``request.breakpoints`` names; of the last ones when
-    it names none. ``max_id_chars`` and ``max_name_chars``: the longest call ids and tool names that the provider takes.
-    Longer ones are rewritten, always to the same; ``with_own_names`` gives a reply its tools' own names back.
+    it names none.
     """
-    system, turns = _turns(request.messages, _Wire(max_id_chars, max_name_chars))
-    body: dict[str, Any] = {
-        "model": model,
-        "max_tokens": max_tokens if request.max_tokens is None else request.max_tokens,
-    }
-    if request.tools:
-        body["tools"] = [
-            {
-                "name": _stand_in(t.name, max_name_chars),
-                "description": t.description,
-                "input_schema": _clean(t.input_schema),
-            }
-            for t in request.tools
-        ]
-    if system:
-        body["system"] = system
-    body["messages"] = [{"role": t.role, "content": t.content} for t in turns]
-    if cache:
-        ends = _ends(turns, request.breakpoints)
-        _set_breakpoints(
-            body, ends, {"type": "ephemeral"} if cache_ttl == "5m" else {"type": "ephemeral", "ttl": cache_ttl}
-        )
-    return body
+    return MessagesSerializer().body(request, model=model, max_tokens=max_tokens, cache=cache, cache_ttl=cache_ttl)
+
+
+class MessagesSerializer:
+    """Makes the bodies of one conversation: what was serialised for the last request is used again in the next.
+
+    A body costs what changed since the last one, and it is the same as ``to_messages_body`` makes. Bodies share the
+    messages that did not change: copy one before you change anything in it. ``max_id_chars`` and ``max_name_chars``:
+    the longest call ids and tool names that the provider takes. Longer ones are rewritten, always to the same;
+    ``with_own_names`` gives a reply its tools' own names back.
+    """
+
+    def __init__(self, *, max_id_chars: int = MAX_ID_CHARS, max_name_chars: int = MAX_NAME_CHARS) -> None:
+        self._messages: tuple[Message, ...] = ()
+        self._system: list[tuple[int, list[Block]]] = []
+        self._turns: list[_Turn] = []
+        self._ended: list[dict[str, Any]] = []  # the turns as they are sent, but for the last one while it goes on
+        self._wire = _Wire(max_id_chars, max_name_chars)
+
+    def body(
+        self, request: ModelRequest, *, model: str, max_tokens: int, cache: bool = True, cache_ttl: CacheTtl = "5m"
+    ) -> dict[str, Any]:
+        """The body for ``request``; see ``to_messages_body``."""
+        self._take(tuple(request.messages))
+        body: dict[str, Any] = {
+            "model": model,
+            "max_tokens": max_tokens if request.max_tokens is None else request.max_tokens,
+        }
+        if request.tools:
+            body["tools"] = [self._wire.tool(tool) for tool in request.tools]
+        if system := [block for _, blocks in self._system for block in blocks]:
+            body["system"] = system
+        messages = body["messages"] = self._ended[:]
+        for turn in self._turns[len(messages) :]:
+            if content := _sendable(turn.content):
+                messages.append({"role": turn.role, "content": content})
+        if cache:
+            ends = _ends(self._turns[: len(messages)], request.breakpoints)
+            _set_breakpoints(
+                body, ends, {"type": "ephemeral"} if cache_ttl == "5m" else {"type": "ephemeral", "ttl": cache_ttl}
+            )
+        return body
+
+    def _take(self, messages: tuple[Message, ...]) -> None:
+        """Serialise what is new, and what stands behind a change."""
+        start = unchanged(self._messages, messages)
+        if start < len(self._messages):
+            start = self._rewind(start)
+        for number, message in enumerate(messages[start:], start):
+            self._add(number, message)
+        self._messages = messages
+
+    def _rewind(self, unchanged: int) -> int:
+        """Forget the last turns, from an assistant turn on that begins within the first ``unchanged`` messages.
+
+        Returns how many messages are still taken in. There alone the state is the same as on the way there: the calls
+        of a turn are answered in the next one.
+        """
+        turns = enumerate(self._turns)
+        kept = max((n for n, turn in turns if turn.role == "assistant" and turn.start < unchanged), default=0)
+        start = self._turns[kept].start if kept else 0
+        for turn in reversed(self._turns[kept:]):
+            self._wire.forget(turn.calls)
+        self._wire.open_turn()
+        del self._turns[kept:], self._ended[kept:]
+        self._system = [(number, blocks) for number, blocks in self._system if number < start]
+        return start
+
+    def _add(self, number: int, message: Message) -> None:
+        if isinstance(message, SystemMessage):
+            self._system.append((number, _blocks(message.content)))
+            return
+        turns, role = self._turns, "assistant" if isinstance(message, AssistantMessage) else "user"
+        if turns and turns[-1].role != role:
+            self._end_turn()
+        if not turns or turns[-1].role != role:
+            turns.append(_Turn(role, number))
+            if role == "assistant":
+                self._wire.open_turn()
+        elif len(self._ended) == len(turns):  # what came between was empty: the turn goes on
+            turns[-1].content = self._ended.pop()["content"][:]
+        turns[-1].add(message, self._wire)
+        turns[-1].end = number + 1
+
+    def _end_turn(self) -> None:
+        """End the last turn; one that is empty then goes."""
+        if len(self._ended) == len(self._turns):
+            return
+        turn = self._turns[-1]
+        turn.content = _sendable(turn.content)
+        if turn.content:
+            self._ended.append({"role": turn.role, "content": turn.content})
+        else:
+            self._turns.pop()
 
 
 def with_own_names(reply: Reply, tools: Iterable[ToolSchema], *, max_name_chars: int = MAX_NAME_CHARS) -> Reply:
@@ -105,26 +177,6 @@ def with_own_names(reply: Reply, tools: Iterable[ToolSchema], *, max_name_chars:
         return reply
     named = [{**b, "name": own.get(b["name"], b["name"])} if b["type"] == "tool_use" else b for b in content]
     return replace(reply, message=AssistantMessage(tuple(named)))
-
-
-def _turns(messages: Iterable[Message], wire: "_Wire") -> tuple[list[Block], list["_Turn"]]:
-    system: list[Block] = []
-    turns: list[_Turn] = []
-    for number, message in enumerate(messages, start=1):
-        if isinstance(message, SystemMessage):
-            system.extend(_blocks(message.content))
-            continue
-        role = "assistant" if isinstance(message, AssistantMessage) else "user"
-        if turns and turns[-1].role != role:
-            _close(turns)
-        if not turns or turns[-1].role != role:
-            turns.append(_Turn(role))
-            if role == "assistant":
-                wire.open_turn()
-        _add(turns[-1], message, wire)
-        turns[-1].end = number
-    _close(turns)
-    return system, turns
 
 
 def from_dict(message: Mapping[str, Any], tool_names: Mapping[str, str]) -> list[Message]:
@@ -152,12 +204,28 @@ def from_dict(message: Mapping[str, Any], tool_names: Mapping[str, str]) -> list
 
 @dataclass(slots=True)
 class _Turn:
-    """One message under construction; ``results`` counts the tool results at its beginning."""
+    """One message of the body; ``results`` counts the tool results at its beginning, ``calls`` are their raw ids.
+
+    ``start`` and ``end``: how many of the messages stand before it, and up to its end.
+    """
 
     role: str
+    start: int
     content: list[Block] = field(default_factory=list)
     results: int = 0
     end: int = 0
+    calls: list[str] = field(default_factory=list)
+
+    def add(self, message: UserMessage | AssistantMessage | ToolMessage, wire: "_Wire") -> None:
+        """Take in another message of the turn's role."""
+        if isinstance(message, ToolMessage):
+            self.content.insert(self.results, _result(message, wire))
+            self.results += 1
+        elif isinstance(message, AssistantMessage):
+            self.content.extend(_blocks(message.content, wire))
+            self.calls += [call.id for call in message.tool_calls]
+        else:
+            self.content.extend(_blocks(message.content))
 
 
 class _Wire:
@@ -177,6 +245,11 @@ class _Wire:
         """Forget the calls of earlier assistant turns: a result answers the turn right before it."""
         self._open.clear()
 
+    def tool(self, tool: ToolSchema) -> Block:
+        """A tool as it is sent."""
+        name = _stand_in(tool.name, self._max_name_chars)
+        return {"name": name, "description": tool.description, "input_schema": _clean(tool.input_schema)}
+
     def call(self, block: Block, raw: Block) -> Block:
         """A cleaned tool call under the id and name to send, which go by the ``raw`` ones."""
         call_id, name = self._use(raw["id"]), _stand_in(raw["name"], self._max_name_chars)
@@ -189,12 +262,23 @@ class _Wire:
             return waiting.popleft()
         return self._last.get(raw) or _stand_in(raw, self._max_id_chars)
 
+    def forget(self, raw_ids: Sequence[str]) -> None:
+        """Take back the last uses of these ids."""
+        for raw in raw_ids:
+            uses = self._uses[raw] = self._uses[raw] - 1
+            if uses:
+                self._last[raw] = self._sent_for(raw, uses)
+            else:
+                del self._uses[raw], self._last[raw]
+
     def _use(self, raw: str) -> str:
         uses = self._uses[raw] = self._uses.get(raw, 0) + 1
-        sent = _stand_in(raw, self._max_id_chars, salt="" if uses == 1 else str(uses))
+        sent = self._last[raw] = self._sent_for(raw, uses)
         self._open.setdefault(raw, deque()).append(sent)
-        self._last[raw] = sent
         return sent
+
+    def _sent_for(self, raw: str, use: int) -> str:
+        return _stand_in(raw, self._max_id_chars, salt="" if use == 1 else str(use))
 
 
 def _stand_in(raw: str, max_chars: int, *, salt: str = "") -> str:
@@ -205,22 +289,12 @@ def _stand_in(raw: str, max_chars: int, *, salt: str = "") -> str:
     return f"{_NOT_WIRE.sub('_', raw[: max_chars - 13])}_{digest}"
 
 
-def _add(turn: _Turn, message: UserMessage | AssistantMessage | ToolMessage, wire: _Wire) -> None:
-    if isinstance(message, ToolMessage):
-        turn.content.insert(turn.results, _result(message, wire))
-        turn.results += 1
-    else:
-        turn.content.extend(_blocks(message.content, wire if isinstance(message, AssistantMessage) else None))
-
-
-def _close(turns: list[_Turn]) -> None:
-    """Take thinking off the end of the last turn, where it is refused; a turn that is then empty goes too."""
-    if turns:
-        content = turns[-1].content
-        while content and content[-1]["type"] in THINKING:
-            content.pop()
-        if not content:
-            turns.pop()
+def _sendable(content: list[Block]) -> list[Block]:
+    """The content without the thinking at its end, where it is refused."""
+    end = len(content)
+    while end and content[end - 1]["type"] in THINKING:
+        end -= 1
+    return content[:end]
 
 
 def _result(message: ToolMessage, wire: _Wire) -> Block:
@@ -292,18 +366,32 @@ def _tool_message(block: Block, tool_names: Mapping[str, str]) -> ToolMessage:
 
 def _ends(turns: Sequence[_Turn], wanted: Sequence[int] | None) -> list[int]:
     """Which turns end in a breakpoint; one is left for the system prompt."""
-    users = [n for n, turn in enumerate(turns) if turn.role == "user"]
     if wanted is None:
-        return users[1 - MAX_BREAKPOINTS :]
-    found = (next((n for n in reversed(users) if turns[n].end <= count), None) for count in wanted)
+        users = (n for n in reversed(range(len(turns))) if turns[n].role == "user")
+        return list(islice(users, MAX_BREAKPOINTS - 1))[::-1]
+    found = (_last_user_turn(turns, count) for count in wanted)
     return [n for n in dict.fromkeys(found) if n is not None][1 - MAX_BREAKPOINTS :]
 
 
+def _last_user_turn(turns: Sequence[_Turn], messages: int) -> int | None:
+    """The last user turn that ends within the first ``messages``, None if there is none."""
+    ended = bisect_right(turns, messages, key=lambda turn: turn.end)
+    return next((n for n in reversed(range(ended)) if turns[n].role == "user"), None)
+
+
 def _set_breakpoints(body: dict[str, Any], ends: Sequence[int], control: dict[str, str]) -> None:
-    """Mark the ends of system (or tools) and of these turns; marked blocks are new values.
+    """Mark the ends of system (or tools) and of these turns, which are new values then.
 
     Each of these ends can be marked: no empty text was let in, and no turn ends in thinking.
     """
-    head: list[Block] = body.get("system") or body.get("tools") or []
-    for blocks in [b for b in (head, *(body["messages"][n]["content"] for n in ends)) if b]:
-        blocks[-1] = {**blocks[-1], "cache_control": control}
+    for head in ("system", "tools"):
+        if body.get(head):
+            body[head] = _marked(body[head], control)
+            break
+    messages = body["messages"]
+    for n in ends:
+        messages[n] = {**messages[n], "content": _marked(messages[n]["content"], control)}
+
+
+def _marked(blocks: list[Block], control: dict[str, str]) -> list[Block]:
+    return [*blocks[:-1], {**blocks[-1], "cache_control": control}]

@@ -11,7 +11,7 @@ from ctxfs.errors import InvalidRequest
 from ctxfs.llm import invariants
 from ctxfs.llm.base import ModelEvent, ModelRequest, Reply, TextDelta, ThinkingDelta
 from ctxfs.llm.messages import AssistantMessage, Block, ToolCall
-from ctxfs.llm.serialize import to_messages_body
+from ctxfs.llm.serialize import MessagesSerializer
 from ctxfs.testing.prompt_cache import CHARS4, PromptCache
 from ctxfs.tokens import TokenCounter, count_content
 
@@ -98,6 +98,7 @@ class ScriptedModel:
     ) -> None:
         self.requests: list[dict[str, Any]] = []
         self.script = Script(turns)
+        self._serializer = MessagesSerializer()
         self._model = model
         self._max_tokens = max_tokens
         self._counter = counter
@@ -114,7 +115,7 @@ class ScriptedModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Play the next turn."""
         await anyio.lowlevel.checkpoint()
-        body = to_messages_body(request, model=self._model, max_tokens=self._max_tokens, cache=False)
+        body = self._serializer.body(request, model=self._model, max_tokens=self._max_tokens, cache=False)
         invariants.check(body)
         self.requests.append(body)
         turn = self.script.take(body)
