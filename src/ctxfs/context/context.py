@@ -322,12 +322,14 @@ class Context:
     async def evict(self) -> Plan:
         """Let what is due leave the context, stored first; returns the plan that was carried out."""
         async with self._changing():
-            await self._record()
+            if self._recorder.is_behind:
+                await self._record()
             plan = self.plan()
             if waiting := self._recorder.waiting:
                 recorded = tuple(o for o in plan.offloads if o.item_id not in waiting)
                 plan = Plan(offloads=recorded, first_changed=recorded[0].item_id if recorded else None)
-            await self._apply(plan)
+            if plan:
+                await self._apply(plan)
             return plan
 
     async def messages(self) -> tuple[Message, ...]:

@@ -34,6 +34,11 @@ class Recorder:
         """The items that live in memory only, by id."""
         return MappingProxyType(self._waiting)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether something came in that is not durable yet."""
+        return bool(self._waiting or self._calls)
+
     def add(self, item: ContextItem, leaving: Leaving | None = None) -> None:
         """``item`` came in, and leaves at once if ``leaving`` says how."""
         self._waiting[item.id] = item
@@ -53,7 +58,7 @@ class Recorder:
 
         What an arrival policy raises is raised as it is: then what came in stays, and is recorded the next time.
         """
-        if not self._waiting and not self._calls:
+        if not self.is_behind:
             return Applied()
         items = tuple(self._waiting.values())
         try:
