@@ -294,7 +294,9 @@ def test_what_was_serialised_before_changes_no_body(data: st.DataObject) -> None
         kept = data.draw(st.integers(0, len(messages)))
         tail = messages[kept + 1 :] if data.draw(st.booleans()) else []
         messages = [*messages[:kept], *data.draw(st.lists(any_message(), max_size=6)), *tail]
-        marks = data.draw(st.none() | st.lists(st.integers(0, len(messages)), max_size=3).map(sorted))
+        marks = data.draw(
+            st.none() | st.lists(st.integers(0, len(messages)), max_size=3).map(lambda found: tuple(sorted(found)))
+        )
         request = ModelRequest(messages=tuple(messages), breakpoints=marks)
         body = serializer.body(request, model="m", max_tokens=9)
         assert body == to_messages_body(request, model="m", max_tokens=9)
@@ -304,7 +306,8 @@ def test_what_was_serialised_before_changes_no_body(data: st.DataObject) -> None
 
 
 def test_messages_that_did_not_change_are_not_serialised_again() -> None:
-    serializer, messages = MessagesSerializer(), [UserMessage("go"), called("a"), ToolMessage("a", "t", "x")]
+    serializer = MessagesSerializer()
+    messages: list[Message] = [UserMessage("go"), called("a"), ToolMessage("a", "t", "x")]
     first = serializer.body(ModelRequest(messages=tuple(messages)), model="m", max_tokens=9, cache=False)
     messages += [AssistantMessage("next"), UserMessage("on")]
     second = serializer.body(ModelRequest(messages=tuple(messages)), model="m", max_tokens=9, cache=False)
