@@ -25,7 +25,7 @@ from ctxfs.context.trigger import Always, AtLeast, Trigger
 from ctxfs.errors import ConfigError, NameTaken, TranscriptError
 from ctxfs.storage.failures import writing
 from ctxfs.storage.files import write_file
-from ctxfs.storage.threads import deliver_cancellation, run_to_completion
+from ctxfs.storage.threads import run_to_completion
 
 __all__ = [
     "DiskFileWriter",
@@ -242,7 +242,6 @@ async def _offload(
     copies = {number: _copied(messages[number]) for (number, _), _, _ in due}
     names = _Names(form, root, writer)
     done = [await names.write(place, tool_use_id, text) for place, tool_use_id, text in due]
-    await deliver_cancellation()
     for one in done:
         number, position = one.place
         copies[number]["content"][position]["content"] = one.placeholder

@@ -1,13 +1,14 @@
 """Runs an operation and cancels it at its n-th await, counted over all of its tasks, on asyncio and on trio.
 
-Three ways: a cancel scope of anyio's on asyncio and on trio, which keeps cancelling until the scope is left, and
-``Task.cancel()`` of asyncio's own, which cancels once.
+A cancel scope of anyio's, on asyncio and on trio, cancels until it is left. What asyncio has of its own cancels once:
+``Task.cancel()``, here up to three times, some awaits apart, so that the later ones hit the cleaning up after the
+first; and ``asyncio.timeout``.
 """
 
 import asyncio
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import anyio
@@ -15,9 +16,12 @@ import trio
 from trio.abc import Instrument
 from trio.lowlevel import Task as TrioTask
 
-__all__ = ["WAYS", "backend_of", "cancelled_at"]
+__all__ = ["NATIVE", "WAYS", "backend_of", "cancelled_at", "is_repeated"]
 
-WAYS = ("scope on asyncio", "scope on trio", "Task.cancel()")
+_TIMES = {"Task.cancel()": 1, "Task.cancel() twice": 2, "Task.cancel() three times": 3}
+_TIMEOUT = "asyncio.timeout"
+NATIVE = (*_TIMES, _TIMEOUT)
+WAYS = ("scope on asyncio", "scope on trio", *NATIVE)
 
 Operation = Callable[[], Awaitable[Any]]
 
@@ -27,35 +31,45 @@ def backend_of(way: str) -> str:
     return "trio" if way == "scope on trio" else "asyncio"
 
 
-async def cancelled_at(way: str, number: int, operation: Operation) -> bool:
-    """Run ``operation`` and cancel it at its await ``number``, from 1; False when it ended before.
+def is_repeated(way: str) -> bool:
+    """Whether ``way`` cancels more than once."""
+    return _TIMES.get(way, 1) > 1
 
-    Raises what the operation raises, but not the cancellation.
+
+async def cancelled_at(way: str, number: int, operation: Operation, *, apart: int = 1) -> int:
+    """Run ``operation`` and cancel it at its await ``number``, from 1; returns how often, 0 when it ended before.
+
+    ``apart``: after how many awaits it is cancelled again. Raises what the operation raises, but not the cancellation.
     """
     match way:
         case "scope on asyncio":
             return await _scope_on_asyncio(number, operation)
         case "scope on trio":
             return await _scope_on_trio(number, operation)
+        case "asyncio.timeout":
+            return await _timeout(number, operation)
         case _:
-            return await _task_cancel(number, operation)
+            return await _task_cancel(range(number, number + apart * _TIMES[way], apart), operation)
 
 
 class _Steps:
-    """Counts the awaits that really wait, and calls ``cancel`` at the chosen one."""
+    """Counts the awaits that really wait, and calls ``cancel`` at the chosen ones, until ``end``."""
 
-    def __init__(self, number: int, cancel: Callable[[], object]) -> None:
-        self._left = number
+    def __init__(self, numbers: range, cancel: Callable[[], object]) -> None:
+        self._numbers = numbers
         self._cancel = cancel
-
-    @property
-    def fired(self) -> bool:
-        return self._left <= 0
+        self._count = 0
+        self._ended = False
+        self.fired = 0
 
     def step(self) -> None:
-        self._left -= 1
-        if self._left == 0:
+        self._count += 1
+        if self._count in self._numbers and not self._ended:
+            self.fired += 1
             self._cancel()
+
+    def end(self) -> None:
+        self._ended = True
 
     @types.coroutine
     def watch(self, inner: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
@@ -83,40 +97,65 @@ class _Steps:
         return asyncio.Task(watched(), loop=loop, **settings)
 
 
-async def _scope_on_asyncio(number: int, operation: Operation) -> bool:
-    loop = asyncio.get_running_loop()
+async def _scope_on_asyncio(number: int, operation: Operation) -> int:
+    async def run() -> None:
+        await operation()
+
     with anyio.CancelScope() as scope:
-        steps = _Steps(number, scope.cancel)
-        loop.set_task_factory(steps.factory)
-        try:
-
-            async def run() -> None:
-                await operation()
-
+        steps = _Steps(range(number, number + 1), scope.cancel)
+        with _watching(steps):
             await steps.watch(run())
-        finally:
-            loop.set_task_factory(None)
     return steps.fired
 
 
-async def _task_cancel(number: int, operation: Operation) -> bool:
-    loop = asyncio.get_running_loop()
-
+async def _task_cancel(numbers: range, operation: Operation) -> int:
     async def run() -> None:
-        await operation()
+        with suppress(asyncio.CancelledError):
+            await operation()
+        steps.end()
+        for _ in numbers:
+            with suppress(asyncio.CancelledError):  # one that arrived when there was nothing left to wait for
+                await asyncio.sleep(0)
+        await asyncio.sleep(0)
 
     def cancel() -> None:
         task.cancel()
 
-    steps = _Steps(number, cancel)
+    steps = _Steps(numbers, cancel)
+    with _watching(steps):
+        task = asyncio.create_task(run())
+        await task
+    return steps.fired
+
+
+async def _timeout(number: int, operation: Operation) -> int:
+    async def run() -> None:
+        with suppress(TimeoutError):
+            async with limit:
+                await operation()
+        steps.end()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        if task.cancelling():
+            raise AssertionError(f"{task.cancelling()} cancellations are left behind by a timeout")
+
+    limit = asyncio.timeout(None)
+    steps = _Steps(range(number, number + 1), lambda: limit.reschedule(0))
+    with _watching(steps):
+        task = asyncio.create_task(run())
+        await task
+    return steps.fired
+
+
+@contextmanager
+def _watching(steps: _Steps) -> Iterator[None]:
+    """Count the awaits of all tasks that are begun meanwhile."""
+    loop = asyncio.get_running_loop()
     loop.set_task_factory(steps.factory)
     try:
-        task = loop.create_task(run())
-        with suppress(asyncio.CancelledError):
-            await task
+        yield
     finally:
         loop.set_task_factory(None)
-    return steps.fired
 
 
 class _TrioSteps(Instrument):
@@ -132,9 +171,9 @@ class _TrioSteps(Instrument):
             self._steps.step()
 
 
-async def _scope_on_trio(number: int, operation: Operation) -> bool:
+async def _scope_on_trio(number: int, operation: Operation) -> int:
     scope = trio.CancelScope()
-    steps = _Steps(number, scope.cancel)
+    steps = _Steps(range(number, number + 1), scope.cancel)
     watcher = _TrioSteps(steps, trio.lowlevel.current_task())
 
     async def run() -> None:

@@ -1,9 +1,11 @@
 """Every operation, cancelled at every await: no placeholder without its content, and the session goes on."""
 
+import asyncio
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from ctxfs.testing.scripted import Turn
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.read import read_tool
 from ctxfs.tools.retrieval import retrieval_tools
-from prove.cancelling import WAYS, backend_of, cancelled_at
+from prove.cancelling import NATIVE, WAYS, backend_of, cancelled_at, is_repeated
 from prove.parts import MEMORY, Part, Result
 from prove.play import check_request
 from session_items import evicted, tool_result, user_message
@@ -78,6 +80,7 @@ class Bench:
     budget: Budget | None = None
     summarize: bool = False
     compaction: SelectiveCompaction | None = None
+    kind: type[Context] = Context
     context: Context = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,7 +91,7 @@ class Bench:
         fs = ContextFileSystem(_ID, root_path="/sessions", store=store, inline_limit_chars=500)
         summarize = _summarize if self.summarize else None
         window = Window(self.budget, compaction=self.compaction, summarize=summarize, model="a-model")
-        return Context(fs=fs, counter=_COUNTER, window=window, **self.settings)
+        return self.kind(fs=fs, counter=_COUNTER, window=window, **self.settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +179,10 @@ async def _placeholder_first(bench: Bench) -> None:
 BROKEN = Operation(run=_placeholder_first)
 
 
+Cancel = Callable[[Callable[[], Awaitable[Any]]], Awaitable[int]]
+"""Runs an operation, and cancels it somewhere; how often, 0 when it ended before."""
+
+
 class _Prepared:
     """A session with the past in it, made once and copied for each attempt."""
 
@@ -193,19 +200,23 @@ class _Prepared:
         return MemoryStore(_ID, MemoryDisk(files=dict(disk.files), log=bytearray(disk.log), exists=True))
 
 
-async def _attempt(way: str, number: int, operation: Operation, past: _Prepared) -> tuple[bool, list[str]]:
-    bench = Bench(past.copy(), operation.settings, operation.budget, operation.summarize, operation.compaction)
+async def _attempt(
+    cancel: Cancel, operation: Operation, past: _Prepared, kind: type[Context] = Context
+) -> tuple[int, list[str]]:
+    settings = (operation.settings, operation.budget, operation.summarize, operation.compaction)
+    bench = Bench(past.copy(), *settings, kind=kind)
     if operation.opened:
         await bench.context.open()
-    fired = await cancelled_at(way, number, lambda: operation.run(bench))
+    fired = await cancel(lambda: operation.run(bench))
     return fired, await _go_on(bench, past)
 
 
 async def _go_on(bench: Bench, past: _Prepared) -> list[str]:
     """What is wrong with a session after a cancelled operation; it is used, closed and opened again."""
     context = bench.context
+    wrong = [f"in memory only, and the disk is well: {context.unrecorded}"] if context.unrecorded else []
     await context.open()
-    wrong = await _contradictions(context, past)
+    wrong += await _contradictions(context, past)
     await context.answer_open_calls("interrupted")
     await context.add(UserMessage("go on"))
     wrong += check_request(await context.messages())
@@ -314,21 +325,21 @@ FS_OPERATIONS: dict[str, Callable[[ContextFileSystem, Sequence[ContextItem]], Aw
 }
 
 
-async def _fs_attempt(way: str, number: int, name: str) -> tuple[bool, list[str]]:
+async def _fs_attempt(cancel: Cancel, name: str) -> tuple[int, list[str]]:
     """On the local disk, so that its locks and handles are cancelled too."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         store = LocalStore(Path(folder), _ID, durability="process")
         fs = ContextFileSystem(_ID, root_path=folder, store=store, inline_limit_chars=500)
         wrong: list[str] = []
         if name == "fs: open":
-            fired = await cancelled_at(way, number, fs.open)
+            fired = await cancel(fs.open)
             await fs.open()
         else:
             await fs.open()
             before = [tool_result(fs, _long("before"), "before"), user_message(fs, "before")]
             await fs.add(before)
             items = [tool_result(fs, _long(f"item {n}", 300), f"item_{n}") for n in range(3)]
-            fired = await cancelled_at(way, number, lambda: FS_OPERATIONS[name](fs, items))
+            fired = await cancel(lambda: FS_OPERATIONS[name](fs, items))
             await fs.open()
             wrong += [f"{i.id} is lost" for i in before if i not in await fs.items()]
         more = tool_result(fs, _long("more"), "more")
@@ -351,13 +362,6 @@ async def _fs_attempt(way: str, number: int, name: str) -> tuple[bool, list[str]
 # ---- agents
 
 
-@tool("Print many lines", ephemeral=1)
-async def lines(name: str) -> str:
-    await anyio.lowlevel.checkpoint()
-    await anyio.lowlevel.checkpoint()
-    return _long(name)
-
-
 def _turns() -> list[Turn]:
     def calls(*names: str) -> list[str | ToolCall]:
         return [ToolCall("lines", {"name": name}) for name in names]
@@ -365,7 +369,17 @@ def _turns() -> list[Turn]:
     return [calls("a", "b"), calls("c"), [ToolCall("context_list", {})], *["done"] * 5]
 
 
-def _agent(root: Path) -> Agent:
+def _agent(root: Path, kind: type[Agent] = Agent, finished: list[str] | None = None) -> Agent:
+    """An agent whose tool notes in ``finished`` what it has done."""
+
+    @tool("Print many lines", ephemeral=1)
+    async def lines(name: str) -> str:
+        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
+        if finished is not None:
+            finished.append(name)
+        return _long(name)
+
     config = AgentConfig(
         tools=[lines],
         system_prompt="Be brief.",
@@ -373,7 +387,7 @@ def _agent(root: Path) -> Agent:
         offload_root_path=root,
         materialize=Materialize(max_inline_chars=2_000),
     )
-    return Agent(ScriptedModel(_turns()), config)
+    return kind(ScriptedModel(_turns()), config)
 
 
 async def _agent_new(agent: Agent) -> None:
@@ -394,14 +408,17 @@ AGENT_OPERATIONS: dict[str, Callable[[Agent], Awaitable[Any]]] = {
 }
 
 
-async def _agent_attempt(way: str, number: int, name: str) -> tuple[bool, list[str]]:
+async def _agent_attempt(cancel: Cancel, name: str, kind: type[Agent] = Agent) -> tuple[int, list[str]]:
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         root = Path(folder)
         if name == "agent: resume":
             await _interrupted_session(root)
-        agent = _agent(root)
-        fired = await cancelled_at(way, number, lambda: AGENT_OPERATIONS[name](agent))
-        wrong: list[str] = []
+        finished: list[str] = []
+        agent = _agent(root, kind, finished)
+        fired = await cancel(lambda: AGENT_OPERATIONS[name](agent))
+        wrong = await _lost(agent.context, finished)
+        if wrong:
+            return fired, wrong
         if agent.context.open_calls and name != "agent: resume":
             wrong.append(f"open calls: {agent.context.open_calls}")
         if await agent.query("go on") != "done":
@@ -421,6 +438,20 @@ async def _agent_attempt(way: str, number: int, name: str) -> tuple[bool, list[s
     return fired, wrong
 
 
+async def _lost(context: Context, finished: Sequence[str]) -> list[str]:
+    """What of the context is not on the disk, and which results of tools that had ended are in neither."""
+    if not context.fs.is_open:
+        return []
+    async with ContextFileSystem(_ID, root_path=context.fs.session_path.parent, read_only=True) as left_by_a_crash:
+        wrong = _difference("on the disk", await left_by_a_crash.items(), context.items)
+        contents = [
+            await left_by_a_crash.load(i.id) if i.offloaded else i.message.content
+            for i in context.items
+            if i.tool_name == "lines"
+        ]
+    return wrong + [f"the result of {name} is lost" for name in finished if _long(name) not in contents]
+
+
 async def _interrupted_session(root: Path) -> None:
     """A session whose process died while two tools ran."""
     async with Context(_ID, root_path=root, counter=_COUNTER) as context:
@@ -430,64 +461,133 @@ async def _interrupted_session(root: Path) -> None:
 # ---- all of it
 
 
-Attempt = Callable[[str, int], Awaitable[tuple[bool, list[str]]]]
+Attempt = Callable[[Cancel], Awaitable[tuple[int, list[str]]]]
 
 
-async def _attempts(past: _Prepared, name: str) -> Attempt:
+def _attempts(past: _Prepared, name: str) -> Attempt:
     if name in OPERATIONS:
-        return lambda way, number: _attempt(way, number, OPERATIONS[name], past)
+        return lambda cancel: _attempt(cancel, OPERATIONS[name], past)
     if name in AGENT_OPERATIONS:
-        return lambda way, number: _agent_attempt(way, number, name)
-    return lambda way, number: _fs_attempt(way, number, name)
+        return lambda cancel: _agent_attempt(cancel, name)
+    return lambda cancel: _fs_attempt(cancel, name)
 
 
 ALL = (*OPERATIONS, "fs: open", *FS_OPERATIONS, *AGENT_OPERATIONS)
 
 
-def cancel_everywhere(name: str, way: str, *, stride: int = 1) -> tuple[int, list[str]]:
-    """Cancel the operation ``name`` at each await (or each ``stride``-th); how many there were, and what was wrong."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    """What came of cancelling one operation at its awaits: in how many runs, how often in all, and what was wrong."""
 
-    async def run() -> tuple[int, list[str]]:
-        past = _Prepared()
-        await past.make()
-        attempt = await _attempts(past, name)
-        wrong: list[str] = []
-        for count, number in enumerate(range(1, _MANY, stride)):
-            fired, found = await attempt(way, number)
-            wrong += [f"{name}, {way}, await {number}: {what}" for what in found]
-            if not fired:
-                return count, wrong
-        raise AssertionError(f"{name} does not end")
+    runs: int
+    cancellations: int
+    wrong: list[str]
 
-    return anyio.run(run, backend=backend_of(way))
+
+def cancel_everywhere(name: str, way: str, *, stride: int = 1, apart: int = 1) -> Cancelled:
+    """Cancel the operation ``name`` at each await (or each ``stride``-th); ``apart`` as ``cancelled_at`` has it."""
+    return anyio.run(_everywhere, name, way, stride, apart, backend=backend_of(way))
+
+
+async def _everywhere(name: str, way: str, stride: int, apart: int) -> Cancelled:
+    past = _Prepared()
+    await past.make()
+    return await _each_await(_attempts(past, name), f"{name}, {way}", way, stride=stride, apart=apart)
+
+
+async def _each_await(
+    attempt: Attempt, told: str, way: str, *, stride: int = 1, apart: int = 1, enough: int = 20
+) -> Cancelled:
+    wrong: list[str] = []
+    cancellations = 0
+    for runs, number in enumerate(range(1, _MANY, stride)):
+        place = f"{told}, await {number}, {apart} apart"
+        try:
+            fired, found = await attempt(partial(cancelled_at, way, number, apart=apart))
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever it leads to is a violation
+            fired, found = 1, [repr(error)]
+        wrong += [f"{place}: {what}" for what in found]
+        if not fired or len(wrong) > enough:
+            return Cancelled(runs=runs, cancellations=cancellations, wrong=wrong)
+        cancellations += fired
+    raise AssertionError(f"{told} does not end")
+
+
+# ---- what must be found
+
+
+def _in_scopes_only(method: Any) -> Any:
+    """What is uninterrupted as it was when a scope's shield was all that protected it."""
+    inner = method.__wrapped__
+
+    async def shielded(*args: Any) -> Any:
+        with anyio.CancelScope(shield=True):
+            return await inner(*args)
+
+    return shielded
+
+
+class _ShieldedContext(Context):
+    _record = _in_scopes_only(Context._record)
+
+
+class _ShieldedAgent(Agent):
+    _add_results = _in_scopes_only(Agent._add_results)
+    _answer_interrupted = _in_scopes_only(Agent._answer_interrupted)
 
 
 def controls() -> dict[str, bool]:
-    """An operation that records a placeholder before its content; cancelled between the two it has to be noticed."""
+    """Operations that are broken on purpose, and whether cancelling them is seen to break something."""
 
-    async def run() -> bool:
+    async def run() -> dict[str, bool]:
         past = _Prepared()
         await past.make()
-        return any([(await _attempt(WAYS[0], number, BROKEN, past))[1] for number in range(1, 8)])
+        reply = OPERATIONS["add a reply and its results"]
+        broken: dict[str, tuple[str, Attempt]] = {
+            "a placeholder before its content": (WAYS[0], lambda cancel: _attempt(cancel, BROKEN, past)),
+            "a commit shielded by a scope only": (
+                "Task.cancel()",
+                lambda cancel: _attempt(cancel, reply, past, _ShieldedContext),
+            ),
+            "tool results shielded by a scope only": (
+                "Task.cancel() twice",
+                lambda cancel: _agent_attempt(cancel, "agent: query", _ShieldedAgent),
+            ),
+        }
+        return {
+            what: bool((await _each_await(attempt, what, way, enough=0)).wrong)
+            for what, (way, attempt) in broken.items()
+        }
 
-    return {"a placeholder before its content": anyio.run(run)}
+    return anyio.run(run)
+
+
+_APART = (1, 2, 3, 5, 8)
+"""How many awaits lie between one cancellation and the next of the same operation."""
 
 
 def _run(budget_s: float, state_dir: Path) -> Result:
     started = time.monotonic()
-    file = state_dir / "cancellation.json"
+    file = state_dir / "cancellations.json"
     done: dict[str, Any] = json_codec.loads(file.read_bytes()) if file.exists() else {}
-    todo = [(name, way) for name in ALL for way in WAYS]
-    for name, way in todo:
-        if f"{name}, {way}" in done:
+    todo = [(name, way, n) for name in ALL for way in WAYS for n in (_APART if is_repeated(way) else _APART[:1])]
+    for name, way, apart in todo:
+        key = f"{name}, {way}, {apart} apart"
+        if key in done:
             continue
         if time.monotonic() - started > budget_s:
             break
-        awaits, wrong = cancel_everywhere(name, way)
-        done[f"{name}, {way}"] = {"awaits": awaits, "wrong": wrong}
+        came_to = cancel_everywhere(name, way, apart=apart)
+        done[key] = {"native": way in NATIVE, **asdict(came_to)}
         file.write_bytes(json_codec.dumps(done))
-        print(f"cancellation: {name}, {way}: {awaits} awaits, {len(wrong)} violations", flush=True)
-    figures = {"operations": len(ALL), "ways": len(WAYS), "cancellations": sum(d["awaits"] for d in done.values())}
+        print(f"cancellation: {key}: {came_to.runs} runs, {len(came_to.wrong)} violations", flush=True)
+    figures = {
+        "operations": len(ALL),
+        "ways": len(WAYS),
+        "runs": sum(d["runs"] for d in done.values()),
+        "cancellations": sum(d["cancellations"] for d in done.values()),
+        "asyncio's own": sum(d["cancellations"] for d in done.values() if d["native"]),
+    }
     violations = [what for d in done.values() for what in d["wrong"]]
     return Result(figures=figures, violations=violations, controls=controls(), complete=len(done) == len(todo))
 

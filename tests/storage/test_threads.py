@@ -4,12 +4,13 @@ import asyncio
 import multiprocessing
 import os
 import threading
+from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from ctxfs.storage.threads import begin, outcome, run_to_completion, uninterrupted
+from ctxfs.storage.threads import begin, outcome, result_of, run_to_completion, uninterrupted
 from patience import HANGS_S
 
 
@@ -29,11 +30,11 @@ class Work:
         return "done"
 
 
-async def cancelled_twice(times: int) -> tuple[list[str], Work]:
+async def cancelled(run: Callable[[Work], Awaitable[str]], times: int) -> tuple[list[str], Work]:
     work, said = Work(), list[str]()
 
     async def caller() -> None:
-        said.append(await run_to_completion(work))
+        said.append(await run(work))
         await checkpoint()
         said.append("it was not cancelled")
 
@@ -51,13 +52,15 @@ async def cancelled_twice(times: int) -> tuple[list[str], Work]:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_who_is_cancelled_learns_the_outcome_first(times: int) -> None:
-    said, work = asyncio.run(cancelled_twice(times))
-    assert said == ["done"]
-    assert work.ended
+def test_who_is_cancelled_waits_for_the_end_and_may_learn_the_result_first(times: int) -> None:
+    for run, expected in (run_to_completion, []), (result_of, ["done"]):
+        said, work = asyncio.run(cancelled(run, times))
+        assert said == expected
+        assert work.ended
 
 
-def test_a_timeout_is_a_timeout() -> None:
+@pytest.mark.parametrize("learns_first", [False, True])
+def test_a_timeout_is_a_timeout(learns_first: bool) -> None:
     """It counts cancellations: one that was delivered twice would be somebody else's."""
 
     async def caller() -> str:
@@ -65,7 +68,7 @@ def test_a_timeout_is_a_timeout() -> None:
         try:
             async with asyncio.timeout(None) as limit:
                 running = asyncio.create_task(release(work, limit))
-                result = await run_to_completion(work)
+                result = await (result_of(work) if learns_first else run_to_completion(work))
                 await checkpoint()
                 return f"{result}, and no timeout"
         except TimeoutError:

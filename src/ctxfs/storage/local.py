@@ -14,7 +14,7 @@ from ctxfs.storage.failures import reason_of
 from ctxfs.storage.port import FileSystem, OsFileSystem, close_quietly
 from ctxfs.storage.removal import hide, remove_all_hidden, remove_hidden
 from ctxfs.storage.session_dir import LOG_NAME, SessionDir
-from ctxfs.storage.threads import run_to_completion
+from ctxfs.storage.threads import result_of, run_to_completion
 
 __all__ = ["Durability", "LocalStore", "absolute_root", "default_root", "list_sessions", "remove_session"]
 
@@ -49,7 +49,7 @@ class LocalStore:
 
     async def open(self, *, create: bool, write: bool) -> None:
         """See ``Store.open``."""
-        self._dir = await run_to_completion(lambda: self.open_now(create=create, write=write))
+        self._dir = await result_of(lambda: self.open_now(create=create, write=write))
 
     async def close(self) -> None:
         """See ``Store.close``."""

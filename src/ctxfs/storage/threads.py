@@ -15,7 +15,7 @@ import anyio
 from anyio import to_thread
 from anyio.lowlevel import checkpoint_if_cancelled
 
-__all__ = ["begin", "deliver_cancellation", "outcome", "run_to_completion", "uninterrupted"]
+__all__ = ["begin", "outcome", "result_of", "run_to_completion", "uninterrupted"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,11 +33,7 @@ def uninterrupted(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
         if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
             with anyio.CancelScope(shield=True):
                 return await func(*args, **kwargs)
-        work = asyncio.get_running_loop().create_task(func(*args, **kwargs))
-        cancelled = await _until_done(work)
-        if cancelled is not None:
-            raise cancelled from (None if work.cancelled() else work.exception())
-        return work.result()
+        return await _result(asyncio.get_running_loop().create_task(func(*args, **kwargs)))
 
     return run
 
@@ -45,17 +41,37 @@ def uninterrupted(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
 async def run_to_completion(func: Callable[[], T]) -> T:
     """Run ``func`` in a worker thread and return its result.
 
-    A cancellation that arrives before the start prevents it; one that arrives later is delivered at the caller's next
-    checkpoint, so that the caller always learns the outcome.
+    A cancellation that arrives before the start prevents it; one that arrives later waits for its end, as it does for
+    what is ``uninterrupted``.
     """
     await checkpoint_if_cancelled()
     if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
         return await to_thread.run_sync(func)  # no cancellation reaches a running thread here
+    return await _result(asyncio.get_running_loop().run_in_executor(None, func))
+
+
+async def result_of(func: Callable[[], T]) -> T:
+    """Like ``run_to_completion``, for what the caller has to close or to undo: the result is returned in any case.
+
+    A cancellation that arrives meanwhile is delivered at the caller's next checkpoint, which must follow: before Python
+    3.13 ``asyncio.timeout`` would leave it to whoever awaits next.
+    """
+    await checkpoint_if_cancelled()
+    if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
+        return await to_thread.run_sync(func)
     work = asyncio.get_running_loop().run_in_executor(None, func)
     cancelled = await _until_done(work)
     if cancelled is not None and (task := asyncio.current_task()) is not None:
         task.uncancel()  # the same cancellation again, not a second one: asyncio.timeout counts them
         task.cancel()
+    return work.result()
+
+
+async def _result(work: "asyncio.Future[T]") -> T:
+    """The result of ``work`` when it has ended, unless a cancellation arrived meanwhile: this is raised then."""
+    cancelled = await _until_done(work)
+    if cancelled is not None:
+        raise cancelled from (None if work.cancelled() else work.exception())
     return work.result()
 
 
@@ -69,17 +85,6 @@ async def _until_done(work: "asyncio.Future[Any]") -> asyncio.CancelledError | N
             except asyncio.CancelledError as error:
                 cancelled = error
     return cancelled
-
-
-async def deliver_cancellation() -> None:
-    """Raise the cancellation that ``run_to_completion`` put off, if there is one: here everything is in order.
-
-    Put off for longer, it would hit whoever awaits next: before Python 3.13 ``asyncio.timeout`` does not take it back.
-    """
-    if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
-        return
-    if (task := asyncio.current_task()) is not None and task.cancelling():
-        await asyncio.sleep(0)
 
 
 def begin(func: Callable[[], T]) -> Future[T]:

@@ -37,7 +37,7 @@ from ctxfs.storage.failures import reason_of
 from ctxfs.storage.local import LocalStore, absolute_root, remove_session
 from ctxfs.storage.port import FileSystem, OsFileSystem, close_quietly
 from ctxfs.storage.session_dir import LOG_NAME, MAX_DEPTH
-from ctxfs.storage.threads import run_to_completion, uninterrupted
+from ctxfs.storage.threads import result_of, uninterrupted
 from ctxfs.transfer.archive import CHUNK_BYTES, ArchiveReader, ArchiveWriter
 
 __all__ = ["MAX_BYTES", "MAX_FILES", "Transferred", "export_session", "import_session"]
@@ -85,12 +85,12 @@ async def export_session(
     await store.open(create=False, write=False)
     try:
         held = await _held(store, session_id)
-        writer = await run_to_completion(lambda: ArchiveWriter.create(target, port))
+        writer = await result_of(lambda: ArchiveWriter.create(target, port))
         try:
             size = await _write_archive(store, writer, held)
         except BaseException as error:
             with anyio.CancelScope(shield=True):
-                await run_to_completion(partial(writer.abandon, error))
+                await result_of(partial(writer.abandon, error))
             raise
         return Transferred(session_id=session_id, path=target, files=writer.files - 1, size_bytes=size)
     finally:
@@ -109,10 +109,10 @@ class _Held:
 
 async def _held(store: LocalStore, session_id: str) -> _Held:
     log = await store.read_log()
-    found = await run_to_completion(lambda: scan(log))
+    found = await result_of(lambda: scan(log))
     if not found.last_seq:
         raise CorruptJournal(session_id, "is gone: open it for writing once, that rebuilds it")
-    state = await run_to_completion(lambda: fold(SessionState(), found.records))
+    state = await result_of(lambda: fold(SessionState(), found.records))
     growing = await growing_logs(store, state)
     fold(state, growing)
     return _Held(
@@ -125,17 +125,17 @@ async def _held(store: LocalStore, session_id: str) -> _Held:
 
 
 async def _write_archive(store: LocalStore, writer: ArchiveWriter, held: _Held) -> int:
-    await run_to_completion(lambda: writer.begin(held.session_id, len(held.stored)))
-    await run_to_completion(lambda: writer.part(LOG_NAME, held.log, sum(map(len, held.log))))
+    await result_of(lambda: writer.begin(held.session_id, len(held.stored)))
+    await result_of(lambda: writer.part(LOG_NAME, held.log, sum(map(len, held.log))))
     for entry in held.stored:
         await _checked(store, entry, grows=entry.name in held.growing)
         size = _file_size(entry)
-        await run_to_completion(partial(writer.open_part, entry.name, size))
+        await result_of(partial(writer.open_part, entry.name, size))
         for offset in range(0, size, CHUNK_BYTES):
             piece = await store.read(entry.name, offset, min(CHUNK_BYTES, size - offset))
-            await run_to_completion(partial(writer.write, piece))
-        await run_to_completion(writer.close_part)
-    return await run_to_completion(writer.end)
+            await result_of(partial(writer.write, piece))
+        await result_of(writer.close_part)
+    return await result_of(writer.end)
 
 
 # ---- import
@@ -161,7 +161,7 @@ async def import_session(
     """
     root = absolute_root(root_path)
     port: FileSystem = fs if fs is not None else OsFileSystem()
-    source = await run_to_completion(lambda: ArchiveReader.open(absolute_root(file), max_bytes, max_files))
+    source = await result_of(lambda: ArchiveReader.open(absolute_root(file), max_bytes, max_files))
     try:
         target = check_session_id(source.session_id) if session_id is None else check_session_id(session_id)
     except ConfigError as error:
@@ -170,12 +170,12 @@ async def import_session(
             raise ArchiveUnsafe(f"the archive's session id cannot be one: {error}") from error
         raise
     try:
-        existed = await run_to_completion(lambda: _prepare_root(port, root, target))
+        existed = await result_of(lambda: _prepare_root(port, root, target))
         await _remove_stale(port, root)
         return await _import(port, source, root, target, existed=existed)
     finally:
         with anyio.CancelScope(shield=True):
-            await run_to_completion(source.close)
+            await result_of(source.close)
 
 
 async def _import(fs: FileSystem, source: ArchiveReader, root: Path, session_id: str, *, existed: bool) -> Transferred:
@@ -184,7 +184,7 @@ async def _import(fs: FileSystem, source: ArchiveReader, root: Path, session_id:
     try:
         await store.open(create=True, write=True)
         stored = await _take_in(source, store, session_id)
-        await run_to_completion(lambda: _publish(fs, root, temporary, session_id))
+        await result_of(lambda: _publish(fs, root, temporary, session_id))
     except BaseException as error:
         await _abandon(store, fs, root, temporary, error, existed=existed)
         raise
@@ -203,15 +203,15 @@ async def _abandon(
 
 async def _take_in(source: ArchiveReader, store: LocalStore, session_id: str) -> Sequence[Stored]:
     """Write what the archive holds into the store, and check all of it."""
-    log = await run_to_completion(source.journal)
-    found, stored = await run_to_completion(lambda: _examine(log))
+    log = await result_of(source.journal)
+    found, stored = await result_of(lambda: _examine(log))
     if _started_as(found) not in (None, source.session_id):
         raise ArchiveUnsafe("the archive and its journal are not of the same session")
     if len(stored) != source.files:
         raise ArchiveUnsafe(f"the archive announces {source.files} contents, and its journal {len(stored)}")
     await store.commit([], lambda: log)
     for entry in stored:
-        size = await run_to_completion(partial(source.open_part, entry.name))
+        size = await result_of(partial(source.open_part, entry.name))
         await store.replace(entry.name, source.part(entry.name, size))
         try:
             index = await _checked(store, entry)
@@ -219,7 +219,7 @@ async def _take_in(source: ArchiveReader, store: LocalStore, session_id: str) ->
             raise ArchiveUnsafe(f"the archive contradicts itself: {error}") from error
         if entry.blocks > 1:
             await store.replace(index_name(entry.name), index.to_bytes())
-    await run_to_completion(source.end)
+    await result_of(source.end)
     await store.replace(INDEX_NAME, render_index(session_id, found.last_seq, stored))
     return stored
 
@@ -358,7 +358,7 @@ async def _remove_stale(fs: FileSystem, root: Path) -> None:
         finally:
             close_quietly(fs, root_fd)
 
-    for name in await run_to_completion(names):
+    for name in await result_of(names):
         with suppress(SessionLocked, SessionNotFound):
             await remove_session(root, name, fs=fs)
 
@@ -390,7 +390,7 @@ async def _remove(fs: FileSystem, root: Path, temporary: str, error: BaseExcepti
             await remove_session(root, temporary, fs=fs)
         if not existed:
             with suppress(FileNotFoundError):
-                await run_to_completion(lambda: _remove_root(fs, root))
+                await result_of(lambda: _remove_root(fs, root))
     except (CtxfsError, OSError) as failure:
         error.add_note(f"what was imported could not be removed from {root}: {failure}")
 
