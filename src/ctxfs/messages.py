@@ -10,10 +10,11 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
+from inspect import iscoroutinefunction, signature
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -50,9 +51,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class FileWriter(Protocol):
-    """Where offloaded content is written."""
+    """Where offloaded content is written. ``write`` may be a plain function too: it is called in a worker thread."""
 
-    async def write(self, path: Path, text: str, *, overwrite: bool) -> None:
+    def write(self, path: Path, text: str, *, overwrite: bool) -> Awaitable[None] | None:
         """Make ``text`` durable in ``path`` (absolute), and the directories above it where they are missing.
 
         ``overwrite=False`` must not change what is there: raise ``NameTaken``, unless it is the same text.
@@ -121,25 +122,36 @@ class _Offloaded:
 
 
 async def offload_tool_result(
-    message: Message, *, session_id: str, output_dir: str | Path, writer: FileWriter | None = None
+    message: Message,
+    *,
+    session_id: str,
+    output_dir: str | Path,
+    writer: FileWriter | None = None,
+    tool_use_id: str | None = None,
 ) -> OffloadResult:
-    """Write the one tool result of ``message`` to ``<output_dir>/<session_id>/<tool_use_id>.md`` and refer to it.
+    """Write the tool result of ``message`` to ``<output_dir>/<session_id>/<tool_use_id>.md`` and refer to it.
 
     There is no threshold: whoever calls this has decided. The same ids overwrite the file, but a message that refers to
-    it already leaves it as it is. The input is not changed. Follows "Tool Direct Offload". ``writer``: None writes to
-    the local disk.
+    it already leaves it as it is. The input is not changed. Follows "Tool Direct Offload".
+
+    Args:
+        message: a message of the Messages API.
+        session_id: the directory's name.
+        output_dir: the directory of sessions.
+        writer: None writes to the local disk.
+        tool_use_id: which result, where the message has those of several calls; None: its only one.
 
     Raises:
-        TranscriptError: there is no tool result in the message, or more than one, or it cannot be written as JSON.
+        TranscriptError: there is no such tool result in the message, or more than one, or it cannot be written as JSON.
         UnsafePath: an id is not one plain file name.
         WriteFailed: the file could not be written; the reason is the ``__cause__``.
-        ConfigError: ``session_id`` is no text, or ``output_dir`` no path.
+        ConfigError: ``session_id`` is no text, or ``output_dir`` no path, or ``writer`` cannot be called as it will be.
 
     """
     if not isinstance(session_id, str):
         raise ConfigError(f"session_id is {session_id!r}: it must be text")
     form = _Form(
-        unit=_the_one_result,
+        unit=partial(_the_one_result, tool_use_id),
         trigger=Always(),
         left=lambda _, __: False,  # its file is named again in the result
         name=lambda tool_use_id, _: direct_file_name(session_id, tool_use_id),
@@ -169,7 +181,7 @@ async def offload_tool_results(
             one to be offloaded has no id; nothing was written.
         UnsafePath: an id of a result to be offloaded is not one plain file name; nothing was written.
         WriteFailed: a file could not be written; the reason is the ``__cause__``. Files before it stay.
-        ConfigError: the threshold is no whole number from 0 on, or ``output_dir`` no path.
+        ConfigError: the threshold is no whole number from 0 on, ``output_dir`` no path, or ``writer`` no writer.
 
     """
     form = _Form(
@@ -207,10 +219,14 @@ def _every_result(messages: Sequence[Message]) -> list[_Place]:
     ]
 
 
-def _the_one_result(messages: Sequence[Message]) -> list[_Place]:
+def _the_one_result(tool_use_id: str | None, messages: Sequence[Message]) -> list[_Place]:
     places = _every_result(messages)
+    if tool_use_id is not None:
+        places = [(n, p) for n, p in places if messages[n]["content"][p].get("tool_use_id") == tool_use_id]
     if len(places) != 1:
-        raise TranscriptError([f"the message has {len(places)} tool results: offload a message that has exactly one"])
+        of_the_call = "" if tool_use_id is None else f" of call {tool_use_id!r}"
+        hint = "" if tool_use_id is not None else ": say which one with tool_use_id" if places else ": it must have one"
+        raise TranscriptError([f"the message has {len(places)} tool results{of_the_call}{hint}"])
     return places
 
 
@@ -230,6 +246,7 @@ async def _offload(
 
     Changed messages are deep copies, the others the same objects. What can be refused is, before anything is written.
     """
+    _check_writer(writer)
     due: list[tuple[_Place, str, str]] = []
     for place in form.unit(messages):
         block = messages[place[0]]["content"][place[1]]
@@ -271,7 +288,7 @@ class _Names:
             refers_to_it = text == placeholder  # then the file is the only place where the content still is
             try:
                 with writing(str(file)):
-                    await self._writer.write(file, text, overwrite=self._form.overwrite and not refers_to_it)
+                    await self._write(file, text, overwrite=self._form.overwrite and not refers_to_it)
             except NameTaken:
                 if not refers_to_it:
                     if self._form.overwrite:
@@ -279,6 +296,24 @@ class _Names:
                     continue
             self._used.add(key)
             return _Offloaded(place=place, file=file, chars=len(text), placeholder=placeholder)
+
+    async def _write(self, file: Path, text: str, *, overwrite: bool) -> None:
+        def call() -> Awaitable[None] | None:
+            return self._writer.write(file, text, overwrite=overwrite)
+
+        plain = not iscoroutinefunction(self._writer.write)
+        written: Awaitable[None] | None = await run_to_completion(call) if plain else call()
+        if written is not None:
+            await written
+
+
+def _check_writer(writer: object) -> None:
+    """Raise ``ConfigError`` for a writer that cannot be called."""
+    wanted = "write(path, text, *, overwrite)"
+    try:
+        signature(writer.write).bind(Path(), "", overwrite=True)  # type: ignore[attr-defined]
+    except (AttributeError, TypeError) as error:
+        raise ConfigError(f"writer is {writer!r}: it must have a method {wanted} ({error})") from error
 
 
 def _copied(message: Message) -> Any:

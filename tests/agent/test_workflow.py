@@ -13,7 +13,8 @@ from ctxfs.agent import Done, Evicted, Offloaded, TextDelta, ToolEnded, ToolStar
 from ctxfs.errors import AgentBusy, ConfigError, ReplyIncomplete, SessionClosed, SessionError, TurnLimitReached
 from ctxfs.llm import ChatAnthropic, ToolCall
 from ctxfs.llm.invariants import check
-from ctxfs.llm.messages import ToolMessage
+from ctxfs.llm.messages import ToolMessage, text_of
+from ctxfs.materialize import Materialize
 from ctxfs.testing import Cut, MessagesServer, ScriptedModel
 from ctxfs.testing.scripted import Turn
 
@@ -124,6 +125,24 @@ async def test_events_in_order(tmp_path: Path) -> None:
     assert isinstance(done, Done)
     assert (done.text, done.stop_reason, done.turns) == ("done", "end_turn", 3)
     assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "done"
+
+
+@pytest.mark.parametrize("settings", [{"materialize": Materialize()}, {"eviction": "auto"}, {"eviction": "exact"}])
+async def test_the_end_of_a_tool_shows_what_the_model_will_see_and_the_whole(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    @tool("Print lines")
+    def lines(n: int) -> str:
+        return "".join(f"line {i} of a long output\n" for i in range(n))
+
+    model = ScriptedModel([[ToolCall("lines", {"n": 900}), ToolCall("lines", {"n": 2})], "done"])
+    async with Agent(model, AgentConfig(tools=[lines], offload_root_path=tmp_path, **settings)) as agent:
+        ended = [event async for event in agent.stream("go") if isinstance(event, ToolEnded)]
+    sent = [block["content"] for block in model.requests[1]["messages"][-1]["content"]]
+    assert [text_of(event.result.content) for event in ended] == sent
+    assert [event.whole.content.count("\n") for event in ended if isinstance(event.whole.content, str)] == [900, 2]
+    assert (ended[0].result == ended[0].whole) == (settings == {"eviction": "exact"})
+    assert ended[1].result == ended[1].whole
 
 
 async def test_small_results_leave_too_but_never_for_a_larger_placeholder(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from ctxfs.errors import ConfigError, TranscriptError, UnsafePath, WriteFailed
-from ctxfs.messages import offload_tool_result
+from ctxfs.messages import offload_tool_result, offload_tool_results
 
 pytestmark = pytest.mark.anyio
 
@@ -245,3 +245,53 @@ async def test_files_and_directories_are_private(tmp_path: Path) -> None:
     done = await offload_tool_result(result_message(LONG), session_id="s", output_dir=tmp_path / "out")
     assert mode(done.file) == 0o600
     assert mode(tmp_path / "out" / "s") == 0o700
+
+
+async def test_a_plain_function_writes_too(tmp_path: Path) -> None:
+    class Writer:
+        def write(self, path: Path, text: str, *, overwrite: bool) -> None:
+            path.with_name("seen").parent.mkdir(parents=True)
+            path.write_text(f"{overwrite} {text}")
+
+    done = await offload_tool_result(result_message(LONG), session_id="s", output_dir=tmp_path, writer=Writer())
+    assert read(done.file) == f"True {LONG}"
+
+
+class TwoArguments:
+    async def write(self, path: Path, text: str) -> None:
+        raise AssertionError("it was called")
+
+
+class NoFunction:
+    write = None
+
+
+@pytest.mark.parametrize("writer", [TwoArguments(), NoFunction(), object(), "w"])
+async def test_a_writer_that_cannot_be_called_is_refused_before_anything_is_written(
+    tmp_path: Path, writer: Any
+) -> None:
+    for call in (
+        offload_tool_result(result_message(LONG), session_id="s", output_dir=tmp_path, writer=writer),
+        offload_tool_results([result_message(LONG)], output_dir=tmp_path, writer=writer),
+    ):
+        with pytest.raises(ConfigError, match=r"write\(path, text, \*, overwrite\)"):
+            await call
+    assert names_in(tmp_path) == []
+
+
+async def test_of_parallel_results_one_is_offloaded_after_the_other(tmp_path: Path) -> None:
+    message = {
+        "role": "user",
+        "content": [*result_message("a" * 99, "t1")["content"], *result_message(LONG, "t2")["content"]],
+    }
+    with pytest.raises(TranscriptError, match="2 tool results: say which one with tool_use_id"):
+        await offload_tool_result(message, session_id="s", output_dir=tmp_path)
+    with pytest.raises(TranscriptError, match="0 tool results of call 't3'"):
+        await offload_tool_result(message, session_id="s", output_dir=tmp_path, tool_use_id="t3")
+    assert names_in(tmp_path) == []
+    done = await offload_tool_result(message, session_id="s", output_dir=tmp_path, tool_use_id="t2")
+    assert (read(done.file), done.message["content"][0]) == (LONG, message["content"][0])
+    both = await offload_tool_result(done.message, session_id="s", output_dir=tmp_path, tool_use_id="t1")
+    assert [block["content"] for block in both.message["content"]] == [
+        f"[Tool result offloaded to file: {tmp_path / 's' / name}]" for name in ("t1.md", "t2.md")
+    ]

@@ -5,6 +5,7 @@ Follows "Context FileSystem 上下文卸载功能".
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -246,8 +247,11 @@ class Agent:
         elif calls:
             for call in calls:
                 yield ToolStarted(call)
-            for call, result in zip(calls, await self._run_tools(calls), strict=True):
-                yield ToolEnded(call, result)
+            wholes = await self._run_tools(calls)
+            await self._context.evict()  # as before the next call, so that the events show what it is going to send
+            shown = self._context.items[-len(calls) :]
+            for call, whole, item in zip(calls, wholes, shown, strict=True):
+                yield ToolEnded(call, replace(whole, content=item.message.content), whole)
 
     async def _cut(self, reply: Reply) -> None:
         if not reply.message.tool_calls:

@@ -19,10 +19,15 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True)
 class ToolEnded:
-    """A call has its result, as the model will see it; told in call order, once all calls of the reply have ended."""
+    """A call has its result; emitted in call order, once all calls of the reply have ended.
+
+    ``result`` is what the next request carries: a placeholder, if the result was evicted before it was ever sent (only
+    keeping the context inside its window may reduce it further). ``whole`` is all that the tool returned.
+    """
 
     call: ToolCall
     result: ToolResult
+    whole: ToolResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

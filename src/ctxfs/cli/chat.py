@@ -141,7 +141,7 @@ def _note(event: AgentEvent) -> str | None:
     match event:
         case ToolStarted(call):
             note = f"{call.name} {dict(call.arguments)}"[:_SHOWN_CHARS]
-        case ToolEnded(call, result) if result.is_error:
+        case ToolEnded(call=call, whole=result) if result.is_error:
             note = f"{call.name} failed: {result.content}"[:_SHOWN_CHARS]
         case Evicted():
             note = f"{event.item_id} left the context: {event.tokens_before:,} → {event.tokens_after:,} tokens"

@@ -181,7 +181,9 @@ class _Row:
 
 def _rows(explained: _Explained) -> list[_Row]:
     """Every item: the context in order, what is only stored, what could leave of replies, and what is archived."""
-    departures = {item_id: d for d in explained.account.departures for item_id in d.item_ids}
+    departures: dict[str, Departure] = {}
+    for departure in explained.account.departures:  # of an item whose placeholder shrank later, the first counts
+        departures |= {item_id: departure for item_id in departure.item_ids if item_id not in departures}
     verdicts = explained.next.verdicts
     rows = [_entry_row(e, departures.get(e.item_id), verdicts.get(e.item_id), explained) for e in explained.entries]
     known = {row.item_id for row in rows}

@@ -222,6 +222,6 @@ def _events(step: Offload | Trim, old: ContextItem) -> tuple[ContextEvent, ...]:
         tokens_after=step.tokens_after,
         reason=step.reason,
     )
-    if old.source is not None:
+    if old.source is not None or old.offloaded:  # no content was stored for it
         return (gone,)
     return (Offloaded(item_id=old.id, path=step.path, tokens=old.content_tokens), gone)

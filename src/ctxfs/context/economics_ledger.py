@@ -39,7 +39,8 @@ class Candidate:
 
     ``id`` is unique in the session. ``tool`` is the tool's name; what the session learns of read-backs is kept per tool
     and class. ``paths``: the files it is about. Sizes in tokens; the placeholder's with its digest. ``pinned``: it
-    leaves by another rule, never because it pays, and what that costs is not weighed.
+    leaves by another rule, never because it pays, and what that costs is not weighed. ``is_placeholder``: it is what a
+    placeholder has more than the short one that would replace it; read-backs of such items are remembered apart.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Candidate:
     placeholder_tokens: int
     paths: tuple[str, ...] = ()
     pinned: bool = False
+    is_placeholder: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +341,7 @@ def _held(ledger: Ledger, candidate: Candidate, *, arrived: int) -> Held:
         tokens=candidate.tokens,
         saved_tokens=saved,
         patience=inf if candidate.pinned else ledger.parameters.age_of(needs / (ledger.rates.read * saved)),
-        lesson=f"{candidate.tool_class}:{candidate.tool}",
+        lesson=f"{'placeholder:' if candidate.is_placeholder else ''}{candidate.tool_class}:{candidate.tool}",
         arrived=arrived,
         born=ledger.calls - 1,
     )

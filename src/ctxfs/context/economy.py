@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 from ctxfs.context.economics import Eviction, Verdict, Why, plan, verdicts
@@ -97,8 +98,8 @@ class Economy:
             self._steps.append(ReadBack(item.source.item_id))
         if item.item_type is ItemType.TOOL_RESULT:
             self._unseen[item.id] = options.eager_placeholder
-        part = self._result(item, message, path) if isinstance(message, ToolMessage) else item.token_count
-        self._steps.append(Added((part,)))
+        parts = self._result(item, message, path) if isinstance(message, ToolMessage) else (item.token_count,)
+        self._steps.append(Added(parts))
 
     def _replied(self, item: ContextItem, message: AssistantMessage, trims: Sequence[Trim]) -> None:
         self._unseen.clear()
@@ -116,32 +117,57 @@ class Economy:
         )
         self._steps.append(step)
 
-    def _result(self, item: ContextItem, message: ToolMessage, path: str) -> Candidate | int:
+    def _result(self, item: ContextItem, message: ToolMessage, path: str) -> tuple[Candidate | int, ...]:
+        if item.can_shrink:
+            return (item.placeholder_tokens, self._placeholder(item, message, path))
         if item.placeholder is None or item.destroyed:
-            return item.token_count
+            return (item.token_count,)
+        return (
+            self._candidate(item, message, path, tokens=item.token_count, placeholder_tokens=item.placeholder_tokens),
+        )
+
+    def _placeholder(self, item: ContextItem, message: ToolMessage, path: str) -> Candidate:
+        """What the placeholder of an evicted result has more than the short one."""
+        longer = self._candidate(
+            item, message, path, tokens=item.token_count - item.placeholder_tokens, placeholder_tokens=0
+        )
+        return replace(longer, is_placeholder=True)
+
+    def _candidate(
+        self, item: ContextItem, message: ToolMessage, path: str, *, tokens: int, placeholder_tokens: int
+    ) -> Candidate:
         self._offloads[item.id] = Offload.of(item, path, str(Why.BATCH))
         return Candidate(
             id=item.id,
             tool=message.tool_name,
             tool_class=classify(message.tool_name, is_input=False),
-            tokens=item.token_count,
-            placeholder_tokens=item.placeholder_tokens,
+            tokens=tokens,
+            placeholder_tokens=placeholder_tokens,
             paths=paths_of(self._arguments.get(message.tool_call_id, {})),
             pinned=message.tool_name in self._exact,
         )
 
-    def left(self, item_ids: Collection[str]) -> None:
-        """These left, by whatever rule; ids are those of results, of trimmed arguments, or of replies with theirs."""
-        item_ids = {*item_ids, *(key for key, trim in self._prepared.items() if trim.item_id in item_ids)}
-        self._ledger = self._without(self.ledger, item_ids)
+    def left(self, item_ids: Collection[str], shrinkable: Mapping[str, ContextItem] = MappingProxyType({})) -> None:
+        """These left, by whatever rule; ids are those of results, or of trimmed arguments.
+
+        ``shrinkable``: those of the results whose placeholder is a long one that a short one may replace later.
+        """
+        self._ledger = self._without(self.ledger, item_ids, shrinkable)
+        paths = {item_id: self._offloads[item_id].path for item_id in shrinkable if item_id in self._offloads}
         known: tuple[dict[str, Any], ...] = (self._offloads, self._prepared, self._unseen)
         for table, item_id in product(known, item_ids):
             table.pop(item_id, None)
+        for item_id, path in paths.items():
+            item = shrinkable[item_id]
+            assert isinstance(item.message, ToolMessage)
+            self._unseen[item_id] = None
+            self._ledger = self._ledger.added([self._placeholder(item, item.message, path)])
 
-    def _without(self, ledger: Ledger, item_ids: Collection[str]) -> Ledger:
+    def _without(self, ledger: Ledger, item_ids: Collection[str], shrinkable: Collection[str] = ()) -> Ledger:
+        """The ledger once these have left; what the long placeholders of ``shrinkable`` take is not in it."""
         expires = ledger.cache_expires_at
-        unseen = {i: described for i in item_ids if (described := self._unseen.get(i)) and i in self._offloads}
-        longer = sum(tokens - self._offloads[i].tokens_after for i, (_, tokens) in unseen.items())
+        eager = {i: found for i in item_ids if (found := self._unseen.get(i)) and i in self._offloads}
+        longer = sum(tokens - self._offloads[i].tokens_after for i, (_, tokens) in eager.items() if i not in shrinkable)
         ledger = ledger.evicted(item_ids, cold=expires is not None and self._clock() >= expires)
         return ledger.added([longer]) if longer > 0 else ledger
 
@@ -155,9 +181,8 @@ class Economy:
         for item in items:
             inside = [held[t.stored.id] for t in trims.get(item.id, ()) if t.stored.id in held]
             if item.id in held:
-                parts.append(held[item.id])
-            else:
-                parts += [max(0, item.token_count - sum(c.tokens for c in inside)), *inside]
+                inside = [held[item.id]]
+            parts += [max(0, item.token_count - sum(c.tokens for c in inside)), *inside]
         self._ledger = self.ledger.rebuilt(parts)
         self._offloads = {k: v for k, v in self._offloads.items() if k in self.ledger.held}
         self._prepared = {k: v for k, v in self._prepared.items() if k in self.ledger.held}

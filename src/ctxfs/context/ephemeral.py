@@ -1,11 +1,13 @@
 """Keep-recent: of each tool that asks for it, only the last n results stay in the context.
 
 Follows "Context FileSystem 上下文卸载功能", ephemeral tools. What is due leaves whatever its size, but never before the
-model has seen it once, and never for a placeholder that is not smaller.
+model has seen it once, and never for a placeholder that is not smaller. A result that was evicted before it was sent,
+for a long placeholder, counts as held: when it is due, a short one replaces that.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from ctxfs.context.items import ContextItem
 from ctxfs.context.plan import Offload, Plan
@@ -19,6 +21,12 @@ class _Held:
 
     position: int
     offload: Offload | None
+
+
+def _shrinking(held: _Held, item: ContextItem) -> _Held:
+    """The same result, of which only a long placeholder is left."""
+    assert held.offload is not None
+    return replace(held, offload=Offload.of(item, held.offload.path, held.offload.reason))
 
 
 class EphemeralLedger:
@@ -35,7 +43,7 @@ class EphemeralLedger:
     def entered(self, item: ContextItem, position: int, path: str) -> None:
         """Take in a result that stands at ``position`` and would go to ``path``; any other item changes nothing."""
         tool = item.tool_name
-        if tool is None or tool not in self._held or item.destroyed:
+        if tool is None or tool not in self._held or (item.destroyed and not item.can_shrink):
             return
         held, keep = self._held[tool], self._keep_recent[tool]
         can_leave = item.placeholder is not None
@@ -47,11 +55,15 @@ class EphemeralLedger:
         """The model has replied to everything before ``position``."""
         self._seen = position
 
-    def left(self, item_ids: Collection[str]) -> None:
-        """Forget results that left the context."""
+    def left(self, item_ids: Collection[str], shrinkable: Mapping[str, ContextItem] = MappingProxyType({})) -> None:
+        """Forget results that left the context, but for those whose placeholder is still ``shrinkable``, by id."""
         gone = frozenset(item_ids)
         for held in self._held.values():
-            held[:] = [h for h in held if h.offload is None or h.offload.item_id not in gone]
+            held[:] = [
+                h if h.offload is None or (item := shrinkable.get(h.offload.item_id)) is None else _shrinking(h, item)
+                for h in held
+                if h.offload is None or h.offload.item_id not in gone or h.offload.item_id in shrinkable
+            ]
 
     def plan(self) -> Plan:
         """Every result that is due now, oldest first."""

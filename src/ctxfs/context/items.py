@@ -69,3 +69,8 @@ class ContextItem:
     def tool_name(self) -> str | None:
         """The tool whose result this is; None for anything else."""
         return self.message.tool_name if isinstance(self.message, ToolMessage) else None
+
+    @property
+    def can_shrink(self) -> bool:
+        """Whether it was evicted for a placeholder that is longer than the one that it would get today."""
+        return self.destroyed and self.placeholder is not None and self.token_count > self.placeholder_tokens

@@ -254,9 +254,10 @@ class Transcript:
             self._items[item.id] = item
         if not left:
             return
-        self._ephemeral.left(left)
+        shrinkable = {item.id: item for item in items if item.can_shrink}
+        self._ephemeral.left(left, shrinkable)
         if self.economy is not None:
-            self.economy.left(left)
+            self.economy.left(left, shrinkable)
 
     def move(self, item_ids: Collection[str], *, item: ContextItem | None = None, before: str | None = None) -> None:
         """Take items out, and put ``item`` before another one (None: at the end). Costs a copy of the order."""
