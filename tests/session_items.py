@@ -1,7 +1,10 @@
-"""Items for tests of the session's file system."""
+"""Items for tests of the session's file system, and lines of a journal that ctxfs would not write."""
 
+import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from ctxfs.context.apply import Applied, apply
 from ctxfs.context.fs import ContextFileSystem
@@ -10,7 +13,7 @@ from ctxfs.context.plan import Plan
 from ctxfs.context.records import Stored
 from ctxfs.llm.messages import Content, ToolMessage, UserMessage
 
-__all__ = ["PLACEHOLDER", "carried_out", "evicted", "stored_record", "tool_result", "user_message"]
+__all__ = ["PLACEHOLDER", "carried_out", "evicted", "forged_line", "stored_record", "tool_result", "user_message"]
 
 PLACEHOLDER = "[Content offloaded]"
 
@@ -37,6 +40,13 @@ def user_message(fs: ContextFileSystem, content: Content) -> ContextItem:
         token_count=10,
         content_tokens=10,
     )
+
+
+def forged_line(seq: int, *data: Mapping[str, Any]) -> bytes:
+    """A line of the journal with a right checksum, whatever its records are."""
+    rec = json.dumps(data[0] if len(data) == 1 else {"type": "batch", "records": data}).encode()
+    crc = zlib.crc32(rec, zlib.crc32(b"%d:" % seq))
+    return b'{"v":1,"seq":%d,"len":%d,"crc":"%08x","rec":%b}\n' % (seq, len(rec), crc, rec)
 
 
 def evicted(fs: ContextFileSystem, item: ContextItem) -> ContextItem:

@@ -17,9 +17,9 @@ PUBLIC = {
         Bash Tool ToolResult bash_tool read_tool retrieval_tools tool
     """,
     "ctxfs.llm": """
-        AssistantMessage Block ChatAnthropic ChatModel ChatOpenAI Content LegacyToolCalls Message ModelEvent
-        ModelRequest Reply RetryPolicy Retrying SystemMessage TextDelta ThinkingDelta ToolCall ToolMessage ToolSchema
-        Usage UserMessage too_long
+        AssistantMessage Block ChatAnthropic ChatModel ChatOpenAI Content LegacyToolCalls Message MessageLike
+        ModelEvent ModelRequest Reply RetryPolicy Retrying SystemMessage TextDelta ThinkingDelta ToolCall ToolMessage
+        ToolSchema Usage UsageLike UserMessage too_long
     """,
     "ctxfs.context": """
         Archive Budget Compacted ContentRange Context ContextEvent ContextFileSystem ContextItem Evicted ItemType

@@ -20,11 +20,13 @@
     │   ├── CorruptContent           a checksum does not match
     │   ├── CorruptJournal           the journal cannot be read
     │   ├── UnsafePath               a link, a foreign owner, a name that would leave the session
+    │   ├── Unrecorded               closed with items that could not be written
     │   └── ArchiveError             a file that is no export of a session
     │       ├── ArchiveDamaged       cut short, changed or with something after its end
     │       ├── ArchiveUnsafe        names or contents that no export has: links, "..", duplicates
     │       └── ArchiveTooLarge      more bytes or files than the caller allows
-    ├── TranscriptError              messages that a provider would refuse
+    ├── InvalidRecord                a journal record that could not be read back (also a ValueError)
+    ├── TranscriptError              messages that a provider would refuse, or that could not be recorded
     ├── ToolError
     │   ├── ToolDefinitionError      a function that cannot become a tool (also a TypeError)
     │   ├── InvalidToolArguments     the model's arguments do not validate
@@ -37,6 +39,7 @@
     │   ├── ConnectionFailed         network or time-out, after all retries
     │   ├── PromptTooLong            the provider's own limit was passed
     │   ├── InvalidRequest           any other 4xx
+    │   ├── InvalidReply             a reply whose usage or model name cannot be recorded (also a ValueError)
     │   ├── ReplyIncomplete          the reply was cut or broken off
     │   └── InvalidFunctionCall      a call in text form that cannot be read
     ├── TurnLimitReached             the agent's limit on turns
@@ -63,6 +66,8 @@ __all__ = [
     "CorruptJournal",
     "CtxfsError",
     "InvalidFunctionCall",
+    "InvalidRecord",
+    "InvalidReply",
     "InvalidRequest",
     "InvalidToolArguments",
     "MissingApiKey",
@@ -86,6 +91,7 @@ __all__ = [
     "TranscriptError",
     "TurnLimitReached",
     "UnknownItem",
+    "Unrecorded",
     "UnsafePath",
     "WorkLimitReached",
     "WriteFailed",
@@ -249,8 +255,30 @@ class ArchiveTooLarge(ArchiveError):
         self.limit = limit
 
 
+class Unrecorded(StorageError):
+    """The session was closed and released, but these items are only in memory: writing them had failed.
+
+    ``items`` are their ids; the error of the last attempt, if it was one of storage, is the ``__cause__``.
+    """
+
+    def __init__(self, session_id: str, items: Sequence[str]) -> None:
+        shown = ", ".join(items[:5]) + (", …" if len(items) > 5 else "")
+        super().__init__(
+            f"session {session_id} was closed with {len(items)} items that could not be written ({shown}): they are "
+            "still in the context's `items`; add them again once the session can be written"
+        )
+        self.items = tuple(items)
+
+
+class InvalidRecord(CtxfsError, ValueError):
+    """A record that a reader of the journal would refuse, or read as something else; nothing of it was written.
+
+    Trying again does not help: what was given to be recorded has to change.
+    """
+
+
 class TranscriptError(CtxfsError):
-    """Messages that a provider would refuse with a 400."""
+    """Messages that a provider would refuse with a 400, or that a session could not give back as they are."""
 
     def __init__(self, violations: Iterable[str]) -> None:
         self.violations = tuple(violations)
@@ -328,6 +356,10 @@ class PromptTooLong(ModelError):
 
 class InvalidRequest(ModelError):
     """The provider refused the request (4xx); the message is the provider's."""
+
+
+class InvalidReply(ModelError, ValueError):
+    """A reply whose usage or model name cannot be recorded; the message says what to write instead."""
 
 
 class ReplyIncomplete(ModelError):

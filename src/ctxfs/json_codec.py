@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-__all__ = ["MAX_DEPTH", "MAX_RECORD_DEPTH", "check_json", "dumps", "dumps_text", "loads"]
+__all__ = ["MAX_DEPTH", "MAX_RECORD_DEPTH", "check_json", "dumps", "dumps_exact", "dumps_text", "loads"]
 
 MAX_DEPTH = 200
 """How many lists and dicts may stand in each other in what comes in: whatever handles it later gets to its bottom."""
@@ -96,6 +96,15 @@ def dumps_text(value: Any) -> str:
     """
     _check(value, "value", _DUMPED_DEPTH, (list, tuple))
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def dumps_exact(value: Any) -> bytes:
+    """Encode ``value`` as compact JSON in which lone surrogates stand as they are (UTF-8, passed through).
+
+    Not every reader of JSON takes that; ``loads`` does, and gives two of them side by side back as two. Raises
+    ValueError like ``dumps``.
+    """
+    return dumps_text(value).encode("utf-8", "surrogatepass")
 
 
 def loads(data: bytes | bytearray | memoryview | str) -> Any:

@@ -15,7 +15,7 @@ from contents import CONTENTS, TEXTS
 from ctxfs.context.content import ContentReader, IndexCache, Run, scan_blocks
 from ctxfs.context.encoding import BLOCK, BlockIndex, ContentFile, IndexChunks, RawBytes, index_name, readable_text
 from ctxfs.context.items import ItemType
-from ctxfs.errors import CorruptContent, NotStored, WriteFailed
+from ctxfs.errors import CorruptContent, InvalidRecord, NotStored
 from ctxfs.llm.messages import Content
 from ctxfs.storage.base import NewFile, Store
 from ctxfs.storage.local import LocalStore
@@ -169,7 +169,7 @@ async def test_other_blocks_are_named_in_the_readable_text() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), (1, 2), b"bytes", {1: 2}, object()])
 async def test_what_json_cannot_give_back_is_not_stored(value: Any) -> None:
-    with pytest.raises(WriteFailed):
+    with pytest.raises(InvalidRecord):
         await stored(({"type": "odd", "value": value},))
 
 

@@ -22,6 +22,7 @@ from ctxfs.context.layout import ENVELOPE, TEXT, Layout
 from ctxfs.context.records import Stored
 from ctxfs.errors import (
     ConfigError,
+    InvalidRecord,
     SessionClosed,
     SessionLocked,
     SessionNotFound,
@@ -55,7 +56,7 @@ LONG = "a line of a long result\n" * 1000
 async def test_metadata_that_would_not_read_back_equal_is_refused(tmp_path: Path, value: Any, layout: Layout) -> None:
     async with ContextFileSystem("session_1", root_path=tmp_path, layout=layout) as fs:
         first = tool_result(fs, "one")
-        with pytest.raises(WriteFailed, match=r"metadata\['note'\]"):
+        with pytest.raises(InvalidRecord, match=r"metadata\['note'\]"):
             await fs.store([first], metadata={first.id: {"note": value}})
         await fs.store([first], metadata={first.id: {"note": 2**70}})
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
@@ -67,7 +68,7 @@ async def test_metadata_that_would_not_read_back_equal_is_refused(tmp_path: Path
 async def test_blocks_that_would_not_read_back_equal_are_refused(tmp_path: Path, long: str) -> None:
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
         for value in (math.nan, date(2026, 1, 1), {1: 2}, b"x", (1,)):
-            with pytest.raises(WriteFailed, match=r"\['note'\]"):
+            with pytest.raises(InvalidRecord, match=r"\['note'\]"):
                 await fs.add([user_message(fs, ({"type": "text", "text": long, "note": value},))])
         await fs.add([user_message(fs, ({"type": "text", "text": long, "note": 2**70},))])
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
@@ -290,7 +291,7 @@ async def test_one_callers_failure_is_not_anothers(tmp_path: Path) -> None:
         async def offload(item_id: str) -> None:
             try:
                 await fs.offload(next(item for item in (*good, bad) if item.id == item_id))
-            except WriteFailed:
+            except InvalidRecord:
                 failed.append(item_id)
 
         async with anyio.create_task_group() as tasks:

@@ -30,6 +30,7 @@ from ctxfs.context.records import (
 )
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
+from session_items import forged_line
 
 IDS = st.sampled_from(["a", "b", "c", "d"])
 CLEAN = CONTENTS.filter(lambda content: not has_pairs(content))
@@ -202,7 +203,7 @@ def test_what_is_no_line_is_damage(line: bytes) -> None:
 def test_lines_of_a_later_version_and_records_that_lack_something() -> None:
     later = encode_line(1, [UnknownRecord(data={"type": "x"})]).replace(b'{"v":1', b'{"v":2')
     assert scan(later).records == (UnknownRecord(data={"type": "x"}),)
-    lacking = encode_line(1, [UnknownRecord(data={"type": "removed"})])
+    lacking = forged_line(1, {"type": "removed"})
     assert len(scan(lacking).damages) == 1
 
 
@@ -216,7 +217,7 @@ def test_a_line_that_could_not_be_written_again_is_damage(value: bytes) -> None:
 
 @pytest.mark.parametrize(("keep", "is_damage"), [(1, False), (0, True), (-1, True)])
 def test_a_record_by_which_a_tool_keeps_nothing_is_damage(keep: int, is_damage: bool) -> None:
-    line = encode_line(1, [EvictionSet(keep_recent={"Read": keep}, parameters=None, rates={}, ttl_s=300.0)])
+    line = forged_line(1, {"type": "eviction_set", "keep_recent": {"Read": keep}, "ttl_s": 300.0})
     found = scan(line)
     assert (len(found.records), len(found.damages)) == ((0, 1) if is_damage else (1, 0))
 
@@ -267,7 +268,6 @@ def test_a_life_of_an_item() -> None:
 def test_a_record_whose_message_holds_no_content_blocks_is_damage(block: object) -> None:
     item = {"id": "a", "item_type": "assistant_message", "name": "a.json", "token_count": 1, "content_tokens": 1}
     record = {"type": "item_added", "item": {**item, "message": {"role": "assistant", "content": [block]}}}
-    line = encode_line(1, [UnknownRecord(data=record)])
-    found = scan(line)
+    found = scan(forged_line(1, record))
     assert found.records == ()
     assert "block" in found.damages[0].reason

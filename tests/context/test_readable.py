@@ -8,7 +8,7 @@ import pytest
 from ctxfs.context.content import ContentReader, IndexCache
 from ctxfs.context.encoding import BLOCK, ContentFile, RawBytes, encoding_of, index_name, readable_text
 from ctxfs.context.items import ItemType
-from ctxfs.errors import WriteFailed
+from ctxfs.errors import InvalidRecord
 from ctxfs.llm.messages import Content
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.memory import MemoryStore
@@ -81,7 +81,7 @@ async def test_bytes_that_end_within_a_character_show_that() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("block", [{"text": "no type"}, {"type": "text"}, "no block"])
 async def test_what_is_no_content_block_is_not_stored(block: Any) -> None:
-    with pytest.raises(WriteFailed):
+    with pytest.raises(InvalidRecord):
         await stored((block,))
 
 

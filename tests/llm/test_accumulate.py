@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.llm.accumulate import INVALID_JSON, ReplyBuilder, parse_arguments, usage_of
+from ctxfs.llm.accumulate import INVALID_JSON, ReplyBuilder, parse_arguments
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import check_content
 
@@ -112,4 +112,4 @@ def test_arguments_are_an_object_whatever_the_model_wrote(text: str, arguments: 
 
 
 def test_counts_that_are_missing_are_zero() -> None:
-    assert usage_of({}) == Usage()
+    assert Usage.of({}) == Usage()

@@ -259,7 +259,7 @@ async def test_a_failed_commit_takes_derived_files_back_too(tmp_path: Path) -> N
 
     store = await opened(tmp_path)
     derived = NewFile(name="tool_result/Read/a.json.idx", chunks=[b"index"], derived=True)
-    with pytest.raises(WriteFailed, match="no record"):
+    with pytest.raises(ValueError, match="no record"):
         await store.commit([content(), derived], refuse)
     assert await store.names() == []
     await store.close()

@@ -11,13 +11,13 @@ import pytest
 from anyio import to_thread
 
 from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.journal import encode_line, scan
-from ctxfs.context.records import Record, SessionStarted, Stored
+from ctxfs.context.journal import scan
+from ctxfs.context.records import Record, SessionStarted, Stored, to_json
 from ctxfs.errors import ArchiveDamaged, ArchiveError, ArchiveTooLarge, ArchiveUnsafe, ConfigError, SessionExists
 from ctxfs.storage.port import OsFileSystem
 from ctxfs.transfer import export_session, import_session
 from ctxfs.transfer.archive import ArchiveWriter
-from session_items import tool_result
+from session_items import forged_line, tool_result
 
 pytestmark = pytest.mark.anyio
 
@@ -96,7 +96,7 @@ async def forge(
     journal = (tmp_path / "from" / "session_1" / "journal.jsonl").read_bytes()
     given = iter(names)
     records = [forged_record(record, given, session_id) for record in scan(journal).records]
-    forged = encode_line(1, records)
+    forged = forged_line(1, *(to_json(record) for record in records))
     contents = sorted((tmp_path / "from" / "session_1" / "tool_result" / "Read").glob("*.json"))
 
     def write() -> None:

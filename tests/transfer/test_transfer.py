@@ -23,7 +23,7 @@ from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.journal import encode_line
 from ctxfs.context.layout import ENVELOPE, TEXT, Layout
 from ctxfs.context.placeholder import render
-from ctxfs.context.records import Record, SessionStarted, Stored
+from ctxfs.context.records import Record, SessionStarted, Stored, to_json
 from ctxfs.errors import (
     ArchiveDamaged,
     ArchiveError,
@@ -41,6 +41,7 @@ from ctxfs.storage.port import OsFileSystem
 from ctxfs.tools.read import read_tool
 from ctxfs.transfer import export_session, import_session
 from prove.cancelling import cancelled_at
+from session_items import forged_line
 
 pytestmark = pytest.mark.anyio
 
@@ -472,7 +473,7 @@ def stored(name: str, content: bytes = b"text", item_id: str = "call_1", **value
 
 def journal(records: Sequence[Record]) -> bytes:
     started = SessionStarted(session_id="one", started_at=0.0, layout="text")
-    return b"".join(encode_line(seq, [record]) for seq, record in enumerate([started, *records], 1))
+    return b"".join(forged_line(seq, to_json(record)) for seq, record in enumerate([started, *records], 1))
 
 
 def handmade(

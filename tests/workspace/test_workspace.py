@@ -16,11 +16,11 @@ from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.errors import (
     AmbiguousItem,
     ConfigError,
+    InvalidRecord,
     InvalidToolArguments,
     SessionClosed,
     SessionLocked,
     UnknownItem,
-    WriteFailed,
 )
 from ctxfs.llm.messages import ToolMessage
 from ctxfs.tokens import CharsCounter
@@ -271,11 +271,11 @@ async def test_log_names_context_type_and_biz_id(tmp_path: Path, caplog: pytest.
 async def test_log_names_the_call_whose_result_was_not_stored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with service_at(tmp_path) as service:
         bad = Artifact(artifact_id="c", content="", metadata={"session_id": "one", "x": {1, 2}})
-        with pytest.raises(WriteFailed):
+        with pytest.raises(InvalidRecord):
             await service.offload_by_workspace([bad], biz_id="call_9\nforged")
     (record,) = [record for record in caplog.records if record.getMessage().startswith("not offloaded")]
     assert vars(record)["biz_id"] == "call_9\nforged"
-    assert "\n" not in record.getMessage().split("WriteFailed")[0]
+    assert "\n" not in record.getMessage().split("InvalidRecord")[0]
 
 
 # ---- when a result needs it: an explicit word, then the allow-list, then its size
@@ -505,7 +505,7 @@ async def test_ids_that_differ_by_case_never_meet(tmp_path: Path) -> None:
 async def test_a_failed_write_stores_nothing_and_the_next_try_gets_the_id(tmp_path: Path) -> None:
     async with service_at(tmp_path) as service:
         bad = Artifact(artifact_id="call_2", content="x", metadata={"session_id": "one", "x": {1, 2}})
-        with pytest.raises(WriteFailed):
+        with pytest.raises(InvalidRecord):
             await service.add_knowledge_list([artifact("call_1", "one"), bad])
         assert (await service.query_artifacts()).total == 0
         infos = await service.add_knowledge_list([artifact("call_1", "one"), artifact("call_2", "two")])

@@ -6,8 +6,8 @@ from inspect import isawaitable
 import anyio
 
 from ctxfs.agent.config import Approve, Redact
-from ctxfs.errors import InvalidToolArguments
-from ctxfs.llm.messages import ToolCall
+from ctxfs.errors import ConfigError, InvalidToolArguments
+from ctxfs.llm.messages import ToolCall, check_content
 from ctxfs.tools.base import Tool, ToolResult
 
 __all__ = ["ToolRunner"]
@@ -47,6 +47,12 @@ class ToolRunner:
             return result
         content = self._redact(call, result.content)
         content = await content if isawaitable(content) else content
+        try:
+            content = check_content(content)
+        except ValueError as error:
+            raise ConfigError(
+                f"redact returned what is no content ({error}): return a text or content blocks"
+            ) from error
         return ToolResult(content, is_error=result.is_error, source=result.source)
 
     async def _outcome(self, call: ToolCall) -> ToolResult:

@@ -25,7 +25,7 @@ from ctxfs.context.economics_features import IdentifierIndex
 from ctxfs.context.economy import Economy
 from ctxfs.context.events import ContextEvent, OffloadFailed, RecordFailed, SummaryFailed
 from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.ingest import Entry, EntryRules, Incoming, Known, build_entry
+from ctxfs.context.ingest import Entry, EntryRules, Incoming, Known, build_entry, skill_prompt, with_sources
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.plan import Plan
 from ctxfs.context.recorder import Recorder
@@ -34,8 +34,8 @@ from ctxfs.context.reduction import AskForSummary, Done, Overflow, Reduction, Vi
 from ctxfs.context.transcript import Transcript, repaired
 from ctxfs.context.window import CompactionController, Window
 from ctxfs.errors import ConfigError, ModelError, SessionClosed, StorageError
-from ctxfs.llm.base import ModelRequest, Reply, Usage
-from ctxfs.llm.messages import Content, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
+from ctxfs.llm.base import ModelRequest, Reply, UsageLike, check_model
+from ctxfs.llm.messages import Content, Message, MessageLike, SystemMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.llm.overflow import too_long
 from ctxfs.llm.serialize import MessagesSerializer
 from ctxfs.storage.threads import uninterrupted
@@ -188,13 +188,23 @@ class Context:
 
     @uninterrupted
     async def close(self) -> None:
-        """Write the index and release the session; idempotent. It is released also when something cannot be written."""
+        """Write the index and release the session; idempotent. It is released also when something cannot be written.
+
+        Raises:
+            Unrecorded: items could not be written, and are only in memory.
+            StorageError: the index or the journal's end could not be written; the items are.
+
+        """
         async with self._lock:
-            if self.fs.is_open:
+            if not self.fs.is_open:
+                return
+            try:
+                await self._record()
+            finally:
                 try:
-                    await self._record()
-                finally:
                     await self.fs.close()
+                finally:
+                    self._recorder.check_recorded(self.session_id)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -253,41 +263,40 @@ class Context:
 
     async def add(
         self,
-        *messages: Message | Mapping[str, Any],
+        *messages: MessageLike,
         sources: Mapping[str, ContentRange] | None = None,
-        usage: Usage | None = None,
-        model: str = "",
+        usage: UsageLike | None = None,
+        model: str | None = None,
     ) -> tuple[ContextItem, ...]:
-        """Take in messages: ours, or the Messages API's plain dicts; durable on return.
+        """Take in messages: ours, or the Messages API's, as plain dicts or as its SDK gives them; durable on return.
 
         ``sources``: for results of retrieval tools, by call id, the stored lines that they repeat. ``usage`` and
-        ``model``: what the provider billed for the call that gave an assistant message.
+        ``model``: what the provider billed for the call that gave an assistant message, as its SDK gives it (see
+        ``Usage.of``). None records no call.
 
         Raises:
-            TranscriptError: the order is one that a provider would refuse, or content is no JSON; nothing was added.
+            TranscriptError: the order is one that a provider would refuse, or a message or a source could not be
+                recorded; nothing was added.
+            InvalidReply: ``usage`` or ``model`` could not be recorded; nothing was added.
             SessionClosed: the context is not open.
 
         """
-        sources = sources or {}
+        model = check_model(model)
         async with self._changing():
-            incoming = [
-                Incoming(message=m, source=sources.get(m.tool_call_id) if isinstance(m, ToolMessage) else None)
-                for m in await self._parsed(messages)
-            ]
-            if usage is None:
-                return await self._take(incoming)
-            call = self.fs.call_made(usage, model, counted_tokens=self._sent_tokens)
+            call = None if usage is None else self.fs.call_made(usage, model, counted_tokens=self._sent_tokens)
+            incoming = with_sources(await self._parsed(messages), sources or {})
             return await self._take(incoming, call=call)
 
     async def add_skill_prompt(self, name: str, text: str) -> ContextItem:
         """Add a skill's prompt; it stands in the user's place and is an item of its own type.
 
         Raises:
-            TranscriptError: tool calls of the last reply are still open.
+            TranscriptError: tool calls of the last reply are still open, or ``name`` or ``text`` is not a text.
 
         """
         async with self._changing():
-            (item,) = await self._take([Incoming(message=UserMessage(text), label=name)])
+            (message,) = await self._parsed([UserMessage(text)])
+            (item,) = await self._take([skill_prompt(name, message)])
             return item
 
     async def set_system_prompt(self, content: Content) -> None:
@@ -296,18 +305,20 @@ class Context:
         Raises ``TranscriptError`` when it is no content.
         """
         async with self._changing():
+            (message,) = await self._parsed([SystemMessage(content)])
             old = [i for i in self.items if i.item_type is ItemType.SYSTEM_PROMPT]
-            if [i.message.content for i in old] == [content]:
+            if [i.message for i in old] == [message]:
                 return
-            (message,) = self._transcript.parse([SystemMessage(content)])
             await self._take([Incoming(message=message)], replacing=[i.id for i in old])
 
     async def answer_open_calls(self, text: str) -> tuple[ContextItem, ...]:
-        """Answer every open tool call with an error result that says ``text``, so that the transcript is valid."""
+        """Answer every open tool call with an error result that says ``text``, so that the transcript is valid.
+
+        Raises ``TranscriptError`` when ``text`` is not a text.
+        """
         async with self._changing():
-            return await self._take(
-                [Incoming(message=ToolMessage(call.id, call.name, text, is_error=True)) for call in self.open_calls]
-            )
+            answers = [ToolMessage(call.id, call.name, text, is_error=True) for call in self.open_calls]
+            return await self._take([Incoming(message=message) for message in await self._parsed(answers)])
 
     # Going out -------------------------------------------------------------------------------------------------------
 
@@ -421,7 +432,7 @@ class Context:
         await self._record()
         return tuple(self._transcript.items[entry.item.id] for entry in entries)
 
-    async def _parsed(self, messages: Sequence[Message | Mapping[str, Any]]) -> Sequence[Message]:
+    async def _parsed(self, messages: Sequence[MessageLike]) -> Sequence[Message]:
         contents = (m.get("content") if isinstance(m, Mapping) else getattr(m, "content", None) for m in messages)
         if all(isinstance(content, str) for content in contents):
             return self._transcript.parse(messages)

@@ -24,6 +24,7 @@ from ctxfs.context.items import ItemType
 from ctxfs.context.json_elements import json_elements
 from ctxfs.context.json_pieces import BLOCK, has_surrogates, json_pieces
 from ctxfs.context.records import Stored
+from ctxfs.errors import InvalidRecord
 from ctxfs.llm.messages import Block, Content, check_block, check_content, has_media, text_with
 
 __all__ = [
@@ -217,9 +218,7 @@ class ContentFile:
         return size > BLOCK and not isinstance(self._content, tuple)
 
     def __iter__(self) -> Iterator[bytes]:
-        if not isinstance(self._content, RawBytes):
-            check_content(self._content)  # what could not be read back is not written
-        json_codec.check_json(self._extra, "metadata")
+        self._check()
         encoding = encoding_of(self._content)
         metadata = {**self._extra, "encoding": encoding}
         header, trailer = (b"", b"") if self._raw else self._frame(encoding, metadata)
@@ -252,6 +251,15 @@ class ContentFile:
             offloaded_at=self._offloaded_at,
             metadata=metadata,
         )
+
+    def _check(self) -> None:
+        """Raise ``InvalidRecord`` for what could not be read back."""
+        try:
+            if not isinstance(self._content, RawBytes):
+                check_content(self._content)
+            json_codec.check_json(self._extra, "metadata")
+        except ValueError as error:
+            raise InvalidRecord(f"{self._name} cannot be stored: {error}") from error
 
     def _frame(self, encoding: str, metadata: Mapping[str, Any]) -> tuple[bytes, bytes]:
         head = {

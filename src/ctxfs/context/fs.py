@@ -24,6 +24,7 @@ from ctxfs.context.fs_verify import VerifyReport, verify
 from ctxfs.context.growing import GrowingLog
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.journal import SessionState, fold
+from ctxfs.context.journal_types import check_types
 from ctxfs.context.json_pieces import chars_in, has_surrogates
 from ctxfs.context.layout import ENVELOPE, TEXT, Layout, Names, check_session_id, new_session_id
 from ctxfs.context.records import (
@@ -42,7 +43,7 @@ from ctxfs.context.records import (
 from ctxfs.context.recovery import Recovery, examine, move_aside, read_journal
 from ctxfs.context.session_log import SessionLog
 from ctxfs.errors import ConfigError, CtxfsError, SessionClosed, UnknownItem
-from ctxfs.llm.base import Usage
+from ctxfs.llm.base import Usage, UsageLike, check_model
 from ctxfs.llm.messages import Content, has_media
 from ctxfs.storage.base import GrowingStore, Store
 from ctxfs.storage.local import LocalStore, absolute_root, default_root, list_sessions, remove_session
@@ -356,14 +357,28 @@ class ContextFileSystem:
         self._stored_of(item_id)
         await self._commit(lambda _: [Restored(item_id=item_id, reason=reason)])
 
-    def call_made(self, usage: Usage, model: str, *, counted_tokens: int = 0, summary: bool = False) -> CallMade:
-        """What a call on the context as it stands was billed, to be recorded; see ``CallMade`` for the rest."""
-        return CallMade(
-            number=0, usage=usage, model=model, counted_tokens=counted_tokens, made_at=self._clock(), summary=summary
-        )
+    def call_made(
+        self, usage: UsageLike, model: str | None, *, counted_tokens: int = 0, summary: bool = False
+    ) -> CallMade:
+        """What a call on the context as it stands was billed, to be recorded; see ``CallMade`` for the rest.
 
-    async def record_call(self, usage: Usage, model: str, *, counted_tokens: int = 0, summary: bool = False) -> None:
-        """Record what a call on the context as it stands was billed, and nothing else."""
+        Raises ``InvalidReply`` and ``InvalidRecord`` when it cannot be recorded.
+        """
+        call = CallMade(
+            number=0,
+            usage=Usage.of(usage),
+            model=check_model(model),
+            counted_tokens=counted_tokens,
+            made_at=self._clock(),
+            summary=summary,
+        )
+        check_types(call)
+        return call
+
+    async def record_call(
+        self, usage: UsageLike, model: str | None, *, counted_tokens: int = 0, summary: bool = False
+    ) -> None:
+        """Record what a call on the context as it stands was billed, and nothing else; raises like ``call_made``."""
         await self.add([], calls=[self.call_made(usage, model, counted_tokens=counted_tokens, summary=summary)])
 
     async def record_eviction(self, rules: EvictionSet) -> None:

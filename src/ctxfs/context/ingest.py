@@ -4,7 +4,8 @@ An entry is the item, counted and with the placeholder that may replace it one d
 about it when it enters. A message that never enters, because it was refused or cancelled, leaves no trace.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -13,12 +14,23 @@ from ctxfs.context.digest import describe
 from ctxfs.context.economics_features import IdentifierIndex, strings_of
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
+from ctxfs.context.journal_types import check_types
 from ctxfs.context.layout import Names
 from ctxfs.context.mentions import entries_of, mentions
 from ctxfs.context.placeholder import render, render_range
 from ctxfs.context.plan import Trim
 from ctxfs.context.trims import trim_of
-from ctxfs.llm.messages import AssistantMessage, Block, Message, SystemMessage, ToolMessage, has_media, text_of
+from ctxfs.errors import TranscriptError
+from ctxfs.llm.messages import (
+    AssistantMessage,
+    Block,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    check_name,
+    has_media,
+    text_of,
+)
 from ctxfs.tokens import TokenCounter, chunks, count_content
 
 __all__ = [
@@ -33,7 +45,9 @@ __all__ = [
     "new_entry",
     "new_item",
     "recorded_entry",
+    "skill_prompt",
     "with_placeholder",
+    "with_sources",
 ]
 
 DIGEST_FRACTION = 5
@@ -73,6 +87,28 @@ class Incoming:
         if isinstance(self.message, ToolMessage):
             return self.item_type, self.message.tool_call_id, self.message.tool_name
         return self.item_type, "", None
+
+
+def skill_prompt(name: str, message: Message) -> Incoming:
+    """The prompt of the skill ``name``, on its way in. Raises ``TranscriptError`` when that is not a text."""
+    try:
+        return Incoming(message=message, label=check_name(name, "the skill's name"))
+    except ValueError as error:
+        raise TranscriptError([str(error)]) from error
+
+
+def with_sources(messages: Iterable[Message], sources: Mapping[str, ContentRange]) -> list[Incoming]:
+    """Messages on their way in; ``sources`` are the stored lines that results repeat, by call id.
+
+    Raises ``TranscriptError`` when a source is not a ``ContentRange``.
+    """
+    incoming: list[Incoming] = []
+    for message in messages:
+        source = sources.get(message.tool_call_id) if isinstance(message, ToolMessage) else None
+        if not isinstance(source, ContentRange | None):
+            raise TranscriptError([f"a source is {reprlib.repr(source)}: use a ContentRange"])
+        incoming.append(Incoming(message=message, source=source))
+    return incoming
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +187,10 @@ def build_entry(incoming: Incoming, known: Known, rules: EntryRules) -> Entry:
 
 
 def new_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
-    """Decide how an item enters that has an id and is counted; see ``build_entry``."""
+    """Decide how an item enters that has an id and is counted; see ``build_entry``.
+
+    Raises ``InvalidRecord`` when the item could not be recorded: the counter or the arrival policy gave a wrong type.
+    """
     draft = known.draft()
     draft.names.take([item.id])
     trims, mentions = _read(item, draft, rules)
@@ -164,6 +203,7 @@ def new_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
     else:
         item, eager_placeholder = _with_placeholders(item, mentions, rules)
         options = EvictionOptions(trims, eager_placeholder)
+    check_types(item)
     return Entry(item=item, options=options, leaving=leaving, new_identifiers=draft.identifiers.added)
 
 

@@ -3,12 +3,16 @@
 Follows "Context FileSystem 上下文卸载功能" for the item types and the fields that users inspect.
 """
 
+import reprlib
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ctxfs.errors import InvalidRecord
 from ctxfs.llm.messages import Message, ToolMessage
 
 __all__ = ["ContentRange", "ContextItem", "ItemType"]
+
+_SPELLED = {str: "a text", int: "a number"}
 
 
 class ItemType(StrEnum):
@@ -32,6 +36,12 @@ class ContentRange:
     path: str
     first_line: int
     last_line: int
+
+    def __post_init__(self) -> None:
+        """Raise ``InvalidRecord`` for what a journal could not hold."""
+        for name, kind in (("item_id", str), ("path", str), ("first_line", int), ("last_line", int)):
+            if not isinstance(value := getattr(self, name), kind):
+                raise InvalidRecord(f"{name} of a ContentRange is {reprlib.repr(value)}: use {_SPELLED[kind]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

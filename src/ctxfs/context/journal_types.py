@@ -1,4 +1,4 @@
-"""Whether what was read as JSON has the types that its fields ask for. Pure.
+"""Whether what was read as JSON, or is to be written as it, has the types that its fields ask for. Pure.
 
 A journal or an archive may come from anywhere; what has the wrong type is damage, and is found here and not later.
 """
@@ -10,20 +10,22 @@ from math import isfinite
 from types import UnionType
 from typing import Any, get_args, get_origin
 
+from ctxfs.errors import InvalidRecord
+
 __all__ = ["check_types"]
 
 _Accepted = tuple[type, ...]
 
 
 def check_types(value: Any) -> None:
-    """Raise TypeError when a field of the dataclass ``value``, or of one in it, has another type than it says."""
+    """Raise ``InvalidRecord`` when a field of the dataclass ``value``, or of one in it, is not of its type."""
     kind: type = type(value)
     for name, accepted, inner in _fields_of(kind):
         found = getattr(value, name)
         if not isinstance(found, accepted) or (isinstance(found, float) and not isfinite(found)):
-            raise TypeError(f"{name} is {found!r:.80}")
+            raise InvalidRecord(f"{name} is {found!r:.80}")
         if isinstance(found, tuple) and not all(isinstance(part, inner) for part in found):
-            raise TypeError(f"{name} has parts of the wrong type: {found!r:.80}")
+            raise InvalidRecord(f"{name} has parts of the wrong type: {found!r:.80}")
         if is_dataclass(found):
             check_types(found)
 

@@ -54,7 +54,7 @@ def _has_surrogates(text: str) -> bool:
 
 def json_pieces(blocks: tuple[Mapping[str, Any], ...]) -> Iterator[bytes]:
     """Yield the JSON of content blocks; lone surrogates stand in it as they are (UTF-8, passed through)."""
-    dump = _dump_surrogates if has_surrogates(blocks) else json_codec.dumps
+    dump = json_codec.dumps_exact if has_surrogates(blocks) else json_codec.dumps
     return _pieces(list(blocks), dump)
 
 
@@ -76,7 +76,3 @@ def _pieces(value: Any, dump: Any) -> Iterator[bytes]:
             yield b"," if number else b"["
             yield from _pieces(entry, dump)
         yield b"]"
-
-
-def _dump_surrogates(value: Any) -> bytes:
-    return json_codec.dumps_text(value).encode("utf-8", "surrogatepass")

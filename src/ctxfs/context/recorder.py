@@ -9,7 +9,7 @@ from ctxfs.context.events import ContextEvent, RecordFailed
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContextItem
 from ctxfs.context.records import CallMade
-from ctxfs.errors import StorageError
+from ctxfs.errors import StorageError, Unrecorded
 
 __all__ = ["Recorder"]
 
@@ -27,6 +27,7 @@ class Recorder:
         self._leaving: dict[str, Leaving] = {}
         self._removed: list[str] = []
         self._calls: list[CallMade] = []
+        self._error: StorageError | None = None
         self.savings = Savings()
 
     @property
@@ -54,9 +55,10 @@ class Recorder:
         self._calls.append(call)
 
     async def record(self) -> Applied:
-        """Make what waits durable and return what left on arrival; a failure is told, and nothing left then.
+        """Make what waits durable and return what left on arrival; a failure of storage is told, and nothing left then.
 
-        What an arrival policy raises is raised as it is: then what came in stays, and is recorded the next time.
+        What an arrival policy raises is raised as it is: then what came in stays, and is recorded the next time. So is
+        any other error than one of storage: trying again does not help.
         """
         if not self.is_behind:
             return Applied()
@@ -64,6 +66,7 @@ class Recorder:
         try:
             applied = await admit(items, self._leaving, self._fs, removing=self._removed, calls=self._calls)
         except StorageError as error:
+            self._error = error
             self._tell(RecordFailed(item_ids=tuple(self._waiting), error=error))
             return Applied()
         except Exception:
@@ -76,3 +79,8 @@ class Recorder:
         self._removed.clear()
         self._calls.clear()
         return applied
+
+    def check_recorded(self, session_id: str) -> None:
+        """Raise ``Unrecorded`` when items live in memory only."""
+        if self._waiting:
+            raise Unrecorded(session_id, tuple(self._waiting)) from self._error

@@ -35,6 +35,7 @@ __all__ = [
     "UnknownRecord",
     "WriterOpened",
     "from_json",
+    "is_accounting",
     "to_json",
     "with_content",
 ]
@@ -155,6 +156,8 @@ class Removed:
 class CallMade:
     """The model was called on the context as it stood here. ``number`` counts from 1.
 
+    An accounting record: nothing in the session depends on it.
+
     ``counted_tokens``: the prompt by our own count; 0 when it was not counted. ``made_at``: when the reply was there,
     in seconds since the epoch; 0 when it is not known. ``summary``: a summary was asked for, with a prompt of its
     own that says nothing of the context's size and leaves its prompt cache alone.
@@ -244,6 +247,11 @@ def from_json(data: Mapping[str, Any]) -> Record:
     return record
 
 
+def is_accounting(data: Any) -> bool:
+    """Whether JSON data is a record that nothing in the session depends on: what a call cost."""
+    return isinstance(data, dict) and data.get("type") == _NAMES[CallMade]
+
+
 def _convert_item_added(values: dict[str, Any]) -> None:
     values["item"] = _item_from_json(values["item"])
 
@@ -321,7 +329,7 @@ def _item_from_json(data: Mapping[str, Any]) -> ContextItem:
 
 
 def _message_to_json(message: Message) -> dict[str, Any]:
-    check_content(message.content)  # what could not be read back is not written
+    check_content(message.content)  # names the place of what could not be read back
     if isinstance(message, ToolMessage):
         return {"role": "tool", **{entry.name: getattr(message, entry.name) for entry in fields(message)}}
     return {"role": _ROLES[type(message)], "content": message.content}

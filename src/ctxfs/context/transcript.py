@@ -17,11 +17,14 @@ from ctxfs.errors import TranscriptError
 from ctxfs.llm.messages import (
     AssistantMessage,
     Message,
+    MessageLike,
     SystemMessage,
     ToolCall,
     ToolMessage,
     UserMessage,
     check_content,
+    check_message,
+    to_plain,
 )
 from ctxfs.llm.serialize import from_dict
 from ctxfs.tokens import TokenCounter
@@ -150,25 +153,19 @@ class Transcript:
         """The file that an item's placeholder names, absolute: its own, or the one that it was read back from."""
         return item.source.path if item.source else self._path_of(item.name)
 
-    def parse(self, messages: Iterable[Message | Mapping[str, Any]]) -> list[Message]:
-        """Our messages for a mix of ours and the Messages API's plain dicts, which are copied.
+    def parse(self, messages: Iterable[MessageLike]) -> list[Message]:
+        """Our messages for a mix of ours and the Messages API's, as dicts or models of its SDK; these are copied.
 
         Raises:
-            TranscriptError: something that is no message, or a result of an unknown call.
+            TranscriptError: something that is no message, or that could not be recorded; a result of an unknown call.
 
         """
         parsed: list[Message] = []
         names = self._tool_names
         for message in messages:
             try:
-                if not isinstance(message, Mapping):
-                    check_content(message.content)
-                    parsed.append(message)
-                    continue
-                # Copied, so that what the caller does to its own dicts later does not reach us.
-                check_content(message["content"])
-                converted = from_dict(copy.deepcopy(message), names)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                converted = _parsed(message, names)
+            except (KeyError, TypeError, ValueError) as error:
                 raise TranscriptError([f"not a message of the Messages API: {error!r}"]) from error
             for one in converted:
                 if isinstance(one, AssistantMessage):
@@ -271,6 +268,17 @@ class Transcript:
             self.tokens += item.token_count
         if self.economy is not None:
             self.economy.rebuilt(self._items.values())
+
+
+def _parsed(message: Any, tool_names: Mapping[str, str]) -> list[Message]:
+    given = to_plain(message)
+    if not isinstance(given, Mapping):
+        return [check_message(given)]
+    if missing := [key for key in ("role", "content") if key not in given]:
+        raise ValueError(f"it has no {' and no '.join(missing)}")
+    # Copied, so that what the caller does to its own dicts later does not reach us.
+    content = copy.deepcopy(check_content(given["content"]))
+    return [check_message(one) for one in from_dict({**given, "content": content}, tool_names)]
 
 
 def no_result(call_id: str) -> str:

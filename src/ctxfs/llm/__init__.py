@@ -16,6 +16,7 @@ from ctxfs.llm.base import (
     ThinkingDelta,
     ToolSchema,
     Usage,
+    UsageLike,
 )
 from ctxfs.llm.legacy import LegacyToolCalls
 from ctxfs.llm.messages import (
@@ -23,6 +24,7 @@ from ctxfs.llm.messages import (
     Block,
     Content,
     Message,
+    MessageLike,
     SystemMessage,
     ToolCall,
     ToolMessage,
@@ -44,6 +46,7 @@ __all__ = [
     "Content",
     "LegacyToolCalls",
     "Message",
+    "MessageLike",
     "ModelEvent",
     "ModelRequest",
     "Reply",
@@ -56,6 +59,7 @@ __all__ = [
     "ToolMessage",
     "ToolSchema",
     "Usage",
+    "UsageLike",
     "UserMessage",
     "too_long",
 ]

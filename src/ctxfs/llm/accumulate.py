@@ -7,7 +7,7 @@ from ctxfs import json_codec
 from ctxfs.llm.base import Reply, TextDelta, ThinkingDelta, Usage
 from ctxfs.llm.messages import AssistantMessage, Block, check_content
 
-__all__ = ["INVALID_JSON", "ReplyBuilder", "count_in", "parse_arguments", "text_in", "usage_of"]
+__all__ = ["INVALID_JSON", "ReplyBuilder", "count_in", "parse_arguments", "text_in"]
 
 INVALID_JSON = "invalid_json"
 """The only argument of a call whose arguments are not a JSON object: its raw text, which no tool's schema accepts."""
@@ -39,16 +39,6 @@ def count_in(fields: Mapping[str, Any], name: str) -> int:
     if not isinstance(value, int | None):
         raise TypeError(f"{name} is no count: {value!r:.80}")
     return value or 0
-
-
-def usage_of(counts: Mapping[str, Any]) -> Usage:
-    """Our usage from the Messages API's; counts that are missing or null are 0."""
-    return Usage(
-        input_tokens=count_in(counts, "input_tokens"),
-        cache_creation_input_tokens=count_in(counts, "cache_creation_input_tokens"),
-        cache_read_input_tokens=count_in(counts, "cache_read_input_tokens"),
-        output_tokens=count_in(counts, "output_tokens"),
-    )
 
 
 class ReplyBuilder:
@@ -87,7 +77,7 @@ class ReplyBuilder:
             self._close(index)
         return Reply(
             message=AssistantMessage(check_content([block for _, block in sorted(self._blocks.items())])),
-            usage=usage_of(self._usage),
+            usage=Usage.of({"input_tokens": 0, **self._usage}),
             stop_reason=self._stop_reason or "end_turn",
             model=self._model,
         )

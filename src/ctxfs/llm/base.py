@@ -1,10 +1,12 @@
 """What a chat model is to ctxfs: a request value in, a stream of events out."""
 
+import reprlib
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
-from ctxfs.llm.messages import AssistantMessage, Message
+from ctxfs.errors import InvalidReply
+from ctxfs.llm.messages import AssistantMessage, Message, check_name
 
 __all__ = [
     "CUT",
@@ -17,10 +19,15 @@ __all__ = [
     "ThinkingDelta",
     "ToolSchema",
     "Usage",
+    "UsageLike",
+    "check_model",
 ]
 
 CUT = frozenset({"max_tokens", "model_context_window_exceeded"})
 """The stop reasons of a reply that is not whole: it reached its own limit, or the end of the model's window."""
+
+_MOST_TOKENS = 2**53
+_INPUT_COUNTS = ("input_tokens", "prompt_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +55,132 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Billed tokens of one call. The three input counts are disjoint, as in the Anthropic Messages API."""
+    """Billed tokens of one call. The three input counts are disjoint, as in the Anthropic Messages API.
+
+    None is 0, and a whole float an int.
+
+    Raises:
+        InvalidReply: a count that is negative, not whole, or not a number.
+
+    """
 
     input_tokens: int = 0
     cache_creation_input_tokens: int = 0
     cache_read_input_tokens: int = 0
     output_tokens: int = 0
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            object.__setattr__(self, field.name, _count(getattr(self, field.name), field.name))
+
     @property
     def total_input_tokens(self) -> int:
         """The whole prompt: what was cached, what was written to the cache, and the rest."""
         return self.input_tokens + self.cache_creation_input_tokens + self.cache_read_input_tokens
+
+    @classmethod
+    def of(cls, usage: "UsageLike | None") -> "Usage":
+        """Take what an SDK or a response's JSON calls usage.
+
+        That is the Messages API's, or that of OpenAI's Chat Completions or Responses API, in which cached tokens are
+        part of the input; as an object or as a dict. None, and an empty dict, are no tokens.
+
+        Raises:
+            InvalidReply: it is none of these, or has a count that ``Usage`` refuses.
+
+        """
+        if isinstance(usage, Usage):
+            return usage
+        if usage is None or usage == {}:
+            return cls()
+        if all(_entry(usage, name) is None for name in _INPUT_COUNTS):
+            raise InvalidReply(
+                f"usage is {reprlib.repr(usage)}: pass the SDK's `reply.usage`, a dict with input_tokens and "
+                "output_tokens, or Usage(...)"
+            )
+        return _openai_usage(usage) if _is_openai(usage) else _messages_usage(usage)
+
+
+class _MessagesUsage(Protocol):
+    """Usage of the Messages API, and of OpenAI's Responses API."""
+
+    @property
+    def input_tokens(self) -> int | None: ...
+
+    @property
+    def output_tokens(self) -> int | None: ...
+
+
+class _ChatUsage(Protocol):
+    """Usage of OpenAI's Chat Completions API."""
+
+    @property
+    def prompt_tokens(self) -> int | None: ...
+
+    @property
+    def completion_tokens(self) -> int | None: ...
+
+
+UsageLike = Usage | Mapping[str, Any] | _MessagesUsage | _ChatUsage
+"""What ``Usage.of`` takes: ours, a provider's as its SDK gives it, or a dict in the shape of one."""
+
+
+def _messages_usage(usage: Any) -> Usage:
+    written = _entry(usage, "cache_creation_input_tokens")
+    if written is None and (split := _entry(usage, "cache_creation")) is not None:
+        names = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
+        written = sum(_count(_entry(split, name), f"cache_creation.{name}") for name in names)
+    return Usage(
+        input_tokens=_entry(usage, "input_tokens"),
+        cache_creation_input_tokens=written,
+        cache_read_input_tokens=_entry(usage, "cache_read_input_tokens"),
+        output_tokens=_entry(usage, "output_tokens"),
+    )
+
+
+def _is_openai(usage: Any) -> bool:
+    return any(_entry(usage, name) is not None for name in ("prompt_tokens", "input_tokens_details"))
+
+
+def _openai_usage(usage: Any) -> Usage:
+    """Disjoint counts: what was read from the cache, or written to it, is part of the input here."""
+    details = _first(usage, "prompt_tokens_details", "input_tokens_details")
+    whole = _count(_first(usage, *_INPUT_COUNTS), "input_tokens")
+    read = min(whole, _count(_entry(details, "cached_tokens"), "cached_tokens"))
+    written = min(whole - read, _count(_entry(details, "cache_write_tokens"), "cache_write_tokens"))
+    return Usage(
+        input_tokens=whole - read - written,
+        cache_creation_input_tokens=written,
+        cache_read_input_tokens=read,
+        output_tokens=_first(usage, "completion_tokens", "output_tokens"),
+    )
+
+
+def _first(value: Any, *names: str) -> Any:
+    return next((found for name in names if (found := _entry(value, name)) is not None), None)
+
+
+def _entry(value: Any, name: str) -> Any:
+    """A dict's entry or an object's attribute; None when there is none."""
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+def _count(value: Any, name: str) -> int:
+    """``value`` as a count of tokens, None as 0. Raises ``InvalidReply``."""
+    if value is None:
+        return 0
+    whole = value.is_integer() if isinstance(value, float) else hasattr(value, "__index__")
+    if not whole or isinstance(value, bool) or not 0 <= value <= _MOST_TOKENS:
+        raise InvalidReply(f"{name} is {reprlib.repr(value)}: use a whole number of tokens, 0 or more")
+    return int(value)
+
+
+def check_model(model: str | None) -> str:
+    """Return a model's name as it is recorded; None is "". Raises ``InvalidReply`` for anything but a text."""
+    try:
+        return check_name("" if model is None else model, "model")
+    except ValueError as error:
+        raise InvalidReply(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +208,25 @@ class Retrying:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The finished reply, always the last event of a stream. ``stop_reason`` is the Messages API's."""
+    """The finished reply, always the last event of a stream. ``stop_reason`` is the Messages API's.
+
+    ``usage`` may be given as whatever ``Usage.of`` takes, and ``model`` as None when it is not known.
+
+    Raises:
+        InvalidReply: ``usage`` or ``model`` cannot be recorded, or ``message`` is not an ``AssistantMessage``.
+
+    """
 
     message: AssistantMessage
     usage: Usage
     stop_reason: str
     model: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.message, AssistantMessage):
+            raise InvalidReply(f"message is {reprlib.repr(self.message)}: use AssistantMessage(content)")
+        object.__setattr__(self, "usage", Usage.of(self.usage))
+        object.__setattr__(self, "model", check_model(self.model))
 
 
 ModelEvent = TextDelta | ThinkingDelta | Retrying | Reply

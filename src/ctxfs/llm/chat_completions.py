@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxfs import json_codec
-from ctxfs.llm.accumulate import INVALID_JSON, count_in, parse_arguments, text_in
+from ctxfs.llm.accumulate import INVALID_JSON, parse_arguments, text_in
 from ctxfs.llm.base import Reply, TextDelta, ThinkingDelta, Usage
 from ctxfs.llm.messages import AssistantMessage, Block, check_content
 from ctxfs.llm.serialize import ERROR
@@ -170,7 +170,7 @@ class ChatReplyBuilder:
         """Take the next chunk; the deltas to show."""
         self._model = text_in(chunk, "model") or self._model
         if usage := chunk.get("usage"):
-            self._usage = _usage(usage)
+            self._usage = Usage.of({"prompt_tokens": 0, **usage})
         for choice in chunk.get("choices") or ():
             if choice.get("index"):
                 self._drop(choice["index"])
@@ -277,13 +277,3 @@ class _Call:
     def _is_whole(self) -> bool:
         text = "".join(self.arguments).strip()
         return text.endswith("}") and INVALID_JSON not in parse_arguments(text)
-
-
-def _usage(usage: Mapping[str, Any]) -> Usage:
-    """Disjoint counts from Chat Completions' nested ones, where cached tokens are part of the prompt's."""
-    cached = count_in(usage.get("prompt_tokens_details") or {}, "cached_tokens")
-    return Usage(
-        input_tokens=count_in(usage, "prompt_tokens") - cached,
-        cache_read_input_tokens=cached,
-        output_tokens=count_in(usage, "completion_tokens"),
-    )

@@ -7,9 +7,9 @@ rule) and are treated as immutable.
 
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import is_
-from typing import Any
+from typing import Any, Protocol, get_args
 
 from ctxfs.json_codec import check_json
 
@@ -19,15 +19,21 @@ __all__ = [
     "Block",
     "Content",
     "Message",
+    "MessageLike",
+    "SdkModel",
     "SystemMessage",
     "ToolCall",
     "ToolMessage",
     "UserMessage",
     "check_block",
     "check_content",
+    "check_flag",
+    "check_message",
+    "check_name",
     "has_media",
     "text_of",
     "text_with",
+    "to_plain",
     "unchanged",
 ]
 
@@ -59,8 +65,23 @@ def check_block(block: Any) -> None:
             raise ValueError(f"{what}: {reprlib.repr(block)}")  # noqa: TRY004 - data
 
 
+class SdkModel(Protocol):
+    """A model of pydantic, as the providers' SDKs give messages and content blocks."""
+
+    def model_dump(self, *, mode: str = ..., by_alias: bool | None = ..., exclude_unset: bool = ...) -> dict[str, Any]:
+        """Return the model as a dict."""
+
+
+def to_plain(value: Any) -> Any:
+    """Return a model of pydantic, as the providers' SDKs give, as the dict that they would send; all else as it is."""
+    dump = getattr(value, "model_dump", None)
+    if dump is None or isinstance(value, type | Mapping):
+        return value
+    return dump(mode="json", by_alias=True, exclude_unset=True, exclude=getattr(value, "__api_exclude__", None))
+
+
 def check_content(content: Any) -> Content:
-    """Return ``content``, a text or blocks, as it stands in a message.
+    """Return ``content``, a text or blocks, as it stands in a message; blocks of an SDK as plain dicts.
 
     Blocks are JSON data that a resumed session gives back equal, see ``check_json``. Raises ValueError, naming the
     place, when ``content`` is something else.
@@ -70,10 +91,27 @@ def check_content(content: Any) -> Content:
     if not isinstance(content, list | tuple):
         what = "content is a text or a list of content blocks"
         raise ValueError(f"{what}, not {reprlib.repr(content)}")  # noqa: TRY004 - data
-    for number, block in enumerate(content):
+    blocks = tuple(content)
+    if not all(isinstance(block, dict) for block in blocks):
+        blocks = tuple(to_plain(block) for block in blocks)
+    for number, block in enumerate(blocks):
         check_block(block)
         check_json(block, f"content[{number}]")
-    return tuple(content)
+    return blocks
+
+
+def check_name(value: Any, what: str) -> str:
+    """Return a name or an id, which is a text. Raises ValueError, naming ``what``."""
+    if not isinstance(value, str):
+        raise ValueError(f"{what} is {reprlib.repr(value)}: use a text")  # noqa: TRY004 - data
+    return value
+
+
+def check_flag(value: Any, what: str) -> bool:
+    """Return a flag, None as False. Raises ValueError, naming ``what``, for anything but a bool."""
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise ValueError(f"{what} is {reprlib.repr(value)}: use True or False")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +173,31 @@ class ToolMessage:
 
 
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+
+MessageLike = Message | Mapping[str, Any] | SdkModel
+"""One of our messages, or one of the Messages API: as a plain dict, or as its SDK gives it."""
+
+
+def check_message(message: Any) -> Message:
+    """Return ``message``, one of ours, as a resumed session gives it back: blocks as a tuple, None for a flag as False.
+
+    Raises ValueError, saying what is wrong, for anything else.
+    """
+    if not isinstance(message, Message) or type(message) not in get_args(Message):
+        raise ValueError(f"not a message: {reprlib.repr(message)}")
+    content = check_content(message.content)
+    if not isinstance(message, ToolMessage):
+        return message if content is message.content else replace(message, content=content)
+    path = message.offload_path
+    return replace(
+        message,
+        content=content,
+        tool_call_id=check_name(message.tool_call_id, "tool_call_id"),
+        tool_name=check_name(message.tool_name, "tool_name"),
+        is_error=check_flag(message.is_error, "is_error"),
+        offloaded=check_flag(message.offloaded, "offloaded"),
+        offload_path=path if path is None else check_name(path, "offload_path"),
+    )
 
 
 def has_media(content: Content) -> bool:

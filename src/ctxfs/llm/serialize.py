@@ -29,6 +29,7 @@ from ctxfs.llm.messages import (
     ToolMessage,
     UserMessage,
     check_content,
+    check_flag,
     unchanged,
 )
 from ctxfs.tokens import encodable
@@ -185,9 +186,11 @@ def from_dict(message: Mapping[str, Any], tool_names: Mapping[str, str]) -> list
     ``tool_names`` gives the tool of each call id seen so far (see ``AssistantMessage.tool_calls``).
 
     Raises:
-        TranscriptError: an unknown role, or a result whose call is not in ``tool_names``.
+        TranscriptError: an unknown role, calls outside of the content, or a result whose call is not in ``tool_names``.
 
     """
+    if outside := [key for key in ("tool_calls", "function_call") if message.get(key)]:
+        raise TranscriptError([f"{outside[0]} beside the content: give each call as a content block of type tool_use"])
     raw: str | Sequence[Block] = message["content"]
     blocks = [] if isinstance(raw, str) else list(raw)
     content: Content = raw if isinstance(raw, str) else tuple(raw)
@@ -360,7 +363,7 @@ def _tool_message(block: Block, tool_names: Mapping[str, str]) -> ToolMessage:
         tool_call_id=call_id,
         tool_name=tool_names[call_id],
         content=check_content(block.get("content", "")),
-        is_error=bool(block.get("is_error", False)),
+        is_error=check_flag(block.get("is_error"), "is_error"),
     )
 
 

@@ -51,8 +51,9 @@ class Store(Protocol):
 
         ``log`` is called once, in the worker thread, after all chunks were consumed. Once begun, the commit ends one
         way or the other, whatever is cancelled meanwhile; a cancellation is delivered after it. Raises ``NameTaken``
-        (files are never overwritten), ``WriteFailed`` and ``SessionLocked`` (another writer took over); then no file
-        of this call is visible under its name and the log is as before, unless the machine itself fails first.
+        (files are never overwritten), ``WriteFailed``, ``SessionLocked`` (another writer took over), and whatever
+        ``chunks`` or ``log`` raise, as it is; then no file of this call is visible under its name and the log is as
+        before, unless the machine itself fails first.
         """
 
     async def replace(self, name: str, data: bytes | Iterable[bytes]) -> None:

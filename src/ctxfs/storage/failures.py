@@ -41,10 +41,11 @@ def reading(name: str) -> Iterator[None]:
 
 @contextmanager
 def writing(name: str) -> Iterator[None]:
-    """Turn whatever keeps ``name`` from being written, by the system or by its content, into ``WriteFailed``."""
+    """Turn what keeps the system from writing ``name`` into ``WriteFailed``: trying again may help.
+
+    What is wrong with its content is raised as it is: trying again does not help.
+    """
     try:
         yield
-    except StorageError:
-        raise
-    except (OSError, TypeError, ValueError, RecursionError) as error:
+    except OSError as error:
         raise WriteFailed(name, reason_of(error)) from error

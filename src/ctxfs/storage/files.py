@@ -3,7 +3,7 @@
 import secrets
 from pathlib import Path
 
-from ctxfs.errors import NameTaken
+from ctxfs.errors import NameTaken, WriteFailed
 from ctxfs.storage.directories import make_root
 from ctxfs.storage.failures import writing
 from ctxfs.storage.port import FileKind, FileSystem, OsFileSystem, close_quietly
@@ -20,13 +20,12 @@ def write_file(path: Path, data: bytes, *, overwrite: bool, fs: FileSystem | Non
 
     Raises:
         NameTaken: something else has the name, and ``overwrite`` is false.
-        WriteFailed: the bytes are not durable; what was there before still is.
+        WriteFailed: the bytes are not durable, or ``path`` cannot be a path; what was there before still is.
 
     """
     port: FileSystem = fs if fs is not None else OsFileSystem()
     with writing(str(path)):
-        make_root(port, path.parent, sync=True)
-        dir_fd = port.open_root(path.parent)
+        dir_fd = _open_parent(port, path)
         try:
             if overwrite:
                 rename_temp(port, dir_fd, _temp(port, dir_fd, data), path.name)
@@ -35,6 +34,14 @@ def write_file(path: Path, data: bytes, *, overwrite: bool, fs: FileSystem | Non
             port.sync(dir_fd)
         finally:
             close_quietly(port, dir_fd)
+
+
+def _open_parent(fs: FileSystem, path: Path) -> int:
+    try:
+        make_root(fs, path.parent, sync=True)
+        return fs.open_root(path.parent)
+    except ValueError as error:  # a NUL, or what the system's encoding cannot hold
+        raise WriteFailed(str(path), f"it cannot be a path: {error}") from error
 
 
 def _temp(fs: FileSystem, dir_fd: int, data: bytes) -> str:

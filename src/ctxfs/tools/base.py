@@ -13,7 +13,7 @@ from ctxfs import json_codec
 from ctxfs.context.items import ContentRange
 from ctxfs.errors import ToolDefinitionError, ToolError
 from ctxfs.llm.base import ToolSchema
-from ctxfs.llm.messages import Content, check_content
+from ctxfs.llm.messages import Content, check_content, check_flag
 from ctxfs.media import image_fault
 from ctxfs.storage.threads import uninterrupted
 
@@ -31,11 +31,25 @@ _REQUIRED: Mapping[str, tuple[str, type]] = {
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What the model is told. ``source``: the content only repeats these lines of stored content."""
+    """What the model is told. ``source``: the content only repeats these lines of stored content.
+
+    Raises:
+        ToolError: ``is_error`` is not a bool, or ``source`` not a ``ContentRange``. ``content`` is checked by
+            ``Tool.run``.
+
+    """
 
     content: Content
     is_error: bool = False
     source: ContentRange | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, ContentRange | None):
+            raise ToolError(f"the tool returned the source {self.source!r:.80}: use a ContentRange, or None")
+        try:
+            object.__setattr__(self, "is_error", check_flag(self.is_error, "is_error"))
+        except ValueError as error:
+            raise ToolError(f"the tool returned a result that cannot be recorded: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -136,7 +136,8 @@ class KnowledgeService:
         The same artifact again, with the same metadata, is not stored twice. Another one under the same id is stored
         under the id ``id~2``; nothing is ever overwritten.
 
-        Raises ``ConfigError`` (no session id, or one that cannot name a directory), ``SessionLocked``, ``WriteFailed``.
+        Raises ``ConfigError`` (no session id, or one that cannot name a directory), ``SessionLocked``, ``WriteFailed``
+        and ``InvalidRecord`` (metadata that is not JSON data).
         """
         by_session: dict[str, list[int]] = {}
         for number, artifact in enumerate(artifacts):
