@@ -176,7 +176,11 @@ class Transcript:
     def check_order(self, messages: Sequence[Message]) -> None:
         """Raise ``TranscriptError`` if ``messages`` cannot follow what is here."""
         waiting = [call.id for call in self.open_calls]
+        begun = any(not isinstance(item.message, SystemMessage) for item in self._items.values())
         for message in messages:
+            if isinstance(message, AssistantMessage) and not begun:
+                raise TranscriptError(["a reply comes first: add the user's message that it answers before it"])
+            begun = begun or not isinstance(message, SystemMessage)
             if isinstance(message, ToolMessage):
                 if message.tool_call_id not in waiting:
                     raise TranscriptError([f"a result for {message.tool_call_id!r}, which is no open tool call"])
