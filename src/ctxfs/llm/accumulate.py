@@ -7,7 +7,7 @@ from ctxfs import json_codec
 from ctxfs.llm.base import Reply, TextDelta, ThinkingDelta, Usage
 from ctxfs.llm.messages import AssistantMessage, Block, check_content
 
-__all__ = ["INVALID_JSON", "ReplyBuilder", "count_in", "parse_arguments", "text_in"]
+__all__ = ["INVALID_JSON", "ReplyBuilder", "parse_arguments", "text_in"]
 
 INVALID_JSON = "invalid_json"
 """The only argument of a call whose arguments are not a JSON object: its raw text, which no tool's schema accepts."""
@@ -31,14 +31,6 @@ def text_in(fields: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str | None):
         raise TypeError(f"{name} is no text: {value!r:.80}")
     return value or ""
-
-
-def count_in(fields: Mapping[str, Any], name: str) -> int:
-    """The count under ``name``, 0 when it is missing or null. Raises TypeError when it is something else."""
-    value = fields.get(name)
-    if not isinstance(value, int | None):
-        raise TypeError(f"{name} is no count: {value!r:.80}")
-    return value or 0
 
 
 class ReplyBuilder:
