@@ -30,7 +30,7 @@ async def ask(client: AsyncAnthropic, context: Context, tools: dict[str, Tool], 
     while True:
         request = await context.request()  # what is due leaves here, then: system and messages, with cache breakpoints
         reply = await client.messages.create(model="claude-any", max_tokens=1024, tools=schemas, **request)
-        await context.add({"role": "assistant", "content": [b.model_dump(exclude_none=True) for b in reply.content]})
+        await context.add(reply, usage=reply.usage, model=reply.model)
         if not context.open_calls:
             return "".join(block.text for block in reply.content if block.type == "text")
         results = {call.id: await tools[call.name].run(call.arguments) for call in context.open_calls}

@@ -7,8 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import assert_type
 
-from ctxfs import Agent, AgentConfig, ContextFileSystem, ContextItem, ItemType, tool
-from ctxfs.llm import ChatAnthropic, ChatModel, ChatOpenAI
+import anthropic.types
+import openai.types
+import openai.types.responses
+
+from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, ContextItem, ItemType, tool
+from ctxfs.llm import ChatAnthropic, ChatModel, ChatOpenAI, Usage, UserMessage
 from ctxfs.llm.messages import Content, Message
 from ctxfs.testing import ScriptedModel
 from ctxfs.tokens import CharsCounter, O200kCounter, TokenCounter, default_counter, load_counter
@@ -46,6 +50,22 @@ async def an_agent_is_typed(model: ScriptedModel, fs: ContextFileSystem) -> None
     assert_type(await fs.load("call_1"), Content)
     stored: Mapping[str, object] = fs.stored()
     assert stored
+
+
+async def a_context_takes_what_the_sdks_give(
+    context: Context,
+    reply: anthropic.types.Message,
+    chat: openai.types.CompletionUsage,
+    responses: openai.types.responses.ResponseUsage,
+) -> None:
+    await context.add(reply, usage=reply.usage, model=reply.model)
+    await context.add({"role": "assistant", "content": reply.content}, usage={"input_tokens": 1})
+    await context.add(UserMessage("x"), usage=chat)
+    await context.add(UserMessage("x"), usage=responses)
+    await context.add(UserMessage("x"), usage=Usage(input_tokens=1))
+    await context.add("x")  # type: ignore[arg-type]
+    await context.add(UserMessage("x"), usage=12)  # type: ignore[arg-type]
+    assert_type(Usage.of(reply.usage), Usage)
 
 
 async def counters_are_counters() -> None:
