@@ -15,7 +15,7 @@ from ctxfs.context.arrival import Leaving, Savings
 from ctxfs.context.encoding import readable_text
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.ingest import DIGEST_FRACTION, Incoming, new_item, with_placeholder
-from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.items import ContextItem
 from ctxfs.context.json_text import is_json
 from ctxfs.context.layout import artifact_name, safe_name
 from ctxfs.context.placeholder import render_advice, render_materialized
@@ -248,18 +248,22 @@ async def materialize(
     except ValueError as error:
         raise TranscriptError([str(error)]) from error
     message = ToolMessage(call_id, tool_name, checked)
-    item_id, name = fs.claim(ItemType.TOOL_RESULT, call_id, tool_name)
     policy = Materializer(settings=settings or Materialize(), tools=tools)
 
     def look() -> tuple[Leaving, ContextRef] | None:
         incoming = Incoming(message=message)
+        item_id, name = fs.names.draft().claim(*incoming.claims)
         item = new_item(incoming, item_id=item_id, name=name, counter=counter)
         return policy.referred(item, path_of=fs.path_of, counter=counter)
 
-    found = await anyio.to_thread.run_sync(look)
-    if found is None:
-        return Materialized(content=content, ref=None, saved_chars=0)
-    leaving, ref = found
+    while True:
+        found = await anyio.to_thread.run_sync(look)
+        if found is None:
+            return Materialized(content=content, ref=None, saved_chars=0)
+        leaving, ref = found
+        if fs.names.is_free(leaving.item.id):  # or another task took the name meanwhile
+            break
+    fs.names.take([leaving.item.id])
     decision = begin(leaving.decide)  # while the content is being written
     await fs.store([leaving.item])
     placeholder = (await outcome(decision)).placeholder

@@ -455,6 +455,14 @@ async def test_it_works_without_an_agent() -> None:
         assert large.ref.hint["tool"] == "ls"
 
 
+async def test_what_stays_uses_up_no_id() -> None:
+    async with ContextFileSystem("session_1", store=MemoryStore()) as fs:
+        assert (await materialize("short", fs=fs, tool_name="fetch", call_id="call_1")).ref is None
+        gone = await materialize("a long line\n" * 1_000, fs=fs, tool_name="fetch", call_id="call_1")
+        assert gone.ref is not None
+        assert gone.ref.id == "call_1"
+
+
 async def test_a_repeated_call_id_gets_an_artifact_of_its_own() -> None:
     async with ContextFileSystem("s1", root_path="/memory", store=MemoryStore("s1")) as fs:
         first = await materialize(LOG, fs=fs, tool_name="ls", call_id="../a/b")
