@@ -1,5 +1,5 @@
 # make demo    see it work, without a key
-# make quick   the tests that answer soonest: one event loop, few examples, no proofs, no coverage
+# make quick   the tests that answer soonest: one event loop, few examples, no proofs, no programs, no coverage
 # make test    the tests, with coverage; every run tries the same examples
 # make check   everything that a change must pass, as CI runs it: lint, types, `make test`, and the property tests
 #              once more with random examples. It prints their seed: `make properties SEED=…` tries the same ones
@@ -17,6 +17,7 @@ DEMO_DIR ?= src
 PROVE ?=
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=worksteal
+QUICK := --ignore=tests/prove --ignore=tests/cli/test_process.py --ignore=tests/test_examples.py -k 'not trio'
 ifndef SEED
 SEED := $(strip $(shell od -An -N4 -tu4 /dev/urandom))
 endif
@@ -35,7 +36,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 quick: $(STAMP)
-	HYPOTHESIS_PROFILE=quick $(PYTEST) $(PARALLEL) --ignore=tests/prove -k 'not trio'
+	HYPOTHESIS_PROFILE=quick $(PYTEST) $(PARALLEL) $(QUICK)
 
 test: $(STAMP)
 	$(PYTEST) $(PARALLEL) --cov --cov-report=

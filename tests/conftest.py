@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from blockbuster import BlockBusterFunction, blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
 import loopback_only
+from prove.parts import MEMORY
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -20,14 +22,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Nothing here depends on the speed of the machine: no deadline, and slow generation is no failure.
 settings.register_profile(
     "default",
-    max_examples=40,
+    max_examples=60,
     derandomize=True,
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("quick", settings.get_profile("default"), max_examples=5)
-settings.register_profile("random", settings.get_profile("default"), max_examples=60, derandomize=False)
+settings.register_profile("random", settings.get_profile("default"), max_examples=40, derandomize=False)
 settings.register_profile("prove", settings.get_profile("random"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
@@ -76,6 +78,13 @@ def loop_never_blocks() -> Iterator[None]:
         yield
         for function in more:
             function.deactivate()
+
+
+@pytest.fixture
+def fast_path() -> Iterator[Path]:
+    """Give a directory in memory where there is one: what a sync does to a disk is not what is examined."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as path:
+        yield Path(path)
 
 
 @pytest.fixture(scope="session")

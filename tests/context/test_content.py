@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from anyio import to_thread
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contents import CONTENTS, TEXTS
@@ -280,7 +280,6 @@ async def test_a_deleted_file_is_not_stored() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**60), st.integers(0, 2**60), st.integers(0, 2**60)), max_size=9), st.data())
-@settings(max_examples=60)
 def test_block_indexes_survive_the_disk_or_are_refused(rows: list[tuple[int, int, int]], data: st.DataObject) -> None:
     index = BlockIndex.build([(*row, b"d" * 32) for row in rows], file_end=5, size_bytes=6, newlines=7)
     encoded = index.to_bytes()

@@ -182,7 +182,10 @@ CONTENT = st.one_of(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=settings().max_examples // 2,
+)
 @given(contents=st.lists(CONTENT, min_size=1, max_size=6), keep=st.integers(1, 3), errors=st.booleans())
 async def test_whatever_left_is_read_back_byte_for_byte(
     tmp_path: Path, contents: list[Any], keep: int, errors: bool

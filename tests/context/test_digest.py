@@ -53,7 +53,7 @@ def shown_lines(text: str) -> dict[int, str]:
 
 
 @given(contents, st.integers(-1, 300))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=5 * settings().max_examples)
 def test_a_digest_is_never_over_its_budget_and_always_the_same(content: Content, budget: int) -> None:
     first = digest(content, budget)
     assert COUNTER.count(first) <= max(budget, 0)
@@ -61,14 +61,12 @@ def test_a_digest_is_never_over_its_budget_and_always_the_same(content: Content,
 
 
 @given(contents, st.integers(1, 400))
-@settings(deadline=None)
 def test_no_line_of_a_digest_can_be_taken_for_a_placeholder_of_its_own(content: Content, budget: int) -> None:
     for line in digest(content, budget).split("\n"):
         assert not line.lstrip().startswith(HEADER)
 
 
 @given(contents)
-@settings(deadline=None)
 def test_a_digest_can_be_sent_and_printed(content: Content) -> None:
     made = digest(content)
     made.encode()
@@ -77,7 +75,6 @@ def test_a_digest_can_be_sent_and_printed(content: Content) -> None:
 
 
 @given(st.lists(st.text("abc \r\u2028\x85\ud800", max_size=12), max_size=80), st.integers(20, 400))
-@settings(deadline=None)
 def test_a_shown_number_is_the_place_of_that_line_in_the_content(lines: list[str], budget: int) -> None:
     text = "\n".join(lines)
     reference = text.split("\n")

@@ -104,7 +104,7 @@ async def test_offload_writes_the_specs_file_and_returns_its_path(tmp_path: Path
 
 
 @given(contents=st.lists(CONTENTS, min_size=1, max_size=5), text_layout=st.booleans())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 async def test_any_session_resumes_as_it_was(contents: list[Content], text_layout: bool) -> None:
     store = MemoryStore("session_1")
     layout = TEXT if text_layout else ENVELOPE

@@ -72,7 +72,7 @@ ANY_JSON: st.SearchStrategy[Any] = st.sampled_from(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=7 * settings().max_examples)
 @given(st.sampled_from(places(valid_body())[1:]), ANY_JSON)
 def test_a_body_that_is_nonsense_gets_an_answer_too(path: tuple[Any, ...], nonsense: Any) -> None:
     body = valid_body()

@@ -409,7 +409,8 @@ class CrashDisk:
             raise _error(errno.EAGAIN, "locked")
 
     def unlock(self, fd: int) -> None:
-        self._locks.pop(self._handles[fd], None)
+        if self._locks.get(self._handles[fd]) == fd:  # one who lost the lock gives away no other's
+            del self._locks[self._handles[fd]]
 
     # ---- inside
 

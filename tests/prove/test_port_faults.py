@@ -1,7 +1,5 @@
 """Whatever call fails, falls short or is the last: what was acknowledged is there, and nothing is left behind."""
 
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,17 +10,9 @@ from failing_fs import as_port
 from prove.faults import ERRORS, Fault, FaultyFileSystem
 from prove.operations import OPERATIONS, SESSION_ID, Bench, Operation, filled
 from prove.part_syscalls import controls
-from prove.parts import MEMORY
 from prove.port_faults import run_all
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]  # the calls are the same
-
-
-@pytest.fixture
-def fast_path() -> Iterator[Path]:
-    """Give a directory in memory where there is one: what a sync does to a disk is not what is examined."""
-    with tempfile.TemporaryDirectory(dir=MEMORY) as path:
-        yield Path(path)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=lambda operation: operation.name)

@@ -112,14 +112,14 @@ def anyio_backend() -> str:
     return "asyncio"  # one is enough: handles are not the loop's business
 
 
-async def test_no_handle_is_left_whatever_call_fails(tmp_path: Path) -> None:
+async def test_no_handle_is_left_whatever_call_fails(fast_path: Path) -> None:
     counted = Accounted()
-    await everything(tmp_path / "counted", counted)
+    await everything(fast_path / "counted", counted)
     assert counted.open == {}
     assert counted.calls > 100
     for failing in range(1, counted.calls + 1):
         fs = Accounted(failing)
-        await everything(tmp_path / str(failing), fs)
+        await everything(fast_path / str(failing), fs)
         assert fs.open == {}, f"call {failing} failed"
 
 

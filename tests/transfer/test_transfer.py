@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctxfs.context.encoding import BLOCK
@@ -285,7 +285,7 @@ SOME = st.lists(
 
 
 @given(contents=SOME, raw=st.booleans())
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 4)
 async def test_any_contents_come_back(
     contents: list[Content], raw: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
