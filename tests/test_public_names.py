@@ -22,9 +22,9 @@ PUBLIC = {
         ToolSchema Usage UsageLike UserMessage too_long
     """,
     "ctxfs.context": """
-        Archive Budget Compacted ContentRange Context ContextEvent ContextFileSystem ContextItem Evicted ItemType
-        Offload OffloadFailed OffloadPolicy Offloaded Plan RecordFailed Rule SelectiveCompaction Strategy
-        SummaryFailed Window
+        Archive Budget Compacted ContentRange Context ContextEvent ContextFileSystem ContextItem Damage
+        DamagedContent Evicted ItemType Offload OffloadFailed OffloadPolicy Offloaded Plan RecordFailed Recovery Rule
+        SelectiveCompaction Strategy SummaryFailed Window
     """,
     "ctxfs.workspace": """
         Artifact ArtifactInfo ArtifactPage ArtifactType KnowledgeService ToolCallResult ToolResultOffloadOp

@@ -532,3 +532,13 @@ def test_what_is_damaged_is_told(ctxfs: Command, tmp_path: Path) -> None:
 def test_the_root_may_be_in_the_environment(ctxfs: Command, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CTXFS_ROOT", str(session.root))
     assert str(session.path) in ctxfs("ls", "last").out.decode()
+
+
+def test_a_session_that_lost_its_journal_and_its_index_is_there(ctxfs: Command, session: Session) -> None:
+    before = ctxfs("cat", "last", "call_002", "--root", session.root).out
+    (session.path / "journal.jsonl").unlink()
+    (session.path / "index.json").unlink()
+    for command in ("ls", "verify", "explain", "cat"):
+        result = ctxfs(command, session.session_id, *(["call_002"] if command == "cat" else []), "--root", session.root)
+        assert "no session" not in result.err
+    assert result.out == before == LATIN

@@ -3,6 +3,7 @@
 from ctxfs.context.budget import Budget
 from ctxfs.context.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.context.context import Context
+from ctxfs.context.damaged import DamagedContent
 from ctxfs.context.events import (
     Compacted,
     ContextEvent,
@@ -14,8 +15,10 @@ from ctxfs.context.events import (
 )
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
+from ctxfs.context.journal import Damage
 from ctxfs.context.offload import OffloadPolicy
 from ctxfs.context.plan import Archive, Offload, Plan
+from ctxfs.context.recovery import Recovery
 from ctxfs.context.window import Window
 
 __all__ = [
@@ -27,6 +30,8 @@ __all__ = [
     "ContextEvent",
     "ContextFileSystem",
     "ContextItem",
+    "Damage",
+    "DamagedContent",
     "Evicted",
     "ItemType",
     "Offload",
@@ -35,6 +40,7 @@ __all__ = [
     "Offloaded",
     "Plan",
     "RecordFailed",
+    "Recovery",
     "Rule",
     "SelectiveCompaction",
     "Strategy",

@@ -11,6 +11,7 @@ from ctxfs.errors import ConfigError, SessionClosed, SessionNotFound, UnsafePath
 from ctxfs.storage.base import NewFile, check_name, is_hidden
 from ctxfs.storage.directories import make_root
 from ctxfs.storage.failures import reason_of
+from ctxfs.storage.lock_file import LOCK_NAME
 from ctxfs.storage.port import FileSystem, OsFileSystem, close_quietly
 from ctxfs.storage.removal import hide, remove_all_hidden, remove_hidden
 from ctxfs.storage.session_dir import LOG_NAME, SessionDir
@@ -273,7 +274,8 @@ async def list_sessions(root: Path, *, fs: FileSystem | None = None) -> list[str
 
     What is left of sessions whose removal was cut short is removed.
 
-    A session is a directory with a journal or an index in it. Raises ``ConfigError`` when ``root`` cannot be read.
+    A session is a directory with a journal or an index in it, or one that has lost both: with a lock's file and
+    contents. Raises ``ConfigError`` when ``root`` cannot be read.
     """
     port: FileSystem = fs if fs is not None else OsFileSystem()
     return await run_to_completion(lambda: _list_sessions(root, port))
@@ -306,7 +308,8 @@ def _is_session(fs: FileSystem, root_fd: int, name: str) -> bool:
             return False
         raise
     try:
-        return not {LOG_NAME, "index.json"}.isdisjoint(name for name, _ in fs.list_dir(dir_fd))
+        names = {name for name, _ in fs.list_dir(dir_fd)}
+        return not names.isdisjoint({LOG_NAME, "index.json"}) or (LOCK_NAME in names and not all(map(is_hidden, names)))
     finally:
         close_quietly(fs, dir_fd)
 
