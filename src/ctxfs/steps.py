@@ -77,6 +77,7 @@ class CpuBudget:
         self.limit_s = limit_s
         self._clock = clock
         self._spent_s = 0.0
+        self._last_tick: float | None = None
         self._lock = threading.Lock()
 
     @property
@@ -95,3 +96,11 @@ class CpuBudget:
             spent = self._clock() - start
             with self._lock:
                 self._spent_s += spent
+
+    def tick(self) -> float:
+        """Charge a thread that works alone for the time since its last tick; return what is left, in seconds."""
+        now = self._clock()
+        if self._last_tick is not None:
+            self._spent_s += now - self._last_tick
+        self._last_tick = now
+        return self.left_s

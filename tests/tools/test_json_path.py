@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.errors import InvalidToolArguments
-from ctxfs.tools.json_path import parse_path, select_lines
+from ctxfs.errors import InvalidToolArguments, WorkLimitReached
+from ctxfs.steps import Abandoned, CpuBudget, Waiting
+from ctxfs.tools.json_path import PathStep, parse_path, select_lines
 
 DATA = {
     "rows": [{"id": n, "name": f"name {n}", "tags": ["a", "b"][: n % 3]} for n in range(30)],
@@ -155,3 +156,102 @@ def test_slices_from_the_end() -> None:
     assert selected("$[-3:-1]", value) == "7\n8\n"
     assert selected("$[5:-4]", value) == "5\n"
     assert selected("$[-1:3]", value) == ""
+
+
+nested = st.recursive(
+    st.one_of(st.none(), st.integers(), st.sampled_from(["", 'a "quoted" ]', "[", "\\"])),
+    lambda v: st.lists(v, max_size=5) | st.dictionaries(st.sampled_from("abc"), v, max_size=3),
+    max_leaves=30,
+)
+bounds = st.integers(-6, 6) | st.none()
+steps = st.one_of(
+    st.sampled_from("abc").map(".{}".format),
+    st.integers(-5, 5).map("[{}]".format),
+    st.builds(lambda a, b: f"[{'' if a is None else a}:{'' if b is None else b}]", bounds, bounds),
+    st.just("[*]"),
+)
+
+
+def meant(value: Any, path: list[PathStep]) -> list[Any]:
+    """What the steps mean, from parsed JSON; LookupError if a step that means one value finds none."""
+    values, strict = [value], True
+    for step in path:
+        strict = strict and (step.single or step.key is not None)
+        found = [child for parent in values for child in children(parent, step)]
+        if strict and not found:
+            raise LookupError(step)
+        values = found
+    return values
+
+
+def children(value: Any, step: PathStep) -> list[Any]:
+    if step.key is not None:
+        return [value[step.key]] if isinstance(value, dict) and step.key in value else []
+    if isinstance(value, dict):
+        return [] if step.single else list(value.values())[step.start : step.stop]
+    return list(value)[step.start : step.stop] if isinstance(value, list) else []
+
+
+@given(nested, st.lists(steps, max_size=5), st.sampled_from([None, 2]), st.sampled_from([0, 70_000]))
+def test_a_path_means_what_it_means_in_the_parsed_value(value: Any, path: list[str], indent: Any, padding: int) -> None:
+    """With ``padding``, which goes into each array and object, these are too large to be read twice."""
+    text = json.dumps(value, indent=indent).replace("[", "[" + " " * padding).replace("{", "{" + " " * padding)
+    if padding and (text.count(" ") > 1_000_000 or '"[' in text):
+        return
+    parsed = parse_path("$" + "".join(path))
+    try:
+        expected = meant(value, list(parsed))
+    except LookupError:
+        with pytest.raises(InvalidToolArguments, match="there is no"):
+            select_lines(text, "$" + "".join(path))
+        return
+    lines = "".join(select_lines(text, "$" + "".join(path)))
+    if any(step.key is None and not step.single for step in parsed):
+        assert [json.loads(line) for line in lines.splitlines()] == expected
+    elif not isinstance(expected[0], str | list | dict):
+        assert json.loads(lines) == expected[0]
+
+
+class Meter:
+    """CPU time that passes by the second, whenever it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self) -> float:
+        self.asked += 1
+        return float(self.asked)
+
+
+@pytest.mark.parametrize("step", ["[0]", "[-1]", "[0:1]", "[-1:]", ".a"])
+def test_the_work_does_not_grow_with_the_steps(step: str) -> None:
+    opening, closing = ("{" + '"a":', "}") if step == ".a" else ("[", "]")
+    text = opening * 200_000 + "1" + closing * 200_000
+    asked = []
+    for count in (1, 64):
+        meter = Meter()
+        sum(map(len, select_lines(text, "$" + step * count, budget=CpuBudget(1e9, clock=meter))))
+        asked.append(meter.asked)
+    assert asked[1] <= 2 * asked[0] + 64 * 12  # from the end each step looks ahead, a little
+
+
+@pytest.mark.parametrize("path", ["$", "$[*]", "$[-1]", "$[5]", "$.a"])
+def test_what_would_take_too_long_says_how_to_ask_for_less(path: str) -> None:
+    text = "[" + ",".join([f"[{n},[]]" for n in range(20_000)]) + "]"
+    with pytest.raises(
+        WorkLimitReached, match=r"more than the 3 s of CPU that one call may take: use a path to a smaller"
+    ):
+        list(select_lines(text, path, budget=CpuBudget(3, clock=Meter())))
+
+
+def test_nobody_waits_any_more_so_the_text_is_not_read_to_its_end() -> None:
+    waiting, meter = Waiting(), Meter()
+
+    def clock() -> float:
+        if meter.asked == 3:
+            waiting.end()
+        return meter()
+
+    with pytest.raises(Abandoned):
+        waiting.run(lambda: list(select_lines("[1," * 100_000, "$", budget=CpuBudget(None, clock=clock))))
+    assert meter.asked == 4

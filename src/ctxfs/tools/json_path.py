@@ -1,28 +1,28 @@
-"""Addressing a part of a JSON text by path, without parsing the rest. Synchronous, linear, in many short steps.
+"""Addressing a part of a JSON text by path, without parsing the rest: in one pass, in bounded steps. Synchronous.
 
 The syntax: ``$``, then any of ``.key``, ``["any key"]``, ``[3]``, ``[-1]``, ``[10:20]``, ``[*]`` and ``.*``.
 """
 
 import re
 from array import array
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
+from json import JSONDecodeError
 
 from ctxfs import json_codec
-from ctxfs.context.json_elements import string_end, string_pieces
-from ctxfs.errors import InvalidToolArguments
+from ctxfs.context.json_elements import string_pieces
+from ctxfs.context.json_places import JsonPlaces, Place
+from ctxfs.errors import InvalidToolArguments, WorkLimitReached
+from ctxfs.steps import CpuBudget, checkpoint
 
 __all__ = ["PathStep", "parse_path", "select_lines"]
 
 MAX_PATH_CHARS = 1_000
 MAX_STEPS = 64
 MAX_RESULTS = 100_000
-_SPACE = re.compile(r"[ \t\r\n]*+")
-_SCALAR = re.compile(r"true|false|null|-?\d[\d.eE+-]*+")
-_TO_BRACKET = re.compile(
-    r'[^\[\]{}"]*+(?:"[^"\\]{0,512}+(?:\\.[^"\\]{0,512}+){0,16}+"[^\[\]{}"]*+){0,64}+([\[\]{}])?', re.DOTALL
-)  # over up to 64 strings at once that are not long, so that no single step is long
+MAX_CPU_S = 0.8
 _STEP = re.compile(
     r"\.(?P<key>[\w-]+|\*)|\[[ ]*(?:(?P<quoted>\"(?:[^\"\\]|\\.)*+\"|'[^'\\]*')|(?P<all>\*)"
     r"|(?P<index>-?\d{1,12})|(?P<start>(?:-?\d{1,12})?)[ ]*:[ ]*(?P<stop>(?:-?\d{1,12})?))[ ]*\]"
@@ -37,27 +37,6 @@ class PathStep:
     start: int | None = None
     stop: int | None = None
     single: bool = False
-
-
-_Span = tuple[int, int]  # where a value starts and ends
-
-
-class _Spans:
-    """Very many spans, kept as plain numbers: objects would make the garbage collector stop every thread for long."""
-
-    def __init__(self, spans: Iterable[_Span]) -> None:
-        self._numbers = array("q", chain.from_iterable(spans))
-
-    def __len__(self) -> int:
-        return len(self._numbers) // 2
-
-    def __iter__(self) -> Iterator[_Span]:
-        numbers = iter(self._numbers)
-        return zip(numbers, numbers, strict=True)
-
-    def sliced(self, start: int | None, stop: int | None) -> Iterator[_Span]:
-        picked = range(len(self))[start:stop]
-        return islice(self, picked.start, picked.stop)
 
 
 def parse_path(path: str) -> tuple[PathStep, ...]:
@@ -105,170 +84,211 @@ def _unquoted(quoted: str) -> str:
         raise InvalidToolArguments(f"{quoted} in the path is no JSON string") from error
 
 
-def select_lines(text: str, path: str) -> Iterator[str]:
+def select_lines(text: str, path: str, *, budget: CpuBudget | None = None) -> Iterator[str]:
     r"""What ``path`` means in the JSON ``text``, as lines (each with its "\n"), in pieces that end anywhere.
 
     A string gives its own lines, an array or several values one element a line, an object one key a line.
 
+    Args:
+        text: the JSON.
+        path: see above.
+        budget: the CPU time for it; None means ``MAX_CPU_S``.
+
     Raises:
         InvalidToolArguments: no valid path, nothing there (the message says what is), or no JSON.
+        WorkLimitReached: the budget is used up.
     """
     steps = parse_path(path)
-    whole = _value(text, 0)
-    if _skip_space(text, whole[1]) < len(text):
-        raise _no_json(whole[1])
-    spans = _Spans([whole])
-    many = False
-    for number, step in enumerate(steps):
-        many = many or not (step.single or step.key is not None)
-        found = (child for span in spans for child in _children_of(text, span, step, strict=not many, number=number))
-        spans = _Spans(islice(found, MAX_RESULTS + 1))
-        if len(spans) > MAX_RESULTS:
-            raise InvalidToolArguments(f"{path!r} means over {MAX_RESULTS:,} values: narrow it, such as [0:100]")
-    if many:
-        return (f"{_one_line(text, span)}\n" for span in spans)
-    return _lines_of(text, next(iter(spans)))
+    allowed = budget or CpuBudget(MAX_CPU_S)
 
+    def step() -> None:
+        checkpoint()
+        if allowed.tick() <= 0:
+            raise WorkLimitReached(
+                f"{path!r} takes more than the {allowed.limit_s:g} s of CPU that one call may take: use a path to a "
+                "smaller part, such as [0:100] for [*], or read it by lines"
+            )
 
-def _lines_of(text: str, span: _Span) -> Iterator[str]:
-    first = text[span[0]]
-    if first == '"':
-        yield from _string_lines(text, span)
-    elif first == "[":
-        for _, child in _children(text, span):
-            yield f"{_one_line(text, child)}\n"
-    elif first == "{":
-        for key, child in _children(text, span):
-            yield f"{json_codec.dumps(key).decode()}: {_one_line(text, child)}\n"
-    else:
-        yield text[span[0] : span[1]]
-
-
-def _string_lines(text: str, span: _Span) -> Iterator[str]:
+    places = JsonPlaces(text, step)
     try:
-        yield from string_pieces(text, span[0])
-    except ValueError as error:
-        raise _no_json(span[0]) from error
+        found = _Selection(places, steps).run(path)
+    except JSONDecodeError as error:
+        raise _no_json(error) from error
+    return _lines(places, found, several=any(map(_is_many, steps)))
 
 
-def _one_line(text: str, span: _Span) -> str:
-    return re.sub(r"\r?\n[ \t\r]*+", " ", text[span[0] : span[1]])
+def _lines(places: JsonPlaces, found: Sequence[int], *, several: bool) -> Iterator[str]:
+    try:
+        if not several:
+            yield from _lines_of(places, (found[0], found[1]))
+        else:
+            for number in range(0, len(found), 2):
+                yield f"{_one_line(places, (found[number], found[number + 1]))}\n"
+    except JSONDecodeError as error:
+        raise _no_json(error) from error
 
 
-def _children_of(text: str, span: _Span, step: PathStep, *, strict: bool, number: int) -> Iterable[_Span]:
-    """The children that the step means; when not ``strict``, a value that has none is passed over."""
-    is_object = text[span[0]] == "{"
-    is_array = text[span[0]] == "["
-    found: Iterable[_Span] = ()
-    if step.key is not None and is_object:
-        # the last of equal keys counts, as in every JSON parser
-        found = [child for key, child in _children(text, span) if key == step.key][-1:]
-    elif step.key is None and (is_array or (is_object and not step.single)):
-        children = (child for _, child in _children(text, span))
-        found = _sliced(children, step.start, step.stop)
-    if not strict or not (step.key is not None or step.single):
-        return found
-    if not (single := list(found)):
-        raise InvalidToolArguments(f"there is no {_name(step)} at step {number + 1}: {_describe(text, span)}")
-    return single
+def _is_many(step: PathStep) -> bool:
+    return step.key is None and not step.single
 
 
-def _sliced(children: Iterator[_Span], start: int | None, stop: int | None) -> Iterator[_Span]:
-    if (start or 0) >= 0 and (stop is None or stop >= 0):
-        return islice(children, start or 0, stop)
-    return _Spans(children).sliced(start, stop)
+class _Selection:
+    """One pass over a text that finds the values that the steps mean."""
+
+    def __init__(self, places: JsonPlaces, steps: tuple[PathStep, ...]) -> None:
+        self._places = places
+        self._text = places.text
+        self._steps = steps
+        # where very many values start and end, as plain numbers: the garbage collector would look at all objects
+        self._found = array("q")
+        self._missing: Place | None = (
+            None  # where a value starts that has not what a step means, and that step's number
+        )
+        self._strict = next((number for number, step in enumerate(steps) if _is_many(step)), len(steps))
+
+    def run(self, path: str) -> Sequence[int]:
+        """The starts and ends of the values found, by turns."""
+        places = self._places
+        end = self._select(places.after_space(0), 0)
+        if (rest := places.after_space(end)) < len(self._text):
+            raise JSONDecodeError("something follows", self._text, rest)
+        if self._missing is not None:
+            start, number = self._missing
+            name = _name(self._steps[number])
+            raise InvalidToolArguments(f"there is no {name} at step {number + 1}: {_describe(places, start)}")
+        if len(self._found) > 2 * MAX_RESULTS:
+            raise InvalidToolArguments(f"{path!r} means over {MAX_RESULTS:,} values: narrow it, such as [0:100]")
+        return self._found
+
+    def _select(self, start: int, number: int) -> int:
+        """Find what the steps from ``number`` on mean in the value at ``start``; return where that value ends."""
+        if number == len(self._steps):
+            end = self._places.end_of(start)
+            self._found.extend((start, end))
+            return end
+        step, opening = self._steps[number], self._text[start : start + 1]
+        if opening == "{" and step.key is not None:
+            return self._in_object(start, number, step.key)
+        if (opening == "[" and step.key is None) or (opening == "{" and _is_many(step)):
+            return self._in_elements(start, number, step)
+        self._miss(start, number)
+        return self._places.end_of(start)
+
+    def _miss(self, start: int, number: int) -> None:
+        """What the step means is not there; after a step that means several values, that is no error."""
+        if number < self._strict:
+            self._missing = start, number
+
+    def _in_object(self, start: int, number: int, wanted: str) -> int:
+        """The last of equal keys counts, as in every JSON parser."""
+        places, before, present, end = self._places, len(self._found), False, start + 1
+        position = places.first(start)
+        while position is not None:
+            key, position = places.key(start, position, 0)
+            if key == wanted:
+                present, self._missing = True, None
+                del self._found[before:]
+                end = self._select(position, number + 1)
+            else:
+                end = places.end_of(position)
+            position = places.following(start, end)
+        if not present:
+            self._miss(start, number)
+        return places.after(end)
+
+    def _in_elements(self, start: int, number: int, step: PathStep) -> int:
+        if step.start is not None and step.start < 0:
+            return self._in_last_elements(start, number, step, -step.start)
+        return self._in_first_elements(start, number, step)
+
+    def _in_last_elements(self, start: int, number: int, step: PathStep, last: int) -> int:
+        """Select in the last elements: in a large one as it comes, since it would have to be read twice."""
+        places, before, end, count = self._places, len(self._found), start + 1, 0
+        latest = deque[int | tuple["array[int]", Place | None]](maxlen=last)
+        position = places.first(start)
+        while position is not None:
+            _, position = places.key(start, position, count)
+            near = places.near_end_of(position)
+            if near is None:
+                self._missing = None
+                end = self._select(position, number + 1)
+                latest.append((self._found[before:], self._missing))
+                del self._found[before:]
+            else:
+                latest.append(position)
+                end = near
+            position, count = places.following(start, end), count + 1
+        meant = range(count)[step.start : step.stop]
+        if not meant:
+            self._miss(start, number)
+        for element in islice(latest, len(meant)):
+            if isinstance(element, int):
+                self._missing = None
+                self._select(element, number + 1)
+            else:
+                found, self._missing = element
+                self._found.extend(found)
+        return places.after(end)
+
+    def _in_first_elements(self, start: int, number: int, step: PathStep) -> int:
+        """Select in each element that may be meant, and drop the last ones once their number is known."""
+        places, end = self._places, start + 1
+        low, high = step.start or 0, step.stop
+        begins = array("q")  # of what was found, for each of these elements
+        position, count = places.first(start), 0
+        while position is not None:
+            _, position = places.key(start, position, count)
+            if count >= low and (high is None or high < 0 or count < high):
+                begins.append(len(self._found))
+                end = self._select(position, number + 1)
+            elif count < low:
+                end = places.end_of(position)
+            else:
+                return places.rest_of(position)
+            position, count = places.following(start, end), count + 1
+        meant = range(count)[step.start : step.stop]
+        if len(meant) < len(begins):
+            del self._found[begins[len(meant)] :]
+        if not meant:
+            self._miss(start, number)
+        return places.after(end)
+
+
+def _lines_of(places: JsonPlaces, place: Place) -> Iterator[str]:
+    start, end = place
+    first = places.text[start]
+    if first == '"':
+        yield from string_pieces(places.text, start)
+    elif first == "[":
+        for _, child in places.children(start):
+            yield f"{_one_line(places, child)}\n"
+    elif first == "{":
+        for key, child in places.children(start):
+            yield f"{json_codec.dumps(key).decode()}: {_one_line(places, child)}\n"
+    else:
+        yield places.text[start:end]
+
+
+def _one_line(places: JsonPlaces, place: Place) -> str:
+    value = places.text[place[0] : place[1]]
+    return re.sub(r"\r?\n[ \t\r]*+", " ", value) if "\n" in value else value
 
 
 def _name(step: PathStep) -> str:
     return f"key {step.key!r}" if step.key is not None else f"element {step.start}"
 
 
-def _describe(text: str, span: _Span) -> str:
+def _describe(places: JsonPlaces, start: int) -> str:
     """What stands there instead, for whoever asked for something else."""
-    if text[span[0]] == "{":
-        keys = [str(key) for key, _ in islice(_children(text, span), 21)]
+    opening = places.text[start]
+    if opening == "{":
+        keys = [str(key) for key, _ in islice(places.children(start), 21)]
         listed = ", ".join(key[:48] for key in keys[:20]) + (", …" if len(keys) > 20 else "")
         return f"the keys are {listed}" if keys else "the object is empty"
-    if text[span[0]] == "[":
-        return f"it is an array of {sum(1 for _ in _children(text, span)):,}"
+    if opening == "[":
+        return f"it is an array of {sum(1 for _ in places.children(start)):,}"
     return "it is neither an object nor an array"
 
 
-def _children(text: str, span: _Span) -> Iterator[tuple[str | int, _Span]]:
-    """The keys or indices of a container, each with its value's place."""
-    is_object = text[span[0]] == "{"
-    position = _skip_space(text, span[0] + 1)
-    index = 0
-    while position < span[1] - 1:
-        key: str | int = index
-        if is_object:
-            key_end = _string_end(text, position)
-            raw = text[position + 1 : key_end - 1]
-            key = raw if "\\" not in raw else str(_loads(text, (position, key_end)))
-            position = _skip_space(text, key_end)
-            if text[position : position + 1] != ":":
-                raise _no_json(position)
-            position += 1
-        child = _value(text, position)
-        yield key, child
-        index += 1
-        position = _skip_space(text, child[1])
-        if text[position] not in ",]}":
-            raise _no_json(position)
-        position = _skip_space(text, position + 1)
-
-
-def _value(text: str, position: int) -> _Span:
-    """The place of the value that starts at ``position``, perhaps after white space."""
-    start = _skip_space(text, position)
-    first = text[start : start + 1]
-    if first in ("[", "{"):
-        return start, _container_end(text, start)
-    if first == '"':
-        return start, _string_end(text, start)
-    match = _SCALAR.match(text, start)
-    if match is None:
-        raise _no_json(start)
-    return start, match.end()
-
-
-def _container_end(text: str, start: int) -> int:
-    depth, position = 0, start
-    while position < len(text):
-        match = _TO_BRACKET.match(text, position)
-        assert match is not None  # it matches nothing too
-        position = match.end()
-        if bracket := match[1]:
-            depth += 1 if bracket in "[{" else -1
-            if not depth:
-                return position
-        elif text[position : position + 1] == '"':
-            position = _string_end(text, position)
-    raise _no_json(position)
-
-
-def _string_end(text: str, start: int) -> int:
-    if text[start : start + 1] != '"':
-        raise _no_json(start)
-    try:
-        return string_end(text, start)
-    except ValueError as error:
-        raise _no_json(start) from error
-
-
-def _skip_space(text: str, position: int) -> int:
-    if text[position : position + 1] not in " \t\r\n":  # by far the most frequent
-        return position
-    match = _SPACE.match(text, position)
-    return match.end() if match is not None else position
-
-
-def _loads(text: str, span: _Span) -> object:
-    try:
-        return json_codec.loads(text[span[0] : span[1]])
-    except ValueError as error:
-        raise _no_json(span[0]) from error
-
-
-def _no_json(position: int) -> InvalidToolArguments:
-    return InvalidToolArguments(f"the content is no JSON at character {position:,}: read it by lines instead")
+def _no_json(error: JSONDecodeError) -> InvalidToolArguments:
+    return InvalidToolArguments(f"the content is no JSON at character {error.pos:,}: read it by lines instead")

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from anyio import to_thread
 from pydantic import Field
 
 from ctxfs.context.content import ContentReader
@@ -17,6 +16,7 @@ from ctxfs.context.items import ContentRange
 from ctxfs.context.layout import safe_name
 from ctxfs.context.records import Stored
 from ctxfs.errors import ToolError, UnknownItem
+from ctxfs.steps import run_in_steps
 from ctxfs.tokens import TokenCounter, default_counter
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.grep import MOST_COUNTED, FoundLine, LineSearch
@@ -225,7 +225,7 @@ async def _read_path(scope: _Scope, item_id: str, path: str, offset: int, cutter
         made = render_page(lines, total_lines=total, max_tokens=scope.max_tokens, counter=scope.loaded_counter())
         return page_result(made, offset, total, scope.source(reader.stored, 1, reader.stored.lines))
 
-    return await to_thread.run_sync(page, abandon_on_cancel=True)
+    return await run_in_steps(page)
 
 
 def _cut_selected(pieces: Iterator[str], offset: int, cutter: LineCutter) -> int:
@@ -255,7 +255,7 @@ async def _tail(scope: _Scope, item_id: str, count: int) -> ToolResult:
         made = render_page(shown, total_lines=total, max_tokens=scope.max_tokens, counter=counts)
         return page_result(made, first, total, scope.source(reader.stored, made.first_line, made.last_line))
 
-    return await to_thread.run_sync(page)
+    return await run_in_steps(page)
 
 
 def _fitting_tail(lines: Sequence[Line], budget: int, counter: TokenCounter) -> Sequence[Line]:
@@ -322,7 +322,7 @@ async def _grep_result(
         source = scope.source(reader.stored, wanted[0].number, wanted[shown - 1].number)
         return ToolResult("\n".join(rows), source=source)
 
-    return await to_thread.run_sync(text)
+    return await run_in_steps(text)
 
 
 def _grep_footer(shown: int, next_offset: int | None) -> str:

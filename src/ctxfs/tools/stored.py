@@ -8,7 +8,6 @@ from itertools import takewhile
 from typing import ParamSpec
 
 import anyio
-from anyio import to_thread
 from anyio.streams.memory import MemoryObjectSendStream
 
 from ctxfs.context.content import ContentReader, Run
@@ -184,9 +183,7 @@ async def read_page(
     on_page = [(line, block) for line, block in media if line <= page.last_line]
     if not on_page:
         return result
-    content = await to_thread.run_sync(
-        lambda: _with_media(page.text, on_page, max_tokens, counter or default_counter())
-    )
+    content = await run_in_steps(lambda: _with_media(page.text, on_page, max_tokens, counter or default_counter()))
     return replace(result, content=content)
 
 
@@ -214,7 +211,7 @@ def _with_media(
 
 async def rendered(lines: list[Line], total_lines: int | None, max_tokens: int, counter: TokenCounter | None) -> Page:
     """The page, made in a worker thread: counting tokens takes a while."""
-    return await to_thread.run_sync(
+    return await run_in_steps(
         lambda: render_page(lines, total_lines=total_lines, max_tokens=max_tokens, counter=counter or default_counter())
     )
 
