@@ -20,6 +20,7 @@ from tiktoken_ext import openai_public
 
 from ctxfs import tokens
 from ctxfs.errors import CtxfsError
+from ctxfs.steps import Abandoned, Waiting
 from ctxfs.tokens import (
     CHUNK_CHARS,
     IMAGE_MAX_TOKENS,
@@ -316,3 +317,16 @@ def test_other_blocks_cost_what_the_model_reads() -> None:
 def test_an_image_inside_a_tool_result_is_no_text() -> None:
     block = {"type": "tool_result", "tool_use_id": "toolu_1", "content": list(image(png(750, 100) + bytes(300_000)))}
     assert count_content(CharsCounter(), (block,)) == 100
+
+
+def test_counting_ends_when_nobody_waits_any_more() -> None:
+    waiting, counted = Waiting(), list[int]()
+
+    def count_chunk(chunk: str) -> int:
+        counted.append(len(chunk))
+        waiting.end()
+        return 1
+
+    with pytest.raises(Abandoned):
+        waiting.run(lambda: O200kCounter("test", 0.0, count_chunk).count("a b " * 100_000))
+    assert len(counted) == 1

@@ -8,8 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-import anyio.to_thread
-
 from ctxfs import json_codec
 from ctxfs.context.arrival import Leaving, Savings
 from ctxfs.context.encoding import readable_text
@@ -24,6 +22,7 @@ from ctxfs.context.snippets import Snippets
 from ctxfs.context.trigger import Over, utf8_size
 from ctxfs.errors import ConfigError, TranscriptError
 from ctxfs.llm.messages import Content, ToolMessage, check_content, has_media, text_with
+from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import begin, outcome
 from ctxfs.tokens import TokenCounter, load_counter
 
@@ -244,7 +243,7 @@ async def materialize(
     """
     counter = counter or await load_counter()
     try:
-        checked = content if isinstance(content, str) else await anyio.to_thread.run_sync(check_content, content)
+        checked = content if isinstance(content, str) else await run_in_steps(lambda: check_content(content))
     except ValueError as error:
         raise TranscriptError([str(error)]) from error
     message = ToolMessage(call_id, tool_name, checked)
@@ -257,7 +256,7 @@ async def materialize(
         return policy.referred(item, path_of=fs.path_of, counter=counter)
 
     while True:
-        found = await anyio.to_thread.run_sync(look)
+        found = await run_in_steps(look)
         if found is None:
             return Materialized(content=content, ref=None, saved_chars=0)
         leaving, ref = found

@@ -24,6 +24,7 @@ from ctxfs.context.layout import direct_file_name, listed_file_name
 from ctxfs.context.placeholder import render_direct, render_listed
 from ctxfs.context.trigger import Always, AtLeast, Trigger
 from ctxfs.errors import ConfigError, NameTaken, TranscriptError
+from ctxfs.steps import run_in_steps
 from ctxfs.storage.failures import writing
 from ctxfs.storage.files import write_file
 from ctxfs.storage.threads import run_to_completion
@@ -347,7 +348,7 @@ async def _text_of(content: object) -> str:
     if not isinstance(content, list | tuple):
         raise TranscriptError([f"a tool result's content is a {type(content).__name__}: it must be text or blocks"])
     try:
-        return await to_thread.run_sync(partial(stringify, content))
+        return await run_in_steps(partial(stringify, content))
     except (TypeError, ValueError, RecursionError) as error:
         raise TranscriptError([f"a tool result cannot be JSON ({error}): it must be text or content blocks"]) from error
 

@@ -27,6 +27,7 @@ from anyio import to_thread
 from ctxfs.errors import CtxfsError
 from ctxfs.llm.messages import Block, Content
 from ctxfs.media import document_pages, image_size
+from ctxfs.steps import checkpoint
 
 __all__ = [
     "CHUNK_CHARS",
@@ -130,6 +131,7 @@ def chunks(text: str) -> Iterator[str]:
         yield encodable(text)
         return
     for match in CHUNKS.finditer(text):
+        checkpoint()
         yield encodable(match.group())
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ctxfs import Agent, AgentConfig, ContextFileSystem
 from ctxfs.context.encoding import RAW_BLOCK, ContentFile, RawBytes
 from ctxfs.context.growing import GrowingBlocks
-from ctxfs.context.items import ItemType
+from ctxfs.context.items import ContentRange, ItemType
 from ctxfs.errors import ConfigError
 from ctxfs.llm.messages import ToolCall
 from ctxfs.materialize import Materialize
@@ -98,6 +98,51 @@ async def test_the_agent_asks_before_each_command(tmp_path: Path) -> None:
 
 
 # Output --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bound", [0, -1, True, 1.5, "1000"])
+def test_a_bound_on_the_output_that_cannot_work_is_refused(bound: Any) -> None:
+    with pytest.raises(ConfigError, match="max_output_bytes"):
+        Bash(max_output_bytes=bound)
+
+
+async def test_a_command_that_prints_too_much_is_ended_and_that_is_said(tmp_path: Path) -> None:
+    settings = Bash(allow_unapproved=True, max_output_bytes=100_000)
+    async with session(tmp_path) as fs:
+        with anyio.fail_after(HANGS_S):
+            result = await run(fs, "yes", settings)
+        stored = fs.stored()["terminal_001"]
+        assert log_of(tmp_path) == b"y\n" * 50_000
+        assert (stored.size_bytes, stored.metadata["printed_too_much"]) == (100_000, True)
+    assert result.is_error
+    first_line = str(result.content).split("\n", 1)[0]
+    assert first_line == (
+        "[Output stored up to its limit: Bash, terminal_001: ended, since it printed more than 100,000 bytes; "
+        "the rest is not stored]"
+    )
+
+
+async def test_output_up_to_the_bound_is_stored_in_full(tmp_path: Path) -> None:
+    settings = Bash(allow_unapproved=True, max_output_bytes=6)
+    async with session(tmp_path) as fs:
+        assert await run(fs, "printf 123456", settings) == ToolResult(
+            "123456\n[exit code 0]",
+            source=ContentRange(
+                item_id="terminal_001",
+                path=fs.path_of("artifacts/terminal/terminal_001.log"),
+                first_line=1,
+                last_line=1,
+            ),
+        )
+        assert "printed_too_much" not in fs.stored()["terminal_001"].metadata
+        result = await run(fs, "printf 1234567; sleep 60", settings)
+        assert result.content == "123456\n[ended, since it printed more than 6 bytes; the rest is not stored]"
+
+
+async def test_without_a_bound_all_is_stored(tmp_path: Path) -> None:
+    async with session(tmp_path) as fs:
+        await run(fs, "seq 1 1000", Bash(allow_unapproved=True, max_output_bytes=None))
+        assert fs.stored()["terminal_001"].lines == 1_000
 
 
 async def test_both_outputs_come_back_together_with_the_exit_code(tmp_path: Path) -> None:

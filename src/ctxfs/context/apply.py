@@ -4,8 +4,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import anyio.to_thread
-
 from ctxfs.context.archive import write_archive
 from ctxfs.context.arrival import Leaving
 from ctxfs.context.events import ContextEvent, Evicted, Offloaded, OffloadFailed
@@ -15,6 +13,7 @@ from ctxfs.context.plan import Archive, Offload, Plan, Trim
 from ctxfs.context.records import CallMade
 from ctxfs.errors import StorageError
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import begin
 
 __all__ = ["Applied", "Archived", "admit", "apply"]
@@ -146,7 +145,7 @@ async def _archive(archive: Archive, items: Mapping[str, ContextItem], fs: Conte
         destroyed=True,
         offload_path=archive.path,
     )
-    content = await anyio.to_thread.run_sync(write_archive, [items[i] for i in archive.item_ids])
+    content = await run_in_steps(lambda: write_archive([items[i] for i in archive.item_ids]))
     try:
         await fs.archive(item, content, archive.item_ids, before=before, reason=archive.reason)
     except StorageError as error:

@@ -6,15 +6,15 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
-
-from anyio import to_thread
 
 from ctxfs.context import encoding as codec
 from ctxfs.context.encoding import BLOCK, BlockIndex, BlocksText, RawBytes
 from ctxfs.context.records import Stored
 from ctxfs.errors import CorruptContent, NotStored, WriteFailed
 from ctxfs.llm.messages import Block, Content
+from ctxfs.steps import checkpoint, run_in_steps
 from ctxfs.storage.base import Store, ThreadStore
 
 __all__ = ["ContentReader", "IndexCache", "RawBytes", "Run", "scan_blocks"]
@@ -96,7 +96,9 @@ class ContentReader:
         """Yield the readable text's UTF-8 bytes (lone surrogates passed through) from line ``first`` on, in blocks."""
         for run in (await self.run_from(first)).cut(1, READ_AHEAD_BLOCKS):
             pieces = await self.read_run(run)
-            for _, block in await to_thread.run_sync(list, pieces) if len(run.blocks) > 1 else pieces:
+            for _, block in (
+                await run_in_steps(partial(list[tuple[int, bytes]], pieces)) if len(run.blocks) > 1 else pieces
+            ):
                 yield block
 
     async def run_from(self, first: int) -> Run:
@@ -225,7 +227,7 @@ class ContentReader:
     async def _decoded(self, decode: Callable[[], T]) -> T:
         """Call ``decode``, in a worker thread when it may take long."""
         try:
-            return decode() if self.stored.size_bytes <= BLOCK else await to_thread.run_sync(decode)
+            return decode() if self.stored.size_bytes <= BLOCK else await run_in_steps(decode)
         except ValueError as error:
             raise self._corrupt(str(error)) from error
 
@@ -256,6 +258,7 @@ class ContentReader:
 def _pieces(index: BlockIndex, run: Run, blocks: Iterator[bytes]) -> Generator[tuple[int, bytes]]:
     skip = run.skip
     for number in run.blocks:
+        checkpoint()
         yield index.newlines_before(number) + skip, _without_lines(next(blocks), skip)
         skip = 0
 

@@ -38,6 +38,7 @@ from ctxfs.llm.base import ModelRequest, Reply, UsageLike, check_model
 from ctxfs.llm.messages import Content, Message, MessageLike, SystemMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.llm.overflow import too_long
 from ctxfs.llm.serialize import MessagesSerializer
+from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.tokens import TokenCounter, load_counter
 from ctxfs.weak_methods import weak_method
@@ -436,7 +437,7 @@ class Context:
         contents = (m.get("content") if isinstance(m, Mapping) else getattr(m, "content", None) for m in messages)
         if all(isinstance(content, str) for content in contents):
             return self._transcript.parse(messages)
-        return await anyio.to_thread.run_sync(self._transcript.parse, messages)
+        return await run_in_steps(lambda: self._transcript.parse(messages))
 
     async def _entries(self, incoming: Sequence[Incoming]) -> list[Entry]:
         """Decide how the messages would enter; until they do, nothing of that is taken in.
@@ -457,7 +458,7 @@ class Context:
         content = incoming.message.content
         if isinstance(content, str) and len(content) <= _INLINE_CHARS:
             return build_entry(incoming, known, rules)
-        return await anyio.to_thread.run_sync(build_entry, incoming, known, rules)
+        return await run_in_steps(lambda: build_entry(incoming, known, rules))
 
     async def _make_room(self, reduction: Reduction | None) -> None:
         """Do what ``reduction`` says, step by step."""

@@ -18,6 +18,7 @@ import re2
 from ctxfs.context.encoding import readable_text
 from ctxfs.context.json_shape import PREFIX_CHARS, Detail, JsonPrefix, parse_prefix, shape
 from ctxfs.llm.messages import Content
+from ctxfs.steps import checkpoint
 from ctxfs.tokens import TokenCounter, count_content
 
 __all__ = [
@@ -367,6 +368,7 @@ def line_count(text: str) -> int:
 def _slices(text: str, start: int = 0) -> Iterator[tuple[int, int]]:
     """The text from ``start`` on in slices that end at a line's end, unless a line is longer than a slice."""
     while start < len(text):
+        checkpoint()
         end = min(start + _SLICE_CHARS, len(text))
         if end < len(text):
             end = text.rfind("\n", start, end) + 1 or end

@@ -13,8 +13,6 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self
 from warnings import warn
 
-import anyio.to_thread
-
 from ctxfs.context.archive import archived_items
 from ctxfs.context.content import ContentReader, IndexCache
 from ctxfs.context.damaged import DamagedContent, detail_of, refuse_damaged, with_stand_ins
@@ -45,6 +43,7 @@ from ctxfs.context.session_log import SessionLog
 from ctxfs.errors import ConfigError, CtxfsError, SessionClosed, UnknownItem
 from ctxfs.llm.base import Usage, UsageLike, check_model
 from ctxfs.llm.messages import Content, has_media
+from ctxfs.steps import run_in_steps
 from ctxfs.storage.base import GrowingStore, Store
 from ctxfs.storage.local import LocalStore, absolute_root, default_root, list_sessions, remove_session
 from ctxfs.storage.threads import uninterrupted
@@ -145,7 +144,7 @@ class ContextFileSystem:
         if archive_id not in self._state.archived.values():
             raise UnknownItem(archive_id)
         records, archive = await self.history(), str(await self.load(archive_id))
-        items = await anyio.to_thread.run_sync(archived_items, archive, archive_id, records)
+        items = await run_in_steps(lambda: archived_items(archive, archive_id, records))
         return tuple(absolute(item, self.session_path) for item in items)
 
     def stored(self) -> Mapping[str, Stored]:

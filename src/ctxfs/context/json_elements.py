@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
+from ctxfs.steps import checkpoint
+
 __all__ = ["json_elements", "string_end", "string_pieces"]
 
 WINDOW_CHARS = 65_536
@@ -17,6 +19,7 @@ _STRING_PART = re.compile(
     r'(?:[^"\\]{1,1024}+|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\[^u]){1,256}+',
     re.DOTALL,
 )
+_STRING_BODY = re.compile(r'(?:[^"\\]++|\\.){0,8192}+', re.DOTALL)
 _DECODER = JSONDecoder()
 _IN_NUMBERS = frozenset("0123456789+-.eE")
 """What may follow where a window cuts a number: the decoder takes what stands before "e+16" for all of it."""
@@ -52,14 +55,15 @@ def string_pieces(text: str, start: int) -> Iterator[str]:
 
 def string_end(text: str, start: int) -> int:
     """Return where the JSON string that starts at ``start`` ends. Raises ValueError when it has no end."""
-    position = start + 1
-    while (quote := text.find('"', position)) >= 0:
-        before = quote
-        while before > position and text[before - 1] == "\\":
-            before -= 1
-        if (quote - before) % 2 == 0:
-            return quote + 1
-        position = quote + 1
+    position, after = start, start + 1
+    while after > position:
+        checkpoint()
+        position = after
+        found = _STRING_BODY.match(text, position)
+        assert found is not None  # it matches nothing too
+        after = found.end()
+        if text[after : after + 1] == '"':
+            return after + 1
     raise JSONDecodeError("the string has no end", text, start)
 
 
@@ -81,6 +85,7 @@ class _Reader:
     def elements(self, start: int) -> Iterator[Any]:
         position = self._first(start, "]")
         while position is not None:
+            checkpoint()
             yield self._value(position)
             position = self._next("]")
 

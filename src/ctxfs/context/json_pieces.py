@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ctxfs import json_codec
+from ctxfs.steps import checkpoint
 
 __all__ = ["BLOCK", "chars_in", "has_surrogates", "json_pieces"]
 
@@ -59,6 +60,7 @@ def json_pieces(blocks: tuple[Mapping[str, Any], ...]) -> Iterator[bytes]:
 
 
 def _pieces(value: Any, dump: Any) -> Iterator[bytes]:
+    checkpoint()
     if chars_in(value) <= BLOCK:
         yield dump(value)
     elif isinstance(value, str):

@@ -9,6 +9,8 @@ from typing import Any
 import orjson
 import re2
 
+from ctxfs.steps import checkpoint
+
 __all__ = ["is_json"]
 
 _SMALL = 1_048_576
@@ -92,6 +94,7 @@ def _after_value(text: str, position: int, depth: int) -> int:
     if text[position] == closing:
         return position + 1
     while True:
+        checkpoint()
         if opening == "{":
             position = _expect(text, _after_space(text, _after_string(text, position)), ":")
         position = _after_space(text, _after_value(text, position, depth + 1))
@@ -117,4 +120,5 @@ def _after_string(text: str, position: int) -> int:
             if text[position] != '"':
                 raise JSONDecodeError("not a string", text, position)
             return position + 1
+        checkpoint()
         position = found.end()

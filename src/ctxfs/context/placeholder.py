@@ -48,12 +48,15 @@ def render_listed(name: str) -> str:
     return f"[Content offloaded to: ./{name}]"
 
 
-def render_materialized(*, title: str, size: str, ref: str, advice: str, passages: Mapping[str, Sequence[str]]) -> str:
+def render_materialized(
+    *, title: str, size: str, ref: str, advice: str, passages: Mapping[str, Sequence[str]], stored: str = "in full"
+) -> str:
     """The placeholder of "Tool Output Materialization": summary, ``ContextRef``, advice and numbered passages.
 
-    ``title`` names the tool and the call, ``ref`` is the reference as JSON; each passage is a heading and its lines.
+    ``title`` names the tool and the call, ``ref`` is the reference as JSON; each passage is a heading and its lines;
+    ``stored``: how much of the output is stored.
     """
-    lines = [f"[Output stored in full: {title}]", f"Size: {size}", f"ContextRef: {ref}", advice]
+    lines = [f"[Output stored {stored}: {title}]", f"Size: {size}", f"ContextRef: {ref}", advice]
     for heading, rows in passages.items():
         if rows:
             lines += [f"{heading}:", *rows]

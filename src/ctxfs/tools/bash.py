@@ -56,23 +56,30 @@ class Bash:
     env: the whole environment of commands; None hands on the agent's own, with all the secrets in it.
     timeout_s: how long a command may run, in seconds, unless the model asks for another time.
     max_timeout_s: the longest time that the model may ask for, in seconds.
+    max_output_bytes: how much one command may print, in bytes; one that prints more is ended, what it printed till
+        then is kept, and the result and the record say so. None is no bound.
     shell: the program that gets ``-c`` and the command.
     allow_unapproved: True runs commands that nobody was asked about.
 
     Raises:
-        ConfigError: a time-out that is not positive, or above the longest.
+        ConfigError: a time-out that is not positive, or above the longest; a bound on the output that is no whole
+            number of at least 1.
     """
 
     cwd: str | Path | None = None
     env: Mapping[str, str] | None = None
     timeout_s: float = 120.0
     max_timeout_s: float = 600.0
+    max_output_bytes: int | None = 256 * 1024 * 1024
     shell: str = "bash"
     allow_unapproved: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.timeout_s <= self.max_timeout_s:
             raise ConfigError(f"timeout_s is {self.timeout_s}: use more than 0 and at most {self.max_timeout_s}")
+        bound: object = self.max_output_bytes
+        if bound is not None and (not isinstance(bound, int) or isinstance(bound, bool) or bound < 1):
+            raise ConfigError(f"max_output_bytes is {bound!r}: use a whole number of at least 1, or None for no bound")
 
     def check_approval(self, *, asks_first: bool) -> None:
         """Raise ``ConfigError`` when commands would run without anybody being asked."""
@@ -131,6 +138,8 @@ class _Command:
         self._log = log
         self._shown = shown
         self._ends = shown.ends()
+        self._room = bash.max_output_bytes
+        self._printed_too_much = False
         self._failure: StorageError | None = None
 
     async def run(self, command: str, timeout_s: float) -> ToolResult:
@@ -146,15 +155,24 @@ class _Command:
             stored = await self._end(process, timed_out=timed_out)
         if self._failure is not None:
             raise self._failure
-        outcome = f"timed out after {timeout_s:g} s and was ended" if timed_out else _outcome(process.returncode)
-        return self._shown.result(stored, self._ends, outcome, is_error=timed_out or process.returncode != 0)
+        if self._printed_too_much:
+            outcome = f"ended, since it printed more than {self._bash.max_output_bytes:,} bytes; the rest is not stored"
+        elif timed_out:
+            outcome = f"timed out after {timeout_s:g} s and was ended"
+        else:
+            outcome = _outcome(process.returncode)
+        is_error = self._printed_too_much or timed_out or process.returncode != 0
+        return self._shown.result(stored, self._ends, outcome, is_error=is_error)
 
     @uninterrupted
     async def _end(self, process: anyio.abc.Process, *, timed_out: bool) -> Stored:
         """End whatever of the command still runs, and make what it printed durable."""
         _kill_group(process, signal.SIGKILL)
         await process.aclose()
-        return await self._log.finish({"exit_code": process.returncode, "timed_out": timed_out})
+        told = {"exit_code": process.returncode, "timed_out": timed_out}
+        if self._printed_too_much:
+            told["printed_too_much"] = True
+        return await self._log.finish(told)
 
     async def _start(self, command: str) -> anyio.abc.Process:
         nothing = await to_thread.run_sync(os.open, os.devnull, os.O_RDONLY)
@@ -193,13 +211,14 @@ class _Command:
         assert process.stdout is not None
         pending = bytearray()
         try:
-            while True:
+            while not self._printed_too_much:
                 with anyio.move_on_after(_FLUSH_S if pending else None) as waiting:
-                    data = await process.stdout.receive(_READ_BYTES)
+                    data = self._bounded(await process.stdout.receive(_READ_BYTES))
                     self._ends.feed(data)
                     pending += data
                 if waiting.cancelled_caught or len(pending) >= _FLUSH_BYTES:
                     await self._flush(pending)
+            _kill_group(process, signal.SIGKILL)
         except anyio.EndOfStream:
             pass
         except StorageError as error:
@@ -212,6 +231,15 @@ class _Command:
                 except StorageError as error:
                     self._failure = error
             drained.set()
+
+    def _bounded(self, data: bytes) -> bytes:
+        """As much of ``data`` as may still be stored."""
+        if self._room is None:
+            return data
+        self._printed_too_much = len(data) > self._room
+        data = data[: self._room]
+        self._room -= len(data)
+        return data
 
     async def _flush(self, pending: bytearray) -> None:
         if pending and self._failure is None:
@@ -246,12 +274,14 @@ class _Shown:
         hint: dict[str, Any] = {"tool": _NAME, "bytes": stored.size_bytes, **stored.metadata}
         hint = {key: hint[key] for key in ("tool", "bytes", "exit_code")}
         text = ""
+        stored_part = "up to its limit" if stored.metadata.get("printed_too_much") else "in full"
         for lines, size_bytes in self.limits.snippet_bounds():
             text = render_materialized(
                 title=f"{_NAME}, {stored.item_id}: {outcome}",
                 size=f"{stored.size_bytes:,} bytes in lines: {stored.lines:,}",
                 ref=ContextRef(id=stored.item_id, hint=MappingProxyType(hint)).to_json(),
                 advice=render_advice(stored.item_id, self.fs.path_of(stored.name), self.tools),
+                stored=stored_part,
                 passages=ends.passages(line_count=stored.lines, lines=lines, size_bytes=size_bytes),
             )
             if len(text) < stored.size_bytes:

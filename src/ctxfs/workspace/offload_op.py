@@ -7,10 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from anyio import to_thread
-
 from ctxfs.errors import ConfigError
 from ctxfs.llm.messages import ToolMessage
+from ctxfs.steps import run_in_steps
 from ctxfs.tokens import TokenCounter, exceeds, load_counter
 from ctxfs.tools.base import to_content
 from ctxfs.workspace.artifacts import TOOL_RESULT, Artifact, ArtifactType, artifact_text, check_whole
@@ -93,7 +92,7 @@ class ToolResultOffloadOp:
         """
         if result.offloaded:
             return result
-        artifact = await to_thread.run_sync(self._artifact, result)
+        artifact = await run_in_steps(lambda: self._artifact(result))
         if not await self._needs_offload(result, artifact.content):
             return result
         done = await self._service.offload([artifact], biz_id=result.tool_call_id)
@@ -114,7 +113,7 @@ class ToolResultOffloadOp:
         if limit is None:
             return False
         counter = self._counter or self._service.counter or await load_counter()
-        return await to_thread.run_sync(exceeds, counter, content, limit)
+        return await run_in_steps(lambda: exceeds(counter, content, limit))
 
     def _artifact(self, result: ToolCallResult) -> Artifact:
         names = {"tool_name": result.tool_name, "action_name": result.action_name}

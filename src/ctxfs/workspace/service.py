@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import anyio
-from anyio import to_thread
 
 from ctxfs import json_codec
 from ctxfs.context.digest import DEFAULT_BUDGET_TOKENS, describe
@@ -21,6 +20,7 @@ from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.layout import ENVELOPE, Layout, check_session_id
 from ctxfs.context.records import Stored
 from ctxfs.errors import AmbiguousItem, ConfigError, CtxfsError, SessionClosed, SessionNotFound, UnknownItem
+from ctxfs.steps import run_in_steps
 from ctxfs.storage.local import absolute_root
 from ctxfs.storage.threads import run_to_completion, uninterrupted
 from ctxfs.tokens import TokenCounter, load_counter
@@ -182,7 +182,7 @@ class KnowledgeService:
 
     async def _summary(self, content: str) -> str:
         counter = self._counter or await load_counter()
-        return await to_thread.run_sync(lambda: describe(content, budget_tokens=self._digest_tokens, counter=counter))
+        return await run_in_steps(lambda: describe(content, budget_tokens=self._digest_tokens, counter=counter))
 
     # ---- reading one artifact
 
