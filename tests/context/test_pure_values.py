@@ -1,6 +1,7 @@
 """Corners of the pure core that no session of the other tests happens to reach."""
 
 import unicodedata
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from ctxfs.context.digest import clean_line
 from ctxfs.context.encoding import decode_blocks
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.journal import SessionState, fold
-from ctxfs.context.json_pieces import chars_in
+from ctxfs.context.json_pieces import is_longer
 from ctxfs.context.json_text import is_json
 from ctxfs.context.placeholder import render_argument
 from ctxfs.context.plan import Archive, Plan
@@ -46,8 +47,25 @@ def test_a_plan_tells_its_archive() -> None:
 
 def test_the_size_of_any_value_can_be_told() -> None:
     """It is asked before anything else is: what is wrong with the value is said by whoever writes it."""
-    assert chars_in(({"rows": {2024: 1, None: 2}},)) == chars_in(({"rows": {"2024": 1, "None": 2}},)) == 32
-    assert chars_in({"one": ["two", 3, None, 4.5]}) == 30
+    for value in (({"rows": {2024: 1, None: 2}},), ({"rows": {"2024": 1, "None": 2}},)):
+        assert is_longer(value, 31)
+        assert not is_longer(value, 32)
+    assert is_longer({"one": ["two", 3, None, 4.5]}, 29)
+    assert not is_longer({"one": ["two", 3, None, 4.5]}, 30)
+
+
+def test_of_a_long_list_no_more_is_looked_at_than_says_that_it_is_long() -> None:
+    looked_at = 0
+
+    class Rows(list[str]):
+        def __iter__(self) -> Iterator[str]:
+            nonlocal looked_at
+            for row in super().__iter__():
+                looked_at += 1
+                yield row
+
+    assert is_longer(Rows(["a row"] * 100_000), 4_000)
+    assert looked_at < 500
 
 
 def test_an_argument_points_to_the_one_that_names_the_file() -> None:

@@ -23,7 +23,7 @@ from ctxfs.context.growing import GrowingLog
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.journal import SessionState, fold
 from ctxfs.context.journal_types import check_types
-from ctxfs.context.json_pieces import chars_in, has_surrogates
+from ctxfs.context.json_pieces import has_surrogates, is_longer
 from ctxfs.context.layout import ENVELOPE, TEXT, Layout, Names, check_session_id, new_session_id
 from ctxfs.context.records import (
     CallMade,
@@ -424,7 +424,7 @@ class ContextFileSystem:
         content = item.message.content
         if not self._must_store(item) or (item.source is not None and not has_media(content)):
             return False
-        return chars_in(content) > self._inline_limit_chars or has_surrogates(content)
+        return is_longer(content, self._inline_limit_chars) or has_surrogates(content)
 
     def _file_for(self, item: ContextItem, metadata: Mapping[str, Any] | None = None) -> ContentFile:
         return ContentFile(

@@ -1,31 +1,38 @@
 """Content blocks as JSON in pieces of bounded size, so that no single call holds the interpreter for long. Pure."""
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from ctxfs import json_codec
 from ctxfs.steps import checkpoint
 
-__all__ = ["BLOCK", "chars_in", "has_surrogates", "json_pieces"]
+__all__ = ["BLOCK", "has_surrogates", "is_longer", "json_pieces"]
 
 BLOCK = 262_144
+_END = object()
 
 
-def chars_in(value: Any) -> int:
-    """Estimate how long the JSON of ``value`` is, without making it."""
-    total = 0
-    stack = [value]
-    while stack:
-        top = stack.pop()
+def is_longer(value: Any, limit_chars: int) -> bool:
+    """Tell by an estimate whether the JSON of ``value`` is longer, looking at no more of it than that takes."""
+    left = limit_chars
+    stack = [iter((value,))]
+    while stack and left >= 0:
+        top = next(stack[-1], _END)
+        if top is _END:
+            stack.pop()
+            continue
         if isinstance(top, str):
-            total += len(top)
+            left -= len(top)
         elif isinstance(top, Mapping):
-            total += sum(map(len, map(str, top)))  # keys that are no text are refused elsewhere
-            stack.extend(top.values())
+            left -= sum(
+                len(str(key)) for key in islice(top, max(0, left))
+            )  # keys that are no text are refused elsewhere
+            stack.append(iter(top.values()))
         elif isinstance(top, (list, tuple)):
-            stack.extend(top)
-        total += 4
-    return total
+            stack.append(iter(top))
+        left -= 4
+    return left < 0
 
 
 def has_surrogates(value: Any) -> bool:
@@ -61,7 +68,7 @@ def json_pieces(blocks: tuple[Mapping[str, Any], ...]) -> Iterator[bytes]:
 
 def _pieces(value: Any, dump: Any) -> Iterator[bytes]:
     checkpoint()
-    if chars_in(value) <= BLOCK:
+    if not is_longer(value, BLOCK):
         yield dump(value)
     elif isinstance(value, str):
         yield b'"'
