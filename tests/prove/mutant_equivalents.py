@@ -33,13 +33,19 @@ _NO_PLACE = "text that is in memory has no place in the file, and nobody asks fo
 _KEEPS = "self.{0} = {{k: v for k, v in self.{0}.items() if k in self.ledger.held}}"
 _UNIQUE = "any number that no other temporary file of the process has"
 
+_COUNTS_AGAIN = "the next number is counted from an earlier one, and is the same"
+
 EQUIVALENT = (
+    Equivalent(_LAYOUT, "self._next_message()", "self._next_message()", ("pass",), _COUNTS_AGAIN),
+    Equivalent(
+        _LAYOUT, "draft._messages = self._messages", "draft._messages = self._messages", ("pass",), _COUNTS_AGAIN
+    ),
     Equivalent(
         _LAYOUT,
-        "self._repeats[key] = number",
-        "self._repeats[key] = number",
+        "draft._repeats = self._repeats.new_child()",
+        "draft._repeats = self._repeats.new_child()",
         ("pass",),
-        "the next repeat counts from 2 again, and finds the same number",
+        _COUNTS_AGAIN,
     ),
     Equivalent(
         _INDEX,
@@ -129,13 +135,6 @@ EQUIVALENT = (
     Equivalent("context/economy.py", "table.pop(item_id, None)", "table.pop(item_id, None)", ("pass",), _MEMORY),
     Equivalent("context/economy.py", _KEEPS.format("_offloads"), _KEEPS.format("_offloads"), ("pass",), _MEMORY),
     Equivalent("context/economy.py", _KEEPS.format("_prepared"), _KEEPS.format("_prepared"), ("pass",), _MEMORY),
-    Equivalent(
-        "storage/session_dir.py",
-        "log_file.close()",
-        "log_file.close()",
-        ("pass",),
-        "closing the session closes it",
-    ),
     Equivalent(
         "storage/local.py", "OTHERS = 0o077", "0o077", ("126",), "what is its owner's alone is made so once more"
     ),

@@ -46,7 +46,10 @@ _CONTEXT = (
     *("apply", "content", "encoding", "fs", "fs_records", "fs_verify", "growing", "index", "journal", "journal_types"),
     *("records", "recovery"),
 )
-_PLANNING = ("budget", "compaction", "economy", "ephemeral", "ingest", "layout", "session_log", "transcript", "window")
+_PLANNING = (
+    *("budget", "compaction", "economy", "ephemeral", "ingest", "layout", "session_log", "transcript", "trims"),
+    "window",
+)
 _ECONOMICS = ("", "_features", "_ledger", "_parameters", "_prices")
 MODULES = (
     *(f"storage/{name}.py" for name in _STORAGE),
