@@ -67,7 +67,7 @@ SYNCS = (
         'with writing("/".join(directory)):\n                    self._directories.sync(directory)',
         "pass",
     ),
-    Removal("of the journal's name when a session is removed", _SESSION, "self._directories.sync(())", "pass"),
+    Removal("of a removed session's hidden name", "storage/removal.py", "fs.sync(root_fd)", "pass"),
     Removal(
         "of what a dead writer left", _SESSION, "if self._sync_enabled:\n            self._fs.sync(dir_fd)", "pass"
     ),
@@ -96,7 +96,6 @@ SYNCS = (
     Removal("of directories, in one place", _DIRS, "            self._fs.sync(fd)\n", "            pass\n"),
     Removal("of what is above a new root", _DIRS, "            fs.sync(parent)", "            pass"),
     Removal("of a new session's name", _LOCAL, "self._sync_handle(root_fd)  #", "pass  #"),
-    Removal("of a removed session's name", _LOCAL, "fs.sync(root_fd)\n        finally", "pass\n        finally"),
     Removal("of a file outside of sessions", _FILES, "[data], sync=True)", "[data], sync=False)"),
     Removal("of the name of a file outside of sessions", _FILES, "port.sync(dir_fd)", "pass"),
     Removal(
