@@ -70,7 +70,7 @@ REPLIES = st.one_of(
 )
 RESULTS = st.builds(
     ToolMessage,
-    tool_call_id=NAMES | ODD,
+    tool_call_id=st.just("c1") | NAMES | ODD,
     tool_name=st.just("Read") | ODD,
     content=CONTENTS | ODD | st.just(LONG),
     is_error=st.booleans() | ODD,
@@ -85,6 +85,12 @@ RESULTS = st.builds(
     CONTENTS | ODD,
     st.booleans() | ODD,
 )
+RESULT_FIELDS = st.sampled_from(["tool_call_id", "tool_name", "content", "is_error", "offloaded", "offload_path"])
+NEARLY_RESULTS = st.builds(
+    lambda name, value: ToolMessage(**{"tool_call_id": "c1", "tool_name": "Read", "content": "x", name: value}),
+    RESULT_FIELDS,
+    ODD,
+)
 OTHERS = st.one_of(
     st.builds(UserMessage, CONTENTS | ODD),
     st.builds(SystemMessage, CONTENTS | ODD),
@@ -98,6 +104,12 @@ USAGES = (
     | st.builds(SimpleNamespace, input_tokens=COUNTS, output_tokens=COUNTS)
     | ODD
 )
+
+QUESTION = {"role": "user", "content": "go"}
+OPEN_CALLS = {
+    "role": "assistant",
+    "content": [{"type": "tool_use", "id": i, "name": "Read", "input": {}} for i in ("c1", "c2", "c1")],
+}
 
 Step = Callable[[Context], Awaitable[object]]
 
@@ -114,6 +126,7 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
         st.none() | USAGES,
         st.none() | ODD,
     ),
+    st.builds(add, NEARLY_RESULTS.map(lambda result: [result]), st.none(), st.none(), st.none()),
     st.builds(lambda name, text: lambda context: context.add_skill_prompt(name, text), NAMES | ODD, ANY_TEXT | ODD),
     st.builds(lambda content: lambda context: context.set_system_prompt(content), CONTENTS | ODD),
     st.builds(lambda text: lambda context: context.answer_open_calls(text), ANY_TEXT | ODD),
@@ -134,6 +147,8 @@ async def trace(context: Context, store: MemoryStore) -> object:
 async def play(steps: list[Step]) -> None:
     store, control = MemoryStore(), MemoryStore()
     async with session(store) as context, session(control) as clean:
+        for one in (context, clean):
+            await one.add(QUESTION, OPEN_CALLS)
         for step in steps:
             before = await trace(context, store)
             try:
@@ -207,7 +222,6 @@ def test_what_a_model_and_a_tool_hand_in_is_there_again(
 
 # One by one ----------------------------------------------------------------------------------------------------------
 
-QUESTION = {"role": "user", "content": "go"}
 CALL_C1 = {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "Read", "input": {}}]}
 ANSWER: dict[str, Any] = {"tool_call_id": "c1", "tool_name": "Read", "content": ""}
 BESIDE = {"role": "assistant", "content": "", "tool_calls": [{"id": "c1"}]}
