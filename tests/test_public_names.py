@@ -27,8 +27,8 @@ PUBLIC = {
         SelectiveCompaction Strategy SummaryFailed Window
     """,
     "ctxfs.workspace": """
-        Artifact ArtifactInfo ArtifactPage ArtifactType KnowledgeService ToolCallResult ToolResultOffloadOp
-        WorkspaceOffload workspace_tools
+        Artifact ArtifactInfo ArtifactPage ArtifactType KnowledgeService ToolCallResult ToolResultOffload
+        ToolResultOffloadOp WorkspaceOffload workspace_tools
     """,
     "ctxfs.messages": """
         DiskFileWriter FileWriter Message OffloadResult OffloadResults offload_tool_result offload_tool_results

@@ -14,9 +14,11 @@ from ctxfs import json_codec
 from ctxfs.agent.config import AgentConfig
 from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
 from ctxfs.agent.runner import ToolRunner
+from ctxfs.context.arrival import ArrivalPolicy
 from ctxfs.context.context import Context
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.items import ContextItem
+from ctxfs.context.layout import LAYOUTS
 from ctxfs.errors import AgentBusy, PromptTooLong, ReplyIncomplete, SessionClosed, TurnLimitReached
 from ctxfs.llm.base import CUT, ChatModel, ModelRequest, Reply, Retrying
 from ctxfs.llm.messages import Message, ToolCall, ToolMessage, UserMessage
@@ -56,7 +58,7 @@ class Agent:
         self._events: list[AgentEvent] = []
         self._busy = False
         self._opened = False
-        fs = ContextFileSystem(config.session_id, root_path=config.offload_root_path)
+        fs = ContextFileSystem(config.session_id, root_path=config.offload_root_path, layout=LAYOUTS[config.layout])
         # A tool of the user's takes the place of ours of that name.
         tools = {tool.name: tool for tool in [*_own_tools(fs, config), *config.tools]}
         self._runner = ToolRunner(tools, approve=config.approve, redact=config.redact)
@@ -296,6 +298,8 @@ def _own_tools(fs: ContextFileSystem, config: AgentConfig) -> list[Tool]:
     tools = [read_tool(fs, roots=[Path(r) for r in config.read_roots])]
     if config.materialize is not None or config.bash is not None:
         tools += retrieval_tools(fs)
+    if config.workspace is not None:
+        tools += config.workspace.tools(fs)
     if config.bash is not None:
         readers = reading_tools(tool.name for tool in tools)
         asks_first = config.approve is not None
@@ -303,9 +307,9 @@ def _own_tools(fs: ContextFileSystem, config: AgentConfig) -> list[Tool]:
     return tools
 
 
-def _arrival(config: AgentConfig, tool_names: Iterable[str]) -> Materializer | None:
+def _arrival(config: AgentConfig, tool_names: Iterable[str]) -> ArrivalPolicy | None:
     if config.materialize is None:
-        return None
+        return config.workspace
     return Materializer(settings=config.materialize, tools=reading_tools(tool_names))
 
 

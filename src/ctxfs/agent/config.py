@@ -6,13 +6,16 @@ Follows "Context FileSystem 上下文卸载功能", Agent configuration.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args, runtime_checkable
 
+from ctxfs.context.arrival import ArrivalPolicy
 from ctxfs.context.budget import Budget
 from ctxfs.context.compaction import SelectiveCompaction
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, prices_for
 from ctxfs.context.economy import CacheTerms, Economy
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.layout import LAYOUTS
 from ctxfs.context.offload import DEFAULT_THRESHOLD_TOKENS, OffloadPolicy
 from ctxfs.context.window import Summarize, Window
 from ctxfs.errors import ConfigError
@@ -21,7 +24,7 @@ from ctxfs.materialize import Materialize
 from ctxfs.tools.base import Tool
 from ctxfs.tools.bash import Bash
 
-__all__ = ["AgentConfig", "Approve", "Eviction", "Redact"]
+__all__ = ["AgentConfig", "Approve", "Eviction", "Redact", "ResultOffload"]
 
 Approve = Callable[[ToolCall], "bool | str | Awaitable[bool | str]"]
 """True lets the call run; False denies it; a text denies it and tells the model why. May be a coroutine function."""
@@ -30,6 +33,14 @@ Eviction = Literal["auto", "exact", "economic"]
 
 Redact = Callable[[ToolCall, Content], "Content | Awaitable[Content]"]
 """Gets a tool's result (or its error text) and returns what everything else may see. May be a coroutine function."""
+
+
+@runtime_checkable
+class ResultOffload(ArrivalPolicy, Protocol):
+    """Decides which results are evicted before they are sent, and has the tools that read them back."""
+
+    def tools(self, fs: ContextFileSystem) -> Sequence[Tool]:
+        """The tools for the model, for the session ``fs``."""
 
 
 _VALUES: Mapping[str, type] = {
@@ -68,6 +79,10 @@ class AgentConfig:
         policy above.
     materialize: tool output over these limits goes to an artifact before it is ever sent, and the model gets the tools
         ``context_read``, ``context_tail``, ``context_grep`` and ``context_list``; None means off.
+    workspace: ``ctxfs.workspace.ToolResultOffload()`` lets the tool results that it chooses go to artifacts before they
+        are ever sent, and gives the model the tools that read them; None means off. Not together with ``materialize``.
+    layout: the files of a new session: "envelope", JSON with metadata, or "text", the content as it is, for tools that
+        are not ours. A session that exists keeps its layout.
     bash: gives the model the tool ``Bash``, with these settings, and the reading tools as above; None means off. Needs
         ``approve``, or settings that allow commands nobody was asked about. Not together with ``redact``: output is on
         the disk before the command ends.
@@ -96,6 +111,8 @@ class AgentConfig:
     budget: Budget | None = None
     compaction: SelectiveCompaction | None = None
     materialize: Materialize | None = None
+    workspace: ResultOffload | None = None
+    layout: Literal["envelope", "text"] = "envelope"
     bash: Bash | None = None
     max_turns: int | None = 100
     read_roots: Sequence[str | Path] = field(default=())
@@ -115,6 +132,7 @@ class AgentConfig:
         for name, kind in _VALUES.items():
             if not isinstance(getattr(self, name), kind | None):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}: use {kind.__name__}(...) or None")
+        self._check_storing()
         if self.bash is not None:
             self.bash.check_approval(asks_first=self.approve is not None)
             if self.redact is not None:
@@ -130,6 +148,14 @@ class AgentConfig:
             if tool.name in names:
                 raise ConfigError(f"two tools are named {tool.name!r}: rename one (@tool(..., name=...))")
             names.add(tool.name)
+
+    def _check_storing(self) -> None:
+        if self.layout not in LAYOUTS:
+            raise ConfigError(f"layout is {self.layout!r}: use one of {', '.join(LAYOUTS)}")
+        if not isinstance(self.workspace, ResultOffload | None):
+            raise ConfigError(f"workspace is {self.workspace!r}: use ctxfs.workspace.ToolResultOffload(...) or None")
+        if self.workspace is not None and self.materialize is not None:
+            raise ConfigError("workspace and materialize both decide about new results: use one of the two")
 
     @property
     def policy(self) -> OffloadPolicy:

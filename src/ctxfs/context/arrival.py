@@ -41,6 +41,11 @@ class Savings:
     count: int = 0
     saved_chars: int = 0
 
+    @property
+    def mean_saved_chars(self) -> float:
+        """The saved characters on average; 0 when nothing left."""
+        return self.saved_chars / self.count if self.count else 0.0
+
     def plus(self, saved_chars: Sequence[int]) -> "Savings":
         """With what each of some more saved."""
         return Savings(count=self.count + len(saved_chars), saved_chars=self.saved_chars + sum(saved_chars))

@@ -9,9 +9,10 @@ import hashlib
 import random
 import re
 from collections import ChainMap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 from ctxfs.context.items import ItemType
 from ctxfs.errors import ConfigError, UnsafePath
@@ -20,6 +21,7 @@ from ctxfs.storage.base import check_name
 __all__ = [
     "ARTIFACTS",
     "ENVELOPE",
+    "LAYOUTS",
     "TERMINAL",
     "TEXT",
     "Layout",
@@ -126,6 +128,7 @@ class Layout:
 
 ENVELOPE = Layout(name="envelope", extension=".json", raw=False)
 TEXT = Layout(name="text", extension=".txt", raw=True)
+LAYOUTS: Mapping[str, Layout] = MappingProxyType({layout.name: layout for layout in (ENVELOPE, TEXT)})
 
 
 class Names:

@@ -10,12 +10,13 @@ from collections.abc import Iterable
 
 from ctxfs.workspace.artifacts import ArtifactInfo
 
-__all__ = ["GET_BY_ID", "GET_BY_LINES", "GREP", "QUERY", "render"]
+__all__ = ["GET_BY_ID", "GET_BY_LINES", "GREP", "INFO", "QUERY", "render"]
 
 GET_BY_ID = "get_knowledge_by_id"
 GET_BY_LINES = "get_knowledge_by_lines"
 GREP = "grep_knowledge"
 QUERY = "query_artifacts"
+INFO = "get_tool_result_offload_info"
 _SHOWN_NAME_CHARS = 64
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _CONTROL_IN_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")

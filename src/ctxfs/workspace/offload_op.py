@@ -3,10 +3,12 @@
 Follows "Context Offload：Tool Result 落盘与访问": a whole result becomes one artifact; nothing is extracted from it.
 """
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ctxfs import json_codec
 from ctxfs.errors import ConfigError
 from ctxfs.llm.messages import ToolMessage
 from ctxfs.steps import run_in_steps
@@ -117,9 +119,17 @@ class ToolResultOffloadOp:
 
     def _artifact(self, result: ToolCallResult) -> Artifact:
         names = {"tool_name": result.tool_name, "action_name": result.action_name}
+        is_text = isinstance(result.content, str | bytes)
+        text = artifact_text(to_content(result.content))
         return Artifact(
             artifact_id=result.tool_call_id,
-            content=artifact_text(to_content(result.content)),
-            artifact_type=ArtifactType.TEXT if isinstance(result.content, str | bytes) else ArtifactType.JSON,
+            content=text if is_text else _indented(text),
+            artifact_type=ArtifactType.TEXT if is_text else ArtifactType.JSON,
             metadata={"context_type": TOOL_RESULT, "biz_id": result.tool_call_id, **self._ids, **names},
         )
+
+
+def _indented(text: str) -> str:
+    """JSON with a line for each value, so that reading and searching by lines is of use."""
+    value = json_codec.loads(text.encode("utf-8", "surrogatepass")) if text else None
+    return text if value is None else json.dumps(value, indent=1, ensure_ascii=False)

@@ -4,6 +4,7 @@ Follows "Context Offload：Tool Result 落盘与访问" for the names; pages and
 tools.
 """
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -25,8 +26,8 @@ from ctxfs.tools.retrieval import (
     grep_page,
 )
 from ctxfs.tools.stored import CHARS_PER_TOKEN, MIN_PAGE_TOKENS, page_result, read_page, reading_tool, rendered
-from ctxfs.workspace.artifacts import ArtifactInfo, info_of
-from ctxfs.workspace.knowledge_list import GET_BY_ID, GET_BY_LINES, GREP, QUERY
+from ctxfs.workspace.artifacts import TOOL_RESULT, ArtifactInfo, info_of
+from ctxfs.workspace.knowledge_list import GET_BY_ID, GET_BY_LINES, GREP, INFO, QUERY
 from ctxfs.workspace.service import KnowledgeService
 
 __all__ = ["workspace_tools"]
@@ -44,7 +45,10 @@ def workspace_tools(
     max_tokens: int = DEFAULT_MAX_TOKENS,
     counter: TokenCounter | None = None,
 ) -> tuple[Tool, ...]:
-    """Make ``get_knowledge_by_id``, ``get_knowledge_by_lines``, ``grep_knowledge`` and ``query_artifacts``.
+    """Make the tools that read and list artifacts.
+
+    They are ``get_knowledge_by_id``, ``get_knowledge_by_lines``, ``grep_knowledge``, ``query_artifacts`` and
+    ``get_tool_result_offload_info``.
 
     Args:
         service: the workspace.
@@ -53,7 +57,7 @@ def workspace_tools(
         counter: counts tokens; None takes the service's.
     """
     bound = _Bound(service, check_session_id(session_id), max(MIN_PAGE_TOKENS, max_tokens), counter or service.counter)
-    return (_by_id(bound), _by_lines(bound), _grep(bound), _query(bound))
+    return (_by_id(bound), _by_lines(bound), _grep(bound), _query(bound), _offload_info(bound))
 
 
 class _Bound:
@@ -150,16 +154,30 @@ def _query(bound: _Bound) -> Tool:
         biz_id: Annotated[str | None, Field(description="Only what this tool call gave")] = None,
         offset: Annotated[int, Field(ge=1, description="The first entry, counted from 1")] = 1,
     ) -> ToolResult:
-        found = await _listed(bound, tool_name, biz_id)
-        cutter = LineCutter(offset, limit=MAX_LIMIT_LINES, max_chars=bound.max_tokens * CHARS_PER_TOKEN)
-        for info in found[offset - 1 :]:
-            if cutter.feed(_row(info) + "\n"):
-                break
-        lines = cutter.finish()
-        page = await rendered(lines, len(found), bound.max_tokens, bound.counter) if lines else None
-        return page_result(page, offset, len(found))
+        return await _page_of(bound, await _listed(bound, tool_name, biz_id), offset)
 
     return query_artifacts
+
+
+def _offload_info(bound: _Bound) -> Tool:
+    @reading_tool("List the tool results of this session that were offloaded: id, tool, size; oldest first.", name=INFO)
+    async def get_tool_result_offload_info(
+        offset: Annotated[int, Field(ge=1, description="The first entry, counted from 1")] = 1,
+    ) -> ToolResult:
+        found = await _listed(bound, None, None)
+        return await _page_of(bound, [info for info in found if info.context_type == TOOL_RESULT], offset)
+
+    return get_tool_result_offload_info
+
+
+async def _page_of(bound: _Bound, found: Sequence[ArtifactInfo], offset: int) -> ToolResult:
+    cutter = LineCutter(offset, limit=MAX_LIMIT_LINES, max_chars=bound.max_tokens * CHARS_PER_TOKEN)
+    for info in found[offset - 1 :]:
+        if cutter.feed(_row(info) + "\n"):
+            break
+    lines = cutter.finish()
+    page = await rendered(lines, len(found), bound.max_tokens, bound.counter) if lines else None
+    return page_result(page, offset, len(found))
 
 
 async def _listed(bound: _Bound, tool_name: str | None, biz_id: str | None) -> list[ArtifactInfo]:

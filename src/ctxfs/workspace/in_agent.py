@@ -1,0 +1,109 @@
+"""The workspace's offload as one setting of an agent: ``AgentConfig(workspace=ToolResultOffload())``.
+
+Follows "Context Offload：Tool Result 落盘与访问": the whole result is one artifact, under the id of its call.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+
+from ctxfs.context.arrival import Leaving
+from ctxfs.context.digest import DEFAULT_BUDGET_TOKENS, describe, line_count
+from ctxfs.context.encoding import readable_text
+from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.ingest import with_placeholder
+from ctxfs.context.items import ContextItem
+from ctxfs.context.plan import Offload
+from ctxfs.context.trigger import utf8_size
+from ctxfs.errors import ConfigError
+from ctxfs.llm.messages import ToolMessage, has_media
+from ctxfs.tokens import TokenCounter
+from ctxfs.tools.base import Tool
+from ctxfs.workspace.artifacts import TOOL_RESULT, ArtifactInfo, ArtifactType, check_whole
+from ctxfs.workspace.knowledge_list import render
+from ctxfs.workspace.offload_op import DEFAULT_THRESHOLD_TOKENS
+from ctxfs.workspace.service import INLINE_LIMIT_CHARS, KnowledgeService
+from ctxfs.workspace.tools import workspace_tools
+
+__all__ = ["ToolResultOffload"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResultOffload:
+    """Which results of an agent's tools are replaced by a ``<knowledge_list>`` before they are ever sent.
+
+    allow_list: results of these tools, and
+    threshold_tokens: those of other tools with more tokens than this; 0 takes every one that is not empty, None none.
+    inline_limit_chars: a result of fewer characters than this stays in the context in any case. It is stored when it
+        is evicted by another rule.
+    digest_tokens: the longest summary in the list, in tokens; 0 means none.
+
+    A result with an image or a document stays, so that the model sees it.
+
+    Raises:
+        ConfigError: a limit that is no whole number, or an ``allow_list`` that is one name.
+    """
+
+    allow_list: Collection[str] = ()
+    threshold_tokens: int | None = DEFAULT_THRESHOLD_TOKENS
+    inline_limit_chars: int = INLINE_LIMIT_CHARS
+    digest_tokens: int = DEFAULT_BUDGET_TOKENS
+
+    def __post_init__(self) -> None:
+        check_whole(0, inline_limit_chars=self.inline_limit_chars, digest_tokens=self.digest_tokens)
+        if self.threshold_tokens is not None:
+            check_whole(0, threshold_tokens=self.threshold_tokens)
+        if isinstance(self.allow_list, str):
+            raise ConfigError("allow_list is a collection of tool names, not one name")
+
+    def tools(self, fs: ContextFileSystem) -> tuple[Tool, ...]:
+        """The tools that read the artifacts of the session ``fs``, and of no other."""
+        service = KnowledgeService(fs.session_path.parent)
+        service.attach(fs)
+        return workspace_tools(service, fs.session_id)
+
+    def arrive(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> Leaving | None:
+        """See ``ArrivalPolicy.arrive``."""
+        message = item.message
+        if not isinstance(message, ToolMessage) or item.source is not None or has_media(message.content):
+            return None
+        over = self.threshold_tokens is not None and item.content_tokens > self.threshold_tokens
+        if not over and message.tool_name not in self.allow_list:
+            return None
+        text = readable_text(message.content)
+        if len(text) < self.inline_limit_chars:
+            return None
+        item = with_placeholder(item, path=path_of(item.name), counter=counter, digest="")
+        reason = f"over {self.threshold_tokens:,} tokens" if over else "its tool is in the allow-list"
+        decide = partial(self._decide, item, text, path=path_of(item.name), counter=counter, reason=reason)
+        return Leaving(item=item, chars=len(text), decide=decide)
+
+    def _decide(self, item: ContextItem, text: str, *, path: str, counter: TokenCounter, reason: str) -> Offload:
+        message = item.message
+        assert isinstance(message, ToolMessage)
+        info = ArtifactInfo(
+            artifact_id=item.id,
+            raw_id=message.tool_call_id,
+            artifact_type=ArtifactType.TEXT if isinstance(message.content, str) else ArtifactType.JSON,
+            path=path,
+            chars=len(text),
+            lines=line_count(text),
+            size_bytes=utf8_size(text),
+            stored_at=0,
+            session_id="",
+            context_type=TOOL_RESULT,
+            biz_id=message.tool_call_id,
+            tool_name=message.tool_name,
+        )
+        summary = describe(
+            message.content, budget_tokens=self.digest_tokens, counter=counter, content_tokens=item.content_tokens
+        )
+        listed = render([(info, summary)])
+        return Offload(
+            item_id=item.id,
+            path=path,
+            placeholder=listed,
+            tokens_before=item.token_count,
+            tokens_after=counter.count(listed),
+            reason=reason,
+        )

@@ -1,0 +1,110 @@
+"""The workspace as one setting of an agent: items keep their ids, and the model reads artifacts by them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxfs import Agent, AgentConfig, tool
+from ctxfs.errors import ConfigError
+from ctxfs.materialize import Materialize
+from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.testing.scripted import Turn
+from ctxfs.workspace import KnowledgeService, ToolCallResult, ToolResultOffload, ToolResultOffloadOp
+
+pytestmark = pytest.mark.anyio
+
+ROWS = "".join(f"row {i}\n" for i in range(9_000))
+
+
+@tool("List rows")
+def rows() -> str:
+    return ROWS
+
+
+@tool("List rows as blocks")
+def blocks() -> list[dict[str, Any]]:
+    return [{"type": "text", "text": ROWS[:30_000]}, {"type": "text", "text": ROWS[30_000:]}]
+
+
+@pytest.mark.parametrize("source", [rows, blocks])
+async def test_a_large_result_is_an_artifact_with_the_id_of_its_call(tmp_path: Path, source: Any) -> None:
+    turns: list[Turn] = [
+        [ToolCall(source.name, {})],
+        [ToolCall("get_knowledge_by_lines", {"artifact_id": "call_001", "start_line": 5, "end_line": 6})],
+        [ToolCall("get_tool_result_offload_info", {})],
+        "ok",
+    ]
+    config = AgentConfig(tools=[source], workspace=ToolResultOffload(), offload_root_path=tmp_path, eviction="exact")
+    async with Agent(ScriptedModel(turns), config) as agent:
+        await agent.query("go")
+        item, page, info = [item for item in agent.context.items if item.tool_name]
+        assert (item.id, item.offloaded, list(agent.context.fs.stored())) == ("call_001", True, ["call_001"])
+        assert str(item.message.content).startswith('<knowledge_list>\n<knowledge id="call_001" tool=')
+        assert "5\trow 4\n6\trow 5" in str(page.message.content)
+        assert "call_001" in str(info.message.content)
+        session_id = agent.session_id
+    async with KnowledgeService(tmp_path) as service:
+        (found,) = await service.query_artifacts({"context_type": "tool_result", "biz_id": "call_001"})
+        assert (found.artifact_id, found.session_id, found.tool_name) == ("call_001", session_id, source.name)
+
+
+async def test_a_small_result_stays_and_an_allowed_one_goes(tmp_path: Path) -> None:
+    for settings, offloaded in (
+        ({"threshold_tokens": None}, False),
+        ({"inline_limit_chars": 1_000_000}, False),
+        ({"threshold_tokens": None, "allow_list": ["rows"]}, True),
+        ({"threshold_tokens": 1_000_000, "allow_list": ["blocks"]}, False),
+    ):
+        config = AgentConfig(
+            tools=[rows], workspace=ToolResultOffload(**settings), offload_root_path=tmp_path, eviction="exact"
+        )
+        async with Agent(ScriptedModel([[ToolCall("rows", {})], "ok"]), config) as agent:
+            await agent.query("go")
+            (item,) = [item for item in agent.context.items if item.tool_name]
+            assert item.offloaded is offloaded, settings
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"allow_list": "rows"}, {"threshold_tokens": -1}, {"inline_limit_chars": "4"}, {"digest_tokens": 1.5}],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        ToolResultOffload(**settings)
+
+
+def test_one_of_the_two_decides_about_new_results() -> None:
+    with pytest.raises(ConfigError, match="one of the two"):
+        AgentConfig(workspace=ToolResultOffload(), materialize=Materialize())
+    with pytest.raises(ConfigError, match="ToolResultOffload"):
+        AgentConfig(workspace=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("layout", "name"), [("envelope", "call_001.json"), ("text", "call_001.txt")])
+async def test_the_layout_of_a_new_session_is_a_setting(tmp_path: Path, layout: Any, name: str) -> None:
+    config = AgentConfig(
+        tools=[rows], workspace=ToolResultOffload(), layout=layout, offload_root_path=tmp_path, session_id="s"
+    )
+    async with Agent(ScriptedModel([[ToolCall("rows", {})], "ok"]), config) as agent:
+        await agent.query("go")
+    written = (tmp_path / "s" / "tool_result" / "rows" / name).read_text()
+    assert (written == ROWS) is (layout == "text")
+    with pytest.raises(ConfigError, match="envelope, text"):
+        AgentConfig(layout="xml")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{"rows": [{"n": n, "name": f"grüße {n}\ud800"} for n in range(4_000)]}, [{"type": "text", "text": ROWS}] * 2],
+)
+async def test_json_data_is_stored_with_a_line_for_each_value(tmp_path: Path, content: Any) -> None:
+    async with KnowledgeService(tmp_path, inline_limit_chars=0) as service:
+        op = ToolResultOffloadOp(service, session_id="s", threshold_tokens=0)
+        await op.process(ToolCallResult(tool_call_id="c", tool_name="t", content=content))
+        stored = (await service.get_knowledge_by_id("c")).content
+        assert json.loads(stored) == content
+        assert stored.count("\n") >= 2 * len(content)
+        (info,) = await service.query_artifacts()
+        assert info.lines == stored.count("\n") + 1
