@@ -18,7 +18,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 # Leaf first. A module may import modules of its own layer and of those before it. The first pattern that fits counts.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "media", "steps", "version", "weak_methods"),
-    ("tokens", "llm.messages", "json_codec"),
+    ("tokens", "llm.messages", "json_codec", "checks"),
     (
         *("llm.*", "storage.*", "context.items", "context.placeholder", "context.layout", "context.events"),
         *("context.budget", "context.economics*", "context.trigger", "context.json_*"),
@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     (
         *("context.economy", "context.apply", "context.ingest", "context.trims", "context.transcript"),
-        *("context.window", "context.recorder", "context.reduction", "context.last_resort"),
+        *("context.window", "context.recorder", "context.reduction", "context.last_resort", "context.settings"),
         *("tools.*", "materialize"),
     ),
     ("context.context",),

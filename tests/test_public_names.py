@@ -23,7 +23,8 @@ PUBLIC = {
     """,
     "ctxfs.context": """
         Archive Budget Compacted ContentRange Context ContextEvent ContextFileSystem ContextItem Damage
-        DamagedContent Evicted ItemType Offload OffloadFailed OffloadPolicy Offloaded Plan RecordFailed Recovery Rule
+        DamagedContent Evicted ItemType MessagesRequest Offload OffloadFailed OffloadPolicy Offloaded Plan RecordFailed
+        Recovery Rule
         SelectiveCompaction Strategy SummaryFailed Window
     """,
     "ctxfs.workspace": """

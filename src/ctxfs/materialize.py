@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from ctxfs import json_codec
+from ctxfs.checks import require_int
 from ctxfs.context.arrival import Leaving, Savings
 from ctxfs.context.encoding import readable_text
 from ctxfs.context.fs import ContextFileSystem
@@ -56,9 +57,7 @@ class Materialize:
 
     def __post_init__(self) -> None:
         for name in ("max_inline_chars", "max_inline_bytes", "snippet_lines", "snippet_bytes"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 0:
-                raise ConfigError(f"{name} is {value!r}: use a whole number, 0 or more")
+            require_int(name, getattr(self, name), at_least=0)
         if not isinstance(self.servers, Mapping):
             raise ConfigError(f"servers is {self.servers!r}: use a mapping from tools' names to servers' names")
 

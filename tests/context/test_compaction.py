@@ -147,9 +147,9 @@ def test_pairs_stay_together_and_a_plan_always_frees(
     items = session(0)[:-1]
     for number, tokens in enumerate(sizes):
         items += [call(number), result(number, tokens)]
-    rules: dict[ItemType, Rule] = {
-        kind: Rule(strategy=strategy, keep_recent=keep) for kind in ItemType if kind is not ItemType.SYSTEM_PROMPT
-    }
+    kinds = (ItemType.TOOL_RESULT, ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT, ItemType.ASSISTANT_MESSAGE)
+    rule = Rule(strategy=strategy, keep_recent=keep if strategy is Strategy.TRUNCATE else 0)
+    rules = dict.fromkeys(kinds, rule)
     made = plan(items, free, SelectiveCompaction(rules=rules))
     assert made == plan(items, free, SelectiveCompaction(rules=rules))
     if made:

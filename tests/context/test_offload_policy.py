@@ -34,10 +34,25 @@ def test_the_default_table(kind: ItemType, enabled: bool) -> None:
 
 
 def test_a_type_can_be_switched_and_have_its_own_threshold() -> None:
-    policy = OffloadPolicy(type_enabled={"assistant_message": True}, type_thresholds={"assistant_message": 10})
-    assert policy.should_offload(item(ItemType.ASSISTANT_MESSAGE, 11))
-    assert not policy.should_offload(item(ItemType.ASSISTANT_MESSAGE, 10))
+    policy = OffloadPolicy(type_enabled={"user_message": False}, type_thresholds={"skill_prompt": 10})
+    assert policy.should_offload(item(ItemType.SKILL_PROMPT, 11))
+    assert not policy.should_offload(item(ItemType.SKILL_PROMPT, 10))
+    assert not policy.should_offload(item(ItemType.USER_MESSAGE, 9999))
     assert policy.should_offload(item(ItemType.TOOL_RESULT, 2001))
+
+
+def test_a_threshold_that_is_set_counts_for_every_rule_and_one_that_is_not_for_compaction_only() -> None:
+    for policy, tokens, allowed in (
+        (OffloadPolicy(), 1, True),
+        (OffloadPolicy(token_threshold=500), 500, False),
+        (OffloadPolicy(token_threshold=500), 501, True),
+        (OffloadPolicy(type_thresholds={"tool_result": 9}), 9, False),
+        (OffloadPolicy(type_enabled={"tool_result": False}), 9999, False),
+    ):
+        assert policy.allows(ItemType.TOOL_RESULT, tokens) is allowed
+    assert OffloadPolicy.from_mapping(policy.to_mapping()) == policy
+    with pytest.raises(ConfigError, match="cannot be read"):
+        OffloadPolicy.from_mapping({"a_setting_of_tomorrow": 1})
 
 
 def test_what_has_left_is_not_offloaded_again() -> None:
@@ -45,7 +60,20 @@ def test_what_has_left_is_not_offloaded_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"token_threshold": -1}, {"type_enabled": {"image": True}}, {"type_thresholds": {"tool_result": -5}}]
+    "wrong",
+    [
+        {"token_threshold": -1},
+        {"token_threshold": "2000"},
+        {"token_threshold": True},
+        {"type_enabled": {"image": True}},
+        {"type_enabled": ["tool_result"]},
+        {"type_enabled": {"tool_result": "no"}},
+        {"type_enabled": {"assistant_message": True}},
+        {"type_enabled": {"system_prompt": True}},
+        {"type_enabled": {"compaction_summary": True}},
+        {"type_thresholds": {"assistant_message": 10}},
+        {"type_thresholds": {"tool_result": -5}},
+    ],
 )
 def test_settings_that_cannot_work_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError):

@@ -67,6 +67,8 @@ class Agent:
             fs=fs,
             keep_recent=config.keep_recent(),
             offload_enabled=config.offload_enabled,
+            offload_policy=config.policy,
+            model=llm.model,
             digest_tokens=config.digest_tokens,
             on_event=self._events.append,
             economy=config.economy(llm.model),

@@ -4,19 +4,22 @@ Follows "Context FileSystem 上下文卸载功能", Agent configuration.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
+from ctxfs.checks import require_bool, require_int, require_kind
 from ctxfs.context.arrival import ArrivalPolicy
 from ctxfs.context.budget import Budget
 from ctxfs.context.compaction import SelectiveCompaction
 from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.economics_prices import ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, prices_for
-from ctxfs.context.economy import CacheTerms, Economy
+from ctxfs.context.economics_prices import TTL_SECONDS, CacheTtl, Prices
+from ctxfs.context.economy import Economy
 from ctxfs.context.fs import ContextFileSystem
+from ctxfs.context.items import ItemType
 from ctxfs.context.layout import LAYOUTS
-from ctxfs.context.offload import DEFAULT_THRESHOLD_TOKENS, OffloadPolicy
+from ctxfs.context.offload import OffloadPolicy
+from ctxfs.context.settings import agreed_policy, economy_for, window_for
 from ctxfs.context.window import Summarize, Window
 from ctxfs.errors import ConfigError
 from ctxfs.llm.messages import Content, ToolCall
@@ -43,16 +46,29 @@ class ResultOffload(ArrivalPolicy, Protocol):
         """The tools for the model, for the session ``fs``."""
 
 
-_VALUES: Mapping[str, type] = {
-    "offload_policy": OffloadPolicy,
-    "eviction_parameters": EvictionParameters,
-    "prices": Prices,
-    "budget": Budget,
-    "compaction": SelectiveCompaction,
-    "materialize": Materialize,
-    "bash": Bash,
+_AT_LEAST: Mapping[str, int] = {
+    "offload_token_threshold": 0,
+    "digest_tokens": 0,
+    "ephemeral_keep_recent": 1,
+    "max_turns": 1,
 }
-"""Settings that are values of their own, or None."""
+"""Settings that are whole numbers, and the lowest that works."""
+
+_KINDS: Mapping[str, tuple[Any, str]] = {
+    "system_prompt": (str, "a text"),
+    "offload_root_path": (str | Path, "a path"),
+    "session_id": (str, "a session's id"),
+    "approve": (Callable, "a function of a tool call"),
+    "redact": (Callable, "a function of a tool call and its result"),
+    "offload_policy": (OffloadPolicy, "OffloadPolicy(...)"),
+    "eviction_parameters": (EvictionParameters, "EvictionParameters(...)"),
+    "prices": (Prices, "Prices(...)"),
+    "budget": (Budget, "Budget(...)"),
+    "compaction": (SelectiveCompaction, "SelectiveCompaction(...)"),
+    "materialize": (Materialize, "Materialize(...)"),
+    "bash": (Bash, "Bash(...)"),
+}
+"""Settings of other types, all of which may be None, and what to write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +77,17 @@ class AgentConfig:
 
     tools: what the model can call, next to ``Read``; made with ``@tool``.
     system_prompt: None means none (a resumed session then keeps its own).
-    offload_enabled: False keeps everything in the context; the session is recorded all the same.
-    offload_token_threshold: compaction gives an item of more tokens than this a file of its own.
+    offload_enabled: False is the main switch: whatever else is set, nothing leaves. The session is recorded all the
+        same, and the window is still guarded: ``ContextOverflow`` before a request that cannot fit.
+    offload_token_threshold: items of at most so many tokens do not leave alone, except by ``ephemeral=n``. None leaves
+        it to the price, and compaction gives a file of its own to what has over 2,000.
     offload_root_path: the directory that holds sessions; None means ``~/.agent/context``. The session's own directory
         is ``<root>/{session_id}``.
-    offload_policy: the per-type table; None means the default table with ``offload_token_threshold``.
+    offload_policy: the per-type table, which every rule but ``ephemeral=n`` asks; None means the default table with
+        ``offload_token_threshold``.
     ephemeral_keep_recent: overrides the n of every tool that has one; None leaves each tool its own.
-    digest_tokens: the longest digest in a placeholder, in tokens; 0 means none.
+    digest_tokens: the longest digest in a placeholder, in tokens; 0 means none, and then nothing leaves because it pays
+        before the model has seen it.
     session_id: an existing session goes on where it stood; None starts a new one.
     eviction: "auto": results of tools with ``ephemeral=n`` leave exactly when due, and everything else when that pays;
         "exact": only the former leave; "economic": the former too are held back until it pays.
@@ -75,8 +95,8 @@ class AgentConfig:
     prices: what the model's tokens cost; None takes them from a table, or Anthropic's ratios for an unknown model.
     cache_ttl: how long the provider keeps a prefix, as the model was told: "5m" or "1h".
     budget: the window, the reply's share and the water marks; None takes the model's window from a table.
-    compaction: what is compacted, and how, when the high-water mark is passed; None means the default rules with the
-        policy above.
+    compaction: what is compacted, and how, when the high-water mark is passed; None means the default rules. Its policy
+        is the one above, or counts as if it was given above.
     materialize: tool output over these limits goes to an artifact before it is ever sent, and the model gets the tools
         ``context_read``, ``context_tail``, ``context_grep`` and ``context_list``; None means off.
     workspace: ``ctxfs.workspace.ToolResultOffload()`` lets the tool results that it chooses go to artifacts before they
@@ -92,13 +112,14 @@ class AgentConfig:
     redact: sees every tool result before anything else does; None changes nothing.
 
     Raises:
-        ConfigError: a value that cannot work, or two tools of one name.
+        ConfigError: a value of another type or one that cannot work, settings that contradict each other or have no
+            effect together, or two tools of one name.
     """
 
     tools: Sequence[Tool] = ()
     system_prompt: str | None = None
     offload_enabled: bool = True
-    offload_token_threshold: int = DEFAULT_THRESHOLD_TOKENS
+    offload_token_threshold: int | None = None
     offload_root_path: str | Path | None = None
     offload_policy: OffloadPolicy | None = None
     ephemeral_keep_recent: int | None = None
@@ -120,18 +141,15 @@ class AgentConfig:
     redact: Redact | None = None
 
     def __post_init__(self) -> None:
-        for name, lowest in (
-            ("offload_token_threshold", 0),
-            ("digest_tokens", 0),
-            ("ephemeral_keep_recent", 1),
-            ("max_turns", 1),
-        ):
-            value = getattr(self, name)
-            if value is not None and value < lowest:
-                raise ConfigError(f"{name} is {value}: use {lowest} or more")
-        for name, kind in _VALUES.items():
-            if not isinstance(getattr(self, name), kind | None):
-                raise ConfigError(f"{name} is {getattr(self, name)!r}: use {kind.__name__}(...) or None")
+        for name, at_least in _AT_LEAST.items():
+            if (value := getattr(self, name)) is not None or name == "digest_tokens":
+                require_int(name, value, at_least=at_least)
+        require_bool("offload_enabled", self.offload_enabled)
+        for name, (kinds, use) in _KINDS.items():
+            require_kind(name, getattr(self, name), kinds, use)
+        for name in ("tools", "read_roots"):
+            if isinstance(getattr(self, name), str) or not isinstance(getattr(self, name), Sequence):
+                raise ConfigError(f"{name} is {getattr(self, name)!r}: use a list")
         self._check_storing()
         if self.bash is not None:
             self.bash.check_approval(asks_first=self.approve is not None)
@@ -141,6 +159,10 @@ class AgentConfig:
             raise ConfigError(f"eviction is {self.eviction!r}: use one of {', '.join(get_args(Eviction))}")
         if self.cache_ttl not in TTL_SECONDS:
             raise ConfigError(f"cache_ttl is {self.cache_ttl!r}: use one of {', '.join(TTL_SECONDS)}")
+        self._check_combinations()
+        self._check_tools()
+
+    def _check_tools(self) -> None:
         names: set[str] = set()
         for tool in self.tools:
             if not isinstance(tool, Tool):
@@ -157,30 +179,35 @@ class AgentConfig:
         if self.workspace is not None and self.materialize is not None:
             raise ConfigError("workspace and materialize both decide about new results: use one of the two")
 
+    def _check_combinations(self) -> None:
+        """Raise ``ConfigError`` for settings that contradict each other, or of which one has no effect."""
+        replace(self.compaction or SelectiveCompaction(), policy=self.policy)
+        for name in ("materialize", "workspace"):
+            if getattr(self, name) is not None and not self.policy.type_enabled[ItemType.TOOL_RESULT]:
+                raise ConfigError(f"{name} moves tool results out, type_enabled says that they stay: choose")
+        without_effect = {
+            "exact": ("eviction_parameters", "prices"),
+            "economic": ("ephemeral_keep_recent",),
+        }
+        for name in without_effect.get(self.eviction, ()):
+            if getattr(self, name) is not None:
+                raise ConfigError(f"{name} has no effect with eviction={self.eviction!r}: leave one of them out")
+
     @property
     def policy(self) -> OffloadPolicy:
         """The per-type table in force."""
-        return self.offload_policy or OffloadPolicy(token_threshold=self.offload_token_threshold)
+        return agreed_policy(self.offload_policy, self.compaction, threshold_tokens=self.offload_token_threshold)
 
     def window(self, model: str, summarize: Summarize) -> Window:
         """The window of ``model`` and what to do when it is full."""
-        return Window(
-            self.budget or Budget.of_model(model),
-            compaction=self.compaction or SelectiveCompaction(policy=self.policy),
-            summarize=summarize,
-            model=model,
-        )
+        compaction = replace(self.compaction or SelectiveCompaction(), policy=self.policy)
+        return replace(window_for(model, self.budget or "auto"), compaction=compaction, summarize=summarize)
 
     def economy(self, model: str) -> Economy | None:
         """What leaves when it pays; None when nothing does."""
         if self.eviction == "exact":
             return None
-        prices = self.prices or prices_for(model)
-        rates = prices.rates(self.cache_ttl) if prices else ANTHROPIC_RATES
-        return Economy(
-            parameters=self.eviction_parameters,
-            terms=CacheTerms(rates=rates, ttl_s=TTL_SECONDS[self.cache_ttl]),
-        )
+        return economy_for(model, parameters=self.eviction_parameters, prices=self.prices, cache_ttl=self.cache_ttl)
 
     def keep_recent(self) -> dict[str, int]:
         """How many results each tool keeps exactly; tools that are not in it keep all, or what pays."""

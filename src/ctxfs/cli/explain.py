@@ -24,6 +24,7 @@ from ctxfs.context.ingest import Known
 from ctxfs.context.items import ItemType
 from ctxfs.context.journal_account import Account, Departure, account
 from ctxfs.context.layout import Names
+from ctxfs.context.offload import OffloadPolicy
 from ctxfs.context.plan import Plan
 from ctxfs.context.records import EvictionSet
 from ctxfs.context.transcript import Transcript, repaired
@@ -145,7 +146,8 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet, told: Account) -> _Ne
     counter = await load_counter()
     items = counted(await fs.items(), counter)
     names = Names({item.id for item in items} | fs.stored().keys(), layout=fs.layout)
-    transcript = Transcript(rules.keep_recent, fs.path_of, economy=_economy(rules))
+    policy = OffloadPolicy.from_mapping(rules.policy) if rules.policy is not None else None
+    transcript = Transcript(rules.keep_recent, fs.path_of, economy=_economy(rules), policy=policy)
     last_call_at = told.turns[-1].made_at if told.turns else None
 
     def plan() -> _Next:

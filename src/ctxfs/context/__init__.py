@@ -2,7 +2,7 @@
 
 from ctxfs.context.budget import Budget
 from ctxfs.context.compaction import Rule, SelectiveCompaction, Strategy
-from ctxfs.context.context import Context
+from ctxfs.context.context import Context, MessagesRequest
 from ctxfs.context.damaged import DamagedContent
 from ctxfs.context.events import (
     Compacted,
@@ -34,6 +34,7 @@ __all__ = [
     "DamagedContent",
     "Evicted",
     "ItemType",
+    "MessagesRequest",
     "Offload",
     "OffloadFailed",
     "OffloadPolicy",

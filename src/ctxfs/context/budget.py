@@ -7,6 +7,7 @@ from statistics import median
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
+from ctxfs.checks import require_int, require_number
 from ctxfs.errors import ConfigError
 
 __all__ = ["Budget", "Calibration", "window_of"]
@@ -78,11 +79,13 @@ class Budget:
     input_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        if self.input_tokens is not None and self.input_tokens <= 0:
-            raise ConfigError(
-                f"input_tokens is {self.input_tokens}: use 1 or more, or None for no limit but the window"
-            )
-        if self.reply_tokens < 0 or self.limit_tokens <= 0:
+        require_int("window_tokens", self.window_tokens, at_least=1)
+        require_int("reply_tokens", self.reply_tokens, at_least=0)
+        require_number("low_water", self.low_water, at_least=0)
+        require_number("high_water", self.high_water, at_least=0)
+        if self.input_tokens is not None:
+            require_int("input_tokens", self.input_tokens, at_least=1)
+        if self.limit_tokens <= 0:
             raise ConfigError(
                 f"a window of {self.window_tokens} tokens with {self.reply_tokens} kept for the reply: no room is left"
             )
@@ -96,8 +99,12 @@ class Budget:
         The reply gets 16,384 tokens, at most a quarter of the window.
         """
         window_tokens, input_tokens = _longest_prefix(_LIMITS, model, _DEFAULT_LIMITS)
-        reply_tokens = min(_REPLY_TOKENS, window_tokens // 4)
-        return cls(window_tokens=window_tokens, reply_tokens=reply_tokens, input_tokens=input_tokens)
+        return replace(cls.of_window(window_tokens), input_tokens=input_tokens)
+
+    @classmethod
+    def of_window(cls, window_tokens: int) -> "Budget":
+        """The budget of a window of ``window_tokens``; see ``of_model`` for the reply."""
+        return cls(window_tokens=window_tokens, reply_tokens=min(_REPLY_TOKENS, window_tokens // 4))
 
     @property
     def limit_tokens(self) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
+from ctxfs.checks import require_int, require_kind
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.offload import OffloadPolicy
 from ctxfs.context.placeholder import render
@@ -29,6 +30,7 @@ __all__ = [
     "seen_items",
 ]
 
+_ALONE = frozenset({ItemType.TOOL_RESULT, ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT})
 _ARCHIVE_TOKENS = 100
 """What an archive's placeholder takes at most, about."""
 
@@ -49,8 +51,14 @@ class Rule:
     keep_recent: int = 0
 
     def __post_init__(self) -> None:
-        if self.keep_recent < 0:
-            raise ConfigError(f"keep_recent is {self.keep_recent}: use 0 or more")
+        if self.strategy not in set(Strategy):
+            raise ConfigError(f"strategy is {self.strategy!r}: use one of {', '.join(Strategy)}")
+        object.__setattr__(self, "strategy", Strategy(self.strategy))
+        require_int("keep_recent", self.keep_recent, at_least=0)
+        if self.keep_recent and self.strategy is not Strategy.TRUNCATE:
+            raise ConfigError(
+                f"keep_recent is {self.keep_recent}, the strategy {self.strategy}: only TRUNCATE keeps recent ones"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +82,22 @@ _DEFAULT_RULES: Mapping[ItemType, Rule] = MappingProxyType(
 )
 
 
+def _check_rule(kind: str, rule: object, policy: OffloadPolicy) -> None:
+    """Raise ``ConfigError`` for a rule that could have no effect."""
+    if kind not in set(ItemType):
+        raise ConfigError(f"rules: unknown item type {kind!r}: use one of {', '.join(ItemType)}")
+    if not isinstance(rule, Rule):
+        raise ConfigError(f"the rule of {kind} is {rule!r}: use Rule(strategy=...)")
+    if rule.strategy is Strategy.KEEP:
+        return
+    if kind == ItemType.TOOL_INPUT:
+        raise ConfigError("rules: a tool input is no item of the context: OffloadPolicy(type_enabled=...) governs it")
+    if kind in (ItemType.SYSTEM_PROMPT, ItemType.COMPACTION_SUMMARY) and rule.strategy is Strategy.TRUNCATE:
+        raise ConfigError(f"rules: {kind} never leaves alone: use KEEP or DROP")
+    if kind in _ALONE and not policy.type_enabled[kind]:
+        raise ConfigError(f"rules say {rule.strategy} for {kind}, the policy's type_enabled says that it stays: choose")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectiveCompaction:
     """How the context is made smaller without a model.
@@ -87,6 +111,17 @@ class SelectiveCompaction:
 
     rules: Mapping[ItemType, Rule] = field(default_factory=lambda: _DEFAULT_RULES)
     policy: OffloadPolicy | None = None
+
+    def __post_init__(self) -> None:
+        require_kind("policy", self.policy, OffloadPolicy, "OffloadPolicy(...)")
+        if self.rules is _DEFAULT_RULES:
+            return  # a type that must not leave is simply left alone
+        if not isinstance(self.rules, Mapping):
+            raise ConfigError(f"rules is {self.rules!r}: use a mapping from types of items to Rule(...)")
+        for kind, rule in self.rules.items():
+            _check_rule(kind, rule, self.policy or OffloadPolicy())
+        rules = MappingProxyType({ItemType(kind): rule for kind, rule in self.rules.items()})
+        object.__setattr__(self, "rules", rules)
 
     def plan(
         self,

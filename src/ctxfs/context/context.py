@@ -9,16 +9,17 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NotRequired, Self, TypedDict
 
 import anyio
 import anyio.to_thread
 
+from ctxfs.checks import require_bool, require_int, require_kind
 from ctxfs.context.apply import Applied, apply
 from ctxfs.context.arrival import ArrivalPolicy, Savings
-from ctxfs.context.budget import Calibration
+from ctxfs.context.budget import Budget, Calibration
 from ctxfs.context.cache_marks import CacheMarks
-from ctxfs.context.compaction import ArchiveSlot
+from ctxfs.context.compaction import ArchiveSlot, SelectiveCompaction
 from ctxfs.context.damaged import counted
 from ctxfs.context.economics import Verdict
 from ctxfs.context.economics_features import IdentifierIndex
@@ -27,10 +28,12 @@ from ctxfs.context.events import ContextEvent, OffloadFailed, RecordFailed, Summ
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.ingest import Entry, EntryRules, Incoming, Known, build_entry, skill_prompt, with_sources
 from ctxfs.context.items import ContentRange, ContextItem, ItemType
+from ctxfs.context.offload import OffloadPolicy
 from ctxfs.context.plan import Plan
 from ctxfs.context.recorder import Recorder
 from ctxfs.context.records import CallMade, EvictionSet
 from ctxfs.context.reduction import AskForSummary, Done, Overflow, Reduction, View
+from ctxfs.context.settings import Auto, agreed_policy, check_keep_recent, economy_for, window_for
 from ctxfs.context.transcript import Transcript, repaired
 from ctxfs.context.window import CompactionController, Window
 from ctxfs.errors import ConfigError, ModelError, SessionClosed, StorageError
@@ -43,7 +46,7 @@ from ctxfs.storage.threads import uninterrupted
 from ctxfs.tokens import TokenCounter, load_counter
 from ctxfs.weak_methods import weak_method
 
-__all__ = ["Context"]
+__all__ = ["Context", "MessagesRequest"]
 
 _log = logging.getLogger("ctxfs")
 
@@ -51,25 +54,49 @@ _INLINE_CHARS = 4096
 """Counting less than this costs less than the hop to a worker thread."""
 
 
-class Context:
-    """The messages of one session, kept inside the window without losing a byte.
+class MessagesRequest(TypedDict):
+    """What the Messages API's ``create`` and ``stream`` take of a context: ``create(model=…, **request)``."""
 
-    ``session_id``: None makes a new session, an existing one goes on where it stood. ``root_path`` is the directory
-    that holds sessions; None means ``~/.agent/context``. ``keep_recent``: how many results stay, a tool; tools that
-    are not named keep all. ``offload_enabled=False``: nothing leaves the context, the session is recorded all the
-    same. ``digest_tokens`` bounds the digest in a placeholder; 0 means none. ``on_event`` is called, synchronously,
-    with what leaves the context and with what could not be written. ``counter``: None means the exact o200k counter.
-    ``economy`` lets what keep-recent does not govern leave when that pays; None lets nothing else leave.
-    ``window`` keeps the context inside a model's window; None means no limit. ``overhead_tokens``: what is sent with
-    every call and is not in the context, such as the tools' schemas, by the counter. ``arrival`` decides what leaves
-    the moment it comes in; None means nothing.
+    messages: list[Any]
+    system: NotRequired[Any]
+
+
+class Context:
+    """The messages of one session, kept inside the window, and economical, without losing a byte.
+
+    Without settings it does what ``Agent`` does: the window is guarded, and what pays leaves. ``None`` switches a part
+    off; "auto" takes it from ``model``.
+
+    Args:
+        session_id: an existing session goes on where it stood; None makes a new one.
+        model: whose window and prices count, as the provider names it; "" is an unknown model: a window of 128,000
+            tokens, and Anthropic's price ratios.
+        root_path: the directory that holds sessions; None means ``~/.agent/context``.
+        keep_recent: how many results stay, by tool; those beyond leave exactly then, and by no other rule. Of tools
+            that are not named all stay, or what pays.
+        offload_enabled: False is the main switch: whatever else is set, nothing leaves. The session is recorded all the
+            same, and the window is still guarded: ``ContextOverflow`` before a request that cannot fit.
+        offload_policy: what may leave, and from what size on; every rule but ``keep_recent`` asks it. None means the
+            default table, with no threshold but for compactions.
+        digest_tokens: the longest description in a placeholder, in tokens; 0 means none, and then nothing leaves
+            because it pays before the model has seen it.
+        on_event: called, synchronously, with what leaves the context and with what could not be written.
+        counter: counts tokens; None means the exact o200k counter.
+        window: what the context may take: "auto" for the model's window, a number of tokens, a ``Budget``, or a
+            ``Window`` with more settings; None means no limit.
+        overhead_tokens: what is sent with every call and is not in the context, such as the tools' schemas, by the
+            counter. It can be set later, too.
+        arrival: decides what leaves the moment it comes in; None means nothing.
+        economy: lets what ``keep_recent`` does not govern leave when that pays: "auto" at the model's prices, or an
+            ``Economy`` with your numbers; None lets nothing leave because it pays.
+        fs: the session's files, instead of ``session_id`` and ``root_path``.
 
     Use it as an async context manager, or call ``open`` and ``close``. Everything that was added is durable when the
     call returns, so a context that is never closed loses nothing. A closed one can be opened again, and goes on like a
     new one of that session.
 
     Raises:
-        ConfigError: a ``keep_recent`` below 1 or a negative ``digest_tokens``.
+        ConfigError: a setting of another type, one that cannot work, or two that contradict each other.
 
     """
 
@@ -77,23 +104,36 @@ class Context:
         self,
         session_id: str | None = None,
         *,
+        model: str = "",
         root_path: str | Path | None = None,
         keep_recent: Mapping[str, int] | None = None,
         offload_enabled: bool = True,
+        offload_policy: OffloadPolicy | None = None,
         digest_tokens: int = 200,
         on_event: Callable[[ContextEvent], None] | None = None,
         counter: TokenCounter | None = None,
-        window: Window | None = None,
+        window: Window | Budget | int | Auto | None = "auto",
         overhead_tokens: int = 0,
         arrival: ArrivalPolicy | None = None,
-        economy: Economy | None = None,
+        economy: Economy | Auto | None = "auto",
         fs: ContextFileSystem | None = None,
     ) -> None:
-        for tool, keep in (keep_recent or {}).items():
-            if keep < 1:
-                raise ConfigError(f"keep_recent of {tool} is {keep}: use 1 or more, or leave the tool out to keep all")
-        if digest_tokens < 0:
-            raise ConfigError(f"digest_tokens is {digest_tokens}: use 0 for no digest, or more")
+        check_keep_recent(keep_recent)
+        require_bool("offload_enabled", offload_enabled)
+        require_int("digest_tokens", digest_tokens, at_least=0)
+        require_int("overhead_tokens", overhead_tokens, at_least=0)
+        require_kind("model", model, str, "a model's name")
+        require_kind("offload_policy", offload_policy, OffloadPolicy, "OffloadPolicy(...)")
+        require_kind("on_event", on_event, Callable, "a function of an event")
+        if fs is not None and (session_id is not None or root_path is not None):
+            raise ConfigError("fs says which session it is, and where: leave out session_id and root_path")
+        if economy == "auto":
+            economy = economy_for(model)
+        require_kind("economy", economy, Economy, 'Economy(...), "auto"')
+        window = window_for(model, window)
+        self._policy = agreed_policy(offload_policy, window.compaction)
+        compaction = replace(window.compaction or SelectiveCompaction(), policy=self._policy)
+        self._controller = CompactionController(replace(window, compaction=compaction))
         self.fs = fs or ContextFileSystem(session_id, root_path=root_path)
         self._offload_enabled = offload_enabled
         self._keep_recent = dict(keep_recent or {}) if offload_enabled else {}
@@ -103,13 +143,12 @@ class Context:
         self._on_event = on_event
         self._counter = counter
         self._lock = anyio.Lock()
-        self._controller = CompactionController(window or Window())
         self.overhead_tokens = overhead_tokens
         self._begin()
 
     def _begin(self) -> None:
         """Hold nothing, as before a session is taken up."""
-        self._transcript = Transcript(self._keep_recent, self.fs.path_of, economy=self._economy)
+        self._transcript = Transcript(self._keep_recent, self.fs.path_of, economy=self._economy, policy=self._policy)
         self._identifiers = IdentifierIndex()
         self._recorder = Recorder(self.fs, weak_method(self._tell))
         self._cache_marks = CacheMarks()
@@ -164,9 +203,11 @@ class Context:
 
     def _rules(self) -> EvictionSet:
         """The rules in force, for whoever reads the journal."""
-        budget = self._controller.budget
+        budget, policy = self._controller.budget, self._policy
         rules = EvictionSet(
-            keep_recent=self._keep_recent, window_tokens=None if budget is None else budget.limit_tokens
+            keep_recent=self._keep_recent,
+            window_tokens=None if budget is None else budget.limit_tokens,
+            policy=None if policy == OffloadPolicy() else policy.to_mapping(),
         )
         if self._economy is None:
             return rules
@@ -384,7 +425,7 @@ class Context:
         await self._make_room(self._controller.refused(refusal, self.counted_tokens, self.counter))
         return await self.messages()
 
-    async def request(self, *, cache: bool = True) -> dict[str, Any]:
+    async def request(self, *, cache: bool = True) -> MessagesRequest:
         """Evict what is due, then give ``system`` and ``messages`` for the Messages API, as plain dicts.
 
         ``cache`` sets prompt-cache breakpoints. ``system`` is left out when there is none.
@@ -395,7 +436,10 @@ class Context:
         """
         request = ModelRequest(messages=await self.messages(), breakpoints=self.breakpoints)
         body = self._serializer.body(request, model="", max_tokens=0, cache=cache)
-        return {key: body[key] for key in ("system", "messages") if key in body}
+        made = MessagesRequest(messages=body["messages"])
+        if "system" in body:
+            made["system"] = body["system"]
+        return made
 
     # Inside ----------------------------------------------------------------------------------------------------------
 

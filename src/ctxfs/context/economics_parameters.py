@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
+from ctxfs.checks import require_bool, require_number
 from ctxfs.context.economics_features import ToolClass
 from ctxfs.errors import ConfigError
 
@@ -80,8 +81,10 @@ class EvictionParameters:
     def __post_init__(self) -> None:
         numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "needs_by_class"}
         for name, value in (numbers | {f"needs_by_class.{c}": n for c, n in self.needs_by_class.items()}).items():
-            if not isinstance(value, int | float) or not value >= 0:
-                raise ConfigError(f"{name} is {value}: use a number, 0 or more")
+            if name == "tool_inputs":
+                require_bool(name, value)
+            else:
+                require_number(name, value, at_least=0)
         if not self.age_exponent > 1:
             raise ConfigError(f"age_exponent is {self.age_exponent}: use more than 1")
         if not self.company_factor >= 1:

@@ -1,10 +1,11 @@
 """What a token costs, by model and by what the prompt cache does with it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Literal
 
+from ctxfs.checks import require_number
 from ctxfs.errors import ConfigError
 
 __all__ = ["ANTHROPIC_RATES", "TTL_SECONDS", "CacheTtl", "Prices", "Rates", "prices_for"]
@@ -30,6 +31,8 @@ class Rates:
     output: float
 
     def __post_init__(self) -> None:
+        for name in ("read", "write", "output"):
+            require_number(name, getattr(self, name), at_least=0)
         if not 0 < self.read <= self.write or self.output <= 0:
             raise ConfigError(f"{self}: prices are positive, and a cached token costs no more than a written one")
 
@@ -47,6 +50,12 @@ class Prices:
     cache_write_5m: float
     cache_write_1h: float
     output: float
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            require_number(field.name, getattr(self, field.name), at_least=0)
+        if not self.input:
+            raise ConfigError(f"input is {self.input}: use a price above 0")
 
     def rates(self, ttl: CacheTtl = "5m") -> Rates:
         """The same in units of one uncached input token, for a cache whose entries live for ``ttl``."""

@@ -11,6 +11,7 @@ from itertools import product
 from types import MappingProxyType
 from typing import Any
 
+from ctxfs.checks import require_kind, require_number
 from ctxfs.context.economics import Eviction, Verdict, Why, plan, verdicts
 from ctxfs.context.economics_features import classify, paths_of, writes
 from ctxfs.context.economics_ledger import Added, Candidate, Ledger, ReadBack, Replied, Step
@@ -18,6 +19,7 @@ from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
 from ctxfs.context.ingest import EvictionOptions
 from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.offload import OffloadPolicy
 from ctxfs.context.plan import Offload, Trim
 from ctxfs.llm.messages import AssistantMessage, ToolMessage
 
@@ -30,6 +32,10 @@ class CacheTerms:
 
     rates: Rates = ANTHROPIC_RATES
     ttl_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        require_kind("rates", self.rates, Rates, "Rates(...)")
+        require_number("ttl_s", self.ttl_s, at_least=0)
 
 
 class Economy:
@@ -46,10 +52,13 @@ class Economy:
         parameters: EvictionParameters | None = None,
         terms: CacheTerms | None = None,
     ) -> None:
+        require_kind("parameters", parameters, EvictionParameters, "EvictionParameters(...)")
+        require_kind("terms", terms, CacheTerms, "CacheTerms(...)")
         self._terms = terms or CacheTerms()
         self._parameters = parameters or EvictionParameters()
         self._clock = clock
         self._exact: frozenset[str] = frozenset()
+        self._policy = OffloadPolicy()
         self._arguments: dict[str, Mapping[str, Any]] = {}
         self._prepared: dict[str, Trim] = {}
         self._offloads: dict[str, Offload] = {}
@@ -57,13 +66,15 @@ class Economy:
         self._ledger = Ledger(parameters=self._parameters, rates=self._terms.rates)
         self._steps: list[Step] = []  # what the ledger has yet to take in
 
-    def for_session(self, exact: Collection[str]) -> "Economy":
+    def for_session(self, exact: Collection[str], policy: OffloadPolicy | None = None) -> "Economy":
         """One with the same settings that has seen nothing yet.
 
         ``exact``: tools whose results leave by another rule; they are counted, and never leave because it pays.
+        ``policy``: what may leave at all; None means the default.
         """
         economy = Economy(clock=self._clock, parameters=self._parameters, terms=self._terms)
         economy._exact = frozenset(exact)
+        economy._policy = policy or OffloadPolicy()
         return economy
 
     @property
@@ -120,7 +131,8 @@ class Economy:
     def _result(self, item: ContextItem, message: ToolMessage, path: str) -> tuple[Candidate | int, ...]:
         if item.can_shrink:
             return (item.placeholder_tokens, self._placeholder(item, message, path))
-        if item.placeholder is None or item.destroyed:
+        allowed = self._policy.allows(item.item_type, item.content_tokens)
+        if item.placeholder is None or item.destroyed or not allowed:
             return (item.token_count,)
         return (
             self._candidate(item, message, path, tokens=item.token_count, placeholder_tokens=item.placeholder_tokens),

@@ -17,6 +17,7 @@ from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.context.journal_types import check_types
 from ctxfs.context.layout import Names
 from ctxfs.context.mentions import entries_of, mentions
+from ctxfs.context.offload import OffloadPolicy
 from ctxfs.context.placeholder import render, render_range
 from ctxfs.context.plan import Trim
 from ctxfs.context.trims import trim_of
@@ -124,6 +125,8 @@ class EntryRules:
     """The economic planner's numbers; None: nothing is evicted because that pays."""
     exact: frozenset[str] = frozenset()
     """Tools whose results are evicted by another rule than their price."""
+    policy: OffloadPolicy = field(default_factory=OffloadPolicy)
+    """The developer's word on what may be evicted, here or by price."""
     arrival: ArrivalPolicy | None = None
     """Decides what is evicted before it is ever sent; None: nothing is."""
 
@@ -194,7 +197,7 @@ def new_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
     draft = known.draft()
     draft.names.take([item.id])
     trims, mentions = _read(item, draft, rules)
-    if rules.arrival is None:
+    if rules.arrival is None or not rules.policy.allows(item.item_type, item.content_tokens):
         leaving = None
     else:
         leaving = rules.arrival.arrive(item, path_of=rules.path_of, counter=rules.counter)
@@ -246,6 +249,8 @@ def _read(item: ContextItem, draft: Known, rules: EntryRules) -> tuple[tuple[Tri
     names = draft.new_identifiers([text_of(message.content)])
     if not isinstance(message, ToolMessage) or message.tool_name in rules.exact:
         return (), None
+    if not rules.policy.allows(item.item_type, item.content_tokens):
+        return (), None
     return (), entries_of(names, limit=pricing.digest_identifiers)
 
 
@@ -268,6 +273,7 @@ def _trims(
             names=draft.names,
             path_of=rules.path_of,
             parameters=pricing,
+            policy=rules.policy,
             counter=rules.counter,
         )
         if trim is not None:
@@ -301,7 +307,10 @@ def _with_placeholders(
     item = with_placeholder(item, path=path, counter=counter, digest=listed)
     if not _may_leave_eagerly(item, rules.pricing):
         return item, None
-    text = render(path, _eager_digest(item, entries, rules, rules.pricing))
+    digest = _eager_digest(item, entries, rules, rules.pricing)
+    if not digest:
+        return item, None  # what the model has not seen must not vanish behind a path
+    text = render(path, digest)
     return item, (text, counter.count(text))
 
 

@@ -67,6 +67,7 @@ class EvictionSet:
     ``keep_recent``: how many results a tool keeps exactly, by tool name. ``parameters``: the numbers of the economic
     planner, None when nothing leaves because it pays; ``rates`` (prices in uncached input tokens) and ``ttl_s`` are
     what it reckons with. ``window_tokens``: the largest prompt, None when the context has no limit or none is recorded.
+    ``policy``: what may leave, None when that is the default.
     """
 
     keep_recent: Mapping[str, Any] = field(default_factory=dict)
@@ -74,6 +75,7 @@ class EvictionSet:
     rates: Mapping[str, Any] = field(default_factory=dict)
     ttl_s: float = 0.0
     window_tokens: int | None = None
+    policy: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from ctxfs.context.ephemeral import EphemeralLedger
 from ctxfs.context.ingest import Entry, EntryRules, Incoming, Known, new_item, recorded_entry
 from ctxfs.context.items import ContextItem
 from ctxfs.context.layout import Names
+from ctxfs.context.offload import OffloadPolicy
 from ctxfs.context.plan import Plan
 from ctxfs.errors import TranscriptError
 from ctxfs.llm.messages import (
@@ -128,11 +129,17 @@ class Transcript:
     """Items in order, rewritten by id, and what planning needs to know of them, kept up as they come and go.
 
     ``keep_recent``: how many results stay, a tool. ``path_of`` gives the absolute path of an item's file. By the
-    settings of ``economy`` other things leave when that pays; None lets nothing else leave.
+    settings of ``economy`` other things leave when that pays; None lets nothing else leave. ``policy``: what may leave
+    so at all, and on arrival; None means the default.
     """
 
     def __init__(
-        self, keep_recent: Mapping[str, int], path_of: Callable[[str], str], *, economy: Economy | None = None
+        self,
+        keep_recent: Mapping[str, int],
+        path_of: Callable[[str], str],
+        *,
+        economy: Economy | None = None,
+        policy: OffloadPolicy | None = None,
     ) -> None:
         self._items: dict[str, ContextItem] = {}
         self._path_of = path_of
@@ -142,7 +149,8 @@ class Transcript:
         self.tokens = 0
         self.open_calls: list[ToolCall] = []
         self._ephemeral = EphemeralLedger(keep_recent)
-        self.economy = economy.for_session(keep_recent) if economy is not None else None
+        self._policy = policy or OffloadPolicy()
+        self.economy = economy.for_session(keep_recent, self._policy) if economy is not None else None
 
     @property
     def items(self) -> Mapping[str, ContextItem]:
@@ -214,6 +222,7 @@ class Transcript:
             digest_tokens=digest_tokens,
             pricing=self.economy.parameters if self.economy is not None else None,
             exact=self.economy.exact if self.economy is not None else frozenset(),
+            policy=self._policy,
             arrival=arrival,
         )
 

@@ -5,7 +5,7 @@ Characters are Unicode code points, bytes those of the UTF-8 form (a lone surrog
 
 from dataclasses import dataclass
 
-from ctxfs.errors import ConfigError
+from ctxfs.checks import require_int
 
 __all__ = ["Always", "AtLeast", "Over", "Trigger", "utf8_size"]
 
@@ -35,8 +35,7 @@ class AtLeast:
     chars: int
 
     def __post_init__(self) -> None:
-        if type(self.chars) is not int or self.chars < 0:
-            raise ConfigError(f"a threshold of {self.chars!r} characters: use a whole number, 0 or more")
+        require_int("the threshold in characters", self.chars, at_least=0)
 
     def fires(self, text: str) -> bool:
         """Whether ``text`` reaches the threshold."""
@@ -51,8 +50,8 @@ class Over:
     size_bytes: int
 
     def __post_init__(self) -> None:
-        if self.chars < 0 or self.size_bytes < 0:
-            raise ConfigError(f"limits of {self.chars} characters and {self.size_bytes} bytes: use 0 or more")
+        require_int("chars", self.chars, at_least=0)
+        require_int("size_bytes", self.size_bytes, at_least=0)
 
     def fires(self, text: str) -> bool:
         """Whether ``text`` passes either limit."""

@@ -8,6 +8,7 @@ from ctxfs.context.economics import Why
 from ctxfs.context.economics_parameters import EvictionParameters
 from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.context.layout import Names
+from ctxfs.context.offload import OffloadPolicy
 from ctxfs.context.placeholder import render, render_argument
 from ctxfs.context.plan import Trim
 from ctxfs.llm.messages import AssistantMessage, Block
@@ -28,6 +29,7 @@ def trim_of(
     names: Names,
     path_of: Callable[[str], str],
     parameters: EvictionParameters,
+    policy: OffloadPolicy,
     counter: TokenCounter,
 ) -> Trim | None:
     """How the large arguments of ``call``, the block at ``place`` of a reply, would be evicted; None if they stay.
@@ -38,6 +40,8 @@ def trim_of(
     large = _large_arguments(call["input"])
     tokens = counter.count(_json(call["input"])) if large else 0
     if not large or not parameters.tool_inputs or not parameters.could_leave(tokens, 0):
+        return None
+    if not policy.allows(ItemType.TOOL_INPUT, tokens):
         return None
     item_id, name = names.claim(ItemType.TOOL_INPUT, f"{call['id']}.input", call["name"])
     arguments = without_large_arguments(call["input"], render(path_of(name), digest(tokens)))

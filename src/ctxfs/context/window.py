@@ -6,6 +6,7 @@ What did not help is not tried again before the context has grown by a tenth.
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from ctxfs.checks import require_kind
 from ctxfs.context.budget import Budget, Calibration
 from ctxfs.context.compaction import SelectiveCompaction
 from ctxfs.context.items import ContextItem
@@ -38,6 +39,12 @@ class Window:
     compaction: SelectiveCompaction | None = field(default=None, kw_only=True)
     summarize: Summarize | None = field(default=None, kw_only=True)
     model: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        require_kind("budget", self.budget, Budget, "Budget(...)")
+        require_kind("compaction", self.compaction, SelectiveCompaction, "SelectiveCompaction(...)")
+        require_kind("summarize", self.summarize, Callable, "a coroutine function from a prompt to a Reply")
+        require_kind("model", self.model, str, "a model's name")
 
 
 class CompactionController:

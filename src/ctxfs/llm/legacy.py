@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from ctxfs import json_codec
-from ctxfs.errors import ConfigError, InvalidFunctionCall
+from ctxfs.checks import require_int
+from ctxfs.errors import InvalidFunctionCall
 from ctxfs.llm.base import CUT, ChatModel, ModelEvent, ModelRequest, Reply, Retrying, TextDelta, ToolSchema, Usage
 from ctxfs.llm.messages import (
     MEDIA_TYPES,
@@ -53,8 +54,7 @@ class LegacyToolCalls:
     """
 
     def __init__(self, model: ChatModel, *, repairs: int = 1) -> None:
-        if repairs < 0:
-            raise ConfigError(f"repairs is {repairs}: use 0 or more")
+        require_int("repairs", repairs, at_least=0)
         self._model = model
         self._repairs = repairs
 

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ctxfs.checks import require_number
 from ctxfs.errors import (
     AuthenticationFailed,
     ConfigError,
@@ -62,8 +63,7 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         for name in ("max_retries", "base_delay_s", "max_delay_s", "max_retry_after_s", "jitter"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}: use 0 or more")
+            require_number(name, getattr(self, name), at_least=0)
         if self.jitter > 1:
             raise ConfigError(f"jitter is {self.jitter}: use a fraction, 0 to 1")
 

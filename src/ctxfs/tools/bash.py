@@ -18,6 +18,7 @@ import anyio.abc
 from anyio import to_thread
 from pydantic import Field
 
+from ctxfs.checks import require_bool, require_number
 from ctxfs.context.fs import ContextFileSystem
 from ctxfs.context.growing import GrowingLog
 from ctxfs.context.items import ContentRange
@@ -75,6 +76,9 @@ class Bash:
     allow_unapproved: bool = False
 
     def __post_init__(self) -> None:
+        require_number("timeout_s", self.timeout_s, at_least=0)
+        require_number("max_timeout_s", self.max_timeout_s, at_least=0)
+        require_bool("allow_unapproved", self.allow_unapproved)
         if not 0 < self.timeout_s <= self.max_timeout_s:
             raise ConfigError(f"timeout_s is {self.timeout_s}: use more than 0 and at most {self.max_timeout_s}")
         bound: object = self.max_output_bytes

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, overload
 
 from ctxfs import json_codec
+from ctxfs.checks import require_int
 from ctxfs.context.records import Stored
 from ctxfs.errors import ConfigError, UnknownItem
 from ctxfs.llm.messages import Content
@@ -162,8 +163,7 @@ def info_of(root: str, session_id: str, stored: Stored) -> ArtifactInfo:
 def check_whole(least: int, **settings: object) -> None:
     """Raise ``ConfigError`` for a setting that is no whole number from ``least`` on."""
     for name, value in settings.items():
-        if not isinstance(value, int) or not least <= value <= _MOST:
-            raise ConfigError(f"{name} is {value!r}: it must be a whole number from {least} to {_MOST}")
+        require_int(name, value, at_least=least, at_most=_MOST)
 
 
 def find(stored: Mapping[str, Stored], ref: str) -> Stored:

@@ -1,0 +1,33 @@
+"""Checks of settings, one for each kind of value: a ``ConfigError`` names the setting and says what to write."""
+
+from typing import Any
+
+from ctxfs.errors import ConfigError
+
+__all__ = ["require_bool", "require_int", "require_kind", "require_number"]
+
+
+def require_int(name: str, value: object, *, at_least: int, at_most: int | None = None) -> None:
+    """Raise ``ConfigError`` unless ``value`` is a whole number in these bounds; True and False are not numbers."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        raise ConfigError(f"{name} is {value!r}: use a whole number, {at_least} or more")
+    if at_most is not None and value > at_most:
+        raise ConfigError(f"{name} is {value!r}: use a whole number, {at_least} to {at_most}")
+
+
+def require_number(name: str, value: object, *, at_least: float) -> None:
+    """Raise ``ConfigError`` unless ``value`` is a number from ``at_least`` on."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= at_least:
+        raise ConfigError(f"{name} is {value!r}: use a number, {at_least:g} or more")
+
+
+def require_bool(name: str, value: object) -> None:
+    """Raise ``ConfigError`` unless ``value`` is True or False."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name} is {value!r}: use True or False")
+
+
+def require_kind(name: str, value: object, kind: Any, use: str) -> None:
+    """Raise ``ConfigError``, which says to use ``use``, unless ``value`` is an instance of ``kind`` (or None)."""
+    if value is not None and not isinstance(value, kind):
+        raise ConfigError(f"{name} is {value!r}: use {use} or None")

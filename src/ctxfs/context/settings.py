@@ -1,0 +1,77 @@
+"""What follows from settings: a model's window and economy, and one policy of all that were given. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+from ctxfs.checks import require_int
+from ctxfs.context.budget import Budget
+from ctxfs.context.compaction import SelectiveCompaction
+from ctxfs.context.economics_parameters import EvictionParameters
+from ctxfs.context.economics_prices import ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, prices_for
+from ctxfs.context.economy import CacheTerms, Economy
+from ctxfs.context.offload import OffloadPolicy
+from ctxfs.context.window import Window
+from ctxfs.errors import ConfigError
+
+__all__ = ["Auto", "agreed_policy", "check_keep_recent", "economy_for", "window_for"]
+
+Auto = Literal["auto"]
+"""What the model's name says."""
+
+
+def check_keep_recent(keep_recent: Mapping[str, int] | None) -> None:
+    """Raise ``ConfigError`` unless it says for single tools how many results each keeps."""
+    if keep_recent is None:
+        return
+    if not isinstance(keep_recent, Mapping):
+        raise ConfigError(f'keep_recent is {keep_recent!r}: say it by tool, as in {{"search": 2}}')
+    for tool, keep in keep_recent.items():
+        require_int(f"keep_recent[{tool!r}]", keep, at_least=1)
+
+
+def window_for(model: str, window: Window | Budget | int | Auto | None) -> Window:
+    """The window that ``window`` means: the model's own, so many tokens, a budget, or a window; None: no limit."""
+    match window:
+        case Window():
+            return replace(window, model=window.model or model)
+        case Budget() | None:
+            return Window(window, model=model)
+        case "auto":
+            return Window(Budget.of_model(model), model=model)
+        case int() if not isinstance(window, bool):
+            require_int("window", window, at_least=1)
+            return Window(Budget.of_window(window), model=model)
+    ways = 'a number of tokens, Budget(...), Window(...), "auto" for the model\'s own, or None for no limit'
+    raise ConfigError(f"window is {window!r}: use {ways}")
+
+
+def economy_for(
+    model: str,
+    *,
+    parameters: EvictionParameters | None = None,
+    prices: Prices | None = None,
+    cache_ttl: CacheTtl = "5m",
+) -> Economy:
+    """What leaves when it pays, at the prices of ``model``; of an unknown one at Anthropic's ratios."""
+    prices = prices or prices_for(model)
+    rates = prices.rates(cache_ttl) if prices else ANTHROPIC_RATES
+    return Economy(parameters=parameters, terms=CacheTerms(rates=rates, ttl_s=TTL_SECONDS[cache_ttl]))
+
+
+def agreed_policy(
+    policy: OffloadPolicy | None, compaction: SelectiveCompaction | None, *, threshold_tokens: int | None = None
+) -> OffloadPolicy:
+    """The one policy in force, of all the places where one can be given. Raises ``ConfigError`` if they differ."""
+    inner = compaction.policy if compaction is not None else None
+    if policy is not None and inner is not None and policy != inner:
+        raise ConfigError("offload_policy and the policy in compaction differ: give one of them")
+    agreed = policy or inner or OffloadPolicy()
+    if threshold_tokens is None or agreed.token_threshold == threshold_tokens:
+        return agreed
+    if agreed.token_threshold is not None:
+        raise ConfigError(
+            f"offload_token_threshold is {threshold_tokens}, the policy's token_threshold {agreed.token_threshold}: "
+            "give one of them"
+        )
+    return replace(agreed, token_threshold=threshold_tokens)

@@ -1,0 +1,127 @@
+"""The settings of an agent in pairs: each matters beside any other, or the pair is refused; all types are checked."""
+
+from collections.abc import Mapping
+from dataclasses import astuple
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from ctxfs import AgentConfig, OffloadPolicy, tool
+from ctxfs.context import Budget, Rule, SelectiveCompaction, Strategy
+from ctxfs.context.economics_parameters import EvictionParameters
+from ctxfs.context.economics_prices import Prices
+from ctxfs.context.items import ItemType
+from ctxfs.errors import ConfigError
+from ctxfs.llm.base import Reply
+from ctxfs.materialize import Materialize
+
+
+@tool("Search", ephemeral=2)
+def search() -> str:
+    return ""
+
+
+SETTINGS: tuple[tuple[str, Any], ...] = (
+    ("offload_token_threshold", 500),
+    ("offload_policy", OffloadPolicy(type_enabled={"user_message": False})),
+    ("offload_policy", OffloadPolicy(type_enabled={"tool_result": False})),
+    ("offload_policy", OffloadPolicy(token_threshold=900)),
+    ("ephemeral_keep_recent", 1),
+    ("eviction", "exact"),
+    ("eviction", "economic"),
+    ("eviction_parameters", EvictionParameters(tool_inputs=False)),
+    ("prices", Prices(input=1, cache_read=1, cache_write_5m=1, cache_write_1h=1, output=1)),
+    ("budget", Budget(window_tokens=50_000)),
+    ("compaction", SelectiveCompaction(rules={ItemType.TOOL_RESULT: Rule(strategy=Strategy.DROP)})),
+    ("compaction", SelectiveCompaction(policy=OffloadPolicy(token_threshold=70))),
+    ("materialize", Materialize(max_inline_chars=9)),
+    ("digest_tokens", 0),
+)
+"""Each differs from the default. ``offload_enabled=False`` is not among them: it switches off whatever else is set."""
+
+PAIRS = [(one, other) for one, other in combinations(SETTINGS, 2) if one[0] != other[0]]
+
+
+async def never(_: str) -> Reply:
+    raise AssertionError("nobody asks")
+
+
+def in_force(**settings: Any) -> object:
+    """All that a context is told by an agent with these settings."""
+    config = AgentConfig(tools=[search], **settings)
+    economy = config.economy("a-model")
+    window = config.window("a-model", never)
+    assert window.compaction is not None
+    return (
+        (config.digest_tokens, config.materialize),
+        (config.policy, config.keep_recent()),
+        None if economy is None else (economy.parameters, economy.terms),
+        (window.budget, window.compaction.policy, dict(window.compaction.rules)),
+    )
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS, ids=str)
+def test_of_two_settings_each_has_an_effect_or_they_are_refused(one: tuple[str, Any], other: tuple[str, Any]) -> None:
+    try:
+        both = in_force(**dict([one, other]))
+    except ConfigError:
+        return
+    assert both not in (in_force(), in_force(**dict([one])), in_force(**dict([other])))
+
+
+def test_which_pairs_are_refused() -> None:
+    refused = set()
+    for one, other in PAIRS:
+        try:
+            in_force(**dict([one, other]))
+        except ConfigError:
+            refused.add((one[0], other[0]))
+    assert refused == {
+        ("offload_token_threshold", "offload_policy"),  # two thresholds
+        ("offload_token_threshold", "compaction"),
+        ("offload_policy", "compaction"),  # two policies; or a rule for what the policy forbids
+        ("offload_policy", "materialize"),  # results leave, and stay
+        ("ephemeral_keep_recent", "eviction"),
+        ("eviction", "eviction_parameters"),
+        ("eviction", "prices"),
+    }
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"offload_enabled": "no"},
+        {"offload_token_threshold": "2000"},
+        {"offload_token_threshold": 2000.0},
+        {"ephemeral_keep_recent": True},
+        {"digest_tokens": None},
+        {"max_turns": "100"},
+        {"system_prompt": 5},
+        {"session_id": 5},
+        {"offload_root_path": 5},
+        {"read_roots": "src"},
+        {"tools": "search"},
+        {"approve": "all"},
+        {"redact": True},
+        {"budget": 100_000},
+        {"prices": 3},
+    ],
+)
+def test_the_type_of_a_setting_is_checked(wrong: Mapping[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(wrong))} is .*: use "):
+        AgentConfig(**wrong)
+
+
+def test_a_threshold_counts_beside_a_compaction() -> None:
+    rules = {ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=1)}
+    config = AgentConfig(offload_token_threshold=100, compaction=SelectiveCompaction(rules=rules))
+    window = config.window("a-model", never)
+    assert window.compaction == SelectiveCompaction(rules=rules, policy=OffloadPolicy(token_threshold=100))
+
+
+def test_prices_of_a_model_reach_the_planner() -> None:
+    economy = AgentConfig(cache_ttl="1h").economy("claude-sonnet-4-5")
+    assert economy is not None
+    assert astuple(economy.terms.rates)[1] == 2.0
+    assert economy.terms.ttl_s == 3600

@@ -1,0 +1,245 @@
+"""The settings of a context: defaults of the model, the developer's veto, types, and combinations."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxfs import Context, ContextFileSystem, OffloadPolicy
+from ctxfs.context import Budget, Evicted, Rule, SelectiveCompaction, Strategy, Window
+from ctxfs.context.economics_parameters import EvictionParameters
+from ctxfs.context.economics_prices import ANTHROPIC_RATES, Prices, Rates
+from ctxfs.context.economy import CacheTerms, Economy
+from ctxfs.context.events import ContextEvent
+from ctxfs.context.items import ItemType
+from ctxfs.context.settings import agreed_policy, economy_for, window_for
+from ctxfs.errors import ConfigError, ContextOverflow
+from ctxfs.materialize import Materialize, Materializer
+from ctxfs.testing import MemoryStore
+from ctxfs.tokens import CharsCounter
+from ctxfs.tools import Bash
+
+pytestmark = pytest.mark.anyio
+
+
+def memory() -> ContextFileSystem:
+    return ContextFileSystem("s", root_path="/sessions", store=MemoryStore("s"))
+
+
+def log(n: int, lines: int) -> str:
+    return "".join(f"result {n}: request {line} was served in {line % 7} ms\n" for line in range(lines))
+
+
+async def session(
+    calls: int = 8, lines: int = 400, *, written: int = 0, tool: str = "search", **settings: Any
+) -> tuple[Context, list[str]]:
+    """A session of ``calls`` calls with results of so many lines; the first call has an argument of ``written``."""
+    events: list[ContextEvent] = []
+    context = Context(fs=memory(), counter=CharsCounter(), on_event=events.append, **settings)
+    async with context:
+        await context.add({"role": "user", "content": "go"})
+        for n in range(calls):
+            arguments = {"n": n, "text": log(n, written)} if n == 0 and written else {"n": n}
+            call = {"type": "tool_use", "id": f"call_{n}", "name": tool, "input": arguments}
+            await context.messages()
+            await context.add({"role": "assistant", "content": [call]})
+            result = {"type": "tool_result", "tool_use_id": f"call_{n}", "content": log(n, lines)}
+            await context.add({"role": "user", "content": [result]})
+        await context.messages()
+    return context, [event.item_id for event in events if isinstance(event, Evicted)]
+
+
+# What is left out comes from the model -------------------------------------------------------------------------------
+
+
+async def test_a_context_without_settings_stays_bounded() -> None:
+    bounded, left = await session(60, 700)
+    assert left
+    assert bounded.token_count < 40_000
+    unbounded, left = await session(60, 700, economy=None, window=None)
+    assert left == []
+    assert unbounded.token_count > 400_000
+
+
+async def test_the_window_alone_bounds_a_context_too() -> None:
+    context, left = await session(60, 700, economy=None)
+    assert left
+    assert context.token_count < Budget.of_model("").high_tokens
+
+
+def test_windows_as_they_can_be_written() -> None:
+    assert window_for("gpt-4", "auto") == Window(Budget.of_model("gpt-4"), model="gpt-4")
+    assert window_for("claude-x", 50_000) == Window(Budget(window_tokens=50_000, reply_tokens=12_500), model="claude-x")
+    budget = Budget(window_tokens=9_000, reply_tokens=500)
+    assert window_for("m", budget) == Window(budget, model="m")
+    assert window_for("m", Window(budget)) == Window(budget, model="m")
+    assert window_for("m", Window(budget, model="other")) == Window(budget, model="other")
+    assert window_for("m", None) == Window(model="m")
+
+
+def test_the_economy_has_the_prices_of_the_model() -> None:
+    rates = economy_for("gpt-5").terms.rates
+    assert (rates.read, rates.write, rates.output) == pytest.approx((0.1, 1.0, 8.0))
+    assert economy_for("a-model-of-mine").terms.rates == ANTHROPIC_RATES
+    assert economy_for("gpt-5", cache_ttl="1h").terms.ttl_s == 3600
+
+
+# The developer's word ------------------------------------------------------------------------------------------------
+
+STAYS = OffloadPolicy(type_enabled={"tool_result": False})
+LARGE_ONLY = OffloadPolicy(token_threshold=50_000)
+
+
+@pytest.mark.parametrize("policy", [STAYS, LARGE_ONLY, OffloadPolicy(type_thresholds={"tool_result": 50_000})])
+@pytest.mark.parametrize("arrival", [None, Materializer()])
+async def test_what_the_policy_refuses_leaves_neither_on_arrival_nor_by_price(
+    policy: OffloadPolicy, arrival: Materializer | None
+) -> None:
+    _, left = await session(arrival=arrival)
+    assert left
+    assert (await session(offload_policy=policy, arrival=arrival))[1] == []
+    compaction = SelectiveCompaction(policy=policy)
+    window = Window(Budget.of_model(""), compaction=compaction)
+    assert (await session(window=window, arrival=arrival))[1] == []
+
+
+async def test_tool_inputs_have_a_veto_of_their_own() -> None:
+    # Many calls, so that the argument is worth evicting.
+    _, left = await session(40, 4, written=1_500, tool="write_file")
+    assert "call_0.input" in left
+    policy = OffloadPolicy(type_enabled={"tool_input": False})
+    assert "call_0.input" not in (await session(40, 4, written=1_500, tool="write_file", offload_policy=policy))[1]
+
+
+async def test_keep_recent_goes_past_the_policy() -> None:
+    _, left = await session(keep_recent={"search": 2}, offload_policy=STAYS)
+    assert left == [f"call_{n}" for n in range(6)]
+
+
+async def test_a_compaction_asks_the_policy() -> None:
+    window = Window(Budget(window_tokens=24_000, reply_tokens=2_000))
+    _, left = await session(window=window, economy=None)
+    assert any(item_id.startswith("call_") for item_id in left)
+    context, left = await session(window=window, economy=None, offload_policy=STAYS)
+    assert not any(item_id.startswith("call_") for item_id in left)  # whole exchanges go into an archive
+    assert any(item.item_type is ItemType.COMPACTION_SUMMARY for item in context.items)
+
+
+async def test_without_digests_nothing_leaves_before_it_was_seen() -> None:
+    seen: list[str] = []
+    context = Context(fs=memory(), counter=CharsCounter(), digest_tokens=0)
+    async with context:
+        await context.add({"role": "user", "content": "go"})
+        for n in range(6):
+            call = {"type": "tool_use", "id": f"call_{n}", "name": "search", "input": {}}
+            await context.add({"role": "assistant", "content": [call]})
+            content = log(n, 400)
+            result = {"type": "tool_result", "tool_use_id": f"call_{n}", "content": content}
+            await context.add({"role": "user", "content": [result]})
+            seen += [f"call_{n}" for message in await context.messages() if message.content == content]
+    assert seen == [f"call_{n}" for n in range(6)]
+
+
+async def test_the_main_switch_leaves_the_window_guarded() -> None:
+    with pytest.raises(ContextOverflow, match="offload_enabled=False"):
+        await session(window=20_000, offload_enabled=False)
+    _, left = await session(offload_enabled=False, keep_recent={"search": 1}, arrival=Materializer())
+    assert left == []
+
+
+async def test_a_resumed_session_explains_itself_by_the_policy_it_had(tmp_path: Path) -> None:
+    async with Context(root_path=tmp_path, offload_policy=LARGE_ONLY) as context:
+        pass
+    async with ContextFileSystem(context.session_id, root_path=tmp_path, read_only=True) as fs:
+        assert fs.eviction is not None
+        assert fs.eviction.policy == LARGE_ONLY.to_mapping()
+
+
+# Types and combinations ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"keep_recent": 2}, r"keep_recent is 2: say it by tool, as in \{"),
+        ({"keep_recent": {"search": 0}}, "'search'.* is 0: use a whole number, 1 or more"),
+        ({"keep_recent": {"search": "2"}}, "use a whole number"),
+        ({"keep_recent": {"search": True}}, "use a whole number"),
+        ({"window": "100k"}, "window is '100k': use a number of tokens"),
+        ({"window": 0}, "window is 0"),
+        ({"window": True}, "window is True"),
+        ({"economy": True}, "economy is True: use Economy"),
+        ({"offload_enabled": "no"}, "use True or False"),
+        ({"offload_policy": "never"}, "OffloadPolicy"),
+        ({"digest_tokens": "200"}, "use a whole number"),
+        ({"digest_tokens": None}, "use a whole number"),
+        ({"overhead_tokens": -1}, "0 or more"),
+        ({"model": 4}, "model is 4"),
+        ({"on_event": "print"}, "on_event"),
+        ({"fs": ContextFileSystem("s"), "session_id": "s"}, "leave out session_id"),
+        ({"fs": ContextFileSystem("s"), "root_path": "."}, "leave out"),
+        ({"offload_policy": STAYS, "window": Window(compaction=SelectiveCompaction(policy=LARGE_ONLY))}, "differ"),
+    ],
+)
+def test_a_setting_that_cannot_work_says_what_to_write(settings: Mapping[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Context(**settings)
+
+
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [
+        (Budget, {"window_tokens": "200000"}),
+        (Budget, {"window_tokens": 9_000.5, "reply_tokens": 1}),
+        (Budget, {"window_tokens": 9_000, "reply_tokens": True}),
+        (Budget, {"window_tokens": 90_000, "low_water": "0.5"}),
+        (Budget, {"window_tokens": 90_000, "input_tokens": "many"}),
+        (Window, {"budget": 100_000}),
+        (Window, {"compaction": "types"}),
+        (Window, {"summarize": "yes"}),
+        (Window, {"model": None, "budget": "x"}),
+        (Rule, {"strategy": "shrink"}),
+        (Rule, {"strategy": Strategy.TRUNCATE, "keep_recent": "2"}),
+        (Rule, {"strategy": Strategy.KEEP, "keep_recent": 2}),
+        (Rule, {"strategy": Strategy.DROP, "keep_recent": 2}),
+        (SelectiveCompaction, {"rules": [Rule(strategy=Strategy.DROP)]}),
+        (SelectiveCompaction, {"rules": {"image": Rule(strategy=Strategy.DROP)}}),
+        (SelectiveCompaction, {"rules": {"tool_result": "drop"}}),
+        (SelectiveCompaction, {"rules": {"tool_input": Rule(strategy=Strategy.DROP)}}),
+        (SelectiveCompaction, {"rules": {"system_prompt": Rule(strategy=Strategy.TRUNCATE)}}),
+        (SelectiveCompaction, {"rules": {"compaction_summary": Rule(strategy=Strategy.TRUNCATE)}}),
+        (SelectiveCompaction, {"rules": {"tool_result": Rule(strategy=Strategy.DROP)}, "policy": STAYS}),
+        (SelectiveCompaction, {"policy": "mine"}),
+        (Economy, {"parameters": {"caution": 2}}),
+        (Economy, {"terms": 300}),
+        (EvictionParameters, {"tool_inputs": "no"}),
+        (EvictionParameters, {"arrival_tokens": "many"}),
+        (CacheTerms, {"rates": Rates(read=0.1, write=1, output=5), "ttl_s": "5m"}),
+        (Rates, {"read": "0.1", "write": 1, "output": 5}),
+        (Prices, {"input": "3", "cache_read": 0.3, "cache_write_5m": 3, "cache_write_1h": 3, "output": 9}),
+        (Materialize, {"max_inline_chars": True}),
+        (Bash, {"timeout_s": "60"}),
+        (Bash, {"allow_unapproved": "yes"}),
+    ],
+)
+def test_the_values_that_settings_are_made_of_are_checked_too(make: Any, settings: Mapping[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        make(**settings)
+
+
+def test_a_rule_and_a_type_can_be_written_as_text() -> None:
+    written: Any = {"tool_result": Rule(strategy="truncate", keep_recent=1)}  # type: ignore[arg-type]
+    named = {ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=1)}
+    assert SelectiveCompaction(rules=written) == SelectiveCompaction(rules=named)
+
+
+def test_one_policy_is_agreed_on() -> None:
+    assert agreed_policy(None, None) == OffloadPolicy()
+    assert agreed_policy(STAYS, SelectiveCompaction(policy=STAYS)) == STAYS
+    assert agreed_policy(None, SelectiveCompaction(policy=STAYS), threshold_tokens=9) == OffloadPolicy(
+        token_threshold=9, type_enabled={"tool_result": False}
+    )
+    assert agreed_policy(LARGE_ONLY, None, threshold_tokens=50_000) == LARGE_ONLY
+    with pytest.raises(ConfigError, match="give one of them"):
+        agreed_policy(LARGE_ONLY, None, threshold_tokens=100)
