@@ -20,3 +20,10 @@ def test_an_example_runs(program: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip(), "an example shows what it does"
+
+
+@pytest.mark.parametrize("name", ["own_loop.py", "own_sync_loop.py"])
+def test_a_page_shows_the_program_as_it_is(name: str) -> None:
+    # Examples are checked by mypy as strictly as everything else; so what the page shows is, too.
+    page = (ROOT / "docs" / "your-own-loop.md").read_text()
+    assert f"```python\n{(ROOT / 'examples' / name).read_text()}```\n" in page
