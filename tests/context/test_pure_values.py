@@ -74,7 +74,7 @@ def test_an_argument_points_to_the_one_that_names_the_file() -> None:
 
 @pytest.mark.parametrize("limits", [{"chars": -1, "size_bytes": 0}, {"chars": 0, "size_bytes": -1}])
 def test_limits_below_zero_are_refused(limits: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match="use 0 or more"):
+    with pytest.raises(ConfigError, match="use a whole number, 0 or more"):
         Over(**limits)
 
 
