@@ -59,7 +59,8 @@ async def turn(context: Context, number: int, tool: str, content: str, arguments
 
 async def made(root: Path, **settings: Any) -> Context:
     """A session whose bash results are kept exactly, and which wrote a file; still to be closed."""
-    context = Context(root_path=root, keep_recent={"bash": 1}, **settings)
+    where = {} if "fs" in settings else {"root_path": root}
+    context = Context(keep_recent={"bash": 1}, **{"economy": None, **where, **settings})
     await context.open()
     await context.add({"role": "user", "content": "do it"})
     await turn(context, 1, "Write", "ok", {"path": "a.py", "content": WORDS * 100})
@@ -116,7 +117,7 @@ def test_it_knows_the_rules_that_the_session_was_opened_with(explain: Explain, t
 
 def test_what_is_due_is_said_to_leave_next(explain: Explain, tmp_path: Path) -> None:
     async def session() -> None:
-        async with Context(root_path=tmp_path, keep_recent={"bash": 1}, offload_enabled=True) as context:
+        async with Context(root_path=tmp_path, keep_recent={"bash": 1}, economy=None) as context:
             await context.add({"role": "user", "content": "do it"})
             for number in (1, 2):
                 call = {"type": "tool_use", "id": f"call_{number}", "name": "bash", "input": {}}
@@ -167,7 +168,7 @@ def test_the_figures_are_those_of_the_journal(explain: Explain, tmp_path: Path) 
 
 def test_without_a_known_price_there_are_no_dollars(explain: Explain, tmp_path: Path) -> None:
     async def session() -> None:
-        async with Context(root_path=tmp_path) as context:
+        async with Context(root_path=tmp_path, economy=None) as context:
             await context.add({"role": "user", "content": "hello"})
             await context.add({"role": "assistant", "content": "hi"}, usage=USAGE, model="mine")
 
@@ -181,7 +182,7 @@ def test_without_a_known_price_there_are_no_dollars(explain: Explain, tmp_path: 
 
 def test_what_goes_next_is_what_a_session_that_goes_on_would_do(explain: Explain, tmp_path: Path) -> None:
     async def session() -> tuple[Plan, tuple[Verdict, ...]]:
-        async with Context(root_path=tmp_path) as context:
+        async with Context(root_path=tmp_path, economy=None) as context:
             await context.add({"role": "user", "content": "do it"})
             await turn(context, 1, "Write", "ok", {"path": "a.py", "content": WORDS * 100})
             for number in range(2, 40):

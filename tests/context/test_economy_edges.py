@@ -228,7 +228,7 @@ def test_what_the_planner_reckons_with_is_what_the_list_says() -> None:
 
 @pytest.mark.parametrize("wrong", [{"read": 0}, {"write": 0.05}, {"output": 0}, {"output": -1}, {"read": -0.1}])
 def test_prices_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match="prices are positive|use a number, 0 or more"):
+    with pytest.raises(ConfigError, match=r"prices are positive|use a number, 0 or more"):
         Rates(**{"read": 0.1, "write": 1.25, "output": 5.0, **wrong})
 
 

@@ -32,13 +32,15 @@ class LastResort:
     def contents(
         self, items: Iterable[ContextItem], path_of: Callable[[ContextItem], str], *, seen: Collection[ContextItem]
     ) -> list[Offload]:
-        """The offloads of those items that have a placeholder; ``seen`` are those that the model has replied to."""
-        may_leave = (i for i in items if not i.destroyed and self.policy.type_enabled[i.item_type])
+        """The offloads of those items that have a placeholder, or one that can be shorter.
+
+        ``seen`` are those that the model has replied to.
+        """
         seen_ids = {item.id for item in seen}
         return [
-            Offload.of(i, path_of(i), _REASON) if i.id in seen_ids else self._described(i, path_of(i))
-            for i in may_leave
-            if i.placeholder is not None
+            Offload.of(i, path_of(i), _REASON) if i.destroyed or i.id in seen_ids else self._described(i, path_of(i))
+            for i in items
+            if i.can_shrink or (not i.destroyed and i.placeholder is not None and self.policy.type_enabled[i.item_type])
         ]
 
     def _described(self, item: ContextItem, path: str) -> Offload:
