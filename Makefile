@@ -5,7 +5,8 @@
 #              once more with random examples. It prints their seed: `make properties SEED=…` tries the same ones
 # make bench   the benchmarks' tables
 # make prove   the long proofs: every crash, every failing system call, kills, forgeries; up to 3 hours, goes on where
-#              it ended. `make prove PROVE='--minutes 10 --only crash'` for a part of it
+#              it ended. `make prove PROVE='--minutes 10 --only crash'` for a part of it. Its draws are random, and it
+#              prints their seed: `--seed N` draws the same
 #
 # Each starts from a clean clone: Python 3.11 or newer, pip and make are enough.
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from prove import chained_kill, killed_removal
 from prove.chained_kill import Tally
-from prove.parts import MEMORY, Part, Result
+from prove.parts import MEMORY, Part, Result, seed_in
 
 __all__ = ["PART", "chain", "removals", "run"]
 
@@ -53,7 +53,8 @@ def run(budget_s: float, state_dir: Path) -> Result:
     tallies = [Tally(**json.loads(line)) for line in kept.read_text().splitlines()] if kept.exists() else []
     with ThreadPoolExecutor(WORKERS) as pool, kept.open("a") as file:
         while not _enough(tallies) and time.monotonic() < ends_at:
-            seeds = range(len(tallies), len(tallies) + WORKERS)
+            first = seed_in(state_dir) + len(tallies)
+            seeds = range(first, first + WORKERS)
             for tally in pool.map(partial(chain, ROUNDS_A_CHAIN, writes=WRITES), seeds):
                 tallies.append(tally)
                 file.write(json.dumps(asdict(tally)) + "\n")

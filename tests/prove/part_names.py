@@ -22,12 +22,11 @@ from ctxfs.workspace.artifacts import Artifact
 from ctxfs.workspace.service import KnowledgeService
 from prove.folding_fs import FoldingFileSystem
 from prove.hostile_ids import CURATED, folded, generated
-from prove.parts import MEMORY, Part, Result
+from prove.parts import MEMORY, Part, Result, seed_in
 
 __all__ = ["PART", "audit", "claims", "controls", "on_disk", "raw_messages", "session_ids", "workspace"]
 
 GENERATED = 100_000
-SEED = 20_240_115
 SECRET = "nothing may change here"
 BATCH = 500
 ROUNDS = 5
@@ -265,13 +264,14 @@ async def check_places(directory: Path, raws: Sequence[str], *, synced: int = 1)
     return wrong
 
 
-def run(budget_s: float, _: Path) -> Result:
+def run(budget_s: float, state_dir: Path) -> Result:
     """Curated ids on the disk, then generated ones by their names, and some of these on the disk too."""
     ends = time.monotonic() + budget_s
-    violations = audit(claims([*CURATED, *generated(SEED, GENERATED)]))
+    seed = seed_in(state_dir)
+    violations = audit(claims([*CURATED, *generated(seed, GENERATED)]))
     violations += _in_places(CURATED)
     rounds = 0
-    rng = random.Random(SEED)
+    rng = random.Random(seed)
     while rounds < ROUNDS and time.monotonic() < ends:
         violations += _in_places(list(dict.fromkeys(generated(rng.randrange(1 << 30), 1_000))))
         rounds += 1

@@ -16,7 +16,7 @@ from pathlib import Path
 from patience import HANGS_S
 from prove.chained_kill import Tally
 from prove.part_kill import chain
-from prove.parts import Part, Result
+from prove.parts import Part, Result, seed_in
 
 __all__ = ["PART", "fail_power", "why_not"]
 
@@ -71,7 +71,7 @@ def run(budget_s: float, state_dir: Path) -> Result:
     kept = state_dir / "chains.jsonl"
     tallies = [Tally(**json.loads(line)) for line in kept.read_text().splitlines()] if kept.exists() else []
     while len(tallies) < CHAINS and time.monotonic() < ends_at:
-        tallies.append(fail_power(ROUNDS_A_CHAIN, len(tallies)))
+        tallies.append(fail_power(ROUNDS_A_CHAIN, seed_in(state_dir) + len(tallies)))
         with kept.open("a") as file:
             file.write(json.dumps(asdict(tallies[-1])) + "\n")
         print(f"  {tallies[-1]}", flush=True)

@@ -29,7 +29,7 @@ from ctxfs.tools.retrieval import retrieval_tools
 from ctxfs.transfer import export_session, import_session
 from prove.crash_disk import Captured, CrashDisk, State
 from prove.crash_session import EXPORTS, ROOT, DirectStore
-from prove.parts import Part, Result
+from prove.parts import Part, Result, seed_in
 from prove.workers import in_order
 from session_items import PLACEHOLDER, evicted, tool_result
 
@@ -441,7 +441,7 @@ def _run(budget_s: float, state_dir: Path) -> Result:
     file = state_dir / "state_machine.json"
     state: dict[str, Any] = json_codec.loads(file.read_bytes()) if file.exists() else {}
     steps, batch, wrong = state.get("steps", 0), state.get("batch", 0), state.get("wrong", [])
-    found = in_order(_batch, count(batch + 1), ends_at)
+    found = in_order(_batch, count(seed_in(state_dir) + batch + 1), ends_at)
     while steps < STEPS and not wrong and (more := next(found, None)) is not None:
         batch += 1
         steps += more[0]

@@ -30,7 +30,7 @@ from ctxfs.tokens import CharsCounter
 from ctxfs.tools.base import Tool
 from ctxfs.tools.read import read_tool
 from ctxfs.tools.retrieval import retrieval_tools
-from prove.parts import MEMORY, Part, Result
+from prove.parts import MEMORY, Part, Result, seed_in
 
 __all__ = ["KINDS", "PART", "Kind", "Swapper", "attack", "controls", "kinds", "session"]
 
@@ -39,7 +39,6 @@ SECRET = "SECRET"
 ROUNDS = 1_000
 CHUNK = 50
 LARGE = 300_000
-SEED = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,7 +353,7 @@ def run(budget_s: float, state_dir: Path) -> Result:
     notes = state_dir / "swaps.json"
     done: dict[str, int] = json.loads(notes.read_text()) if notes.exists() else {}
     left = [kind for kind in kinds() for _ in range((ROUNDS - done.get(kind.name, 0)) // CHUNK)]
-    random.Random(SEED).shuffle(left)
+    random.Random(seed_in(state_dir)).shuffle(left)
     violations: list[str] = []
     refused = 0
     with Swapper() as swapper, tempfile.TemporaryDirectory(dir=MEMORY) as base:

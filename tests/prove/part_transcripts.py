@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ctxfs.context.offload import OffloadPolicy
 from ctxfs.llm.invariants import violations
 from ctxfs.materialize import Materialize, Materializer
 from ctxfs.testing.corruptions import CORRUPTIONS, corrupt, valid_body
-from prove.parts import Part, Result
+from prove.parts import Part, Result, seed_in
 from prove.play import LosingStore, Policy, check_request, play
 from prove.sessions import session
 from prove.workers import in_order
@@ -109,10 +110,10 @@ def controls() -> dict[str, bool]:
     return seen
 
 
-def _batch(first: int) -> tuple[Counter[str], list[str]]:
+def _batch(seed: int, first: int) -> tuple[Counter[str], list[str]]:
     """Play the sessions of a batch, on asyncio and on trio in turn."""
     backend = ("asyncio", "trio")[first // _BATCH % 2]
-    return run_sessions(range(first, min(SESSIONS, first + _BATCH)), backend=backend)
+    return run_sessions(range(seed + first, seed + min(SESSIONS, first + _BATCH)), backend=backend)
 
 
 def _run(budget_s: float, state_dir: Path) -> Result:
@@ -122,7 +123,7 @@ def _run(budget_s: float, state_dir: Path) -> Result:
     counted: Counter[str] = Counter(state.get("counted", {}))
     wrong: list[str] = state.get("wrong", [])
     done: int = state.get("done", 0)
-    for more, bad in in_order(_batch, range(done, SESSIONS, _BATCH), ends_at):
+    for more, bad in in_order(partial(_batch, seed_in(state_dir)), range(done, SESSIONS, _BATCH), ends_at):
         counted += more
         wrong += bad
         done = min(SESSIONS, done + _BATCH)

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from ctxfs.llm.messages import AssistantMessage, Block, Message, UserMessage
 from ctxfs.storage.base import NewFile
 from ctxfs.testing import MemoryStore
 from ctxfs.tokens import CharsCounter, count_content
-from prove.parts import Part, Result
+from prove.parts import Part, Result, seed_in
 from prove.play import Clock, Policy, check_request
 from prove.sessions import Session, Skill, Step, session
 from prove.workers import in_order
@@ -236,8 +237,8 @@ def controls() -> dict[str, bool]:
     return {"no window": bool(run_sessions(range(20), guarded=False)[1])}
 
 
-def _batch(first: int) -> tuple[Counter[str], list[str]]:
-    return run_sessions(range(first, min(SESSIONS, first + _BATCH)))
+def _batch(seed: int, first: int) -> tuple[Counter[str], list[str]]:
+    return run_sessions(range(seed + first, seed + min(SESSIONS, first + _BATCH)))
 
 
 def _run(budget_s: float, state_dir: Path) -> Result:
@@ -246,7 +247,9 @@ def _run(budget_s: float, state_dir: Path) -> Result:
     state: dict[str, Any] = json_codec.loads(file.read_bytes()) if file.exists() else {}
     counted: Counter[str] = Counter(state.get("counted", {}))
     wrong: list[str] = state.get("wrong", [])
-    for more, bad in in_order(_batch, range(counted["sessions"], SESSIONS, _BATCH), ends_at):
+    for more, bad in in_order(
+        partial(_batch, seed_in(state_dir)), range(counted["sessions"], SESSIONS, _BATCH), ends_at
+    ):
         counted += more
         wrong += bad
         file.write_bytes(json_codec.dumps({"counted": dict(counted), "wrong": wrong}))

@@ -4,10 +4,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["MEMORY", "Part", "Result"]
+__all__ = ["MEMORY", "SEED_NAME", "Part", "Result", "seed_in"]
 
 MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 """Where to put what need not outlive the run; None: where temporary files are put."""
+
+SEED_NAME = "seed"
+
+
+def seed_in(state_dir: Path) -> int:
+    """Return where a part's random draws start: the run's seed, which the part's state directory holds."""
+    file = state_dir / SEED_NAME
+    return int(file.read_text()) if file.exists() else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Run the proof: every ``part_<name>.py`` of this directory, each within its share of the time; print a table.
 
-``python tests/prove/run.py [--minutes 175] [--state .prove] [--only name,name] [--again]``
+``python tests/prove/run.py [--minutes 175] [--state .prove] [--only name,name] [--again] [--seed N]``
 
 What a part finds is kept in the state directory: a part that was not done in its time goes on in the next run, and one
 that is done is not run again (unless ``--again``). The exit code is 0 when every part is complete, found nothing, and
@@ -10,6 +10,7 @@ saw every broken control fail.
 import argparse
 import importlib
 import json
+import random
 import shutil
 import sys
 import time
@@ -22,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE.parent))  # `prove` and the tests' own modules
 
-from prove.parts import Part, Result  # noqa: E402 - found there
+from prove.parts import SEED_NAME, Part, Result, seed_in  # noqa: E402 - found there
 
 RESULT_NAME = "result.json"
 SHOWN_VIOLATIONS = 10
@@ -58,10 +59,16 @@ def discover(only: Sequence[str] = ()) -> list[Part]:
     return [part for part in parts if not only or part.name in only]
 
 
-def run_part(part: Part, budget_s: float, state: Path) -> Outcome:
-    """Run a part, or take what it found before when it was done; a part that raises has failed."""
+def run_part(part: Part, budget_s: float, state: Path, seed: int = 0) -> Outcome:
+    """Run a part, or take what it found before when it was done; a part that raises has failed.
+
+    A part that goes on, or runs again because it failed, keeps the seed that it began with.
+    """
     folder = state / part.name
     folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / SEED_NAME).exists():
+        (folder / SEED_NAME).write_text(str(seed))
+    seed = seed_in(folder)
     kept = folder / RESULT_NAME
     before = json.loads(kept.read_text()) if kept.exists() else {}
     if before.get("complete") and not before["violations"] and all(before["controls"].values()):
@@ -70,8 +77,9 @@ def run_part(part: Part, budget_s: float, state: Path) -> Outcome:
     if before.get("violations") or not all(before.get("controls", {}).values()):
         shutil.rmtree(folder)  # what failed begins anew: the code is another now
         folder.mkdir()
+        (folder / SEED_NAME).write_text(str(seed))
         before = {}
-    print(f"== {part.name}: {part.title} (up to {budget_s:.0f} s)", flush=True)
+    print(f"== {part.name}: {part.title} (up to {budget_s:.0f} s, seed {seed})", flush=True)
     started = time.monotonic()
     try:
         result = part.run(budget_s, folder)
@@ -109,7 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--state", type=Path, default=ROOT / ".prove", help="where runs go on from")
     parser.add_argument("--only", default="", help="names of parts, separated by commas")
     parser.add_argument("--again", action="store_true", help="forget what was found before")
+    parser.add_argument("--seed", type=int, help="of parts that begin; without it a random one, which is printed")
     options = parser.parse_args(arguments)
+    seed: int = random.randrange(1 << 30) if options.seed is None else options.seed
     parts = discover([name for name in options.only.split(",") if name])
     if options.again:
         for part in parts:
@@ -120,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for part in sorted(parts, key=lambda part: part.share):  # what one leaves of its time is for those with more to do
         budget = max(0.0, ends - time.monotonic()) * part.share / shares
         shares -= part.share
-        outcomes.append(run_part(part, budget, options.state))
+        outcomes.append(run_part(part, budget, options.state, seed))
     print(report(outcomes))
     return 0 if all(outcome.verdict == "ok" for outcome in outcomes) else 1
 
