@@ -15,7 +15,7 @@ from ctxfs.agent.agent import Agent
 from ctxfs.agent.config import AgentConfig
 from ctxfs.context.context import Context
 from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.items import ItemType
 from ctxfs.context.layout import ENVELOPE, TEXT
 from ctxfs.errors import CtxfsError
 from ctxfs.llm.base import ChatModel
@@ -33,6 +33,7 @@ from ctxfs.workspace.service import KnowledgeService
 from ctxfs.workspace.tools import workspace_tools
 from prove.forgeries import EVIL, Aim, forgeries
 from prove.parts import Part, Result
+from session_items import tool_result
 
 __all__ = ["PART", "aims", "controls", "forged", "matrix"]
 
@@ -81,15 +82,7 @@ async def make_other(root: Path, layout: str = "envelope") -> None:
     chosen = TEXT if layout == "text" else ENVELOPE
     async with ContextFileSystem("other", root_path=root, layout=chosen) as fs:
         for raw_id in ("call_other", "call_x/.."):
-            await fs.store([_item(fs, raw_id, f"{SECRET}\n" * 9)])
-
-
-def _item(fs: ContextFileSystem, raw_id: str, content: str) -> ContextItem:
-    item_id, name = fs.claim(ItemType.TOOL_RESULT, raw_id, "fetch")
-    message = ToolMessage(raw_id, "fetch", content)
-    return ContextItem(
-        id=item_id, item_type=ItemType.TOOL_RESULT, message=message, name=name, token_count=9, content_tokens=9
-    )
+            await fs.store([tool_result(fs, f"{SECRET}\n" * 9, raw_id, "fetch")])
 
 
 # Forgery -------------------------------------------------------------------------------------------------------------
@@ -248,7 +241,7 @@ async def matrix(root: Path) -> tuple[int, list[str]]:
     for layout in ("envelope", "text"):
         await make_other(root, layout)
         async with ContextFileSystem("mine", root_path=root) as fs, KnowledgeService(root) as service:
-            await fs.store([_item(fs, "call_mine", "mine")])
+            await fs.store([tool_result(fs, "mine", "call_mine", "fetch")])
             service.attach(fs)
             await anyio.to_thread.run_sync(_plant_links, root)
             tools: list[Tool] = [*retrieval_tools(fs), *workspace_tools(service, "mine")]

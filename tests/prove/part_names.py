@@ -11,10 +11,9 @@ from pathlib import Path
 import anyio
 
 from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.items import ItemType
 from ctxfs.context.layout import ENVELOPE, TEXT, Layout, Names, artifact_name, check_session_id
 from ctxfs.errors import ConfigError, StorageError, UnsafePath
-from ctxfs.llm.messages import ToolMessage
 from ctxfs.messages import offload_tool_result, offload_tool_results
 from ctxfs.storage.base import check_name
 from ctxfs.storage.local import LocalStore
@@ -23,6 +22,7 @@ from ctxfs.workspace.service import KnowledgeService
 from prove.folding_fs import FoldingFileSystem
 from prove.hostile_ids import CURATED, folded, generated
 from prove.parts import MEMORY, Part, Result, seed_in
+from session_items import tool_result
 
 __all__ = ["PART", "audit", "claims", "controls", "on_disk", "raw_messages", "session_ids", "workspace"]
 
@@ -117,7 +117,7 @@ async def on_disk(root: Path, raws: Sequence[str], layout: Layout) -> list[str]:
             if reopened and not fs.recovery.clean:
                 wrong.append(f"opening again had to repair {fs.recovery}")
             for number, some in enumerate(raws[start : start + BATCH] for start in range(0, len(raws), BATCH)):
-                items = [_item(fs, raw, f"{reopened} {number} {n} {raw!r}") for n, raw in enumerate(some)]
+                items = [tool_result(fs, f"{reopened} {number} {n} {raw!r}", raw, raw) for n, raw in enumerate(some)]
                 await fs.add(items)
                 await fs.store(items)
                 expected |= {item.id: str(item.message.content) for item in items}
@@ -128,14 +128,6 @@ async def on_disk(root: Path, raws: Sequence[str], layout: Layout) -> list[str]:
                 wrong.append("verify found damage")
     wrong += [f"{name!r} was asked for" for name in port.escapes]
     return wrong
-
-
-def _item(fs: ContextFileSystem, raw: str, content: str) -> ContextItem:
-    item_id, name = fs.claim(ItemType.TOOL_RESULT, raw, raw)
-    message = ToolMessage(raw, raw, content)
-    return ContextItem(
-        id=item_id, item_type=ItemType.TOOL_RESULT, message=message, name=name, token_count=9, content_tokens=9
-    )
 
 
 def _path(fs: ContextFileSystem, item_id: str) -> str:

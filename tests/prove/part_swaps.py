@@ -22,15 +22,14 @@ from typing import Self
 import anyio
 
 from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.errors import CtxfsError
-from ctxfs.llm.messages import ToolMessage
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.base import Tool
 from ctxfs.tools.read import read_tool
 from ctxfs.tools.retrieval import retrieval_tools
 from prove.parts import MEMORY, Part, Result, seed_in
+from session_items import tool_result
 
 __all__ = ["KINDS", "PART", "Kind", "Swapper", "attack", "controls", "kinds", "session"]
 
@@ -74,7 +73,7 @@ class Playground:
         _make_directories(self)
         for session_id, text in (("other", SECRET), ("mine", "mine")):
             async with session(self.root, session_id) as fs:
-                await fs.store([_item(fs, "call_1", text), _item(fs, "call_2", _large(text))])
+                await fs.store([tool_result(fs, text, "call_1"), tool_result(fs, _large(text), "call_2")])
         shutil.copytree(self.root / "other", self.outside / "session")
         self.outside_before = self.around()
 
@@ -217,14 +216,6 @@ def session(root: Path, session_id: str) -> ContextFileSystem:
     return ContextFileSystem(session_id, root_path=root, store=store, inline_limit_chars=0)
 
 
-def _item(fs: ContextFileSystem, raw_id: str, content: str) -> ContextItem:
-    item_id, name = fs.claim(ItemType.TOOL_RESULT, raw_id, "Read")
-    message = ToolMessage(raw_id, "Read", content)
-    return ContextItem(
-        id=item_id, item_type=ItemType.TOOL_RESULT, message=message, name=name, token_count=9, content_tokens=9
-    )
-
-
 @dataclass(slots=True)
 class _Victim:
     """Uses the session in every way, and keeps what it was told."""
@@ -246,7 +237,7 @@ class _Victim:
             self.wrong.append(f"an error that is none of ours: {error!r}")
 
     async def _write(self, fs: ContextFileSystem, number: int) -> None:
-        item = _item(fs, f"new_{number}", f"mine {number}")
+        item = tool_result(fs, f"mine {number}", f"new_{number}")
         try:
             await fs.add([item])
             self.acknowledged[item.id] = f"mine {number}"
