@@ -232,6 +232,7 @@ _WAYS: Mapping[str, Callable[[str], list[Mapping[str, Any]]]] = {
     "get_knowledge_by_lines": lambda ref: [{"artifact_id": ref, "start_line": 1, "end_line": 9}],
     "grep_knowledge": lambda ref: [{"artifact_id": ref, "pattern": "."}],
     "query_artifacts": lambda ref: [{"biz_id": ref}, {"tool_name": ref}],
+    "get_tool_result_offload_info": lambda _: [{}, {"offset": 2}],
 }
 
 
