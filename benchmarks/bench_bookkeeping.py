@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.economy import Economy
-from ctxfs.context.ingest import Entry
-from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.context.entry import Entry
 from ctxfs.context.transcript import Transcript
+from ctxfs.economics.economy import Economy
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, ToolMessage
 
 LIMIT_MS = 2.0

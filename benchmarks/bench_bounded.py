@@ -13,8 +13,8 @@ from functools import partial
 import anyio
 
 from ctxfs.errors import WorkLimitReached
+from ctxfs.jsontext.path import select_lines
 from ctxfs.steps import run_in_steps
-from ctxfs.tools.json_path import select_lines
 from ctxfs.tools.line_pattern import LinePattern
 
 CALL_LIMIT_S = 1.0

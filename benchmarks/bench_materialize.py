@@ -15,7 +15,7 @@ from pathlib import Path
 import anyio
 
 from ctxfs import ContextFileSystem
-from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import ToolMessage
 from ctxfs.materialize import materialize
 from ctxfs.tokens import CharsCounter

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import anyio
 
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.session.filesystem import ContextFileSystem
 
 LINE = "2026-01-15 12:34:56 INFO worker-7 handled request 8b1f in 12 ms, status 200\n"
 FLOOR_RATIO = 1.5

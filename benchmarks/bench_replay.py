@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from ctxfs.context.economics import plan
-from ctxfs.context.economics_features import ToolClass
-from ctxfs.context.economics_ledger import Added, Candidate, Ledger, Replied, Step
-from ctxfs.context.economics_parameters import EvictionParameters
+from ctxfs.economics.features import ToolClass
+from ctxfs.economics.ledger import Added, Candidate, Ledger, Replied, Step
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.planner import plan
 from ctxfs.replay.commands import replay
 
 ITEMS = 10_000

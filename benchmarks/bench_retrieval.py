@@ -21,11 +21,11 @@ from typing import Any
 import re2
 
 from bench_loop_stall import Heartbeat
-from ctxfs.context.encoding import BLOCK
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.layout import ENVELOPE, TEXT, Layout
+from ctxfs.items import ContextItem, ItemType
+from ctxfs.jsontext.write_stream import BLOCK
 from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import ENVELOPE, TEXT, Layout
 from ctxfs.tokens import load_counter
 from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.retrieval import grep_page, retrieval_tools

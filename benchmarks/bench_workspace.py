@@ -17,9 +17,10 @@ from typing import Any
 
 import anyio
 
-from ctxfs.context.items import ItemType
-from ctxfs.context.journal import encode_line
-from ctxfs.context.records import Record, SessionStarted, Stored
+from ctxfs.content.stored import Stored
+from ctxfs.items import ItemType
+from ctxfs.session.journal import encode_line
+from ctxfs.session.records import Record, SessionStarted
 from ctxfs.workspace import Artifact, KnowledgeService
 from ctxfs.workspace.catalogue import CATALOGUE_NAME
 

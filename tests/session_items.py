@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ctxfs.context.apply import Applied, apply
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.plan import Plan
-from ctxfs.context.records import Stored
+from ctxfs.content.stored import Stored
+from ctxfs.context.commit import Applied, apply
+from ctxfs.eviction.plan import Plan
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import Content, ToolMessage, UserMessage
+from ctxfs.session.filesystem import ContextFileSystem
 
 __all__ = ["PLACEHOLDER", "carried_out", "evicted", "forged_line", "stored_record", "tool_result", "user_message"]
 

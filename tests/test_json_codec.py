@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contents import JSON
-from ctxfs.json_codec import MAX_DEPTH, check_json, dumps, dumps_text, loads
+from ctxfs.jsontext.codec import MAX_DEPTH, check_json, dumps, dumps_text, loads
 
 
 @given(JSON)

@@ -8,29 +8,57 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from ctxfs import json_codec
 from ctxfs.checks import require_int
-from ctxfs.context.arrival import Leaving, Savings
-from ctxfs.context.encoding import readable_text
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.ingest import DIGEST_FRACTION, Incoming, new_item, with_placeholder
-from ctxfs.context.items import ContextItem
-from ctxfs.context.json_text import is_json
-from ctxfs.context.layout import artifact_name, safe_name
-from ctxfs.context.placeholder import render_advice, render_materialized
-from ctxfs.context.plan import Offload
-from ctxfs.context.snippets import Snippets
-from ctxfs.context.trigger import Over, utf8_size
+from ctxfs.content.readable import readable_text
+from ctxfs.context.entry import Incoming, new_item
 from ctxfs.errors import ConfigError, TranscriptError
+from ctxfs.eviction.eager import Leaving, Savings
+from ctxfs.eviction.plan import Offload
+from ctxfs.items import ContextItem
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.jsontext.validate import is_json
 from ctxfs.llm.messages import Content, ToolMessage, check_content, has_media, text_with
+from ctxfs.placeholder.attach import DIGEST_FRACTION, with_placeholder
+from ctxfs.placeholder.excerpts import Snippets
+from ctxfs.placeholder.text import render_advice, render_materialized
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import artifact_name, safe_name
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import begin, outcome
 from ctxfs.tokens import TokenCounter, load_counter
 
 __all__ = ["ContextRef", "Materialize", "Materialized", "Materializer", "Savings", "materialize", "reading_tools"]
 
+_SLICE = 262_144
+
+
+def utf8_size(text: str) -> int:
+    """Count the bytes of ``text`` in UTF-8, without making them all at once."""
+    if text.isascii():
+        return len(text)
+    return sum(len(text[i : i + _SLICE].encode("utf-8", "surrogatepass")) for i in range(0, len(text), _SLICE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Over:
+    """Over ``chars`` characters or over ``size_bytes`` bytes, whichever comes first; 0 means whatever is not empty."""
+
+    chars: int
+    size_bytes: int
+
+    def __post_init__(self) -> None:
+        require_int("chars", self.chars, at_least=0)
+        require_int("size_bytes", self.size_bytes, at_least=0)
+
+    def fires(self, text: str) -> bool:
+        """Whether ``text`` passes either limit."""
+        return len(text) > min(self.chars, self.size_bytes) or utf8_size(text) > self.size_bytes
+
+
 _SCALES = (1.0, 0.5, 0.25, 0.125)
+
 _READERS = ("context_tail", "context_grep", "context_read", "context_list", "Read")
+
 _NEVER = frozenset(_READERS) - {"Read"}
 
 

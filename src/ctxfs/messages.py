@@ -20,11 +20,10 @@ from typing import Any, Protocol
 
 from anyio import to_thread
 
-from ctxfs.context.layout import direct_file_name, listed_file_name
-from ctxfs.context.placeholder import render_direct, render_listed
-from ctxfs.context.trigger import Always, AtLeast, Trigger
-from ctxfs.errors import ConfigError, NameTaken, TranscriptError
+from ctxfs.checks import require_int
+from ctxfs.errors import ConfigError, NameTaken, TranscriptError, UnsafePath
 from ctxfs.steps import run_in_steps
+from ctxfs.storage.base import check_name
 from ctxfs.storage.failures import writing
 from ctxfs.storage.files import write_file
 from ctxfs.storage.threads import run_to_completion
@@ -39,6 +38,66 @@ __all__ = [
     "offload_tool_results",
     "stringify",
 ]
+
+
+def plain_name(raw: str) -> str:
+    """Return ``raw`` if it is one plain file name, as it is.
+
+    Raises ``UnsafePath`` for a separator, "..", NUL, the empty name, a lone surrogate and more than 255 bytes.
+    """
+    if len(check_name(raw)) != 1:
+        raise UnsafePath(raw, "cannot name one file: use an id without '/'")
+    return raw
+
+
+def direct_file_name(session_id: str, tool_use_id: str) -> str:
+    """Name the file of one tool result, "Tool Direct Offload", F-002. Raises ``UnsafePath``."""
+    return f"{plain_name(session_id)}/{plain_name(f'{plain_name(tool_use_id)}.md')}"
+
+
+def listed_file_name(tool_use_id: str, repeat: int = 0) -> str:
+    """Name the file of a result in a list, "Agent 上下文卸载模块", F-001; ``repeat`` counts later ones of the id.
+
+    Raises ``UnsafePath``.
+    """
+    suffix = f"-{repeat}" if repeat else ""
+    return plain_name(f"tool-result-{plain_name(tool_use_id)}{suffix}.md")
+
+
+def render_direct(path: str) -> str:
+    """The placeholder of "Tool Direct Offload", F-001, for content stored at ``path`` (absolute)."""
+    return f"[Tool result offloaded to file: {path}]"
+
+
+def render_listed(name: str) -> str:
+    """The placeholder of "Agent 上下文卸载模块", F-003; ``name`` is relative to the output directory."""
+    return f"[Content offloaded to: ./{name}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """Whatever its size: the caller has decided."""
+
+    def fires(self, text: str) -> bool:  # noqa: ARG002 - as every trigger is asked
+        """True."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """From ``chars`` characters on; 0 means always."""
+
+    chars: int
+
+    def __post_init__(self) -> None:
+        require_int("the threshold in characters", self.chars, at_least=0)
+
+    def fires(self, text: str) -> bool:
+        """Whether ``text`` reaches the threshold."""
+        return len(text) >= self.chars
+
+
+Trigger = Always | AtLeast
 
 DEFAULT_THRESHOLD_CHARS = 100
 

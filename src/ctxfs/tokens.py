@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from anyio import to_thread
 
 from ctxfs.errors import CtxfsError
-from ctxfs.llm.messages import Block, Content
+from ctxfs.llm.messages import Block, Content, encodable
 from ctxfs.media import document_pages, image_size
 from ctxfs.steps import checkpoint
 
@@ -36,6 +36,8 @@ __all__ = [
     "CharsCounter",
     "O200kCounter",
     "TokenCounter",
+    "chunks",
+    "count_block",
     "count_content",
     "default_counter",
     "exceeds",
@@ -46,20 +48,26 @@ __all__ = [
 ]
 
 CHUNK_CHARS = 16_384
+
 RUN_CHARS = 4_096
+
 MAX_TOKEN_BYTES = 128
 """The longest token of o200k_base, in bytes."""
 
 IMAGE_MAX_TOKENS = 1_600
 """What an image costs at most, and what one of unknown size is taken for."""
+
 IMAGE_MAX_EDGE_PX = 1_568
+
 PIXELS_PER_TOKEN = 750
 
 PDF_PAGE_TOKENS = 2_400
 """A page of a PDF: its text, and the page as an image."""
 
 VOCABULARY_SIZE = 199_998
+
 VOCABULARY_SHA256 = "440741350e7cfa1c0f4869ce742d1b043550adbda5187adcac9e787edac6fba9"
+
 PATTERN = "|".join(
     (
         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
@@ -82,6 +90,7 @@ BOUNDARY = "|".join(
         r"(?<=[\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3])(?=[，。、；：！？])",  # the same for CJK
     )
 )
+
 # The last place in a chunk's last RUN_CHARS; looking further back would hold up other threads for milliseconds.
 CHUNKS = re.compile(
     rf"(?s:.{{{CHUNK_CHARS - RUN_CHARS},{CHUNK_CHARS}}})(?:{BOUNDARY})|(?s:.{{1,{CHUNK_CHARS}}})",
@@ -133,15 +142,6 @@ def chunks(text: str) -> Iterator[str]:
     for match in CHUNKS.finditer(text):
         checkpoint()
         yield encodable(match.group())
-
-
-def encodable(text: str) -> str:
-    """Return ``text`` with U+FFFD for each lone surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 def exceeds(counter: TokenCounter, text: str, limit: int) -> bool:
@@ -265,6 +265,7 @@ def toktok_counter() -> O200kCounter | None:
 
 
 _lock = threading.Lock()
+
 _loaded: list[O200kCounter] = []
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from ctxfs import AgentConfig, OffloadPolicy, tool
 from ctxfs.context import Budget, Rule, SelectiveCompaction, Strategy
-from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.economics_prices import Prices
-from ctxfs.context.items import ItemType
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.prices import Prices
 from ctxfs.errors import ConfigError
+from ctxfs.items import ItemType
 from ctxfs.llm.base import Reply
 from ctxfs.materialize import Materialize
 

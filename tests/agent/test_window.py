@@ -10,8 +10,8 @@ import pytest
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.agent import AgentEvent, Compacted, Done, Evicted, Retrying, SummaryFailed, UsageReported
-from ctxfs.context.budget import Budget
 from ctxfs.errors import ContextOverflow, Overloaded, PromptTooLong
+from ctxfs.eviction.budget import Budget
 from ctxfs.llm import ToolCall
 from ctxfs.llm.base import ModelEvent, ModelRequest
 from ctxfs.llm.invariants import check

@@ -8,8 +8,8 @@ import pytest
 
 from ctxfs import Context
 from ctxfs.cli.app import run
-from ctxfs.context.budget import Budget
-from ctxfs.context.window import Window
+from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.window import Window
 
 RESULT = "one\ntwo, as it was said é\nthree"
 

@@ -10,17 +10,17 @@ import pytest
 
 from ctxfs import Context, ContextFileSystem
 from ctxfs.cli.app import run
-from ctxfs.context.budget import Budget
-from ctxfs.context.economics import Verdict
-from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.economy import Economy
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.journal_account import account
-from ctxfs.context.plan import Plan
-from ctxfs.context.records import EvictionSet
-from ctxfs.context.window import Window
+from ctxfs.economics.economy import Economy
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.planner import Verdict
+from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.plan import Plan
+from ctxfs.eviction.window import Window
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import UserMessage
+from ctxfs.replay.journal_costs import account
+from ctxfs.session.records import EvictionSet
 
 WORDS = "what stands in a file that was read and is no longer wanted by anybody here\n"
 USAGE = Usage(input_tokens=10, cache_creation_input_tokens=1_000, cache_read_input_tokens=9_000, output_tokens=40)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ctxfs.cli.app import run
-from ctxfs.context.economics_parameters import EvictionParameters
+from ctxfs.economics.parameters import EvictionParameters
 
 Command = Callable[..., tuple[int, str, str]]
 

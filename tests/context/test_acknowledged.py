@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from contents import ANY_TEXT, CONTENTS
 from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, ContextItem, tool
 from ctxfs.context import ContentRange
-from ctxfs.context.economy import Economy
-from ctxfs.context.journal import scan
+from ctxfs.economics.economy import Economy
 from ctxfs.errors import (
     ConfigError,
     CtxfsError,
@@ -33,6 +32,7 @@ from ctxfs.errors import (
 )
 from ctxfs.llm import ModelEvent, ModelRequest, Reply, Usage
 from ctxfs.llm.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
+from ctxfs.session.journal import scan
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.memory import MemoryStore
 from ctxfs.testing import ScriptedModel, ToolCall

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from ctxfs.context.apply import Applied
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.plan import Archive, Plan
+from ctxfs.context.commit import Applied
+from ctxfs.eviction.plan import Archive, Plan
+from ctxfs.items import ContextItem, ItemType
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.memory import MemoryStore
 from session_items import carried_out, user_message
 

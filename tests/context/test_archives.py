@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from ctxfs import Context, ContextFileSystem
-from ctxfs.context.archive import archived_items, write_archive
-from ctxfs.context.budget import Budget
-from ctxfs.context.compaction import Rule, SelectiveCompaction, Strategy
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.records import ItemAdded, Record, Removed
-from ctxfs.context.window import Window
 from ctxfs.errors import UnknownItem
+from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
+from ctxfs.eviction.window import Window
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import ToolMessage
+from ctxfs.session.archive import archived_items, write_archive
+from ctxfs.session.records import ItemAdded, Record, Removed
 
 pytestmark = pytest.mark.anyio
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.context.budget import Budget, Calibration, window_of
 from ctxfs.errors import ConfigError
+from ctxfs.eviction.budget import Budget, Calibration, window_of
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.context.cache_marks import CacheMarks
+from ctxfs.llm.cache_breakpoints import CacheMarks
 from ctxfs.llm.messages import AssistantMessage, Message, UserMessage
 from ctxfs.llm.serialize import MAX_BREAKPOINTS
 

@@ -7,20 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.context.archive import read_archive, write_archive
-from ctxfs.context.compaction import (
-    OLD_EXCHANGES,
-    ArchiveSlot,
-    Rule,
-    SelectiveCompaction,
-    Strategy,
-    seen_items,
-)
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.plan import Plan
-from ctxfs.context.summary import prompt, replaced_by_summary, summary_text
 from ctxfs.errors import ConfigError, CorruptContent
+from ctxfs.eviction.compaction import OLD_EXCHANGES, ArchiveSlot, Rule, SelectiveCompaction, Strategy, seen_items
+from ctxfs.eviction.plan import Plan
+from ctxfs.eviction.summary import prompt, replaced_by_summary, summary_text
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
+from ctxfs.session.archive import read_archive, write_archive
 from ctxfs.tokens import CharsCounter
 
 SLOT = ArchiveSlot(item_id="msg_999", name="compaction_summary/msg_999.json", path="/s/msg_999.json")

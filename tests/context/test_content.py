@@ -12,10 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contents import CONTENTS, TEXTS
-from ctxfs.context.content import ContentReader, IndexCache, Run, scan_blocks
-from ctxfs.context.encoding import BLOCK, BlockIndex, ContentFile, IndexChunks, RawBytes, index_name, readable_text
-from ctxfs.context.items import ItemType
+from ctxfs.content.blocks import BlockIndex, index_name
+from ctxfs.content.encoding import RawBytes
+from ctxfs.content.file import ContentFile, IndexChunks
+from ctxfs.content.readable import readable_text
+from ctxfs.content.reader import ContentReader, IndexCache, Run, scan_blocks
 from ctxfs.errors import CorruptContent, InvalidRecord, NotStored
+from ctxfs.items import ItemType
+from ctxfs.jsontext.write_stream import BLOCK
 from ctxfs.llm.messages import Content
 from ctxfs.storage.base import NewFile, Store
 from ctxfs.storage.local import LocalStore

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.context import Context
-from ctxfs.context.economy import Economy
-from ctxfs.context.events import RecordFailed
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.journal_account import account
-from ctxfs.context.plan import Plan, Trim
-from ctxfs.context.window import Window
+from ctxfs.economics.economy import Economy
+from ctxfs.events import RecordFailed
+from ctxfs.eviction.plan import Plan, Trim
+from ctxfs.eviction.window import Window
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
+from ctxfs.replay.journal_costs import account
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore
 from ctxfs.testing import MemoryStore, ScriptedModel
 from ctxfs.testing.scripted import Turn

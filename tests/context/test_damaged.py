@@ -10,12 +10,12 @@ import pytest
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.context.context import Context
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.plan import Archive, Plan
 from ctxfs.errors import CorruptContent, SessionLocked, StorageError, TranscriptError, Unrecorded, WriteFailed
+from ctxfs.eviction.plan import Archive, Plan
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.invariants import violations
 from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore
 from ctxfs.testing import ScriptedModel, ToolCall
 from ctxfs.tokens import CharsCounter

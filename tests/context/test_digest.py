@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxfs.context.digest import describe
-from ctxfs.context.placeholder import HEADER
 from ctxfs.llm.messages import Content
+from ctxfs.placeholder.digest import describe
+from ctxfs.placeholder.text import HEADER
 from ctxfs.tokens import CharsCounter, default_counter
 
 COUNTER = default_counter()

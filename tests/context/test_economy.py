@@ -9,8 +9,8 @@ import pytest
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.agent import Evicted
 from ctxfs.context import ContentRange, Context, ItemType
-from ctxfs.context.economics import Why
-from ctxfs.context.economy import CacheTerms, Economy
+from ctxfs.economics.economy import CacheTerms, Economy
+from ctxfs.economics.planner import Why
 from ctxfs.errors import ConfigError
 from ctxfs.llm import ToolCall
 from ctxfs.llm.invariants import check

@@ -5,18 +5,20 @@ from typing import Any
 
 import pytest
 
-from ctxfs.context.economics import Why, plan
-from ctxfs.context.economics_features import ToolClass
-from ctxfs.context.economics_ledger import Candidate, Ledger
-from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates, prices_for
-from ctxfs.context.economy import Economy
-from ctxfs.context.ingest import Entry, EntryRules, EvictionOptions, Known, digest_of, new_entry
-from ctxfs.context.items import ContentRange, ContextItem, ItemType
-from ctxfs.context.layout import Names
-from ctxfs.context.plan import Offload
+from ctxfs.context.entry import Entry, EntryRules, Known, new_entry
+from ctxfs.economics.economy import Economy
+from ctxfs.economics.features import ToolClass
+from ctxfs.economics.ledger import Candidate, Ledger
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.planner import Why, plan
+from ctxfs.economics.prices import ANTHROPIC_RATES, Rates, prices_for
 from ctxfs.errors import ConfigError
+from ctxfs.eviction.options import EvictionOptions
+from ctxfs.eviction.plan import Offload
+from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from ctxfs.placeholder.attach import digest_of
+from ctxfs.session.names import Names
 from ctxfs.tokens import CharsCounter
 
 COUNTER = CharsCounter()

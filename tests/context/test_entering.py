@@ -9,11 +9,11 @@ import anyio.from_thread
 import pytest
 
 from ctxfs.context.context import Context
-from ctxfs.context.economy import Economy
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.economics.economy import Economy
 from ctxfs.errors import TranscriptError
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing import MemoryStore
 from ctxfs.tokens import CharsCounter, TokenCounter
 

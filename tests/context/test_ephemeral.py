@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.context.ephemeral import EphemeralLedger
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.plan import Offload
+from ctxfs.eviction.keep_recent import EphemeralLedger
+from ctxfs.eviction.plan import Offload
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import ToolMessage, UserMessage
 
 

@@ -4,16 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from ctxfs.context.content import ContentReader, IndexCache, scan_blocks
-from ctxfs.context.encoding import BlockIndex, ContentFile
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.index import INDEX_NAME, parse_index, render_index
-from ctxfs.context.items import ItemType
-from ctxfs.context.journal import encode_line, scan
-from ctxfs.context.layout import ENVELOPE, TEXT, Layout
-from ctxfs.context.records import Stored
-from ctxfs.context.recovery import Recovery
+from ctxfs.content.blocks import BlockIndex
+from ctxfs.content.file import ContentFile
+from ctxfs.content.reader import ContentReader, IndexCache, scan_blocks
+from ctxfs.content.stored import Stored
 from ctxfs.errors import UnknownItem
+from ctxfs.items import ItemType
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.index import INDEX_NAME, parse_index, render_index
+from ctxfs.session.journal import encode_line, scan
+from ctxfs.session.names import ENVELOPE, TEXT, Layout
+from ctxfs.session.recovery import Recovery
 from ctxfs.storage.memory import MemoryStore
 from session_items import evicted, tool_result
 

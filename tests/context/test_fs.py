@@ -16,10 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from contents import CONTENTS
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContentRange, ItemType
-from ctxfs.context.layout import ENVELOPE, TEXT, Layout
-from ctxfs.context.records import Stored
+from ctxfs.content.stored import Stored
 from ctxfs.errors import (
     ConfigError,
     InvalidRecord,
@@ -29,8 +26,11 @@ from ctxfs.errors import (
     UnknownItem,
     WriteFailed,
 )
+from ctxfs.items import ContentRange, ItemType
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import Content
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import ENVELOPE, TEXT, Layout
 from ctxfs.storage.local import LocalStore, remove_session
 from ctxfs.storage.memory import MemoryStore
 from failing_fs import FailingFileSystem, as_port

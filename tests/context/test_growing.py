@@ -7,12 +7,12 @@ from typing import Any
 import anyio
 import pytest
 
-from ctxfs.context.encoding import RAW_BLOCK, index_name
-from ctxfs.context.fs import ContextFileSystem, remove_session
-from ctxfs.context.growing import GrowingLog
-from ctxfs.context.records import Stored
+from ctxfs.content.blocks import RAW_BLOCK, index_name
+from ctxfs.content.growing import GrowingLog
+from ctxfs.content.stored import Stored
 from ctxfs.errors import SessionClosed, WriteFailed
 from ctxfs.llm.base import Usage
+from ctxfs.session.filesystem import ContextFileSystem, remove_session
 from ctxfs.storage.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio

@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contents import ANY_TEXT, CONTENTS
-from ctxfs import json_codec
-from ctxfs.context.items import ContentRange, ContextItem, ItemType
-from ctxfs.context.journal import SessionState, encode_line, fold, scan
-from ctxfs.context.records import (
+from ctxfs.content.stored import Stored
+from ctxfs.items import ContentRange, ContextItem, ItemType
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.llm.base import Usage
+from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
+from ctxfs.session.journal import encode_line, scan
+from ctxfs.session.records import (
     CallMade,
     Closed,
     EvictionSet,
@@ -22,14 +25,12 @@ from ctxfs.context.records import (
     Replaced,
     Restored,
     SessionStarted,
-    Stored,
     UnknownRecord,
     WriterOpened,
     from_json,
     to_json,
 )
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
+from ctxfs.session.state import SessionState, fold
 from session_items import forged_line
 
 IDS = st.sampled_from(["a", "b", "c", "d"])

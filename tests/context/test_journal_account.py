@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from ctxfs.context.economics import Why
-from ctxfs.context.economics_prices import Rates
-from ctxfs.context.items import ContentRange, ContextItem, ItemType
-from ctxfs.context.journal_account import Account, Rewrite, account
-from ctxfs.context.records import CallMade, ItemAdded, Record, Removed, Replaced, Restored
+from ctxfs.economics.planner import Why
+from ctxfs.economics.prices import Rates
+from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from ctxfs.replay.journal_costs import Account, Rewrite, account
+from ctxfs.session.records import CallMade, ItemAdded, Record, Removed, Replaced, Restored
 from session_items import stored_record
 
 RATES = Rates(read=0.1, write=1.1, output=5.0)

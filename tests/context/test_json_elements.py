@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contents import JSON
-from ctxfs.context.json_elements import json_elements, string_end, string_pieces
+from ctxfs.jsontext.read_stream import json_elements, string_end, string_pieces
 
 LONG = [
     "x" * 700_000,

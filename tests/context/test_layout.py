@@ -8,20 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.context.items import ItemType
-from ctxfs.context.layout import (
-    ENVELOPE,
-    TEXT,
-    Names,
-    artifact_name,
-    check_session_id,
-    direct_file_name,
-    listed_file_name,
-    new_session_id,
-    plain_name,
-    safe_name,
-)
 from ctxfs.errors import ConfigError, UnsafePath
+from ctxfs.items import ItemType
+from ctxfs.messages import direct_file_name, listed_file_name, plain_name
+from ctxfs.session.names import ENVELOPE, TEXT, Names, artifact_name, check_session_id, new_session_id, safe_name
 from ctxfs.storage.base import check_name
 
 HOSTILE = [

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.context import Context
-from ctxfs.context.economics import Why
-from ctxfs.context.economics_features import ToolClass
-from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.economy import Economy
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContentRange, ContextItem, ItemType
+from ctxfs.economics.economy import Economy
+from ctxfs.economics.features import ToolClass
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.planner import Why
+from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Block, Content, ToolMessage, UserMessage, has_media
 from ctxfs.materialize import Materialize, Materializer
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing import MemoryStore
 from ctxfs.testing.strategies import pdf, png
 from ctxfs.tokens import CharsCounter

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.ingest import EntryRules, Incoming, Known, build_entry
-from ctxfs.context.layout import Names
-from ctxfs.context.mentions import entries_of, mentions, worth_naming
-from ctxfs.context.placeholder import render
+from ctxfs.context.entry import EntryRules, Incoming, Known, build_entry
+from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage
 from ctxfs.materialize import Materialize, Materializer
+from ctxfs.placeholder.mentions import entries_of, mentions, worth_naming
+from ctxfs.placeholder.text import render
+from ctxfs.session.names import Names
 from ctxfs.tokens import default_counter
 
 COUNTER = default_counter()

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.offload import OffloadPolicy
 from ctxfs.errors import ConfigError
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import UserMessage
 
 

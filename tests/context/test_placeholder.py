@@ -1,5 +1,5 @@
-from ctxfs.context.items import ContentRange
-from ctxfs.context.placeholder import render, render_range
+from ctxfs.items import ContentRange
+from ctxfs.placeholder.text import render, render_range
 
 PATH = "/home/user/.agent/context/session_20240115_123456_abc123/tool_result/Read/call_abc123.json"
 THREE_LINES = f"[Content offloaded]\nPath: {PATH}\nUse Read tool to view details."

@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 
-from ctxfs.context.economics import Why, plan
-from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.economy import Economy
-from ctxfs.context.ingest import EntryRules, EvictionOptions, Known, recorded_entry
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.layout import Names
-from ctxfs.context.plan import Trim
+from ctxfs.context.entry import EntryRules, Known, recorded_entry
+from ctxfs.economics.economy import Economy
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.planner import Why, plan
+from ctxfs.eviction.options import EvictionOptions
+from ctxfs.eviction.plan import Trim
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from ctxfs.session.names import Names
 from ctxfs.tokens import CharsCounter
 
 COUNTER = CharsCounter()

@@ -7,12 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from ctxfs.context.economy import Economy
-from ctxfs.context.ingest import Entry
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.summary import summary_text
-from ctxfs.context.transcript import Gap, Losses, Transcript, losses_in
+from ctxfs.context.entry import Entry
+from ctxfs.context.repair import Gap, Losses, losses_in
+from ctxfs.context.transcript import Transcript
+from ctxfs.economics.economy import Economy
 from ctxfs.errors import TranscriptError
+from ctxfs.eviction.summary import summary_text
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 
 DEEP = reduce(lambda inner, _: [inner], range(10_000), cast("Any", []))

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs import json_codec
-from ctxfs.context.digest import clean_line
-from ctxfs.context.encoding import decode_blocks
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.journal import SessionState, fold
-from ctxfs.context.json_pieces import is_longer
-from ctxfs.context.json_text import is_json
-from ctxfs.context.placeholder import render_argument
-from ctxfs.context.plan import Archive, Plan
-from ctxfs.context.records import ItemAdded, Restored, UnknownRecord, from_json, to_json
-from ctxfs.context.snippets import Ends, Snippets
-from ctxfs.context.trigger import Over
+from ctxfs.content.encoding import decode_blocks
 from ctxfs.errors import ArchiveTooLarge, ConfigError, MissingExtra, SessionExists
+from ctxfs.eviction.plan import Archive, Plan
+from ctxfs.items import ContextItem, ItemType
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.jsontext.validate import is_json
+from ctxfs.jsontext.write_stream import is_longer
 from ctxfs.llm.messages import UserMessage
+from ctxfs.materialize import Over
+from ctxfs.placeholder.excerpts import Ends, Snippets
+from ctxfs.placeholder.lines import clean_line
+from ctxfs.placeholder.text import render_argument
+from ctxfs.session.records import ItemAdded, Restored, UnknownRecord, from_json, to_json
+from ctxfs.session.state import SessionState, fold
 from session_items import stored_record
 
 STORED = stored_record("msg_001", item_type=ItemType.USER_MESSAGE)

@@ -5,10 +5,14 @@ from typing import Any
 
 import pytest
 
-from ctxfs.context.content import ContentReader, IndexCache
-from ctxfs.context.encoding import BLOCK, ContentFile, RawBytes, encoding_of, index_name, readable_text
-from ctxfs.context.items import ItemType
+from ctxfs.content.blocks import index_name
+from ctxfs.content.encoding import RawBytes, encoding_of
+from ctxfs.content.file import ContentFile
+from ctxfs.content.readable import readable_text
+from ctxfs.content.reader import ContentReader, IndexCache
 from ctxfs.errors import InvalidRecord
+from ctxfs.items import ItemType
+from ctxfs.jsontext.write_stream import BLOCK
 from ctxfs.llm.messages import Content
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.memory import MemoryStore

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.records import Closed, EvictionSet
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.records import Closed, EvictionSet
 from ctxfs.storage.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio

@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contents import CONTENTS
-from ctxfs.context.encoding import ContentFile
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.index import INDEX_NAME, parse_index, render_index
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.layout import ENVELOPE, TEXT, Layout
-from ctxfs.context.records import Stored
-from ctxfs.context.recovery import Recovery, parse_header
+from ctxfs.content.file import ContentFile
+from ctxfs.content.stored import Stored
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.session.discovery import parse_header
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.index import INDEX_NAME, parse_index, render_index
+from ctxfs.session.names import ENVELOPE, TEXT, Layout
+from ctxfs.session.recovery import Recovery
 from ctxfs.storage.memory import MemoryStore
 from session_items import evicted, tool_result, user_message
 

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from ctxfs.context.apply import admit, evicted, trimmed
-from ctxfs.context.arrival import Leaving
+from ctxfs.context.commit import admit, evicted, trimmed
 from ctxfs.context.context import Context
-from ctxfs.context.encoding import BLOCK
-from ctxfs.context.events import ContextEvent, Evicted, Offloaded, OffloadFailed, RecordFailed
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.index import INDEX_NAME, parse_index
-from ctxfs.context.items import ContentRange, ContextItem, ItemType
-from ctxfs.context.layout import ENVELOPE, TEXT, Layout
-from ctxfs.context.plan import Archive, Offload, Plan, Trim
 from ctxfs.errors import ConfigError, SessionClosed, UnknownItem
+from ctxfs.events import ContextEvent, Evicted, Offloaded, OffloadFailed, RecordFailed
+from ctxfs.eviction.eager import Leaving
+from ctxfs.eviction.plan import Archive, Offload, Plan, Trim
+from ctxfs.items import ContentRange, ContextItem, ItemType
+from ctxfs.jsontext.write_stream import BLOCK
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.index import INDEX_NAME, parse_index
+from ctxfs.session.names import ENVELOPE, TEXT, Layout
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.memory import MemoryStore
 from failing_fs import FailingFileSystem, as_port

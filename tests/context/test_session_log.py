@@ -7,15 +7,15 @@ import anyio
 import pytest
 from anyio import lowlevel, to_thread, wait_all_tasks_blocked
 
-from ctxfs.context.encoding import ContentFile
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.index import INDEX_NAME, parse_index
-from ctxfs.context.journal import SessionState
-from ctxfs.context.records import CallMade, Record
-from ctxfs.context.recovery import Found
-from ctxfs.context.session_log import SessionLog
+from ctxfs.content.file import ContentFile
 from ctxfs.errors import SessionClosed, WriteFailed
 from ctxfs.llm.base import Usage
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.index import INDEX_NAME, parse_index
+from ctxfs.session.records import CallMade, Record
+from ctxfs.session.recovery import Found
+from ctxfs.session.state import SessionState
+from ctxfs.session.writer import SessionLog
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.memory import MemoryStore
 from patience import HANGS_S

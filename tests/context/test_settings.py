@@ -8,13 +8,13 @@ import pytest
 
 from ctxfs import Context, ContextFileSystem, OffloadPolicy
 from ctxfs.context import Budget, Evicted, Rule, SelectiveCompaction, Strategy, Window
-from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.economics_prices import ANTHROPIC_RATES, Prices, Rates
-from ctxfs.context.economy import CacheTerms, Economy
-from ctxfs.context.events import ContextEvent
-from ctxfs.context.items import ItemType
 from ctxfs.context.settings import agreed_policy, economy_for, window_for
+from ctxfs.economics.economy import CacheTerms, Economy
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.prices import ANTHROPIC_RATES, Prices, Rates
 from ctxfs.errors import ConfigError, ContextOverflow
+from ctxfs.events import ContextEvent
+from ctxfs.items import ItemType
 from ctxfs.materialize import Materialize, Materializer
 from ctxfs.testing import MemoryStore
 from ctxfs.tokens import CharsCounter

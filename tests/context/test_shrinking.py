@@ -6,10 +6,10 @@ import pytest
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.agent import Evicted, Offloaded
-from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.placeholder import render
+from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.llm.invariants import check
 from ctxfs.materialize import Materialize
+from ctxfs.placeholder.text import render
 from ctxfs.testing import ScriptedModel, ToolCall
 
 pytestmark = pytest.mark.anyio

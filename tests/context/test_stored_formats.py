@@ -4,12 +4,14 @@ import zlib
 
 import pytest
 
-from ctxfs.context.encoding import BlockIndex, ContentFile, RawBytes, digest, first_block
-from ctxfs.context.index import parse_index, render_index
-from ctxfs.context.items import ItemType
-from ctxfs.context.journal import encode_line, scan
-from ctxfs.context.records import Closed, WriterOpened
-from ctxfs.context.recovery import parse_header
+from ctxfs.content.blocks import BlockIndex, digest
+from ctxfs.content.encoding import RawBytes, first_block
+from ctxfs.content.file import ContentFile
+from ctxfs.items import ItemType
+from ctxfs.session.discovery import parse_header
+from ctxfs.session.index import parse_index, render_index
+from ctxfs.session.journal import encode_line, scan
+from ctxfs.session.records import Closed, WriterOpened
 from session_items import stored_record
 
 CLOSED = b'{"v":1,"seq":1,"len":33,"crc":"50c7f7f6","rec":{"type":"closed","closed_at":5.0}}\n'

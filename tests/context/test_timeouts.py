@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ctxfs.context.context import Context
-from ctxfs.context.fs import ContextFileSystem
 from ctxfs.llm.messages import UserMessage
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.port import OsFileSystem
 from ctxfs.tokens import CharsCounter

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.context.apply import evicted
-from ctxfs.context.budget import Budget, Calibration, window_of
-from ctxfs.context.compaction import ArchiveSlot, Rule, SelectiveCompaction, Strategy, archive_of
-from ctxfs.context.events import Compacted, ContextEvent, SummaryFailed
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.last_resort import LastResort, largest_first
-from ctxfs.context.offload import OffloadPolicy
-from ctxfs.context.plan import Offload, Plan
-from ctxfs.context.records import CallMade
-from ctxfs.context.reduction import AskForSummary, Done, Overflow, Reduction, View
-from ctxfs.context.window import CompactionController, Window
+from ctxfs.context.commit import evicted
 from ctxfs.errors import ConfigError, ContextOverflow, ModelError, Overloaded, PromptTooLong
+from ctxfs.events import Compacted, ContextEvent, SummaryFailed
+from ctxfs.eviction.budget import Budget, Calibration, window_of
+from ctxfs.eviction.compaction import ArchiveSlot, Rule, SelectiveCompaction, Strategy, archive_of
+from ctxfs.eviction.last_resort import LastResort, largest_first
+from ctxfs.eviction.plan import Offload, Plan
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.eviction.reduction import AskForSummary, Done, Overflow, Reduction, View
+from ctxfs.eviction.window import CompactionController, Window
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.base import Reply, Usage
 from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.session.records import CallMade
 from ctxfs.tokens import CharsCounter
 
 BUDGET = Budget(window_tokens=11_000, reply_tokens=1_000, high_water=0.8, low_water=0.5)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs import json_codec
 from ctxfs.errors import ConnectionFailed, ModelError, Overloaded, PromptTooLong, RateLimited
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm import ChatAnthropic, ChatModel, ChatOpenAI, ModelRequest, Reply, Retrying, UserMessage
 from ctxfs.llm.accumulate import ReplyBuilder
 from ctxfs.llm.chat_completions import ChatReplyBuilder

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs import json_codec
 from ctxfs.errors import TranscriptError
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import ModelRequest, Reply, ToolSchema, Usage
 from ctxfs.llm.invariants import violations
 from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage

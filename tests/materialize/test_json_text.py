@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.context.json_text import is_json
+from ctxfs.jsontext.validate import is_json
 
 VALUES = st.recursive(
     st.none()

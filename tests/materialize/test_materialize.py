@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
 from ctxfs.agent import Evicted, Offloaded
-from ctxfs.context.arrival import Leaving
 from ctxfs.context.context import Context
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.plan import Offload
-from ctxfs.context.trigger import utf8_size
 from ctxfs.errors import ConfigError, TranscriptError
+from ctxfs.eviction.eager import Leaving
+from ctxfs.eviction.plan import Offload
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
-from ctxfs.materialize import Materialize, Materialized, Materializer, materialize, reading_tools
+from ctxfs.materialize import Materialize, Materialized, Materializer, materialize, reading_tools, utf8_size
 from ctxfs.testing import MemoryStore, ScriptedModel
 from ctxfs.testing.strategies import png
 from ctxfs.tokens import CharsCounter, TokenCounter

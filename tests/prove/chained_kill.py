@@ -27,9 +27,9 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem
+from ctxfs.items import ContextItem
 from ctxfs.llm.base import Usage
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import Durability, LocalStore
 from session_items import evicted, tool_result
 

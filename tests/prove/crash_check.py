@@ -5,11 +5,11 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from ctxfs import json_codec
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.index import INDEX_NAME, parse_index
-from ctxfs.context.records import Stored
+from ctxfs.content.stored import Stored
 from ctxfs.errors import ArchiveError, CtxfsError, SessionNotFound
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.index import INDEX_NAME, parse_index
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.temp_files import TEMP_PREFIX
 from ctxfs.transfer.archive import ArchiveReader

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import anyio
 
-from ctxfs import json_codec
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem
-from ctxfs.context.json_pieces import BLOCK
+from ctxfs.items import ContextItem
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.jsontext.write_stream import BLOCK
 from ctxfs.llm.messages import Content
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.local import LocalStore
 from ctxfs.transfer import export_session, import_session

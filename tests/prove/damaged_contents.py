@@ -9,13 +9,13 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+from ctxfs.content.stored import Stored
 from ctxfs.context.context import Context
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem
-from ctxfs.context.records import Stored
 from ctxfs.errors import CorruptContent, StorageError
+from ctxfs.items import ContextItem
 from ctxfs.llm.invariants import violations
 from ctxfs.llm.messages import UserMessage
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore
 from ctxfs.tokens import CharsCounter
 from prove.sessions import Session, Skill, session

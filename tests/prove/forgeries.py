@@ -4,19 +4,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ctxfs.context.items import ContentRange, ContextItem, ItemType
-from ctxfs.context.journal import encode_line
-from ctxfs.context.placeholder import (
-    render,
-    render_advice,
-    render_direct,
-    render_listed,
-    render_materialized,
-    render_range,
-)
-from ctxfs.context.records import Record, Removed, Replaced, Restored, WriterOpened
+from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.legacy import render_call
 from ctxfs.llm.messages import ToolCall, UserMessage
+from ctxfs.messages import render_direct, render_listed
+from ctxfs.placeholder.text import render, render_advice, render_materialized, render_range
+from ctxfs.session.journal import encode_line
+from ctxfs.session.records import Record, Removed, Replaced, Restored, WriterOpened
 
 __all__ = ["EVIL", "Aim", "forgeries"]
 

@@ -20,10 +20,10 @@ import anyio
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.agent import Done
-from ctxfs.context.events import OffloadFailed, RecordFailed
-from ctxfs.context.fs import ContextFileSystem
 from ctxfs.errors import CtxfsError
+from ctxfs.events import OffloadFailed, RecordFailed
 from ctxfs.llm import ToolCall
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing import ScriptedModel
 
 __all__ = ["WAYS", "Report"]

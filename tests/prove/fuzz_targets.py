@@ -17,16 +17,23 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
-from ctxfs import json_codec
-from ctxfs.context.content import ContentReader
+from ctxfs.content.file import ContentFile
+from ctxfs.content.reader import ContentReader
+from ctxfs.content.stored import Stored
 from ctxfs.context.context import Context
-from ctxfs.context.encoding import ContentFile
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.index import parse_index, render_index
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.journal import SessionState, encode_line, fold, scan
-from ctxfs.context.layout import Names
-from ctxfs.context.records import (
+from ctxfs.errors import CtxfsError, InvalidFunctionCall, InvalidToolArguments
+from ctxfs.items import ContextItem, ItemType
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.jsontext.path import select_lines
+from ctxfs.llm.base import Usage
+from ctxfs.llm.legacy import parse_reply, render_call
+from ctxfs.llm.messages import AssistantMessage, Content, Message, ToolCall, ToolMessage, UserMessage
+from ctxfs.session.discovery import parse_header
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.index import parse_index, render_index
+from ctxfs.session.journal import encode_line, scan
+from ctxfs.session.names import Names
+from ctxfs.session.records import (
     CallMade,
     EvictionSet,
     ItemAdded,
@@ -34,19 +41,13 @@ from ctxfs.context.records import (
     Removed,
     Replaced,
     SessionStarted,
-    Stored,
     WriterOpened,
 )
-from ctxfs.context.recovery import parse_header
-from ctxfs.errors import CtxfsError, InvalidFunctionCall, InvalidToolArguments
-from ctxfs.llm.base import Usage
-from ctxfs.llm.legacy import parse_reply, render_call
-from ctxfs.llm.messages import AssistantMessage, Content, Message, ToolCall, ToolMessage, UserMessage
+from ctxfs.session.state import SessionState, fold
 from ctxfs.storage.memory import MemoryDisk, MemoryStore
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.base import Tool
 from ctxfs.tools.grep import LineSearch, search_part
-from ctxfs.tools.json_path import select_lines
 from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.retrieval import retrieval_tools
 from ctxfs.transfer.archive import ArchiveReader

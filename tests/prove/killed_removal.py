@@ -21,7 +21,7 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from ctxfs.context.fs import ContextFileSystem
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
 from ctxfs.storage.removal import remove_hidden
 from failing_fs import FailingFileSystem, as_port

@@ -18,7 +18,7 @@ class Equivalent:
     reason: str
 
 
-_LAYOUT, _INDEX, _TEMP = "context/layout.py", "context/index.py", "storage/temp_files.py"
+_LAYOUT, _INDEX, _TEMP = "session/names.py", "session/index.py", "storage/temp_files.py"
 _SESSION, _FILES = "storage/session_dir.py", "storage/files.py"
 _HINT = "a hint, that the system may begin to write: the sync after it is what counts"
 _PIECE = "only how much is compared at a time"
@@ -82,7 +82,7 @@ EQUIVALENT = (
         _SAME,
     ),
     Equivalent(
-        "context/economics_ledger.py",
+        "economics/ledger.py",
         "if not leaving:",
         """if not leaving:
             return self""",
@@ -90,56 +90,52 @@ EQUIVALENT = (
         _SAME,
     ),
     Equivalent(
-        "context/encoding.py",
+        "content/blocks.py",
         "low, high = 0, self.count - 1",
         "-",
         ("+",),
         "as many newlines stand before what follows the last block as there are: it is never asked for",
     ),
     Equivalent(
-        "context/encoding.py",
+        "content/encoding.py",
         'tail = data.rfind(b"\\\\", -5)  # of six characters, which the longest escape sequence has, five are split',
         "5",
         ("6",),
         "a sequence that is whole is left as it is",
     ),
     Equivalent(
-        "context/apply.py",
+        "context/commit.py",
         "return next((item.id for item in items[place:] if item.id not in going), None)",
         "place",
         ("(place) + 1",),
         "what stands there goes itself",
     ),
-    Equivalent("context/content.py", "READ_AHEAD_BLOCKS = 4", "4", ("5", "3"), "only how much is read at a time"),
-    Equivalent("context/content.py", _THREAD_READS.partition("\n")[0], _THREAD_READS, ("pass",), "slower"),
+    Equivalent("content/reader.py", "READ_AHEAD_BLOCKS = 4", "4", ("5", "3"), "only how much is read at a time"),
+    Equivalent("content/reader.py", _THREAD_READS.partition("\n")[0], _THREAD_READS, ("pass",), "slower"),
     Equivalent(
-        "context/content.py",
-        "return decode() if self.stored.size_bytes <= BLOCK else await to_thread.run_sync(decode)",
+        "content/reader.py",
+        "return decode() if self.stored.size_bytes <= BLOCK else await run_in_steps(decode)",
         "<=",
         ("<",),
         "the same in a thread",
     ),
-    Equivalent("context/content.py", "INDEXES_KEPT = 16", "16", ("17", "15"), _CACHE),
-    Equivalent("context/content.py", "if len(self._indexes) > INDEXES_KEPT:", ">", (">=",), _CACHE),
-    Equivalent(
-        "context/economics_ledger.py", "to_find -= 1", "-=", ("+=",), "it looks on, and finds no more: only time"
-    ),
-    Equivalent(
-        "context/economics_ledger.py", "to_find -= 1", "to_find -= 1", ("pass",), "it looks on, and finds no more"
-    ),
-    Equivalent("context/window.py", "self._again_at = 0.0", "0.0", ("1.0",), "no context over its mark is smaller"),
-    Equivalent("context/economics_ledger.py", "break", "break", ("pass",), "it looks on, and finds no more: only time"),
+    Equivalent("content/reader.py", "INDEXES_KEPT = 16", "16", ("17", "15"), _CACHE),
+    Equivalent("content/reader.py", "if len(self._indexes) > INDEXES_KEPT:", ">", (">=",), _CACHE),
+    Equivalent("economics/ledger.py", "to_find -= 1", "-=", ("+=",), "it looks on, and finds no more: only time"),
+    Equivalent("economics/ledger.py", "to_find -= 1", "to_find -= 1", ("pass",), "it looks on, and finds no more"),
+    Equivalent("eviction/window.py", "self._again_at = 0.0", "0.0", ("1.0",), "no context over its mark is smaller"),
+    Equivalent("economics/ledger.py", "break", "break", ("pass",), "it looks on, and finds no more: only time"),
     Equivalent("storage/directories.py", "MAX_OPEN = 64", "64", ("128", "32"), _CACHE),
-    Equivalent("context/encoding.py", _TEXT_ROWS, "*", ("//",), _NO_PLACE),
-    Equivalent("context/encoding.py", _TEXT_ROWS, "0", ("1",), _NO_PLACE),
-    Equivalent("context/economy.py", "table.pop(item_id, None)", "table.pop(item_id, None)", ("pass",), _MEMORY),
-    Equivalent("context/economy.py", _KEEPS.format("_offloads"), _KEEPS.format("_offloads"), ("pass",), _MEMORY),
-    Equivalent("context/economy.py", _KEEPS.format("_prepared"), _KEEPS.format("_prepared"), ("pass",), _MEMORY),
+    Equivalent("content/encoding.py", _TEXT_ROWS, "*", ("//",), _NO_PLACE),
+    Equivalent("content/encoding.py", _TEXT_ROWS, "0", ("1",), _NO_PLACE),
+    Equivalent("economics/economy.py", "table.pop(item_id, None)", "table.pop(item_id, None)", ("pass",), _MEMORY),
+    Equivalent("economics/economy.py", _KEEPS.format("_offloads"), _KEEPS.format("_offloads"), ("pass",), _MEMORY),
+    Equivalent("economics/economy.py", _KEEPS.format("_prepared"), _KEEPS.format("_prepared"), ("pass",), _MEMORY),
     Equivalent(
         "storage/local.py", "OTHERS = 0o077", "0o077", ("126",), "what is its owner's alone is made so once more"
     ),
     Equivalent(
-        "context/session_log.py",
+        "session/writer.py",
         "self._index_size = 0",
         "0",
         ("1",),

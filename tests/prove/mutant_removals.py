@@ -24,9 +24,9 @@ class Removal:
 
 _TEMP, _DIRS, _LOG = "storage/temp_files.py", "storage/directories.py", "storage/log_file.py"
 _SESSION, _LOCAL, _PORT, _BASE = "storage/session_dir.py", "storage/local.py", "storage/port.py", "storage/base.py"
-_FILES, _JOURNAL, _INDEX = "storage/files.py", "context/journal.py", "context/index.py"
-_CONTENT, _ENCODING, _RECOVERY = "context/content.py", "context/encoding.py", "context/recovery.py"
-_LAYOUT, _ARCHIVE, _TRANSFER = "context/layout.py", "transfer/archive.py", "transfer/sessions.py"
+_FILES, _JOURNAL, _INDEX = "storage/files.py", "session/journal.py", "session/index.py"
+_CONTENT, _ENCODING, _RECOVERY = "content/reader.py", "content/encoding.py", "session/recovery.py"
+_LAYOUT, _ARCHIVE, _TRANSFER = "session/names.py", "transfer/archive.py", "transfer/sessions.py"
 
 SYNCS = (
     Removal("the system's sync", _PORT, "        else:\n            os.fsync(fd)", "        else:\n            pass"),
@@ -111,7 +111,7 @@ SYNCS = (
         "file.chunks, durable=False), parts, done)",
     ),
     Removal("of a new session's name, in one place", _LOCAL, "if self._sync:\n            self._fs.sync(fd)", "pass"),
-    Removal("of a growing file that ends", "context/growing.py", 'b"", sync=True', 'b"", sync=False'),
+    Removal("of a growing file that ends", "content/growing.py", 'b"", sync=True', 'b"", sync=False'),
 )
 
 CHECKSUMS = (
@@ -124,7 +124,7 @@ CHECKSUMS = (
     ),
     Removal("a journal line's length", _JOURNAL, "len(rec) != length or ", ""),
     Removal("a journal line's place", _JOURNAL, "if seq <= last_seq:", "if False:"),
-    Removal("journal lines that are missing", _JOURNAL, "if seq > last_seq + 1:", "if False:"),
+    Removal("journal lines that are missing", _JOURNAL, "if line.seq > last_seq + 1:", "if False:"),
     Removal("holes at the journal's end", _JOURNAL, "if data.find(_HOLE, start, end) < 0:", "if True:"),
     Removal(
         "the index's",
@@ -133,27 +133,32 @@ CHECKSUMS = (
         "if False and data[position + len(_CRC_HEAD) : -3] !=",
     ),
     Removal("the index's end", _INDEX, """ or not data.endswith(b'"}\\n')""", ""),
-    Removal("a block index's", _ENCODING, "if zlib.crc32(memoryview(data)", "if False and zlib.crc32(memoryview(data)"),
-    Removal("a block index's kind", _ENCODING, "not data.startswith(INDEX_MAGIC) or ", ""),
-    Removal("a block's", _CONTENT, "if codec.digest(block) != index.row(number)[3]:", "if False:"),
+    Removal(
+        "a block index's",
+        "content/blocks.py",
+        "if zlib.crc32(memoryview(data)",
+        "if False and zlib.crc32(memoryview(data)",
+    ),
+    Removal("a block index's kind", "content/blocks.py", "not data.startswith(INDEX_MAGIC) or ", ""),
+    Removal("a block's", _CONTENT, "if digest(block) != index.row(number)[3]:", "if False:"),
     Removal("a known block index's", _CONTENT, "found is None or found.root != stored.digest", "found is None"),
     Removal("a kept block index's", _CONTENT, "if index.root == stored.digest:", "if True:"),
     Removal("a content's", _CONTENT, "        if index.root != stored.digest:", "        if False:"),
     Removal(
         "a content's that only the index knows",
-        _RECOVERY,
+        "session/discovery.py",
         "(await scan_blocks(store, indexed)).root == indexed.digest",
         "await scan_blocks(store, indexed)",
     ),
-    Removal("an envelope's end", _RECOVERY, "if await store.read(name, end) != trailer:", "if False:"),
+    Removal("an envelope's end", "session/discovery.py", "if await store.read(name, end) != trailer:", "if False:"),
     Removal("the index against the journal", _RECOVERY, "index is None or _contradicts(index, state)", "index is None"),
     Removal(
         "the index against the journal, in verify",
-        "context/fs_verify.py",
+        "session/verify.py",
         "        if known.get(item_id) != entry",
         "        if False",
     ),
-    Removal("contents, in verify", "context/fs_verify.py", "await ContentReader(store, entry).load()", "pass"),
+    Removal("contents, in verify", "session/verify.py", "await ContentReader(store, entry).load()", "pass"),
     Removal("a part's of an archive", _ARCHIVE, 'if tail["sha256"] != checksum.hexdigest():', "if False:"),
     Removal("an archive's lines", _ARCHIVE, 'if last != {"end": expected}:', "if False:"),
     Removal("an archive's end", _ARCHIVE, "        if more:", "        if False:"),
@@ -223,7 +228,7 @@ CONTAINMENT = (
     ),
     Removal("a session id that is a path", _LOCAL, "if len(check_name(session_id)) != 1:", "if False:"),
     Removal("a session id's characters", _LAYOUT, "if not _is_safe(session_id):", "if False:"),
-    Removal("a plain name that is a path", _LAYOUT, "if len(check_name(raw)) != 1:", "if False:"),
+    Removal("a plain name that is a path", "messages.py", "if len(check_name(raw)) != 1:", "if False:"),
     Removal(
         "an id's characters",
         _LAYOUT,
@@ -237,10 +242,15 @@ CONTAINMENT = (
     Removal(
         "ids that were given out",
         _LAYOUT,
-        "        if key not in self._taken:\n            return name\n",
+        "        if self.is_free(name):\n            return name\n",
         "        return name\n",
     ),
-    Removal("ids that differ in case", _LAYOUT, "key = name.casefold()", "key = name"),
+    Removal(
+        "ids that differ in case",
+        _LAYOUT,
+        "        key = item_id.casefold()\n        return not any",
+        "        key = item_id\n        return not any",
+    ),
     Removal("whose a session's directory is", _LOCAL, "if status.owner != self._fs.user():", "if False:"),
     Removal("who may write to a session's directory", _LOCAL, "if status.mode & OTHERS_MAY_WRITE:", "if False:"),
     Removal("who may read a session's directory", _LOCAL, "self._fs.set_dir_mode(dir_fd)", "pass"),
@@ -250,8 +260,8 @@ CONTAINMENT = (
     Removal(
         "a directory that is no session",
         _LOCAL,
-        'return not {LOG_NAME, "index.json"}.isdisjoint(name for name, _ in fs.list_dir(dir_fd))',
-        "return True",
+        'return not names.isdisjoint({LOG_NAME, "index.json"}) or (LOCK_NAME',
+        "return True or (LOCK_NAME",
     ),
     Removal("whose a file or directory is", _DIRS, "if status.owner != fs.user():", "if False:"),
     Removal("whose a directory in a session is", _DIRS, "check_owner(self._fs, where, status)", "pass"),
@@ -270,19 +280,19 @@ CONTAINMENT = (
     Removal("a journal that was moved or removed", _LOG, "self._check(self._fs.stat(self._dir_fd, LOG_NAME))", "pass"),
     Removal(
         "a journal that another one took over from",
-        "context/session_log.py",
+        "session/writer.py",
         "        self.check_open()\n",
         "        pass\n",
     ),
     Removal(
         "a growing file of a session that was closed",
-        "context/growing.py",
+        "content/growing.py",
         "self._check_open()\n        if self._failed",
         "pass\n        if self._failed",
     ),
     Removal(
         "a growing file that ends after its session",
-        "context/growing.py",
+        "content/growing.py",
         "self._check_open()\n        await self._store",
         "pass\n        await self._store",
     ),
@@ -352,20 +362,22 @@ CONTAINMENT = (
     ),
     Removal(
         "an envelope that is another item's",
-        _RECOVERY,
+        "session/discovery.py",
         "if PurePosixPath(name).name != entry.item_id + ENVELOPE.extension:",
         "if False:",
     ),
     Removal(
         "a found file that the journal contradicts",
-        _RECOVERY,
+        "session/discovery.py",
         "entry is not None and await _fits(store, state, entry)",
         "entry is not None",
     ),
-    Removal("a found file's id that is stored", _RECOVERY, "if entry.item_id in state.stored:", "if False:"),
+    Removal(
+        "a found file's id that is stored", "session/discovery.py", "if entry.item_id in state.stored:", "if False:"
+    ),
     Removal(
         "a found file's content against the context",
-        _RECOVERY,
+        "session/discovery.py",
         "return await ContentReader(store, entry).load() == item.message.content",
         "return True",
     ),
@@ -383,7 +395,7 @@ CONTAINMENT = (
     Removal("files in an archive in each other's way", _TRANSFER, "    if clash:", "    if False:"),
     Removal(
         "the session id of a file system",
-        "context/fs.py",
+        "session/filesystem.py",
         "self._session_id = check_session_id(session_id)",
         "self._session_id = session_id",
     ),

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.index import INDEX_NAME, parse_index
-from ctxfs.context.items import ContextItem
 from ctxfs.errors import ArchiveError, SessionNotFound
+from ctxfs.items import ContextItem
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.index import INDEX_NAME, parse_index
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.port import FileSystem, OsFileSystem
 from ctxfs.transfer import export_session, import_session

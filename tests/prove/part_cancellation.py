@@ -11,19 +11,20 @@ from typing import Any
 
 import anyio
 
-from ctxfs import Agent, AgentConfig, json_codec, tool
-from ctxfs.context.archive import read_archive
-from ctxfs.context.budget import Budget
-from ctxfs.context.compaction import Rule, SelectiveCompaction, Strategy
+from ctxfs import Agent, AgentConfig, tool
 from ctxfs.context.context import Context
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.offload import OffloadPolicy
-from ctxfs.context.window import Window
 from ctxfs.errors import PromptTooLong
+from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.eviction.window import Window
+from ctxfs.items import ContextItem, ItemType
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Reply, Usage
 from ctxfs.llm.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
 from ctxfs.materialize import Materialize, Materializer
+from ctxfs.session.archive import read_archive
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore
 from ctxfs.testing import MemoryDisk, MemoryStore, ScriptedModel
 from ctxfs.testing.scripted import Turn

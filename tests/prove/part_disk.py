@@ -19,8 +19,8 @@ from typing import Any
 import anyio
 
 from ctxfs import Agent, AgentConfig
-from ctxfs.context.fs import ContextFileSystem
 from ctxfs.errors import CtxfsError
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing import ScriptedModel
 from prove import full_disk
 from prove.damaged_contents import Shut, examine

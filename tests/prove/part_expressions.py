@@ -9,10 +9,10 @@ from typing import Any
 
 import anyio
 
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.errors import InvalidToolArguments
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import ToolMessage
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.memory import MemoryStore
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.base import Tool

@@ -14,14 +14,14 @@ import anyio
 from ctxfs.agent.agent import Agent
 from ctxfs.agent.config import AgentConfig
 from ctxfs.context.context import Context
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ItemType
-from ctxfs.context.layout import ENVELOPE, TEXT
 from ctxfs.errors import CtxfsError
+from ctxfs.items import ItemType
 from ctxfs.llm.base import ChatModel
 from ctxfs.llm.legacy import LegacyToolCalls, render_call
 from ctxfs.llm.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.materialize import Materialize
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import ENVELOPE, TEXT
 from ctxfs.testing.scripted import ScriptedModel
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.base import Tool

@@ -30,32 +30,15 @@ SAMPLE = 1200
 LEAST_KILLED = 0.9
 WORKERS = min(4, os.cpu_count() or 1)
 """Copies of the project, each with a process that tries mutants in it."""
-_STORAGE = (
-    "base",
-    "directories",
-    "failures",
-    "files",
-    "local",
-    "log_file",
-    "port",
-    "session_dir",
-    "temp_files",
-    "threads",
-)
-_CONTEXT = (
-    *("apply", "content", "encoding", "fs", "fs_records", "fs_verify", "growing", "index", "journal", "journal_types"),
-    *("records", "recovery"),
-)
-_PLANNING = (
-    *("budget", "compaction", "economy", "ephemeral", "ingest", "layout", "session_log", "transcript", "trims"),
-    "window",
-)
-_ECONOMICS = ("", "_features", "_ledger", "_parameters", "_prices")
-MODULES = (
-    *(f"storage/{name}.py" for name in _STORAGE),
-    *(f"context/{name}.py" for name in (*_CONTEXT, *_PLANNING)),
-    *(f"context/economics{name}.py" for name in _ECONOMICS),
-)
+_ROOMS = {
+    "storage": "base directories failures files local log_file port session_dir temp_files threads",
+    "content": "blocks encoding file growing reader readable",
+    "session": "discovery field_types filesystem index item_records journal names records recovery state verify writer",
+    "eviction": "budget compaction keep_recent reduction window",
+    "economics": "economy features ledger parameters planner prices",
+    "context": "commit entry repair transcript trims",
+}
+MODULES = tuple(f"{room}/{name}.py" for room, names in _ROOMS.items() for name in names.split())
 _FAULTS = "tests/prove/test_port_faults.py::test_every_call_of_an_operation_fails_once"
 TESTS = (
     *(f"tests/{name}" for name in ("agent", "context", "materialize", "messages", "replay", "storage", "testing")),
@@ -206,7 +189,7 @@ def _all_tried(
 
 def _harmless(tries: Laboratory) -> bool:
     """Whether a change that changes nothing survives: what kills the others is the change."""
-    module, before = "context/layout.py", "return SAFE.fullmatch(raw) is not None"
+    module, before = "session/names.py", "return SAFE.fullmatch(raw) is not None"
     mutant = removal(module, tries.source(module), before, "return None is not SAFE.fullmatch(raw)")
     return tries.tried(mutant).killed_by is None
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import anyio
 
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ItemType
-from ctxfs.context.layout import ENVELOPE, TEXT, Layout, Names, artifact_name, check_session_id
 from ctxfs.errors import ConfigError, StorageError, UnsafePath
+from ctxfs.items import ItemType
 from ctxfs.messages import offload_tool_result, offload_tool_results
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import ENVELOPE, TEXT, Layout, Names, artifact_name, check_session_id
 from ctxfs.storage.base import check_name
 from ctxfs.storage.local import LocalStore
 from ctxfs.workspace.artifacts import Artifact

@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from ctxfs import json_codec
-from ctxfs.context.encoding import readable_text
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem, ItemType
+from ctxfs.content.readable import readable_text
 from ctxfs.errors import SessionLocked
+from ctxfs.items import ContextItem, ItemType
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import Content, ToolMessage, UserMessage
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.base import Tool
 from ctxfs.tools.retrieval import retrieval_tools

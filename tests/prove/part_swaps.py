@@ -21,8 +21,8 @@ from typing import Self
 
 import anyio
 
-from ctxfs.context.fs import ContextFileSystem
 from ctxfs.errors import CtxfsError
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.base import Tool

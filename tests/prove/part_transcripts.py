@@ -9,12 +9,12 @@ from typing import Any
 
 import anyio
 
-from ctxfs import json_codec
-from ctxfs.context.budget import Budget
-from ctxfs.context.compaction import Rule, SelectiveCompaction, Strategy
-from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.items import ItemType
-from ctxfs.context.offload import OffloadPolicy
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.items import ItemType
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.invariants import violations
 from ctxfs.materialize import Materialize, Materializer
 from ctxfs.testing.corruptions import CORRUPTIONS, corrupt, valid_body

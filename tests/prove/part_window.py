@@ -16,11 +16,11 @@ from typing import Any
 
 import anyio
 
-from ctxfs import json_codec
-from ctxfs.context.budget import Budget
 from ctxfs.context.context import Context
-from ctxfs.context.economics_parameters import EvictionParameters
+from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import ContextOverflow, PromptTooLong, StorageError, WriteFailed
+from ctxfs.eviction.budget import Budget
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, Block, Message, UserMessage
 from ctxfs.storage.base import NewFile

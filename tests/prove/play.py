@@ -5,22 +5,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ctxfs import json_codec
-from ctxfs.context.archive import read_archive
-from ctxfs.context.arrival import ArrivalPolicy
-from ctxfs.context.budget import Budget
-from ctxfs.context.compaction import SelectiveCompaction
 from ctxfs.context.context import Context
-from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.economy import Economy
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem
-from ctxfs.context.window import Window
+from ctxfs.economics.economy import Economy
+from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import ContextOverflow, Overloaded, StorageError
+from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.compaction import SelectiveCompaction
+from ctxfs.eviction.eager import ArrivalPolicy
+from ctxfs.eviction.window import Window
+from ctxfs.items import ContextItem
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import ModelRequest, Reply, ToolSchema, Usage
 from ctxfs.llm.invariants import violations
 from ctxfs.llm.messages import AssistantMessage, Block, Content, Message
 from ctxfs.llm.serialize import to_messages_body
+from ctxfs.session.archive import read_archive
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.base import NewFile
 from ctxfs.testing import MemoryStore
 from ctxfs.testing.strategies import TOOL_NAMES

@@ -6,11 +6,11 @@ import anyio
 import pytest
 
 from ctxfs.context.context import Context
-from ctxfs.context.fs import ContextFileSystem
 from ctxfs.errors import NameTaken
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, Block, ToolMessage, UserMessage
 from ctxfs.materialize import Materialize, Materializer
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.base import NewFile
 from ctxfs.testing import MemoryStore
 from ctxfs.tokens import CharsCounter

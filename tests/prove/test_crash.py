@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxfs.context.fs import ContextFileSystem
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore
 from prove.crash_controls import CONTROLS
 from prove.crash_disk import CrashDisk, DataChange, FileNode, State

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from ctxfs.context.context import Context
-from ctxfs.context.events import ContextEvent, RecordFailed
-from ctxfs.context.fs import ContextFileSystem
 from ctxfs.errors import WriteFailed
+from ctxfs.events import ContextEvent, RecordFailed
 from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore
 from failing_fs import as_port
 from prove.damaged_contents import Shut

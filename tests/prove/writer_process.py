@@ -13,8 +13,8 @@ from pathlib import Path
 
 import anyio
 
-from ctxfs.context.fs import ContextFileSystem
 from ctxfs.errors import SessionClosed, SessionLocked, SessionNotFound
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore
 from session_items import tool_result
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
+from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.replay.cost import Cached, Policy, Replacement, Run, replay_session
 from ctxfs.replay.oracle import oracle_cost
 from ctxfs.replay.policies import DEFAULT_POLICIES, Never, policy_named

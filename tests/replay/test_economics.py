@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.context.economics import EconomicPlan, Why, plan, verdicts
-from ctxfs.context.economics_features import IdentifierIndex, ToolClass, classify, paths_of, writes
-from ctxfs.context.economics_ledger import ITEMS_PER_FILE, Added, Candidate, Ledger, Outcome, ReadBack, Replied, Step
-from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates, prices_for
+from ctxfs.economics.features import IdentifierIndex, ToolClass, classify, paths_of, writes
+from ctxfs.economics.ledger import ITEMS_PER_FILE, Added, Candidate, Ledger, Outcome, ReadBack, Replied, Step
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.planner import EconomicPlan, Why, plan, verdicts
+from ctxfs.economics.prices import ANTHROPIC_RATES, Rates, prices_for
 from ctxfs.errors import ConfigError
 
 

@@ -17,8 +17,8 @@ import anyio.to_thread
 import pytest
 
 from ctxfs.context import Context, Evicted
-from ctxfs.context.economics_prices import ANTHROPIC_RATES
-from ctxfs.context.economy import Economy
+from ctxfs.economics.economy import Economy
+from ctxfs.economics.prices import ANTHROPIC_RATES
 from ctxfs.llm.messages import AssistantMessage, SystemMessage
 from ctxfs.replay.cost import Cost, replay_session
 from ctxfs.replay.formats import load

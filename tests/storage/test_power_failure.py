@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ctxfs.context.fs import ContextFileSystem
 from ctxfs.errors import WriteFailed
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.files import write_file
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session

@@ -14,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs import Agent, AgentConfig, ContextFileSystem
-from ctxfs.context.encoding import RAW_BLOCK, ContentFile, RawBytes
-from ctxfs.context.growing import GrowingBlocks
-from ctxfs.context.items import ContentRange, ItemType
+from ctxfs.content.blocks import RAW_BLOCK
+from ctxfs.content.encoding import RawBytes
+from ctxfs.content.file import ContentFile
+from ctxfs.content.growing import GrowingBlocks
 from ctxfs.errors import ConfigError
+from ctxfs.items import ContentRange, ItemType
 from ctxfs.llm.messages import ToolCall
 from ctxfs.materialize import Materialize
 from ctxfs.storage.local import LocalStore

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContentRange, ContextItem, ItemType
 from ctxfs.errors import ToolError
+from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.port import OsFileSystem
 from ctxfs.tokens import default_counter
 from ctxfs.tools import Tool, ToolResult, read_tool

@@ -10,9 +10,9 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContentRange, ContextItem, ItemType
+from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.memory import MemoryStore
 from ctxfs.tokens import default_counter
 from ctxfs.tools import ToolResult, retrieval_tools

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from anyio import to_thread
 
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.journal import scan
-from ctxfs.context.records import Record, SessionStarted, Stored, to_json
+from ctxfs.content.stored import Stored
 from ctxfs.errors import ArchiveDamaged, ArchiveError, ArchiveTooLarge, ArchiveUnsafe, ConfigError, SessionExists
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.journal import scan
+from ctxfs.session.records import Record, SessionStarted, to_json
 from ctxfs.storage.port import OsFileSystem
 from ctxfs.transfer import export_session, import_session
 from ctxfs.transfer.archive import ArchiveWriter

@@ -17,13 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxfs.context.encoding import BLOCK
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.journal import encode_line
-from ctxfs.context.layout import ENVELOPE, TEXT, Layout
-from ctxfs.context.placeholder import render
-from ctxfs.context.records import Record, SessionStarted, Stored, to_json
+from ctxfs.content.stored import Stored
 from ctxfs.errors import (
     ArchiveDamaged,
     ArchiveError,
@@ -36,7 +30,14 @@ from ctxfs.errors import (
     SessionExists,
     SessionNotFound,
 )
+from ctxfs.items import ContextItem, ItemType
+from ctxfs.jsontext.write_stream import BLOCK
 from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.placeholder.text import render
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.journal import encode_line
+from ctxfs.session.names import ENVELOPE, TEXT, Layout
+from ctxfs.session.records import Record, SessionStarted, to_json
 from ctxfs.storage.port import OsFileSystem
 from ctxfs.tools.read import read_tool
 from ctxfs.transfer import export_session, import_session

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.context.fs import ContextFileSystem, remove_session
 from ctxfs.errors import ConfigError
+from ctxfs.session.filesystem import ContextFileSystem, remove_session
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.tokens import CharsCounter
 from ctxfs.transfer import export_session, import_session

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem, ItemType
 from ctxfs.errors import (
     AmbiguousItem,
     ConfigError,
@@ -22,7 +20,9 @@ from ctxfs.errors import (
     SessionLocked,
     UnknownItem,
 )
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import ToolMessage
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.base import Tool
 from ctxfs.workspace import (

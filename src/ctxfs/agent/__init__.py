@@ -3,7 +3,7 @@
 from ctxfs.agent.agent import Agent
 from ctxfs.agent.config import AgentConfig
 from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
-from ctxfs.context.events import Compacted, Evicted, Offloaded, OffloadFailed, RecordFailed, SummaryFailed
+from ctxfs.events import Compacted, Evicted, Offloaded, OffloadFailed, RecordFailed, SummaryFailed
 from ctxfs.llm.base import Retrying, TextDelta, ThinkingDelta
 from ctxfs.tools.decorator import tool
 

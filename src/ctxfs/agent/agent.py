@@ -10,19 +10,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ctxfs import json_codec
 from ctxfs.agent.config import AgentConfig
 from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
 from ctxfs.agent.runner import ToolRunner
-from ctxfs.context.arrival import ArrivalPolicy
 from ctxfs.context.context import Context
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem
-from ctxfs.context.layout import LAYOUTS
 from ctxfs.errors import AgentBusy, PromptTooLong, ReplyIncomplete, SessionClosed, TurnLimitReached
+from ctxfs.eviction.eager import ArrivalPolicy
+from ctxfs.items import ContextItem
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import CUT, ChatModel, ModelRequest, Reply, Retrying
 from ctxfs.llm.messages import Message, ToolCall, ToolMessage, UserMessage
 from ctxfs.materialize import Materializer, reading_tools
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import LAYOUTS
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.bash import bash_tool

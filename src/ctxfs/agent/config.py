@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from ctxfs.checks import require_bool, require_int, require_kind
-from ctxfs.context.arrival import ArrivalPolicy
-from ctxfs.context.budget import Budget
-from ctxfs.context.compaction import SelectiveCompaction
-from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.economics_prices import TTL_SECONDS, CacheTtl, Prices
-from ctxfs.context.economy import Economy
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ItemType
-from ctxfs.context.layout import LAYOUTS
-from ctxfs.context.offload import OffloadPolicy
 from ctxfs.context.settings import agreed_policy, economy_for, window_for
-from ctxfs.context.window import Summarize, Window
+from ctxfs.economics.economy import Economy
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.prices import TTL_SECONDS, CacheTtl, Prices
 from ctxfs.errors import ConfigError
+from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.compaction import SelectiveCompaction
+from ctxfs.eviction.eager import ArrivalPolicy
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.eviction.window import Summarize, Window
+from ctxfs.items import ItemType
 from ctxfs.llm.messages import Content, ToolCall
 from ctxfs.materialize import Materialize
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import LAYOUTS
 from ctxfs.tools.base import Tool
 from ctxfs.tools.bash import Bash
 

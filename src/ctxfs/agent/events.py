@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ctxfs.context.events import ContextEvent
+from ctxfs.events import ContextEvent
 from ctxfs.llm.base import Retrying, TextDelta, ThinkingDelta, Usage
 from ctxfs.llm.messages import ToolCall
 from ctxfs.tools.base import ToolResult

@@ -18,8 +18,8 @@ from ctxfs.cli.explore import exploration_tools
 from ctxfs.cli.options import Root
 from ctxfs.cli.output import console, for_terminal
 from ctxfs.cli.session import find_session, sessions_directory
-from ctxfs.context.events import Compacted, Evicted, OffloadFailed, RecordFailed, SummaryFailed
 from ctxfs.errors import ConfigError, CtxfsError
+from ctxfs.events import Compacted, Evicted, OffloadFailed, RecordFailed, SummaryFailed
 from ctxfs.llm.base import ChatModel, Retrying, TextDelta
 
 __all__ = ["chat"]

@@ -24,11 +24,11 @@ from ctxfs.cli.explore import exploration_tools
 from ctxfs.cli.explorer import Explorer
 from ctxfs.cli.options import AsJson, Root
 from ctxfs.cli.output import console, for_terminal, print_json, table
-from ctxfs.context.budget import Budget
-from ctxfs.context.events import Evicted, OffloadFailed, RecordFailed
-from ctxfs.context.fs_verify import VerifyReport
 from ctxfs.errors import ConfigError, StorageError
+from ctxfs.events import Evicted, OffloadFailed, RecordFailed
+from ctxfs.eviction.budget import Budget
 from ctxfs.llm.messages import ToolCall
+from ctxfs.session.verify import VerifyReport
 from ctxfs.testing.scripted import ScriptedModel
 from ctxfs.tools.base import Tool
 

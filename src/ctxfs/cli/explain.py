@@ -13,23 +13,24 @@ from rich.console import Console
 from ctxfs.cli.options import AsJson, Root, SessionArgument
 from ctxfs.cli.output import console, for_terminal, label, print_json, table, tokens
 from ctxfs.cli.session import Entry, entries, open_session, sessions_directory
-from ctxfs.context.budget import Budget
-from ctxfs.context.damaged import counted
-from ctxfs.context.economics import Verdict
-from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.economics_prices import ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, Rates, prices_for
-from ctxfs.context.economy import CacheTerms, Economy
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.ingest import Known
-from ctxfs.context.items import ItemType
-from ctxfs.context.journal_account import Account, Departure, account
-from ctxfs.context.layout import Names
-from ctxfs.context.offload import OffloadPolicy
-from ctxfs.context.plan import Plan
-from ctxfs.context.records import EvictionSet
-from ctxfs.context.transcript import Transcript, repaired
+from ctxfs.context.entry import Known
+from ctxfs.context.repair import repaired
+from ctxfs.context.transcript import Transcript
+from ctxfs.economics.economy import CacheTerms, Economy
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.planner import Verdict
+from ctxfs.economics.prices import ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, Rates, prices_for
 from ctxfs.errors import ConfigError
+from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.plan import Plan
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.items import ItemType
 from ctxfs.llm.base import Usage
+from ctxfs.replay.journal_costs import Account, Departure, account
+from ctxfs.session.damaged import counted
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import Names
+from ctxfs.session.records import EvictionSet
 from ctxfs.tokens import load_counter
 
 __all__ = ["explain"]

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import anyio
 import typer
 
-from ctxfs import json_codec
 from ctxfs.cli.options import AsJson, ItemArgument, Root, SessionArgument
 from ctxfs.cli.output import (
     console,
@@ -33,9 +32,10 @@ from ctxfs.cli.session import (
     open_session,
     sessions_directory,
 )
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.json_pieces import has_surrogates
 from ctxfs.errors import ConfigError
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.jsontext.write_stream import has_surrogates
+from ctxfs.session.filesystem import ContextFileSystem
 
 __all__ = ["cat", "ls", "tail"]
 

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ctxfs import json_codec
-from ctxfs.context.json_pieces import has_surrogates
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.jsontext.write_stream import has_surrogates
 
 __all__ = [
     "console",

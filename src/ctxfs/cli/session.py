@@ -10,11 +10,11 @@ from typing import Literal
 import anyio
 
 from ctxfs.cli.output import lossless_bytes
-from ctxfs.context.encoding import readable_text
-from ctxfs.context.fs import ContextFileSystem, list_sessions
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.records import Stored
+from ctxfs.content.readable import readable_text
+from ctxfs.content.stored import Stored
 from ctxfs.errors import ConfigError, SessionNotFound, UnknownItem
+from ctxfs.items import ContextItem, ItemType
+from ctxfs.session.filesystem import ContextFileSystem, list_sessions
 from ctxfs.storage.local import absolute_root
 from ctxfs.storage.log_file import LOG_NAME
 

@@ -11,8 +11,8 @@ import typer
 from ctxfs.cli.options import AsJson, Root, SessionArgument
 from ctxfs.cli.output import console, for_terminal, label, print_json, table, tokens
 from ctxfs.cli.session import changed_at, damages, find_session, newest_first, open_session, sessions_directory
-from ctxfs.context.fs import remove_session
 from ctxfs.errors import CtxfsError
+from ctxfs.session.filesystem import remove_session
 
 __all__ = ["rm", "sessions", "verify"]
 

@@ -1,25 +1,17 @@
 """The context of a session: items, what leaves them, and where it goes."""
 
-from ctxfs.context.budget import Budget
-from ctxfs.context.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.context.context import Context, MessagesRequest
-from ctxfs.context.damaged import DamagedContent
-from ctxfs.context.events import (
-    Compacted,
-    ContextEvent,
-    Evicted,
-    Offloaded,
-    OffloadFailed,
-    RecordFailed,
-    SummaryFailed,
-)
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContentRange, ContextItem, ItemType
-from ctxfs.context.journal import Damage
-from ctxfs.context.offload import OffloadPolicy
-from ctxfs.context.plan import Archive, Offload, Plan
-from ctxfs.context.recovery import Recovery
-from ctxfs.context.window import Window
+from ctxfs.events import Compacted, ContextEvent, Evicted, Offloaded, OffloadFailed, RecordFailed, SummaryFailed
+from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
+from ctxfs.eviction.plan import Archive, Offload, Plan
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.eviction.window import Window
+from ctxfs.items import ContentRange, ContextItem, ItemType
+from ctxfs.session.damaged import DamagedContent
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.journal import Damage
+from ctxfs.session.recovery import Recovery
 
 __all__ = [
     "Archive",

@@ -15,32 +15,33 @@ import anyio
 import anyio.to_thread
 
 from ctxfs.checks import require_bool, require_int, require_kind
-from ctxfs.context.apply import Applied, apply
-from ctxfs.context.arrival import ArrivalPolicy, Savings
-from ctxfs.context.budget import Budget, Calibration
-from ctxfs.context.cache_marks import CacheMarks
-from ctxfs.context.compaction import ArchiveSlot, SelectiveCompaction
-from ctxfs.context.damaged import counted
-from ctxfs.context.economics import Verdict
-from ctxfs.context.economics_features import IdentifierIndex
-from ctxfs.context.economy import Economy
-from ctxfs.context.events import ContextEvent, OffloadFailed, RecordFailed, SummaryFailed
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.ingest import Entry, EntryRules, Incoming, Known, build_entry, skill_prompt, with_sources
-from ctxfs.context.items import ContentRange, ContextItem, ItemType
-from ctxfs.context.offload import OffloadPolicy
-from ctxfs.context.plan import Plan
+from ctxfs.context.commit import Applied, apply
+from ctxfs.context.entry import Entry, EntryRules, Incoming, Known, build_entry, skill_prompt, with_sources
 from ctxfs.context.recorder import Recorder
-from ctxfs.context.records import CallMade, EvictionSet
-from ctxfs.context.reduction import AskForSummary, Done, Overflow, Reduction, View
+from ctxfs.context.repair import repaired
 from ctxfs.context.settings import Auto, agreed_policy, check_keep_recent, economy_for, window_for
-from ctxfs.context.transcript import Transcript, repaired
-from ctxfs.context.window import CompactionController, Window
+from ctxfs.context.transcript import Transcript
+from ctxfs.economics.economy import Economy
+from ctxfs.economics.features import IdentifierIndex
+from ctxfs.economics.planner import Verdict
 from ctxfs.errors import ConfigError, ModelError, SessionClosed, StorageError
+from ctxfs.events import ContextEvent, OffloadFailed, RecordFailed, SummaryFailed
+from ctxfs.eviction.budget import Budget, Calibration
+from ctxfs.eviction.compaction import ArchiveSlot, SelectiveCompaction
+from ctxfs.eviction.eager import ArrivalPolicy, Savings
+from ctxfs.eviction.plan import Plan
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.eviction.reduction import AskForSummary, Done, Overflow, Reduction, View
+from ctxfs.eviction.window import CompactionController, Window
+from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.base import ModelRequest, Reply, UsageLike, check_model
+from ctxfs.llm.cache_breakpoints import CacheMarks
 from ctxfs.llm.messages import Content, Message, MessageLike, SystemMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.llm.overflow import too_long
 from ctxfs.llm.serialize import MessagesSerializer
+from ctxfs.session.damaged import counted
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.records import CallMade, EvictionSet
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.tokens import TokenCounter, load_counter

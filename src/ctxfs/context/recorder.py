@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from ctxfs.context.apply import Applied, admit
-from ctxfs.context.arrival import Leaving, Savings
-from ctxfs.context.events import ContextEvent, RecordFailed
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem
-from ctxfs.context.records import CallMade
+from ctxfs.context.commit import Applied, admit
 from ctxfs.errors import StorageError, Unrecorded
+from ctxfs.events import ContextEvent, RecordFailed
+from ctxfs.eviction.eager import Leaving, Savings
+from ctxfs.items import ContextItem
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.records import CallMade
 
 __all__ = ["Recorder"]
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 from typing import Literal
 
 from ctxfs.checks import require_int
-from ctxfs.context.budget import Budget
-from ctxfs.context.compaction import SelectiveCompaction
-from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.economics_prices import ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, prices_for
-from ctxfs.context.economy import CacheTerms, Economy
-from ctxfs.context.offload import OffloadPolicy
-from ctxfs.context.window import Window
+from ctxfs.economics.economy import CacheTerms, Economy
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.prices import ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, prices_for
 from ctxfs.errors import ConfigError
+from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.compaction import SelectiveCompaction
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.eviction.window import Window
 
 __all__ = ["Auto", "agreed_policy", "check_keep_recent", "economy_for", "window_for"]
 

@@ -2,19 +2,17 @@
 
 import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from ctxfs.context.arrival import ArrivalPolicy
-from ctxfs.context.economy import Economy
-from ctxfs.context.ephemeral import EphemeralLedger
-from ctxfs.context.ingest import Entry, EntryRules, Incoming, Known, new_item, recorded_entry
-from ctxfs.context.items import ContextItem
-from ctxfs.context.layout import Names
-from ctxfs.context.offload import OffloadPolicy
-from ctxfs.context.plan import Plan
+from ctxfs.context.entry import Entry, EntryRules, Known, recorded_entry
+from ctxfs.economics.economy import Economy
 from ctxfs.errors import TranscriptError
+from ctxfs.eviction.eager import ArrivalPolicy
+from ctxfs.eviction.keep_recent import EphemeralLedger
+from ctxfs.eviction.plan import Plan
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.items import ContextItem
 from ctxfs.llm.messages import (
     AssistantMessage,
     Message,
@@ -22,7 +20,6 @@ from ctxfs.llm.messages import (
     SystemMessage,
     ToolCall,
     ToolMessage,
-    UserMessage,
     check_content,
     check_message,
     to_plain,
@@ -30,99 +27,7 @@ from ctxfs.llm.messages import (
 from ctxfs.llm.serialize import from_dict
 from ctxfs.tokens import TokenCounter
 
-__all__ = ["Gap", "Losses", "Repairs", "Transcript", "losses_in", "repaired"]
-
-_LOST_RESULT = (
-    "The result of this call was lost: the session's journal was damaged. Call the tool again if you need it."
-)
-_LOST_BEGINNING = "(What was said before is lost: the session's journal was damaged.)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
-    """Calls whose results are lost; ``before`` is the item that follows where the results should be."""
-
-    before: str
-    calls: tuple[ToolCall, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Losses:
-    """What a damaged journal lost; false when that is nothing.
-
-    ``orphans`` are results without their call, ``headless`` the reply that comes first because what it answers is lost.
-    """
-
-    orphans: tuple[str, ...]
-    gaps: tuple[Gap, ...]
-    headless: str | None
-
-    def __bool__(self) -> bool:
-        return bool(self.orphans or self.gaps or self.headless)
-
-
-def losses_in(items: Iterable[ContextItem]) -> Losses:
-    """Find where ``items`` are no valid transcript. Calls at the end that have no result yet are no loss."""
-    orphans: list[str] = []
-    gaps: list[Gap] = []
-    waiting: list[ToolCall] = []
-    turns: list[ContextItem] = []
-    for item in items:
-        message = item.message
-        if isinstance(message, ToolMessage):
-            place = next((n for n, call in enumerate(waiting) if call.id == message.tool_call_id), None)
-            if place is None:
-                orphans.append(item.id)
-            else:
-                del waiting[place]
-        elif not isinstance(message, SystemMessage):
-            if waiting:
-                gaps.append(Gap(before=item.id, calls=tuple(waiting)))
-            waiting = list(message.tool_calls) if isinstance(message, AssistantMessage) else []
-            turns.append(item)
-    headless = turns[0].id if turns and isinstance(turns[0].message, AssistantMessage) else None
-    return Losses(orphans=tuple(orphans), gaps=tuple(gaps), headless=headless)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repairs:
-    """What makes ``items`` of those that a damaged journal left; false when that is nothing.
-
-    ``added`` are new items, each with the id of the one that it stands before; ``removed`` the ids of what goes.
-    """
-
-    items: tuple[ContextItem, ...]
-    added: tuple[tuple[ContextItem, str], ...]
-    removed: tuple[str, ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.removed)
-
-
-def repaired(items: Sequence[ContextItem], *, names: Names, counter: TokenCounter) -> Repairs:
-    """Make a valid transcript of ``items``: answer calls, begin with a question, leave out what answers nothing.
-
-    The ids of what is added are taken from ``names``.
-    """
-    losses = losses_in(items)
-    missing: list[tuple[Message, str]] = [
-        (ToolMessage(call.id, call.name, _LOST_RESULT, is_error=True), gap.before)
-        for gap in losses.gaps
-        for call in gap.calls
-    ]
-    if losses.headless is not None:
-        missing.append((UserMessage(_LOST_BEGINNING), losses.headless))
-    added: dict[str, list[ContextItem]] = {}
-    for message, before in missing:
-        incoming = Incoming(message=message)
-        item_id, name = names.claim(*incoming.claims)
-        added.setdefault(before, []).append(new_item(incoming, item_id=item_id, name=name, counter=counter))
-    kept = [item for item in items if item.id not in losses.orphans]
-    return Repairs(
-        items=tuple(one for item in kept for one in (*added.get(item.id, ()), item)),
-        added=tuple((item, before) for before, new in added.items() for item in new),
-        removed=losses.orphans,
-    )
+__all__ = ["Transcript"]
 
 
 class Transcript:

@@ -3,21 +3,18 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ctxfs import json_codec
-from ctxfs.context.economics import Why
-from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.layout import Names
-from ctxfs.context.offload import OffloadPolicy
-from ctxfs.context.placeholder import render, render_argument
-from ctxfs.context.plan import Trim
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.planner import Why
+from ctxfs.eviction.plan import Trim
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Block
+from ctxfs.placeholder.arguments import as_json, large_arguments, without_large_arguments
+from ctxfs.placeholder.text import render
+from ctxfs.session.names import Names
 from ctxfs.tokens import TokenCounter
 
-__all__ = ["trim_of", "without_large_arguments"]
-
-_SMALL_ARGUMENT_CHARS = 200
-"""Arguments up to this size stay as they are."""
+__all__ = ["trim_of"]
 
 
 def trim_of(
@@ -37,8 +34,8 @@ def trim_of(
     ``digest`` gives what a placeholder says of so many tokens. The id and the file of what would be stored are taken
     from ``names``.
     """
-    large = _large_arguments(call["input"])
-    tokens = counter.count(_json(call["input"])) if large else 0
+    large = large_arguments(call["input"])
+    tokens = counter.count(as_json(call["input"])) if large else 0
     if not large or not parameters.tool_inputs or not parameters.could_leave(tokens, 0):
         return None
     if not policy.allows(ItemType.TOOL_INPUT, tokens):
@@ -52,26 +49,9 @@ def trim_of(
         stored=_stored(item_id, name, large, tokens),
         path=path_of(name),
         tokens_before=tokens,
-        tokens_after=counter.count(_json(arguments)),
+        tokens_after=counter.count(as_json(arguments)),
         reason=str(Why.BATCH),
     )
-
-
-def _json(value: Any) -> str:
-    return json_codec.dumps(value).decode()
-
-
-def _large_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in arguments.items() if len(v if isinstance(v, str) else _json(v)) > _SMALL_ARGUMENT_CHARS}
-
-
-def without_large_arguments(arguments: Mapping[str, Any], placeholder: str) -> dict[str, Any]:
-    """The arguments with a placeholder in the place of the first large one, and a pointer to it in the others'."""
-    if not (large := _large_arguments(arguments)):
-        return dict(arguments)
-    first, *others = large
-    shown = {first: placeholder, **{key: render_argument(first) for key in others}}
-    return {key: shown.get(key, value) for key, value in arguments.items()}
 
 
 def _stored(item_id: str, name: str, large: Mapping[str, Any], tokens: int) -> ContextItem:
@@ -79,7 +59,7 @@ def _stored(item_id: str, name: str, large: Mapping[str, Any], tokens: int) -> C
     blocks = tuple(
         {
             "type": "text",
-            "text": value if isinstance(value, str) else _json(value),
+            "text": value if isinstance(value, str) else as_json(value),
             "argument": key,
             "json": not isinstance(value, str),
         }

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ctxfs import json_codec
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.accumulate import INVALID_JSON, parse_arguments, text_in
 from ctxfs.llm.base import Reply, TextDelta, ThinkingDelta, Usage
 from ctxfs.llm.messages import AssistantMessage, Block, check_content

@@ -11,9 +11,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from ctxfs import json_codec
 from ctxfs.checks import require_int
 from ctxfs.errors import InvalidFunctionCall
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import CUT, ChatModel, ModelEvent, ModelRequest, Reply, Retrying, TextDelta, ToolSchema, Usage
 from ctxfs.llm.messages import (
     MEDIA_TYPES,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from operator import is_
 from typing import Any, Protocol, get_args
 
-from ctxfs.json_codec import check_json
+from ctxfs.jsontext.codec import check_json
 
 __all__ = [
     "THINKING",
@@ -30,6 +30,7 @@ __all__ = [
     "check_flag",
     "check_message",
     "check_name",
+    "encodable",
     "has_media",
     "text_of",
     "text_with",
@@ -37,7 +38,18 @@ __all__ = [
     "unchanged",
 ]
 
+
+def encodable(text: str) -> str:
+    """Return ``text`` with U+FFFD for each lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
 Block = dict[str, Any]
+
 Content = str | tuple[Block, ...]
 
 THINKING = frozenset({"thinking", "redacted_thinking"})

@@ -30,9 +30,9 @@ from ctxfs.llm.messages import (
     UserMessage,
     check_content,
     check_flag,
+    encodable,
     unchanged,
 )
-from ctxfs.tokens import encodable
 
 __all__ = [
     "EMPTY_ERROR",

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import anyio
 
-from ctxfs import json_codec
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import ModelEvent, Reply
 from ctxfs.llm.retry import broken, classify
 

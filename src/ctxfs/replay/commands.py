@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
+from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.replay.cost import Cached
 from ctxfs.replay.html import render_html
 from ctxfs.replay.lab import Progress, Tokens, replay_files

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from ctxfs.context.economics_prices import Rates
+from ctxfs.economics.prices import Rates
 from ctxfs.replay.recording import Kind
 from ctxfs.replay.session import Item, Session
 

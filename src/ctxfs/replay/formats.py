@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ctxfs.context.economics_features import strings_of
+from ctxfs.economics.features import strings_of
 from ctxfs.errors import ReplayFormatError
 from ctxfs.replay.recording import Block, Kind, Message, Recording, Role
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
-from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
+from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.errors import ConfigError, ReplayFormatError
 from ctxfs.replay.cost import Cached, Policy, replay_session
 from ctxfs.replay.formats import EXPECTED, load_any

@@ -1,6 +1,6 @@
 """Bounds that no policy can know: each item vanishes, free of charge, after its last use."""
 
-from ctxfs.context.economics_prices import Rates
+from ctxfs.economics.prices import Rates
 from ctxfs.replay.recording import Kind
 from ctxfs.replay.session import Item, Session
 

@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ctxfs.context.economics_features import IDENTIFIER
-from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.economics_prices import Rates
-from ctxfs.context.economy import CacheTerms, Economy
-from ctxfs.context.ingest import Entry, EntryRules, Known, new_entry, recorded_entry
-from ctxfs.context.items import ContentRange, ContextItem, ItemType
-from ctxfs.context.layout import Names
-from ctxfs.context.plan import Offload, Trim
+from ctxfs.context.entry import Entry, EntryRules, Known, new_entry, recorded_entry
+from ctxfs.economics.economy import CacheTerms, Economy
+from ctxfs.economics.features import IDENTIFIER
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.prices import Rates
 from ctxfs.errors import ConfigError
+from ctxfs.eviction.plan import Offload, Trim
+from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
 from ctxfs.replay.cost import MIN_PLACEHOLDER_TOKENS, Policy, Replacement, Run
 from ctxfs.replay.recording import Kind
 from ctxfs.replay.session import Item, Session
+from ctxfs.session.names import Names
 
 __all__ = ["DEFAULT_POLICIES", "POLICY_NAMES", "Economic", "Never", "policy_named"]
 

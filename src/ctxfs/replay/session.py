@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ctxfs.context.economics_features import IDENTIFIER
+from ctxfs.economics.features import IDENTIFIER
 from ctxfs.replay.recording import Block, Kind, Recording, Role
 
 __all__ = ["Item", "Session", "Turn", "distinctive", "prepare"]

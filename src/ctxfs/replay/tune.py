@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from ctxfs.context.economics_parameters import EvictionParameters
-from ctxfs.context.economics_prices import ANTHROPIC_RATES, Rates
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.errors import ConfigError
 from ctxfs.replay.cost import replay_session
 from ctxfs.replay.lab import Progress, Tokens, counter_named, map_sessions

@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ctxfs import json_codec
 from ctxfs.errors import InvalidRequest
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Usage
 from ctxfs.llm.chat_invariants import violations
 from ctxfs.llm.messages import AssistantMessage, ToolCall

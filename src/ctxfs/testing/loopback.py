@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from anyio import to_thread
 
-from ctxfs import json_codec
+from ctxfs.jsontext import codec as json_codec
 
 __all__ = ["Answer", "LoopbackServer"]
 

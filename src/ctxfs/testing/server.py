@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ctxfs import json_codec
 from ctxfs.errors import InvalidRequest
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm import invariants
 from ctxfs.llm.base import CUT, Usage
 from ctxfs.llm.messages import THINKING, AssistantMessage, Block

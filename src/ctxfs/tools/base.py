@@ -9,9 +9,9 @@ from typing import Any
 import anyio.to_thread
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from ctxfs import json_codec
-from ctxfs.context.items import ContentRange
 from ctxfs.errors import ToolDefinitionError, ToolError
+from ctxfs.items import ContentRange
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import ToolSchema
 from ctxfs.llm.messages import Content, check_content, check_flag
 from ctxfs.media import image_fault

@@ -19,14 +19,14 @@ from anyio import to_thread
 from pydantic import Field
 
 from ctxfs.checks import require_bool, require_number
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.growing import GrowingLog
-from ctxfs.context.items import ContentRange
-from ctxfs.context.placeholder import render_advice, render_materialized
-from ctxfs.context.records import Stored
-from ctxfs.context.snippets import Ends
+from ctxfs.content.growing import GrowingLog
+from ctxfs.content.stored import Stored
 from ctxfs.errors import ConfigError, StorageError
+from ctxfs.items import ContentRange
 from ctxfs.materialize import ContextRef, Materialize
+from ctxfs.placeholder.excerpts import Ends
+from ctxfs.placeholder.text import render_advice, render_materialized
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.decorator import tool

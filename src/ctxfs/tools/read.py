@@ -7,7 +7,7 @@ from typing import Annotated
 from anyio import to_thread
 from pydantic import Field
 
-from ctxfs.context.fs import ContextFileSystem
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.files import Roots

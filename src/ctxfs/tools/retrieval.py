@@ -10,17 +10,17 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ctxfs.context.content import ContentReader
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContentRange
-from ctxfs.context.layout import safe_name
-from ctxfs.context.records import Stored
+from ctxfs.content.reader import ContentReader
+from ctxfs.content.stored import Stored
 from ctxfs.errors import ToolError, UnknownItem
+from ctxfs.items import ContentRange
+from ctxfs.jsontext.path import parse_path, select_lines
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import safe_name
 from ctxfs.steps import run_in_steps
 from ctxfs.tokens import TokenCounter, default_counter
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.grep import MOST_COUNTED, FoundLine, LineSearch
-from ctxfs.tools.json_path import parse_path, select_lines
 from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import MAX_LINE_CHARS, Line, LineCutter, render_page, row
 from ctxfs.tools.stored import (

@@ -10,11 +10,11 @@ from typing import ParamSpec
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
-from ctxfs.context.content import ContentReader, Run
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContentRange
+from ctxfs.content.reader import ContentReader, Run
 from ctxfs.errors import CorruptContent, CtxfsError, NotStored, SessionError, StorageError, ToolError
+from ctxfs.items import ContentRange
 from ctxfs.llm.messages import Block
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.steps import run_in_steps
 from ctxfs.tokens import TokenCounter, count_block, default_counter
 from ctxfs.tools.base import ToolResult

@@ -23,8 +23,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ctxfs import json_codec
 from ctxfs.errors import ArchiveDamaged, ArchiveError, ArchiveTooLarge, ArchiveUnsafe, NameTaken, WriteFailed
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.storage.failures import reason_of
 from ctxfs.storage.port import FileSystem, close_quietly, write_all
 from ctxfs.storage.session_dir import LOG_NAME

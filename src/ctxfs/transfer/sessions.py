@@ -11,13 +11,9 @@ from pathlib import Path
 
 import anyio
 
-from ctxfs.context.content import scan_blocks
-from ctxfs.context.encoding import BlockIndex, index_name
-from ctxfs.context.index import INDEX_NAME, render_index
-from ctxfs.context.journal import Scan, SessionState, encode_line, fold, scan
-from ctxfs.context.layout import check_session_id
-from ctxfs.context.records import SessionStarted, Stored, WriterOpened
-from ctxfs.context.recovery import growing_logs
+from ctxfs.content.blocks import BlockIndex, index_name
+from ctxfs.content.reader import scan_blocks
+from ctxfs.content.stored import Stored
 from ctxfs.errors import (
     ArchiveDamaged,
     ArchiveUnsafe,
@@ -32,6 +28,12 @@ from ctxfs.errors import (
     UnsafePath,
     WriteFailed,
 )
+from ctxfs.session.index import INDEX_NAME, render_index
+from ctxfs.session.journal import Scan, encode_line, scan
+from ctxfs.session.names import check_session_id
+from ctxfs.session.records import SessionStarted, WriterOpened
+from ctxfs.session.recovery import growing_logs
+from ctxfs.session.state import SessionState, fold
 from ctxfs.storage.base import check_name, is_hidden
 from ctxfs.storage.failures import reason_of
 from ctxfs.storage.local import LocalStore, absolute_root, remove_session

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, overload
 
-from ctxfs import json_codec
 from ctxfs.checks import require_int
-from ctxfs.context.records import Stored
+from ctxfs.content.stored import Stored
 from ctxfs.errors import ConfigError, UnknownItem
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.messages import Content
 
 __all__ = [

@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ctxfs import json_codec
-from ctxfs.context.journal import SessionState, fold, scan
-from ctxfs.context.records import Record, Stored, UnknownRecord, from_json, to_json
+from ctxfs.content.stored import Stored
 from ctxfs.errors import ConfigError, CtxfsError
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.session.journal import scan
+from ctxfs.session.records import Record, UnknownRecord, from_json, to_json
+from ctxfs.session.state import SessionState, fold
 from ctxfs.storage.base import is_hidden
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.session_dir import LOG_NAME

@@ -7,16 +7,17 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
-from ctxfs.context.arrival import Leaving
-from ctxfs.context.digest import DEFAULT_BUDGET_TOKENS, describe, line_count
-from ctxfs.context.encoding import readable_text
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.ingest import with_placeholder
-from ctxfs.context.items import ContextItem
-from ctxfs.context.plan import Offload
-from ctxfs.context.trigger import utf8_size
+from ctxfs.content.readable import readable_text
 from ctxfs.errors import ConfigError
+from ctxfs.eviction.eager import Leaving
+from ctxfs.eviction.plan import Offload
+from ctxfs.items import ContextItem
 from ctxfs.llm.messages import ToolMessage, has_media
+from ctxfs.materialize import utf8_size
+from ctxfs.placeholder.attach import with_placeholder
+from ctxfs.placeholder.digest import DEFAULT_BUDGET_TOKENS, describe
+from ctxfs.placeholder.lines import line_count
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import Tool
 from ctxfs.workspace.artifacts import TOOL_RESULT, ArtifactInfo, ArtifactType, check_whole

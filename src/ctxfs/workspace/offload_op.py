@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ctxfs import json_codec
 from ctxfs.errors import ConfigError
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.messages import ToolMessage
 from ctxfs.steps import run_in_steps
 from ctxfs.tokens import TokenCounter, exceeds, load_counter

@@ -14,12 +14,12 @@ from typing import Any, Self, TypeVar
 
 import anyio
 
-from ctxfs import json_codec
-from ctxfs.context.digest import DEFAULT_BUDGET_TOKENS, describe
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.layout import ENVELOPE, Layout, check_session_id
-from ctxfs.context.records import Stored
+from ctxfs.content.stored import Stored
 from ctxfs.errors import AmbiguousItem, ConfigError, CtxfsError, SessionClosed, SessionNotFound, UnknownItem
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.placeholder.digest import DEFAULT_BUDGET_TOKENS, describe
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import ENVELOPE, Layout, check_session_id
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.local import absolute_root
 from ctxfs.storage.threads import run_to_completion, uninterrupted

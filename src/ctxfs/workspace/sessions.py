@@ -7,12 +7,12 @@ from weakref import WeakValueDictionary
 
 import anyio
 
-from ctxfs.context.fs import ContextFileSystem
-from ctxfs.context.items import ContextItem, ItemType
-from ctxfs.context.layout import Layout, safe_name
-from ctxfs.context.records import Stored
+from ctxfs.content.stored import Stored
 from ctxfs.errors import ConfigError, SessionClosed
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import ToolMessage
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import Layout, safe_name
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.workspace.artifacts import Artifact, artifact_text, info_of
 

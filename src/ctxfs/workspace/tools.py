@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ctxfs.context.layout import check_session_id
 from ctxfs.errors import InvalidToolArguments
+from ctxfs.session.names import check_session_id
 from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.line_pattern import LinePattern

@@ -1,0 +1,1 @@
+"""One content as a file: encoding, blocks, reading, growing."""

@@ -1,0 +1,107 @@
+"""Where the blocks of a content are in its file, in its bytes and in its lines, and their digests. Pure."""
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+
+from ctxfs.jsontext.write_stream import BLOCK
+
+__all__ = ["RAW_BLOCK", "BlockIndex", "digest", "index_name", "root_digest", "text_lines"]
+
+RAW_BLOCK = BLOCK * 3 // 4
+
+INDEX_MAGIC = b"ctxfs-index-1\n\0\0"
+
+_ROW = struct.Struct("<QQQ32s")
+
+_COUNTS = struct.Struct("<QQQ")
+
+_CRC = struct.Struct("<I")
+
+
+def text_lines(newlines: int, *, ends_open: bool) -> int:
+    r"""Count lines as ``\n`` separates them; ``ends_open``: there is text after the last one."""
+    return newlines + ends_open
+
+
+class BlockIndex:
+    """Where the blocks of one content stand: in the file, in its bytes, in its lines, and their digests."""
+
+    def __init__(self, rows: bytes, count: int, *, file_end: int, size_bytes: int, newlines: int) -> None:
+        self._rows = rows
+        self.count = count
+        self.file_end = file_end
+        self.size_bytes = size_bytes
+        self.newlines = newlines
+
+    @classmethod
+    def build(
+        cls, rows: Sequence[tuple[int, int, int, bytes]], *, file_end: int, size_bytes: int, newlines: int
+    ) -> "BlockIndex":
+        """Build from one (file offset, byte offset, newlines before, digest) per block."""
+        packed = b"".join(_ROW.pack(*row) for row in rows)
+        return cls(packed, len(rows), file_end=file_end, size_bytes=size_bytes, newlines=newlines)
+
+    def row(self, number: int) -> tuple[int, int, int, bytes]:
+        """Return a block's file offset, byte offset, newlines before it, and digest."""
+        found: tuple[int, int, int, bytes] = _ROW.unpack_from(self._rows, number * _ROW.size)
+        return found
+
+    def file_span(self, number: int) -> tuple[int, int]:
+        """Return where a block's encoded form starts and ends in the file."""
+        end = self.row(number + 1)[0] if number + 1 < self.count else self.file_end
+        return self.row(number)[0], end
+
+    def newlines_before(self, number: int) -> int:
+        """Count the newlines before a block; ``number`` may be one past the last."""
+        return self.row(number)[2] if number < self.count else self.newlines
+
+    def block_of_newline(self, ordinal: int) -> int:
+        """Return the block that holds the ``ordinal``-th newline, counted from 1."""
+        low, high = 0, self.count - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.newlines_before(middle) < ordinal:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    @property
+    def root(self) -> str:
+        """The digest over all block digests, as hexadecimal digits."""
+        return root_digest(self.row(number)[3] for number in range(self.count))
+
+    def to_bytes(self) -> bytes:
+        """Encode, with a checksum over everything."""
+        counts = _COUNTS.pack(self.file_end, self.size_bytes, self.newlines)
+        data = INDEX_MAGIC + counts + self._rows
+        return data + _CRC.pack(zlib.crc32(data))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "BlockIndex":
+        """Decode. Raises ValueError when it is torn, damaged or of another kind."""
+        start = len(INDEX_MAGIC) + _COUNTS.size
+        rows = data[start : -_CRC.size]
+        if not data.startswith(INDEX_MAGIC) or len(data) < start + _CRC.size or len(rows) % _ROW.size:
+            raise ValueError("not a block index")
+        if zlib.crc32(memoryview(data)[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]:
+            raise ValueError("the checksum of the block index does not match")
+        file_end, size_bytes, newlines = _COUNTS.unpack_from(data, len(INDEX_MAGIC))
+        return cls(rows, len(rows) // _ROW.size, file_end=file_end, size_bytes=size_bytes, newlines=newlines)
+
+
+def root_digest(digests: Iterable[bytes]) -> str:
+    """Return the SHA-256 over the blocks' SHA-256, as hexadecimal digits."""
+    return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+def index_name(name: str) -> str:
+    """Name the block index that stands beside a content file."""
+    return f"{name}.idx"
+
+
+def digest(block: bytes) -> bytes:
+    """Return a block's SHA-256."""
+    return hashlib.sha256(block).digest()

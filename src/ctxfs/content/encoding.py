@@ -1,0 +1,194 @@
+"""Content as bytes: one encoding rule for every layout, in blocks that are checked one by one. Pure.
+
+``metadata["encoding"]`` names what the bytes are: "text" (UTF-8), "blocks" (the JSON of a list of content blocks),
+"surrogates" (text with lone surrogates: UTF-8 with surrogates passed through), "blocks+surrogates" (both) or "bytes".
+In an envelope the first two are JSON as they are, the others base64. Envelopes follow "Context FileSystem
+上下文卸载功能", ``content`` last.
+"""
+
+import base64
+import codecs
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import orjson
+from pydantic_core import SchemaValidator, core_schema
+
+from ctxfs.content.blocks import RAW_BLOCK, BlockIndex
+from ctxfs.content.readable import readable_text
+from ctxfs.jsontext.read_stream import json_elements
+from ctxfs.jsontext.write_stream import BLOCK, has_surrogates, json_pieces
+from ctxfs.llm.messages import Block, Content, check_block, has_media
+
+__all__ = [
+    "BlocksText",
+    "RawBytes",
+    "decode_blocks",
+    "decode_content",
+    "encode_blocks",
+    "encoding_of",
+    "first_block",
+    "text_of_blocks",
+    "window",
+]
+
+_JSON_BYTES = SchemaValidator(core_schema.bytes_schema())  # a string's UTF-8, without a Python string on the way
+
+
+@dataclass(frozen=True, slots=True)
+class RawBytes:
+    """Content that is bytes and need not be text: what a terminal wrote."""
+
+    data: bytes
+
+
+def encoding_of(content: Content | RawBytes) -> str:
+    """Name the encoding that ``content`` needs."""
+    if isinstance(content, RawBytes):
+        return "bytes"
+    if isinstance(content, str):
+        return "surrogates" if has_surrogates(content) else "text"
+    return "blocks+surrogates" if has_surrogates(content) else "blocks"
+
+
+def encode_blocks(content: Content | RawBytes, encoding: str, *, raw: bool) -> Iterator[tuple[bytes, bytes]]:
+    """Yield each block as its bytes and its form in the file; nothing for empty content."""
+    if isinstance(content, str) and encoding == "text":
+        for start in range(0, len(content), BLOCK):
+            piece = content[start : start + BLOCK]
+            data = piece.encode()
+            yield data, data if raw else orjson.dumps(piece)[1:-1]
+    elif isinstance(content, tuple) and encoding == "blocks":
+        for data in _in_sizes(json_pieces(content), BLOCK):
+            yield data, data
+    else:
+        for data in _in_sizes(_raw_pieces(content), RAW_BLOCK):
+            yield data, data if raw else base64.b64encode(data)
+
+
+def _raw_pieces(content: Content | RawBytes) -> Iterator[bytes]:
+    if isinstance(content, RawBytes):
+        yield content.data
+    elif isinstance(content, str):
+        for start in range(0, len(content), BLOCK):
+            yield content[start : start + BLOCK].encode("utf-8", "surrogatepass")
+    else:
+        yield from json_pieces(content)
+
+
+def _in_sizes(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Cut and join ``pieces`` so that each has ``size`` bytes, and the last one the rest."""
+    rest = bytearray()
+    for piece in pieces:
+        rest += piece
+        while len(rest) >= size:
+            yield bytes(rest[:size])
+            del rest[:size]
+    if rest:
+        yield bytes(rest)
+
+
+def decode_blocks(forms: Iterable[bytes | memoryview], encoding: str, *, raw: bool) -> Iterator[bytes]:
+    """Return each block's bytes from its form in the file. Raises ValueError while iterated.
+
+    No form is kept while its block is made: its memory, still in the processor's cache, is the block's.
+    """
+    if raw or encoding == "blocks":
+        return map(bytes, forms)
+    if encoding == "text":
+        return map(_JSON_BYTES.validate_json, map(_quoted, forms))  # between quotes there is a string, or no JSON
+    return (base64.b64decode(form, validate=True) for form in forms)
+
+
+def _quoted(form: bytes | memoryview) -> bytes:
+    return b"".join((b'"', form, b'"'))
+
+
+def decode_content(blocks: Sequence[bytes], encoding: str) -> Content:
+    """Return the content from its blocks' bytes; "bytes" that are not UTF-8 become surrogate escapes."""
+    return tuple(_content_blocks(blocks)) if encoding.startswith("blocks") else _decoded(blocks, encoding)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlocksText:
+    """The readable text of content blocks: in ``pieces`` of UTF-8, which ``index`` finds lines in.
+
+    ``media``: the images and documents, each with the line that names it.
+    """
+
+    index: BlockIndex
+    pieces: Sequence[bytes]
+    media: Sequence[tuple[int, Block]]
+
+
+def text_of_blocks(blocks: Sequence[bytes]) -> BlocksText:
+    """Return the readable text of a list of content blocks."""
+    media: list[tuple[int, Block]] = []
+
+    def texts() -> Iterator[str]:
+        line = 1
+        for number, block in enumerate(_content_blocks(blocks)):
+            text = readable_text((block,))
+            if has_media((block,)):
+                media.append((line, block))
+            line += text.count("\n") + 1
+            yield "\n" + text if number else text
+
+    pieces = list(_in_sizes((data for text in texts() for data in _raw_pieces(text)), BLOCK))
+    newlines = list(accumulate((piece.count(b"\n") for piece in pieces), initial=0))
+    rows = [(0, number * BLOCK, before, b"") for number, before in enumerate(newlines[:-1])]
+    index = BlockIndex.build(rows, file_end=0, size_bytes=sum(map(len, pieces)), newlines=newlines[-1])
+    return BlocksText(index=index, pieces=pieces, media=media)
+
+
+def _content_blocks(blocks: Sequence[bytes]) -> Iterator[Block]:
+    for block in json_elements(_decoded(blocks, "surrogates")):
+        check_block(block)
+        yield block
+
+
+def _decoded(blocks: Iterable[bytes], encoding: str) -> str:
+    decoder = codecs.getincrementaldecoder("utf-8")(decoding_errors(encoding))
+    pieces = [decoder.decode(block) for block in blocks]
+    pieces.append(decoder.decode(b"", final=True))
+    return "".join(pieces)
+
+
+def decoding_errors(encoding: str) -> str:
+    """Name the error handler that gives back the text exactly."""
+    return {"surrogates": "surrogatepass", "bytes": "surrogateescape"}.get(encoding, "strict")
+
+
+def window(encoding: str, *, raw: bool) -> int:
+    """Return how many bytes of a file are sure to hold the next whole block."""
+    if encoding == "text":
+        return BLOCK * (4 if raw else 6)
+    return RAW_BLOCK if raw and encoding != "blocks" else BLOCK
+
+
+def first_block(data: bytes, encoding: str, *, raw: bool) -> tuple[bytes, int]:
+    """Return the first block of a file's bytes, and how many of them it takes. Raises ValueError."""
+    if encoding != "text":
+        return next(decode_blocks([data], encoding, raw=raw)), len(data)
+    if raw:
+        block = codecs.getincrementaldecoder("utf-8")().decode(data)[:BLOCK].encode()
+        return block, len(block)
+    piece = str(orjson.loads(b'"' + _whole_escapes(data) + b'"'))[:BLOCK]
+    return piece.encode(), len(orjson.dumps(piece)) - 2
+
+
+def _whole_escapes(data: bytes) -> bytes:
+    """Cut what a window's edge has split: an escape sequence or a UTF-8 character."""
+    tail = data.rfind(b"\\", -5)  # of six characters, which the longest escape sequence has, five are split
+    if tail >= 0 and not _is_escaped(data, tail):
+        length = 6 if data[tail + 1 : tail + 2] == b"u" else 2
+        if tail + length > len(data):
+            data = data[:tail]
+    text = codecs.getincrementaldecoder("utf-8")().decode(data)
+    return text.encode()
+
+
+def _is_escaped(data: bytes, position: int) -> bool:
+    before = data[:position]
+    return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1

@@ -1,0 +1,155 @@
+"""One content as a file: written block by block, with its frame and the index of its blocks. Pure."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ctxfs.content.blocks import BlockIndex, text_lines
+from ctxfs.content.encoding import RawBytes, encode_blocks, encoding_of
+from ctxfs.content.readable import readable_text
+from ctxfs.content.stored import Stored
+from ctxfs.errors import InvalidRecord
+from ctxfs.items import ItemType
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.jsontext.write_stream import BLOCK
+from ctxfs.llm.messages import Content, check_content
+
+__all__ = ["ContentFile", "IndexChunks"]
+
+SCHEMA_VERSION = "1.0"
+
+
+class ContentFile:
+    """An item's file, written block by block; iterating it yields the bytes and leaves ``stored`` and ``index``.
+
+    ``extra`` is metadata beside the encoding. Iterating again starts afresh. Raises ValueError while iterating when the
+    content, or the metadata, is not JSON.
+    """
+
+    def __init__(
+        self,
+        content: Content | RawBytes,
+        *,
+        item_id: str,
+        item_type: ItemType,
+        name: str,
+        raw: bool,
+        offloaded_at: int,
+        extra: Mapping[str, Any],
+    ) -> None:
+        self._content = content
+        self._item_id = item_id
+        self._item_type = item_type
+        self._name = name
+        self._raw = raw
+        self._offloaded_at = offloaded_at
+        self._extra = extra
+        self._stored: Stored | None = None
+        self._index: BlockIndex | None = None
+
+    @property
+    def name(self) -> str:
+        """The file's name in the session."""
+        return self._name
+
+    @property
+    def stored(self) -> Stored:
+        """What the journal records of the file, once it was iterated."""
+        assert self._stored is not None, "iterate first"
+        return self._stored
+
+    @property
+    def index(self) -> BlockIndex:
+        """Where the blocks stand, once the file was iterated."""
+        assert self._index is not None, "iterate first"
+        return self._index
+
+    @property
+    def wants_index(self) -> bool:
+        """Whether the content is large enough for a block index beside its file."""
+        size = len(self._content.data) if isinstance(self._content, RawBytes) else len(self._content)
+        return size > BLOCK and not isinstance(self._content, tuple)
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._check()
+        encoding = encoding_of(self._content)
+        metadata = {**self._extra, "encoding": encoding}
+        header, trailer = (b"", b"") if self._raw else self._frame(encoding, metadata)
+        offset, size, newlines, last = len(header), 0, 0, b""
+        rows: list[tuple[int, int, int, bytes]] = []
+        for raw, encoded, is_last in _mark_last(encode_blocks(self._content, encoding, raw=self._raw)):
+            yield b"".join((b"" if rows else header, encoded, trailer if is_last else b""))
+            rows.append((offset, size, newlines, hashlib.sha256(raw).digest()))  # the disk is writing already
+            offset += len(encoded)
+            size += len(raw)
+            newlines += raw.count(b"\n")
+            last = raw
+        if not rows:
+            yield header + trailer
+        self._index = BlockIndex.build(rows, file_end=offset, size_bytes=size, newlines=newlines)
+        chars, lines = self._text_size(size, newlines, last)
+        self._stored = Stored(
+            item_id=self._item_id,
+            item_type=self._item_type,
+            name=self._name,
+            encoding=encoding,
+            size_bytes=size,
+            chars=chars,
+            lines=lines,
+            digest=self._index.root,
+            blocks=len(rows),
+            content_offset=len(header),
+            content_length=offset - len(header),
+            raw=self._raw,
+            offloaded_at=self._offloaded_at,
+            metadata=metadata,
+        )
+
+    def _check(self) -> None:
+        """Raise ``InvalidRecord`` for what could not be read back."""
+        try:
+            if not isinstance(self._content, RawBytes):
+                check_content(self._content)
+            json_codec.check_json(self._extra, "metadata")
+        except ValueError as error:
+            raise InvalidRecord(f"{self._name} cannot be stored: {error}") from error
+
+    def _frame(self, encoding: str, metadata: Mapping[str, Any]) -> tuple[bytes, bytes]:
+        head = {
+            "schema_version": SCHEMA_VERSION,
+            "item_id": self._item_id,
+            "item_type": self._item_type,
+            "offloaded_at": self._offloaded_at,
+            "metadata": metadata,
+        }
+        quote = b"" if encoding == "blocks" else b'"'
+        return json_codec.dumps(head)[:-1] + b',"content":' + quote, quote + b"}\n"
+
+    def _text_size(self, size: int, newlines: int, last: bytes) -> tuple[int, int]:
+        if isinstance(self._content, RawBytes):
+            return size, text_lines(newlines, ends_open=bool(last) and not last.endswith(b"\n"))
+        text = readable_text(self._content)
+        if not isinstance(self._content, str):
+            newlines = text.count("\n")
+        return len(text), text_lines(newlines, ends_open=bool(text) and not text.endswith("\n"))
+
+
+class IndexChunks:
+    """The bytes of a file's block index; iterate the file first."""
+
+    def __init__(self, file: ContentFile) -> None:
+        self._file = file
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._file.index.to_bytes()
+
+
+def _mark_last(blocks: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes, bool]]:
+    """Yield each pair with whether it is the last one."""
+    held: tuple[bytes, bytes] | None = None
+    for block in blocks:
+        if held is not None:
+            yield (*held, False)
+        held = block
+    if held is not None:
+        yield (*held, True)

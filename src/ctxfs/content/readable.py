@@ -1,0 +1,23 @@
+"""The readable text of a content, in which its lines are counted. Pure."""
+
+from collections.abc import Mapping
+
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.llm.messages import Block, Content, text_with
+
+__all__ = ["readable_text"]
+
+
+def readable_text(content: Content) -> str:
+    """Return what lines are counted in: the text, or the text blocks by line with the other blocks named."""
+    return text_with(content, _named)
+
+
+def _named(block: Block) -> str:
+    kind = block["type"]
+    source = block.get("source")
+    if isinstance(source, Mapping) and isinstance(source.get("data"), str):
+        data = source["data"]
+        size = len(data) * 3 // 4 - data[-2:].count("=") if source.get("type") == "base64" else len(data)
+        return f"[{kind}: {source.get('media_type', 'unknown')}, {size} bytes]"
+    return f"[{kind}: {len(json_codec.dumps(block))} bytes of JSON]"

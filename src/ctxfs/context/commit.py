@@ -1,0 +1,226 @@
+"""Carrying out a plan: the only place where a plan meets I/O. Stored and journalled first, replaced after."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ctxfs.errors import StorageError
+from ctxfs.events import ContextEvent, Evicted, Offloaded, OffloadFailed
+from ctxfs.eviction.eager import Leaving
+from ctxfs.eviction.plan import Archive, Offload, Plan, Trim
+from ctxfs.items import ContextItem, ItemType
+from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from ctxfs.session.archive import write_archive
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.records import CallMade
+from ctxfs.steps import run_in_steps
+from ctxfs.storage.threads import begin
+
+__all__ = ["Applied", "Archived", "admit", "apply", "evicted", "trimmed"]
+
+_Step = tuple[Offload | Trim, ContextItem, ContextItem]
+"""What is done, the item whose content is stored for it, and the item of the context in its new form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """An archive that is durable: its item takes the place of ``item_ids``, before the item ``before`` (None: last)."""
+
+    item: ContextItem
+    item_ids: tuple[str, ...]
+    before: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What one commit came to: the items in their new form, the ids of what left, and the events that tell it."""
+
+    items: tuple[ContextItem, ...] = ()
+    left: tuple[str, ...] = ()
+    archived: Archived | None = None
+    events: tuple[ContextEvent, ...] = ()
+
+
+Done = Callable[[Applied], None]
+
+
+async def apply(plan: Plan, items: Mapping[str, ContextItem], fs: ContextFileSystem, done: Done) -> None:
+    """Make ``plan`` durable; ``done`` is called with what each commit came to, before anything else can fail.
+
+    What cannot be stored stays as it is, with an event. ``items`` is a view that follows what ``done`` changes.
+    """
+    if plan.offloads:
+        await _offload(plan.offloads, items, fs, done)
+    if plan.archive is not None:
+        await _archive(plan.archive, items, fs, done)
+
+
+async def admit(
+    items: Sequence[ContextItem],
+    leaving: Mapping[str, Leaving],
+    fs: ContextFileSystem,
+    *,
+    removing: Collection[str] = (),
+    calls: Sequence[CallMade] = (),
+) -> Applied:
+    """Record items that came in and, in the same commit, that some of them leave at once.
+
+    ``removing``: ids of items whose place they take. ``calls``: the model calls that came to this.
+
+    Raises:
+        StorageError: nothing was recorded, and nothing leaves. What a policy raises is raised as it is.
+
+    """
+    going = [item for item in items if item.id in leaving]
+    decisions = [begin(leaving[item.id].decide) for item in going]  # while the contents are being written
+    steps: list[tuple[Offload, ContextItem, ContextItem]] = []
+
+    def replaced() -> list[tuple[ContextItem, str]]:
+        offloads = [decision.result() for decision in decisions]
+        steps[:] = [(offload, item, evicted(item, offload)) for item, offload in zip(going, offloads, strict=True)]
+        return [(new, offload.reason) for offload, _, new in steps]
+
+    try:
+        await fs.add(items, leaving=leaving, replaced=replaced, removing=removing, calls=calls)
+    except StorageError:
+        for decision in decisions:
+            if decision.done():
+                decision.result()
+        raise
+    return Applied(
+        items=tuple(new for _, _, new in steps),
+        left=tuple(new.id for _, _, new in steps),
+        events=tuple(event for step, old, _ in steps for event in _events(step, old)),
+    )
+
+
+async def _offload(
+    offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem], fs: ContextFileSystem, done: Done
+) -> None:
+    steps = _steps(offloads, items)
+    try:
+        await fs.evict([(old, new, step.reason) for step, old, new in steps])
+    except StorageError as error:
+        if len(steps) == 1:
+            done(Applied(events=(OffloadFailed(item_id=steps[0][0].item_id, error=error),)))
+            return
+        for offload in offloads:  # what cannot be stored must not hold back the others
+            await _offload([offload], items, fs, done)
+        return
+    done(
+        Applied(
+            items=tuple({new.id: new for _, _, new in steps}.values()),
+            left=tuple(old.id for _, old, _ in steps),
+            events=tuple(event for step, old, _ in steps for event in _events(step, old)),
+        )
+    )
+
+
+def _steps(offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem]) -> list[_Step]:
+    """For each, what is to be stored and the item's new form; trims of one reply build on each other."""
+    rewritten: dict[str, ContextItem] = {}
+    steps: list[_Step] = []
+    for step in offloads:
+        item = rewritten.get(step.item_id) or items[step.item_id]
+        if isinstance(step, Trim):
+            old, new = step.stored, trimmed(item, step)
+        else:
+            old, new = item, evicted(item, step)
+        rewritten[item.id] = new
+        steps.append((step, old, new))
+    return steps
+
+
+async def _archive(archive: Archive, items: Mapping[str, ContextItem], fs: ContextFileSystem, done: Done) -> None:
+    going = set(archive.item_ids)
+    before = _place_of(going, list(items.values()))
+    item = ContextItem(
+        id=archive.item_id,
+        item_type=ItemType.COMPACTION_SUMMARY,
+        message=UserMessage(archive.placeholder),
+        name=archive.name,
+        token_count=archive.tokens_after,
+        content_tokens=archive.tokens_before,
+        offloaded=True,
+        destroyed=True,
+        offload_path=archive.path,
+    )
+    content = await run_in_steps(lambda: write_archive([items[i] for i in archive.item_ids]))
+    try:
+        await fs.archive(item, content, archive.item_ids, before=before, reason=archive.reason)
+    except StorageError as error:
+        done(Applied(events=(OffloadFailed(item_id=archive.item_id, error=error),)))
+        return
+    event = Evicted(
+        item_id=archive.item_id,
+        tool_name=None,
+        path=archive.path,
+        tokens_before=archive.tokens_before,
+        tokens_after=archive.tokens_after,
+        reason=f"{len(going)} messages: {archive.reason}",
+    )
+    done(Applied(archived=Archived(item, archive.item_ids, before), events=(event,)))
+
+
+def _place_of(going: Collection[str], items: Sequence[ContextItem]) -> str | None:
+    """The item that an archive of ``going`` stands before: the one after the last of them, None for the end.
+
+    Where that would leave a reply at the beginning, which providers refuse, it is the place of the first of them.
+    """
+    places = [n for n, item in enumerate(items) if item.id in going]
+    left = (i.item_type for i in items[: places[-1]] if i.id not in going and i.item_type != ItemType.SYSTEM_PROMPT)
+    place = places[0] if next(left, None) == ItemType.ASSISTANT_MESSAGE else places[-1]
+    return next((item.id for item in items[place:] if item.id not in going), None)
+
+
+def evicted(item: ContextItem, offload: Offload) -> ContextItem:
+    """``item`` as it stands in the context once ``offload`` is durable."""
+    message = item.message
+    if isinstance(message, ToolMessage):
+        message = replace(message, content=offload.placeholder, offloaded=True, offload_path=offload.path)
+    else:
+        message = replace(message, content=offload.content or offload.placeholder)
+    return replace(
+        item,
+        message=message,
+        trimmed=_calls_of(message),  # of a reply that left, no arguments can leave a second time
+        token_count=offload.tokens_after,
+        offloaded=True,
+        destroyed=True,
+        offload_path=offload.path,
+    )
+
+
+def _calls_of(message: Message) -> tuple[int, ...]:
+    """The places of the calls of a reply."""
+    if not isinstance(message, AssistantMessage) or isinstance(message.content, str):
+        return ()
+    return tuple(n for n, block in enumerate(message.content) if block["type"] == "tool_use")
+
+
+def trimmed(item: ContextItem, trim: Trim) -> ContextItem:
+    """The reply ``item`` as it stands in the context once ``trim`` is durable."""
+    assert isinstance(item.message, AssistantMessage)
+    blocks: list[Any] = list(item.message.content)
+    blocks[trim.block] = {**blocks[trim.block], "input": dict(trim.arguments)}
+    saved = trim.tokens_before - trim.tokens_after
+    return replace(
+        item,
+        message=AssistantMessage(tuple(blocks)),
+        token_count=item.token_count - saved,
+        trimmed=(*item.trimmed, trim.block),
+    )
+
+
+def _events(step: Offload | Trim, old: ContextItem) -> tuple[ContextEvent, ...]:
+    gone = Evicted(
+        item_id=old.id,
+        tool_name=old.tool_name,
+        path=step.path,
+        tokens_before=step.tokens_before,
+        tokens_after=step.tokens_after,
+        reason=step.reason,
+    )
+    if old.source is not None or old.offloaded:  # no content was stored for it
+        return (gone,)
+    return (Offloaded(item_id=old.id, path=step.path, tokens=old.content_tokens), gone)

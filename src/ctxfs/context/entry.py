@@ -1,0 +1,311 @@
+"""From a message to the entry of a session that it becomes: decided as a value, of which nothing is taken in yet. Pure.
+
+An entry is the item, counted and with the placeholder that may replace it one day, and whatever else has to be known
+about it when it enters. A message that never enters, because it was refused or cancelled, leaves no trace.
+"""
+
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from ctxfs.context.trims import trim_of
+from ctxfs.economics.features import IdentifierIndex, strings_of
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.errors import TranscriptError
+from ctxfs.eviction.eager import ArrivalPolicy, Leaving
+from ctxfs.eviction.options import NO_OPTIONS, EvictionOptions
+from ctxfs.eviction.plan import Trim
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.items import ContentRange, ContextItem, ItemType
+from ctxfs.llm.messages import (
+    AssistantMessage,
+    Block,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    check_name,
+    has_media,
+    text_of,
+)
+from ctxfs.placeholder.attach import digest_budget, digest_of, with_placeholder
+from ctxfs.placeholder.mentions import entries_of, mentions
+from ctxfs.placeholder.text import render
+from ctxfs.session.field_types import check_types
+from ctxfs.session.names import Names
+from ctxfs.tokens import TokenCounter, chunks, count_content
+
+__all__ = [
+    "Entry",
+    "EntryRules",
+    "Incoming",
+    "Known",
+    "build_entry",
+    "new_entry",
+    "new_item",
+    "recorded_entry",
+    "skill_prompt",
+    "with_sources",
+]
+
+_DESCRIBED_FRACTION = 3
+"""Of a result that was never sent at least this part of the digest describes it, and at most a half if it mentions
+anything: what it mentions is worth more to the model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """A message on its way in. ``source``: it only repeats these lines of stored content. ``label``: a skill's name."""
+
+    message: Message
+    source: ContentRange | None = None
+    label: str | None = None
+
+    @property
+    def item_type(self) -> ItemType:
+        """The type that the message's item will have."""
+        match self.message:
+            case ToolMessage():
+                return ItemType.TOOL_RESULT
+            case AssistantMessage():
+                return ItemType.ASSISTANT_MESSAGE
+            case SystemMessage():
+                return ItemType.SYSTEM_PROMPT
+            case _:
+                return ItemType.USER_MESSAGE if self.label is None else ItemType.SKILL_PROMPT
+
+    @property
+    def claims(self) -> tuple[ItemType, str, str | None]:
+        """What its id and its file are claimed for: its type and, of a result, the call and the tool."""
+        if isinstance(self.message, ToolMessage):
+            return self.item_type, self.message.tool_call_id, self.message.tool_name
+        return self.item_type, "", None
+
+
+def skill_prompt(name: str, message: Message) -> Incoming:
+    """The prompt of the skill ``name``, on its way in. Raises ``TranscriptError`` when that is not a text."""
+    try:
+        return Incoming(message=message, label=check_name(name, "the skill's name"))
+    except ValueError as error:
+        raise TranscriptError([str(error)]) from error
+
+
+def with_sources(messages: Iterable[Message], sources: Mapping[str, ContentRange]) -> list[Incoming]:
+    """Messages on their way in; ``sources`` are the stored lines that results repeat, by call id.
+
+    Raises ``TranscriptError`` when a source is not a ``ContentRange``.
+    """
+    incoming: list[Incoming] = []
+    for message in messages:
+        source = sources.get(message.tool_call_id) if isinstance(message, ToolMessage) else None
+        if not isinstance(source, ContentRange | None):
+            raise TranscriptError([f"a source is {reprlib.repr(source)}: use a ContentRange"])
+        incoming.append(Incoming(message=message, source=source))
+    return incoming
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryRules:
+    """What decides about each message of a session."""
+
+    counter: TokenCounter
+    path_of: Callable[[str], str]
+    """Gives the absolute path of a file of the session."""
+    digest_tokens: int
+    """How much a placeholder describes; 0 for nothing."""
+    pricing: EvictionParameters | None = None
+    """The economic planner's numbers; None: nothing is evicted because that pays."""
+    exact: frozenset[str] = frozenset()
+    """Tools whose results are evicted by another rule than their price."""
+    policy: OffloadPolicy = field(default_factory=OffloadPolicy)
+    """The developer's word on what may be evicted, here or by price."""
+    arrival: ArrivalPolicy | None = None
+    """Decides what is evicted before it is ever sent; None: nothing is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A message as it is going to enter a session.
+
+    ``leaving`` says how it is evicted the moment it enters; None: it stays.
+    """
+
+    item: ContextItem
+    options: EvictionOptions = NO_OPTIONS
+    leaving: Leaving | None = None
+    new_identifiers: frozenset[str] = frozenset()
+
+    @property
+    def new_ids(self) -> tuple[str, ...]:
+        """The ids that it uses: the item's, and those under which arguments of its calls would be stored."""
+        return (self.item.id, *(trim.stored.id for trim in self.options.trims))
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What entries must be new to: the ids that are taken, and the identifiers that the model can read already."""
+
+    names: Names
+    identifiers: IdentifierIndex = field(default_factory=IdentifierIndex)
+
+    def draft(self) -> "Known":
+        """The same, to take in more on trial: what this draft takes in, the original does not know."""
+        return Known(self.names.draft(), self.identifiers.draft())
+
+    def take(self, entry: Entry) -> None:
+        """Take in what ``entry`` brings."""
+        self.names.take(entry.new_ids)
+        self.identifiers.take(entry.new_identifiers)
+
+    def new_identifiers(self, texts: Iterable[str]) -> list[str]:
+        """The identifiers in ``texts`` that were not known until now."""
+        # In pieces, so that other threads can run in between.
+        return [name for text in texts for part in chunks(text) for name in self.identifiers.new_in(part)]
+
+
+def build_entry(incoming: Incoming, known: Known, rules: EntryRules) -> Entry:
+    """Decide how ``incoming`` enters a session in which ``known`` is taken; ``known`` stays as it is."""
+    item_id, name = known.names.draft().claim(*incoming.claims)
+    return new_entry(new_item(incoming, item_id=item_id, name=name, counter=rules.counter), known, rules)
+
+
+def new_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
+    """Decide how an item enters that has an id and is counted; see ``build_entry``.
+
+    Raises ``InvalidRecord`` when the item could not be recorded: the counter or the arrival policy gave a wrong type.
+    """
+    draft = known.draft()
+    draft.names.take([item.id])
+    trims, mentions = _read(item, draft, rules)
+    if rules.arrival is None or not rules.policy.allows(item.item_type, item.content_tokens):
+        leaving = None
+    else:
+        leaving = rules.arrival.arrive(item, path_of=rules.path_of, counter=rules.counter)
+    if leaving is not None:
+        item, options = leaving.item, EvictionOptions(trims)
+    else:
+        item, eager_placeholder = _with_placeholders(item, mentions, rules)
+        options = EvictionOptions(trims, eager_placeholder)
+    check_types(item)
+    return Entry(item=item, options=options, leaving=leaving, new_identifiers=draft.identifiers.added)
+
+
+def recorded_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
+    """How an item that was recorded already enters again; it keeps the placeholder that it has."""
+    draft = known.draft()
+    trims, _ = _read(item, draft, rules)
+    return Entry(item=item, options=EvictionOptions(trims), new_identifiers=draft.identifiers.added)
+
+
+def new_item(incoming: Incoming, *, item_id: str, name: str, counter: TokenCounter) -> ContextItem:
+    """Count ``incoming``, whose file would be ``name``."""
+    content = incoming.message.content
+    tokens = count_content(counter, content)
+    return ContextItem(
+        id=item_id,
+        item_type=incoming.item_type,
+        message=incoming.message,
+        name=name,
+        token_count=tokens,
+        content_tokens=tokens,
+        source=incoming.source,
+        label=incoming.label,
+    )
+
+
+# By price ------------------------------------------------------------------------------------------------------------
+
+
+def _read(item: ContextItem, draft: Known, rules: EntryRules) -> tuple[tuple[Trim, ...], Sequence[str] | None]:
+    """Read an item once: the trims of a reply, and what the placeholder of a result could mention.
+
+    None instead of entries: the result is not evicted by its price.
+    """
+    message, pricing = item.message, rules.pricing
+    if pricing is None:
+        return (), None
+    if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
+        return tuple(_trims(item, message.content, draft, rules, pricing)), None
+    names = draft.new_identifiers([text_of(message.content)])
+    if not isinstance(message, ToolMessage) or message.tool_name in rules.exact:
+        return (), None
+    if not rules.policy.allows(item.item_type, item.content_tokens):
+        return (), None
+    return (), entries_of(names, limit=pricing.digest_identifiers)
+
+
+def _trims(
+    item: ContextItem, blocks: Sequence[Block], draft: Known, rules: EntryRules, pricing: EvictionParameters
+) -> Iterator[Trim]:
+    for place, block in enumerate(blocks):
+        if block.get("type") == "text":
+            draft.new_identifiers([block["text"]])
+        if block.get("type") != "tool_use" or place in item.trimmed:
+            continue
+        names = draft.new_identifiers(strings_of(block["input"]))
+        trim = trim_of(
+            item.id,
+            place,
+            block,
+            digest=partial(
+                _mentions, entries_of(names, limit=pricing.digest_identifiers), rules=rules, pricing=pricing
+            ),
+            names=draft.names,
+            path_of=rules.path_of,
+            parameters=pricing,
+            policy=rules.policy,
+            counter=rules.counter,
+        )
+        if trim is not None:
+            yield trim
+
+
+def _mentions(
+    entries: Sequence[str], tokens: int, *, rules: EntryRules, pricing: EvictionParameters, reserved_tokens: int = 0
+) -> str:
+    """What a placeholder for content of so many ``tokens`` mentions, beside ``reserved_tokens`` of other text."""
+    budget = digest_budget(tokens, rules.digest_tokens) - reserved_tokens
+    return mentions(entries, budget_tokens=min(budget, int(pricing.digest_share * tokens)), counter=rules.counter)
+
+
+# Placeholders --------------------------------------------------------------------------------------------------------
+
+
+def _with_placeholders(
+    item: ContextItem, entries: Sequence[str] | None, rules: EntryRules
+) -> tuple[ContextItem, tuple[str, int] | None]:
+    """``item`` with the placeholder that may replace it, and the one for before it was sent, if it may be evicted then.
+
+    What is evicted because that pays has been read by the model: its placeholder lists ``entries``. Everything else
+    (None) is described; what is evicted before it was sent is both.
+    """
+    path, counter, tokens = rules.path_of(item.name), rules.counter, item.content_tokens
+    if entries is None or item.source is not None or rules.pricing is None:
+        described = digest_of(item, counter=counter, digest_tokens=rules.digest_tokens)
+        return with_placeholder(item, path=path, counter=counter, digest=described), None
+    listed = _mentions(entries, tokens, rules=rules, pricing=rules.pricing)
+    item = with_placeholder(item, path=path, counter=counter, digest=listed)
+    if not _may_leave_eagerly(item, rules.pricing):
+        return item, None
+    digest = _eager_digest(item, entries, rules, rules.pricing)
+    if not digest:
+        return item, None  # what the model has not seen must not vanish behind a path
+    text = render(path, digest)
+    return item, (text, counter.count(text))
+
+
+def _eager_digest(item: ContextItem, entries: Sequence[str], rules: EntryRules, pricing: EvictionParameters) -> str:
+    tokens, counter = item.content_tokens, rules.counter
+    budget = digest_budget(tokens, rules.digest_tokens)
+    listed = _mentions(entries, tokens, rules=rules, pricing=pricing, reserved_tokens=budget // _DESCRIBED_FRACTION)
+    left = min(budget - counter.count(f"\n{listed}"), budget // 2) if listed else budget
+    described = digest_of(item, counter=counter, digest_tokens=left)
+    return "\n".join(part for part in (described, listed) if part)
+
+
+def _may_leave_eagerly(item: ContextItem, pricing: EvictionParameters) -> bool:
+    """Whether a result may be evicted before the model has seen it.
+
+    An image or a document may not: no text says what is in it.
+    """
+    return 0 < pricing.arrival_tokens < item.content_tokens and not has_media(item.message.content)

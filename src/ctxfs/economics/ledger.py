@@ -1,0 +1,370 @@
+"""What economic planning needs to know of a session, kept up as items come and go.
+
+A ledger is an immutable value. It holds every item that could leave, in the order of the context, and between them only
+the number of tokens that stay. A transition copies shallow tables once, however many steps it takes in; nothing is ever
+recounted.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from math import inf
+from types import MappingProxyType
+from typing import Any, Final
+
+from ctxfs.economics.features import ToolClass
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
+
+__all__ = [
+    "ITEMS_PER_FILE",
+    "Added",
+    "Candidate",
+    "Held",
+    "Ledger",
+    "Outcome",
+    "ReadBack",
+    "Replied",
+    "Step",
+    "at_arrival",
+]
+
+ITEMS_PER_FILE: Final = 32
+"""So many of a file's newest items count as worked on with it: what a call costs must not grow with the session."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A tool result, or the arguments of a tool call, that a placeholder could stand for.
+
+    ``id`` is unique in the session. ``tool`` is the tool's name; what the session learns of read-backs is kept per tool
+    and class. ``paths``: the files it is about. Sizes in tokens; the placeholder's with its digest. ``pinned``: it
+    leaves by another rule, never because it pays, and what that costs is not weighed. ``is_placeholder``: it is what a
+    placeholder has more than the short one that would replace it; read-backs of such items are remembered apart.
+    """
+
+    id: str
+    tool: str
+    tool_class: ToolClass
+    tokens: int
+    placeholder_tokens: int
+    paths: tuple[str, ...] = ()
+    pinned: bool = False
+    is_placeholder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How many items left, and how often something of them was read back."""
+
+    left: int = 0
+    read_back: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """An item that is in the context in full.
+
+    ``patience``: the read-backs to expect of it against its rent, as an age in calls: an item is ripe at ``patience``
+    times what is the same for all items of one ``lesson``. ``arrived``: the calls made before it came. ``born``: the
+    call it counts as having come before, moved forward when its files are worked on. ``changed``: one of its files was
+    changed since. ``tokens_after``: what stands between it and the next held item, and stays.
+    """
+
+    candidate: Candidate
+    tokens: int
+    saved_tokens: int
+    patience: float
+    lesson: str
+    arrived: int
+    born: float
+    changed: bool = False
+    tokens_after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """The next request will carry these, in order: items that could leave, and tokens that stay."""
+
+    parts: Iterable[Candidate | int]
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """The model has seen everything and replied with ``parts``.
+
+    ``paths``: the files its calls name; ``changed_paths``: those of them that the calls change. ``cache_expires_at``:
+    as in ``Ledger``.
+    """
+
+    parts: Iterable[Candidate | int]
+    paths: Collection[str] = ()
+    changed_paths: Collection[str] = ()
+    cache_expires_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """The model came back for something of an item that had left; an id that never left changes nothing."""
+
+    item_id: str
+
+
+Step = Added | Replied | ReadBack
+
+
+def _empty() -> MappingProxyType[Any, Any]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """The state of one session, as the planner sees it.
+
+    ``calls``: model calls made. ``total_tokens``: the context now. ``new_tokens``: its end that no request has carried
+    yet. ``gone_tokens``: what evictions that had to pay made the context smaller by; ``gone_new_tokens``: what left
+    before it was ever sent. ``spent``: what the calls would have cost without eviction; ``saved``: how much less they
+    did cost, rewrites and read-backs counted in. ``cache_expires_at``: when the provider forgets the prefix, on the
+    caller's clock; None means not before the next call. ``held``: by id, in the order of the context. ``memory``: what
+    became of what left, per tool. ``by_path``: the newest held items of a file, oldest first.
+    """
+
+    parameters: EvictionParameters = field(default_factory=EvictionParameters)
+    rates: Rates = ANTHROPIC_RATES
+    calls: int = 0
+    total_tokens: int = 0
+    new_tokens: int = 0
+    gone_tokens: int = 0
+    gone_new_tokens: int = 0
+    spent: float = 0.0
+    saved: float = 0.0
+    cache_expires_at: float | None = None
+    held: MappingProxyType[str, Held] = field(default_factory=_empty)
+    memory: MappingProxyType[str, Outcome] = field(default_factory=_empty)
+    left: MappingProxyType[str, str] = field(default_factory=_empty)
+    by_path: MappingProxyType[str, tuple[str, ...]] = field(default_factory=_empty)
+
+    def after(self, steps: Iterable[Step]) -> "Ledger":
+        """Take ``steps`` in: the same as one by one, with one copy of the tables for all of them."""
+        ledger, tables = _writable(self)
+        for step in steps:
+            match step:
+                case Added(parts):
+                    ledger = _appended(ledger, tables, parts, sent=False)
+                case Replied():
+                    ledger = _replied(ledger, tables, step)
+                case _:
+                    ledger = ledger.read_back(step.item_id)
+        return ledger
+
+    def added(self, parts: Iterable[Candidate | int]) -> "Ledger":
+        """Take in what the next request will carry, as ``Added`` does."""
+        return self.after([Added(parts)])
+
+    def replied(
+        self,
+        parts: Iterable[Candidate | int],
+        *,
+        paths: Collection[str] = (),
+        changed_paths: Collection[str] = (),
+        cache_expires_at: float | None = None,
+    ) -> "Ledger":
+        """Take in a reply, as ``Replied`` does."""
+        return self.after([Replied(parts, paths, changed_paths, cache_expires_at)])
+
+    def evicted(self, item_ids: Collection[str], *, cold: bool = False) -> "Ledger":
+        """These items' placeholders stand in their place now; ids that are not held change nothing.
+
+        ``cold``: the cache has expired, so that nothing is rewritten for it.
+        """
+        leaving = self.held.keys() & frozenset(item_ids)
+        if not leaving:
+            return self
+        held, found = self.held.copy(), _walked(self, leaving)
+        for item_id in leaving:
+            del held[item_id]
+        for item_id, tokens in found.behind.items():
+            held[item_id] = _followed_by(held[item_id], tokens)
+        memory, left = self.memory.copy(), self.left.copy()
+        left.update(found.lessons)
+        for lesson, number in Counter(found.lessons.values()).items():
+            past = memory.get(lesson, Outcome())
+            memory[lesson] = replace(past, left=past.left + number)
+        new_tokens = self.new_tokens - found.freed_new
+        dearer = 0.0 if cold else self.rates.write - self.rates.read
+        return replace(
+            self,
+            total_tokens=self.total_tokens - found.freed,
+            new_tokens=new_tokens,
+            gone_tokens=self.gone_tokens + found.priced,
+            gone_new_tokens=self.gone_new_tokens + found.freed_new,
+            saved=self.saved - dearer * max(0, found.rewritten - new_tokens),
+            held=MappingProxyType(held),
+            memory=MappingProxyType(memory),
+            left=MappingProxyType(left),
+        )
+
+    def read_back(self, item_id: str) -> "Ledger":
+        """Take in that the model came back for something, as ``ReadBack`` does."""
+        lesson = self.left.get(item_id)
+        if lesson is None:
+            return self
+        past = self.memory[lesson]
+        memory = self.memory | {lesson: replace(past, read_back=past.read_back + 1)}
+        return replace(self, memory=MappingProxyType(memory), saved=self.saved - self.read_back_price())
+
+    def rebuilt(self, parts: Iterable[Candidate | int]) -> "Ledger":
+        """The context was rewritten as ``parts`` (compaction, resume): nothing of it is cached, all else is kept."""
+        empty = replace(
+            self, total_tokens=0, new_tokens=0, gone_tokens=0, gone_new_tokens=0, held=_empty(), by_path=_empty()
+        )
+        ledger = _appended(*_writable(empty), parts, sent=True)
+        return replace(ledger, new_tokens=ledger.total_tokens)
+
+    def read_back_price(self) -> float:
+        """What one read-back costs now: another call over the whole context, and a page of what had left."""
+        p, rates = self.parameters, self.rates
+        asked = rates.output * p.read_back_output_tokens
+        return rates.read * self.total_tokens + asked + rates.write * p.page_tokens
+
+    def is_new(self, held: Held) -> bool:
+        """Whether no request has carried the item yet."""
+        return held.arrived >= self.calls
+
+    def newest_first(self) -> Iterator[Held]:
+        """What is held, from the end of the context to its start."""
+        return reversed(tuple(self.held.values()))
+
+
+def at_arrival(lesson: str) -> str:
+    """Where it is remembered what became of a tool's results that left at arrival."""
+    return f"arrival:{lesson}"
+
+
+@dataclass(slots=True)
+class _Walked:
+    """What leaving does, in tokens. ``behind``: what stays where something leaves, by the held item before it."""
+
+    freed: int = 0
+    freed_new: int = 0
+    priced: int = 0
+    rewritten: int = 0
+    behind: dict[str, int] = field(default_factory=dict)
+    lessons: dict[str, str] = field(default_factory=dict)
+
+
+def _walked(ledger: Ledger, leaving: Collection[str]) -> _Walked:
+    """Walk from the end of the context to the item before the first that leaves; what is older is not looked at."""
+    found, to_find, passed, behind = _Walked(), len(leaving), 0, 0
+    for item_id in reversed(ledger.held):
+        h = ledger.held[item_id]
+        if item_id not in leaving:
+            if behind:
+                found.behind[item_id], behind = behind, 0
+            if not to_find:
+                break
+            passed += h.tokens + h.tokens_after
+            continue
+        saved, stays = h.saved_tokens, h.tokens - h.saved_tokens + h.tokens_after
+        to_find -= 1
+        behind += stays
+        passed += stays
+        found.freed += saved
+        if ledger.is_new(h):
+            found.freed_new += saved
+            found.lessons[item_id] = at_arrival(h.lesson)
+            continue
+        found.lessons[item_id] = h.lesson
+        if not h.candidate.pinned:
+            found.priced += saved
+            found.rewritten = passed
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """The tables of a ledger that nobody else has yet, so that they may be changed in place."""
+
+    held: dict[str, Held]
+    by_path: dict[str, tuple[str, ...]]
+
+
+def _writable(ledger: Ledger) -> tuple[Ledger, _Tables]:
+    tables = _Tables(ledger.held.copy(), ledger.by_path.copy())
+    views = MappingProxyType(tables.held), MappingProxyType(tables.by_path)
+    return replace(ledger, held=views[0], by_path=views[1]), tables
+
+
+def _appended(ledger: Ledger, tables: _Tables, parts: Iterable[Candidate | int], *, sent: bool) -> Ledger:
+    held, by_path = tables.held, tables.by_path
+    last, stays, added = next(reversed(held), ""), 0, 0
+    for part in parts:
+        tokens = part if isinstance(part, int) else part.tokens
+        added += tokens
+        if isinstance(part, int) or not ledger.parameters.could_leave(part.tokens, part.placeholder_tokens):
+            stays += tokens
+            continue
+        if last and stays:
+            held[last] = _followed_by(held[last], stays)
+        held[part.id] = _held(ledger, part, arrived=ledger.calls - sent)
+        for path in part.paths:
+            known = (item_id for item_id in by_path.get(path, ()) if item_id in held)
+            by_path[path] = (*known, part.id)[-ITEMS_PER_FILE:]
+        last, stays = part.id, 0
+    if last and stays:
+        held[last] = _followed_by(held[last], stays)
+    new_tokens = ledger.new_tokens + (0 if sent else added)
+    return replace(ledger, total_tokens=ledger.total_tokens + added, new_tokens=new_tokens)
+
+
+def _replied(ledger: Ledger, tables: _Tables, reply: Replied) -> Ledger:
+    rates, known = ledger.rates, ledger.total_tokens - ledger.new_tokens + ledger.gone_tokens
+    seen = replace(
+        ledger,
+        calls=ledger.calls + 1,
+        new_tokens=0,
+        gone_tokens=ledger.gone_tokens + ledger.gone_new_tokens,
+        gone_new_tokens=0,
+        spent=ledger.spent + rates.read * known + rates.write * (ledger.new_tokens + ledger.gone_new_tokens),
+        saved=ledger.saved + rates.read * ledger.gone_tokens + rates.write * ledger.gone_new_tokens,
+        cache_expires_at=reply.cache_expires_at,
+    )
+    _work_on(seen, tables, reply.paths, frozenset(reply.changed_paths))
+    return _appended(seen, tables, reply.parts, sent=True)
+
+
+def _held(ledger: Ledger, candidate: Candidate, *, arrived: int) -> Held:
+    saved = candidate.tokens - candidate.placeholder_tokens
+    needs = ledger.parameters.needs(candidate.tool_class, candidate.tokens)
+    return Held(
+        candidate=candidate,
+        tokens=candidate.tokens,
+        saved_tokens=saved,
+        patience=inf if candidate.pinned else ledger.parameters.age_of(needs / (ledger.rates.read * saved)),
+        lesson=f"{'placeholder:' if candidate.is_placeholder else ''}{candidate.tool_class}:{candidate.tool}",
+        arrived=arrived,
+        born=ledger.calls - 1,
+    )
+
+
+def _work_on(ledger: Ledger, tables: _Tables, paths: Collection[str], changed: frozenset[str]) -> None:
+    """Make the items of these files younger, and those of changed files less likely to be needed."""
+    touched: dict[str, bool] = {}
+    for path in paths:
+        for item_id in tables.by_path.get(path, ()):
+            if item_id in tables.held:
+                touched[item_id] = touched.get(item_id, False) or path in changed
+    p = ledger.parameters
+    for item_id, is_changed in touched.items():
+        h = tables.held[item_id]
+        first = is_changed and not h.changed
+        tables.held[item_id] = replace(
+            h,
+            born=ledger.calls - (ledger.calls - h.born) * p.activity_factor,
+            changed=h.changed or is_changed,
+            patience=h.patience * p.age_of(p.changed_factor) if first else h.patience,
+        )
+
+
+def _followed_by(held: Held, tokens: int) -> Held:
+    return replace(held, tokens_after=held.tokens_after + tokens)

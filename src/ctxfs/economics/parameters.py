@@ -1,0 +1,132 @@
+"""The few numbers of the economic planner, each with what it stands for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any
+
+from ctxfs.checks import require_bool, require_number
+from ctxfs.economics.features import ToolClass
+from ctxfs.errors import ConfigError
+
+__all__ = ["DEFAULT_NEEDS", "EvictionParameters"]
+
+DEFAULT_NEEDS: Mapping[ToolClass, float] = MappingProxyType(
+    {
+        ToolClass.FILE: 0.5,
+        ToolClass.SEARCH: 0.15,
+        ToolClass.OTHER: 0.06,
+        ToolClass.WHOLE: 0.8,
+        ToolClass.EDIT: 1.0,
+    }
+)
+"""Read-backs per call to expect of a new item of 500 tokens, fitted to recorded sessions together with the rest."""
+
+_NEEDS_UNIT_TOKENS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionParameters:
+    """How the planner weighs what it knows. Every rule of it can be switched off.
+
+    needs_by_class: the read-backs that the next call is expected to want of a new item of 500 tokens.
+    size_exponent: how that grows with size; 0 means not at all, 1 in proportion.
+    age_exponent: how fast it falls with age in calls (age to the minus this); above 1.
+    activity_factor: what is left of an item's age when a call names one of its files; 1 means all of it.
+    changed_factor: it is multiplied by this once a file of the item was changed; 1 means no difference.
+    caution: how much a read-back counts against a saving; 1 is its price.
+    page_tokens: what a read-back brings into the context.
+    read_back_output_tokens: what the model writes to ask for it.
+    horizon_calls: the calls still expected at the first one; ``horizon_growth``: so many more for every call made.
+    rent_share: a batch waits until the cache reads that it could have saved reach this share of its rewrite; 0 means it
+        goes as soon as it pays by the horizon.
+    company_factor: an item joins a batch early when its risk is up to this many times its rent; 1 means never early.
+    max_loss: a batch may cost at most this share of what the session would have cost so far without eviction, and what
+        was saved so far; so a session that ends at once after it has lost no more than that.
+    arrival_tokens: a result above this many tokens may leave before it was ever sent; 0 means never.
+    arrival_caution: how much read-backs count against that saving.
+    memory_weight: how many items of a tool must have left for what happened to them to count as much as
+        ``needs_by_class``; ``arrival_memory_weight``: the same for those that left at arrival. 0 means no memory.
+    tool_inputs: whether the arguments of calls may leave.
+    min_saved_tokens: nothing leaves for less.
+    digest_share, digest_identifiers: a placeholder lists identifiers, in at most this share of the content's tokens and
+        at most so many; 0 means none. The bounds on every digest hold as well.
+
+    Raises:
+        ConfigError: a value that cannot work.
+    """
+
+    needs_by_class: Mapping[ToolClass, float] = field(default_factory=lambda: DEFAULT_NEEDS)
+    size_exponent: float = 1.2
+    age_exponent: float = 2.0
+    activity_factor: float = 0.3
+    changed_factor: float = 0.4
+    caution: float = 8.0
+    page_tokens: int = 1_000
+    read_back_output_tokens: int = 120
+    horizon_calls: float = 10.0
+    horizon_growth: float = 1.0
+    rent_share: float = 0.6
+    company_factor: float = 8.0
+    max_loss: float = 0.03
+    arrival_tokens: int = 1_000
+    arrival_caution: float = 0.3
+    memory_weight: float = 5.0
+    arrival_memory_weight: float = 3.0
+    tool_inputs: bool = True
+    min_saved_tokens: int = 10
+    digest_share: float = 0.2
+    digest_identifiers: int = 300
+
+    def __post_init__(self) -> None:
+        numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "needs_by_class"}
+        for name, value in (numbers | {f"needs_by_class.{c}": n for c, n in self.needs_by_class.items()}).items():
+            if name == "tool_inputs":
+                require_bool(name, value)
+            else:
+                require_number(name, value, at_least=0)
+        if not self.age_exponent > 1:
+            raise ConfigError(f"age_exponent is {self.age_exponent}: use more than 1")
+        if not self.company_factor >= 1:
+            raise ConfigError(f"company_factor is {self.company_factor}: use 1 or more")
+
+    def needs(self, tool_class: ToolClass, tokens: int) -> float:
+        """The read-backs per call to expect of an item at the age of one call."""
+        size = tokens / _NEEDS_UNIT_TOKENS
+        return float(self.needs_by_class[tool_class] * size**self.size_exponent)
+
+    def age_of(self, risk_to_rent: float) -> float:
+        """The age in calls at which a risk that is so many times the rent at the age of one call has fallen to it."""
+        return float(risk_to_rent ** (1 / self.age_exponent))
+
+    def could_leave(self, tokens: int, placeholder_tokens: int) -> bool:
+        """Whether a placeholder would save enough to be worth it."""
+        return tokens - placeholder_tokens >= max(1, self.min_saved_tokens)
+
+    def horizon(self, calls: int) -> float:
+        """How many more calls to expect after ``calls``: sessions that lasted go on."""
+        return self.horizon_calls + self.horizon_growth * calls
+
+    def to_mapping(self) -> dict[str, Any]:
+        """All parameters as ``from_mapping`` reads them."""
+        needs = {tool_class.value: need for tool_class, need in self.needs_by_class.items()}
+        return {f.name: getattr(self, f.name) for f in fields(self)} | {"needs_by_class": needs}
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> "EvictionParameters":
+        """Read parameters from a TOML table; what is missing keeps its default.
+
+        Raises:
+            ConfigError: an unknown name, or a value that cannot work.
+        """
+        known = {f.name: f for f in fields(cls)}
+        if unknown := sorted(values.keys() - known.keys()):
+            raise ConfigError(f"unknown parameters {', '.join(unknown)}: use {', '.join(known)}")
+        given = dict(values)
+        try:
+            if "needs_by_class" in given:
+                table = {ToolClass(name): float(chance) for name, chance in given["needs_by_class"].items()}
+                given["needs_by_class"] = MappingProxyType({**DEFAULT_NEEDS, **table})
+            return cls(**given)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(f"eviction parameters: {error}") from error

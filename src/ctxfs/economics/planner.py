@@ -1,0 +1,267 @@
+"""Eviction that pays: what is to leave the context now, given what the prompt cache makes of it. Pure.
+
+An item that stays costs its cache reads, call after call: its *rent*. One that leaves costs the rewrite of everything
+behind it once, and a read-back whenever the model needs something of it that is visible nowhere else. The chance of
+that grows with the item's size and falls with its age, as ``needs * age ** -age_exponent``. So
+
+- an item is *ripe* once its rent is above its risk, the chance that the next call needs it times a read-back's price;
+- ripe items leave in batches, when the rent that a batch could have saved has reached the price of its rewrite
+  (ski rental), and the calls still to come will earn more than it costs;
+- a large new result may leave before it is ever sent: nothing is rewritten then, and its writing is saved too;
+- no batch costs more than ``max_loss`` of what the session would have cost so far, on top of what was saved so far;
+- when the cache has expired, or there is none, a rewrite costs nothing extra, and what is ripe leaves at once.
+
+All figures are in units of one uncached input token. Everything is decided from the ledger, so the same history gives
+the same plan.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import accumulate, starmap
+from typing import NamedTuple
+
+from ctxfs.economics.ledger import Held, Ledger, Outcome, at_arrival
+
+__all__ = ["EconomicPlan", "Eviction", "Verdict", "Why", "plan", "verdicts"]
+
+
+class Why(StrEnum):
+    """Why an item leaves, or why it stays."""
+
+    ARRIVAL = "leaves before it is sent: a read-back would cost less than sending it"
+    BATCH = "leaves: its rent is above its risk, and the batch has earned its rewrite"
+    EXPIRED = "leaves: the cache has expired, so nothing is rewritten for it"
+    NEW = "stays: the model has not seen it yet"
+    PINNED = "stays: another rule decides when it leaves"
+    YOUNG = "stays: the chance that it is needed again is above its rent"
+    WAITING = "stays: ripe, but the batch has not earned its rewrite yet"
+
+
+class Eviction(NamedTuple):
+    """One item that is to leave. ``tokens_after`` is its placeholder's size."""
+
+    item_id: str
+    tokens_before: int
+    tokens_after: int
+    why: Why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EconomicPlan:
+    """What is to leave now, oldest first; empty (false) when nothing does.
+
+    ``rewrite_cost`` is paid with the next call, ``expected_gain`` is what is expected over the calls to come, net of
+    the rewrite and of read-backs.
+    """
+
+    evictions: tuple[Eviction, ...] = ()
+    rewrite_cost: float = 0.0
+    expected_gain: float = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self.evictions)
+
+    @property
+    def item_ids(self) -> tuple[str, ...]:
+        """The items that leave, oldest first."""
+        return tuple(e.item_id for e in self.evictions)
+
+    @property
+    def first_changed(self) -> str | None:
+        """The oldest item that changes, None if none."""
+        return self.evictions[0].item_id if self.evictions else None
+
+    @property
+    def tokens_freed(self) -> int:
+        """How much smaller the context gets."""
+        return sum(e.tokens_before - e.tokens_after for e in self.evictions)
+
+    def explain(self) -> str:
+        """Say for every item why it leaves, then what the plan costs and what it is expected to gain."""
+        if not self.evictions:
+            return "nothing leaves"
+        lines = [f"{e.item_id}: {e.tokens_before:,} -> {e.tokens_after:,} tokens, {e.why}" for e in self.evictions]
+        total = (
+            f"in all {self.tokens_freed:,} tokens leave, from {self.first_changed} on: the rewrite costs "
+            f"{self.rewrite_cost:,.0f}, the gain expected is {self.expected_gain:,.0f} (in input tokens)"
+        )
+        return "\n".join([*lines, total])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the planner thinks of one item now.
+
+    ``rent``: what it costs per call to stay. ``risk``: the chance that the next call needs it times what a read-back
+    counts for. ``ripe_in_calls``: when its rent will be above its risk if nothing happens, 0 when it is.
+    """
+
+    item_id: str
+    tokens: int
+    age_calls: float
+    rent: float
+    risk: float
+    ripe_in_calls: float
+    why: Why
+
+
+def plan(ledger: Ledger, *, now: float | None = None) -> EconomicPlan:
+    """Decide what leaves before the next request.
+
+    ``now`` is on the clock of ``ledger.cache_expires_at``; None means that the cache is as warm as it was.
+    """
+    cold = now is not None and ledger.cache_expires_at is not None and now >= ledger.cache_expires_at
+    batch, cost, gain = _batch(ledger, cold=cold)
+    arrivals = _arrivals(ledger)
+    why = Why.EXPIRED if cold else Why.BATCH
+    return EconomicPlan(
+        evictions=(*_evictions(batch, why), *_evictions(arrivals, Why.ARRIVAL)),
+        rewrite_cost=cost,
+        expected_gain=gain + sum(ledger.rates.write * h.saved_tokens for h in arrivals),
+    )
+
+
+def verdicts(ledger: Ledger, *, now: float | None = None) -> tuple[Verdict, ...]:
+    """Say of every held item whether it leaves now, and if not, why and when it could."""
+    leaving = {e.item_id: e.why for e in plan(ledger, now=now).evictions}
+    age_factors, found = _AgeFactors(ledger), []
+    for item_id, h in ledger.held.items():
+        age, ripe_age = ledger.calls - h.born, h.patience * age_factors[h.lesson]
+        rent, ripe_in_calls = ledger.rates.read * h.saved_tokens, max(0.0, ripe_age - age)
+        found.append(
+            Verdict(
+                item_id=item_id,
+                tokens=h.tokens,
+                age_calls=age,
+                rent=rent,
+                risk=rent * (ripe_age / age) ** ledger.parameters.age_exponent,
+                ripe_in_calls=ripe_in_calls,
+                why=leaving.get(item_id) or _why_it_stays(ledger, h, ripe=not ripe_in_calls),
+            )
+        )
+    return tuple(found)
+
+
+class _AgeFactors(dict[str, float]):
+    """By lesson: what an item's patience is multiplied by to get the age at which it is ripe."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__()
+        self._ledger, self._weight = ledger, ledger.parameters.caution * ledger.read_back_price()
+
+    def __missing__(self, lesson: str) -> float:
+        p = self._ledger.parameters
+        factor = self[lesson] = p.age_of(_taught(self._ledger, lesson, p.memory_weight) * self._weight)
+        return factor
+
+
+def _taught(ledger: Ledger, lesson: str, weight: float) -> float:
+    """How much more (above 1) or less a tool's items are read back than expected; 1 without memory."""
+    if not weight:
+        return 1.0
+    seen = ledger.memory.get(lesson, Outcome())
+    return (weight + seen.read_back) / (weight + seen.left)
+
+
+def _arrivals(ledger: Ledger) -> list[Held]:
+    """New results that cost less as a placeholder from the start than sent in full."""
+    p = ledger.parameters
+    if not p.arrival_tokens or not ledger.new_tokens:
+        return []
+    price = p.arrival_caution * ledger.read_back_price()
+    found = []
+    for h in ledger.newest_first():
+        if not ledger.is_new(h):
+            break
+        if h.tokens <= p.arrival_tokens or h.candidate.pinned:
+            continue
+        taught = _taught(ledger, at_arrival(h.lesson), p.arrival_memory_weight)
+        if ledger.rates.write * h.saved_tokens > price * taught * p.needs(h.candidate.tool_class, h.tokens):
+            found.append(h)
+    return found[::-1]
+
+
+_Batch = tuple[list[Held], float, float]
+_Gain = Callable[[Held, float, float], float]
+
+
+def _batch(ledger: Ledger, *, cold: bool) -> _Batch:
+    """The best batch: what is ripe from one item on; what its rewrite costs and what it gains.
+
+    Walks from the end to the start, and keeps count of what is cached behind each item once the batch has left.
+    """
+    p, calls, read, age_factors = ledger.parameters, ledger.calls, ledger.rates.read, _AgeFactors(ledger)
+    early, rent_share = p.company_factor ** (-1 / p.age_exponent), p.rent_share
+    dearer = 0.0 if cold else ledger.rates.write - read
+    budget = max(0.0, ledger.saved + p.max_loss * ledger.spent)
+    gain_of = _gain(ledger, cold=cold)
+    ripe: list[tuple[Held, float, float]] = []
+    ends: list[tuple[int, float]] = []  # how many items a batch could have, and what its rewrite would cost
+    behind, due = -ledger.new_tokens, 0.0  # what is new is written in any case; due: tokens times calls
+    for h in ledger.newest_first():
+        behind += h.tokens_after + h.tokens
+        age, ripe_age = calls - h.born, h.patience * age_factors[h.lesson]
+        if h.arrived >= calls:
+            continue
+        if age > ripe_age:
+            due += h.saved_tokens * (age - ripe_age)
+        elif age < ripe_age * early or gain_of(h, age, ripe_age) <= 0:
+            continue
+        ripe.append((h, age, ripe_age))
+        behind -= h.saved_tokens
+        cost = dearer * behind if behind > 0 else 0.0
+        if cost > budget:
+            break
+        if cold or read * due >= rent_share * cost:
+            ends.append((len(ripe), cost))
+    return _best(ripe, ends, gain_of)
+
+
+def _best(ripe: list[tuple[Held, float, float]], ends: list[tuple[int, float]], gain_of: _Gain) -> _Batch:
+    """Of the batches that have earned their rewrite, the one that gains most; none if all lose."""
+    best, best_gain, best_cost = 0, 0.0, 0.0
+    gains = list(accumulate(starmap(gain_of, ripe[: ends[-1][0]]))) if ends else []
+    for end, cost in ends:
+        gain = gains[end - 1] - cost
+        if gain > best_gain:
+            best, best_gain, best_cost = end, gain, cost
+    return [h for h, _, _ in ripe[:best]][::-1], best_cost, best_gain
+
+
+def _gain(ledger: Ledger, *, cold: bool) -> _Gain:
+    """What leaving saves over the horizon, net of read-backs and before the rewrite, by item, age and ripe age."""
+    exponent, risks = ledger.parameters.age_exponent, _Risks(ledger)
+    stays = ledger.rates.read * risks.horizon + (ledger.rates.write if cold else 0.0)
+
+    def gain(held: Held, age: float, ripe_age: float) -> float:
+        return float(held.saved_tokens * (stays - risks[age] * ripe_age**exponent))
+
+    return gain
+
+
+class _Risks(dict[float, float]):
+    """By age: the risk per saved token over the horizon, for a ripe age of one call."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__()
+        self.horizon = ledger.parameters.horizon(ledger.calls)
+        self._read, self._slope = ledger.rates.read, ledger.parameters.age_exponent - 1
+
+    def __missing__(self, age: float) -> float:
+        # The integral of risk, rent times (ripe_age / age) ** age_exponent, over the horizon.
+        end, slope = age + self.horizon, self._slope
+        self[age] = float(self._read * (age**-slope - end**-slope) / slope)
+        return self[age]
+
+
+def _why_it_stays(ledger: Ledger, held: Held, *, ripe: bool) -> Why:
+    if ledger.is_new(held):
+        return Why.NEW
+    if held.candidate.pinned:
+        return Why.PINNED
+    return Why.WAITING if ripe else Why.YOUNG
+
+
+def _evictions(leaving: Iterable[Held], why: Why) -> list[Eviction]:
+    return [Eviction(h.candidate.id, h.tokens, h.tokens - h.saved_tokens, why) for h in leaving]

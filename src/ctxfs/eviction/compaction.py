@@ -1,0 +1,257 @@
+"""Selective compaction: when the budget is passed, type by type, until the context is small enough. Pure.
+
+Follows "Context FileSystem 上下文卸载功能", compaction. Types are compacted in order; what is worth a file of its own
+gets one (``OffloadPolicy``), whole old exchanges go together into one archive. A call and its result leave together.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from ctxfs.checks import require_int, require_kind
+from ctxfs.errors import ConfigError
+from ctxfs.eviction.plan import Archive, Offload, Plan
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.items import ContextItem, ItemType
+from ctxfs.llm.messages import has_media
+from ctxfs.placeholder.text import render
+from ctxfs.tokens import TokenCounter
+
+__all__ = [
+    "OLD_EXCHANGES",
+    "SEEN_EXCHANGES",
+    "ArchiveSlot",
+    "Rule",
+    "SelectiveCompaction",
+    "Strategy",
+    "archive_of",
+    "readable_later",
+    "seen_items",
+]
+
+_ALONE = frozenset({ItemType.TOOL_RESULT, ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT})
+_ARCHIVE_TOKENS = 100
+"""What an archive's placeholder takes at most, about."""
+
+
+class Strategy(StrEnum):
+    """What compaction does with a type."""
+
+    KEEP = "keep"
+    TRUNCATE = "truncate"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A strategy for one type. ``keep_recent``: how many newest TRUNCATE leaves alone; 0 means none."""
+
+    strategy: Strategy
+    keep_recent: int = 0
+
+    def __post_init__(self) -> None:
+        if self.strategy not in set(Strategy):
+            raise ConfigError(f"strategy is {self.strategy!r}: use one of {', '.join(Strategy)}")
+        object.__setattr__(self, "strategy", Strategy(self.strategy))
+        require_int("keep_recent", self.keep_recent, at_least=0)
+        if self.keep_recent and self.strategy is not Strategy.TRUNCATE:
+            raise ConfigError(
+                f"keep_recent is {self.keep_recent}, the strategy {self.strategy}: only TRUNCATE keeps recent ones"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSlot:
+    """The id and the file that an archive would get."""
+
+    item_id: str
+    name: str
+    path: str
+
+
+_DEFAULT_RULES: Mapping[ItemType, Rule] = MappingProxyType(
+    {
+        ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=5),
+        ItemType.SKILL_PROMPT: Rule(strategy=Strategy.TRUNCATE, keep_recent=1),
+        ItemType.USER_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=5),
+        ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.KEEP),
+        ItemType.COMPACTION_SUMMARY: Rule(strategy=Strategy.KEEP),
+        ItemType.SYSTEM_PROMPT: Rule(strategy=Strategy.KEEP),
+    }
+)
+
+
+def _check_rule(kind: str, rule: object, policy: OffloadPolicy) -> None:
+    """Raise ``ConfigError`` for a rule that could have no effect."""
+    if kind not in set(ItemType):
+        raise ConfigError(f"rules: unknown item type {kind!r}: use one of {', '.join(ItemType)}")
+    if not isinstance(rule, Rule):
+        raise ConfigError(f"the rule of {kind} is {rule!r}: use Rule(strategy=...)")
+    if rule.strategy is Strategy.KEEP:
+        return
+    if kind == ItemType.TOOL_INPUT:
+        raise ConfigError("rules: a tool input is no item of the context: OffloadPolicy(type_enabled=...) governs it")
+    if kind in (ItemType.SYSTEM_PROMPT, ItemType.COMPACTION_SUMMARY) and rule.strategy is Strategy.TRUNCATE:
+        raise ConfigError(f"rules: {kind} never leaves alone: use KEEP or DROP")
+    if kind in _ALONE and not policy.type_enabled[kind]:
+        raise ConfigError(f"rules say {rule.strategy} for {kind}, the policy's type_enabled says that it stays: choose")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectiveCompaction:
+    """How the context is made smaller without a model.
+
+    ``rules``: a strategy a type, in the order in which types are compacted; types that are left out are kept.
+    TRUNCATE leaves the newest ``keep_recent`` of a type alone and offloads older ones that are worth a file each,
+    oldest first, until enough is free; DROP moves all of them out. For ASSISTANT_MESSAGE both move whole exchanges (a
+    reply and the results of its calls) into an archive; a tool result never leaves without its call. What the model has
+    not seen yet stays. ``policy``: what may leave and what is worth a file of its own; None takes the agent's.
+    """
+
+    rules: Mapping[ItemType, Rule] = field(default_factory=lambda: _DEFAULT_RULES)
+    policy: OffloadPolicy | None = None
+
+    def __post_init__(self) -> None:
+        require_kind("policy", self.policy, OffloadPolicy, "OffloadPolicy(...)")
+        if self.rules is _DEFAULT_RULES:
+            return  # a type that must not leave is simply left alone
+        if not isinstance(self.rules, Mapping):
+            raise ConfigError(f"rules is {self.rules!r}: use a mapping from types of items to Rule(...)")
+        for kind, rule in self.rules.items():
+            _check_rule(kind, rule, self.policy or OffloadPolicy())
+        rules = MappingProxyType({ItemType(kind): rule for kind, rule in self.rules.items()})
+        object.__setattr__(self, "rules", rules)
+
+    def plan(
+        self,
+        items: Sequence[ContextItem],
+        *,
+        free_tokens: int,
+        paths: Mapping[str, str],
+        slot: ArchiveSlot,
+        counter: TokenCounter,
+    ) -> Plan:
+        """Free at least ``free_tokens`` (by the counter), type by type; less when there is no more to free.
+
+        ``paths`` gives the file of every item that may be offloaded (absolute).
+        """
+        offloads: dict[str, Offload] = {}
+        moved: set[str] = set()
+        seen = seen_items(items)
+        for kind, rule in self.rules.items():
+            wanted = free_tokens - _freed(items, offloads, moved)
+            if wanted <= 0:
+                break
+            if rule.strategy is Strategy.KEEP:
+                continue
+            if kind is ItemType.ASSISTANT_MESSAGE:
+                moved |= _old_exchanges(seen, rule, wanted)
+            elif rule.strategy is Strategy.DROP and kind is not ItemType.TOOL_RESULT:
+                moved |= {i.id for i in seen if i.item_type is kind}
+            else:
+                leaving = (Offload.of(i, paths[i.id], f"compaction of {kind}s") for i in self._old(seen, kind, rule))
+                every = rule.strategy is Strategy.DROP
+                offloads |= {o.item_id: o for o in (leaving if every else _enough(leaving, wanted))}
+        return _plan(items, offloads, moved, slot=slot, counter=counter)
+
+    def _old(self, seen: Sequence[ContextItem], kind: ItemType, rule: Rule) -> Iterator[ContextItem]:
+        """The items of a type that may leave and are worth a file each, oldest first."""
+        policy = self.policy or OffloadPolicy()
+        keep = rule.keep_recent if rule.strategy is Strategy.TRUNCATE else 0
+        of_kind = [i for i in seen if i.item_type is kind]
+        for item in of_kind[: len(of_kind) - keep]:
+            if item.placeholder is not None and policy.should_offload(item):
+                yield item
+
+
+OLD_EXCHANGES = SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=2)})
+"""Exchanges before the last two into an archive: what can be done without a summary."""
+
+SEEN_EXCHANGES = SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE)})
+"""Exchanges that the model has replied to, the last ones too: when nothing else fits the window."""
+
+
+def seen_items(items: Sequence[ContextItem]) -> Sequence[ContextItem]:
+    """The items that the model has replied to; the rest it has not seen yet."""
+    for index in range(len(items) - 1, 0, -1):  # nothing stands before the first
+        if items[index].item_type is ItemType.ASSISTANT_MESSAGE:
+            return items[:index]
+    return ()
+
+
+def readable_later(items: Sequence[ContextItem]) -> Sequence[ContextItem]:
+    """Without what the model has to see before it leaves: images and documents that it has not seen yet."""
+    seen = len(seen_items(items))
+    return [*items[:seen], *(i for i in items[seen:] if not has_media(i.message.content))]
+
+
+def _enough(leaving: Iterable[Offload], wanted_tokens: int) -> Iterator[Offload]:
+    """The first of ``leaving``, until they free ``wanted_tokens``."""
+    for offload in leaving:
+        if wanted_tokens <= 0:
+            return
+        yield offload
+        wanted_tokens -= offload.tokens_before - offload.tokens_after
+
+
+def _old_exchanges(seen: Sequence[ContextItem], rule: Rule, wanted_tokens: int) -> set[str]:
+    """The ids of whole exchanges, oldest first, until they free enough; never of the last ``keep_recent``.
+
+    DROP takes them all.
+    """
+    exchanges: list[list[ContextItem]] = []
+    for item in seen:
+        if item.item_type is ItemType.ASSISTANT_MESSAGE:
+            exchanges.append([item])
+        elif item.item_type is ItemType.TOOL_RESULT and exchanges:
+            exchanges[-1].append(item)
+    if rule.strategy is Strategy.DROP:
+        return {item.id for exchange in exchanges for item in exchange}
+    moved: set[str] = set()
+    wanted_tokens += _ARCHIVE_TOKENS
+    for exchange in exchanges[: max(0, len(exchanges) - rule.keep_recent)]:
+        if wanted_tokens <= 0:
+            break
+        moved |= {item.id for item in exchange}
+        wanted_tokens -= sum(item.token_count for item in exchange)
+    return moved
+
+
+def _freed(items: Sequence[ContextItem], offloads: Mapping[str, Offload], moved: set[str]) -> int:
+    gone = sum(i.token_count for i in items if i.id in moved)
+    return gone + sum(o.tokens_before - o.tokens_after for o in offloads.values() if o.item_id not in moved)
+
+
+def _plan(
+    items: Sequence[ContextItem],
+    offloads: Mapping[str, Offload],
+    moved: set[str],
+    *,
+    slot: ArchiveSlot,
+    counter: TokenCounter,
+) -> Plan:
+    going = [i for i in items if i.id in moved]
+    archive = archive_of(going, slot=slot, counter=counter) if going else None
+    kept = tuple(o for i in items if (o := offloads.get(i.id)) is not None and not (archive and i.id in moved))
+    changed = {o.item_id for o in kept} | (moved if archive else set())
+    return Plan(offloads=kept, archive=archive, first_changed=next((i.id for i in items if i.id in changed), None))
+
+
+def archive_of(items: Sequence[ContextItem], *, slot: ArchiveSlot, counter: TokenCounter) -> Archive | None:
+    """The archive for ``items``; None when its placeholder would not be smaller than they are."""
+    text = render(slot.path, f"{len(items)} earlier messages were moved there, in order.")
+    before = sum(i.token_count for i in items)
+    after = counter.count(text)
+    if after >= before:
+        return None
+    return Archive(
+        item_id=slot.item_id,
+        name=slot.name,
+        path=slot.path,
+        item_ids=tuple(i.id for i in items),
+        placeholder=text,
+        tokens_before=before,
+        tokens_after=after,
+        reason="whole exchanges, stored together",
+    )

@@ -1,0 +1,104 @@
+"""When the context does not fit its window otherwise, single contents leave, the largest first. Pure.
+
+Also contents that the model has not seen yet. They say how they begin, whatever the setting for digests: a result that
+nobody has seen must not vanish behind a path.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ctxfs.eviction.plan import Offload, Plan
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.items import ContextItem, ItemType
+from ctxfs.llm.messages import Block, Content
+from ctxfs.placeholder.arguments import without_large_arguments
+from ctxfs.placeholder.attach import digest_of
+from ctxfs.placeholder.digest import DEFAULT_BUDGET_TOKENS
+from ctxfs.placeholder.text import HEADER, render
+from ctxfs.tokens import TokenCounter, count_content
+
+__all__ = ["LastResort", "largest_first"]
+
+_REASON = "it does not fit the window"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastResort:
+    """How an item leaves when the window needs it: whatever its size, unless its type must not leave by ``policy``."""
+
+    policy: OffloadPolicy
+    counter: TokenCounter
+
+    def contents(
+        self, items: Iterable[ContextItem], path_of: Callable[[ContextItem], str], *, seen: Collection[ContextItem]
+    ) -> list[Offload]:
+        """The offloads of those items that have a placeholder, or one that can be shorter.
+
+        ``seen`` are those that the model has replied to.
+        """
+        seen_ids = {item.id for item in seen}
+        return [
+            Offload.of(i, path_of(i), _REASON) if i.destroyed or i.id in seen_ids else self._described(i, path_of(i))
+            for i in items
+            if i.can_shrink or (not i.destroyed and i.placeholder is not None and self.policy.type_enabled[i.item_type])
+        ]
+
+    def _described(self, item: ContextItem, path: str) -> Offload:
+        offload = Offload.of(item, path, _REASON)
+        if item.source is not None:
+            return offload
+        text = render(path, self._digest(item))
+        tokens = self.counter.count(text)
+        return replace(offload, placeholder=text, tokens_after=tokens) if tokens < item.token_count else offload
+
+    def replies(self, items: Iterable[ContextItem], path_of: Callable[[ContextItem], str]) -> list[Offload]:
+        """The offloads of replies: their text, and the large arguments of their calls. The calls stay, to be answered.
+
+        The type table has no say about the text: otherwise a reply leaves in an archive, which it does not govern.
+        """
+        replies = (i for i in items if not i.destroyed and i.item_type is ItemType.ASSISTANT_MESSAGE)
+        made = (self._reply(i, path_of(i)) for i in replies)
+        return [offload for offload in made if offload.tokens_after < offload.tokens_before]
+
+    def _reply(self, item: ContextItem, path: str) -> Offload:
+        placeholder = render(path, self._digest(item))
+        content = self._without_text(item.message.content, placeholder)
+        return Offload(
+            item_id=item.id,
+            path=path,
+            placeholder=placeholder,
+            content=content,
+            tokens_before=item.token_count,
+            tokens_after=count_content(self.counter, content),
+            reason=_REASON,
+        )
+
+    def _without_text(self, content: Content, placeholder: str) -> Content:
+        if isinstance(content, str):
+            return placeholder
+        blocks: list[Block] = []
+        texts = 0
+        for block in content:
+            if block["type"] == "text":
+                texts += 1
+                blocks.append({"type": "text", "text": placeholder if texts == 1 else HEADER})
+            elif block["type"] == "tool_use" and self.policy.type_enabled[ItemType.TOOL_INPUT]:
+                blocks.append({**block, "input": without_large_arguments(block["input"], placeholder)})
+            else:
+                blocks.append(block)
+        return tuple(blocks)
+
+    def _digest(self, item: ContextItem) -> str:
+        return digest_of(item, counter=self.counter, digest_tokens=DEFAULT_BUDGET_TOKENS)
+
+
+def largest_first(offloads: Sequence[Offload], *, free_tokens: int) -> Plan:
+    """Free at least ``free_tokens`` with as few of ``offloads`` as possible; they are in the order of the context."""
+    chosen: set[str] = set()
+    for offload in sorted(offloads, key=lambda o: o.tokens_after - o.tokens_before):
+        if free_tokens <= 0:
+            break
+        chosen.add(offload.item_id)
+        free_tokens -= offload.tokens_before - offload.tokens_after
+    steps = tuple(o for o in offloads if o.item_id in chosen)
+    return Plan(offloads=steps, first_changed=steps[0].item_id if steps else None)

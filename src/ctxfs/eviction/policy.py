@@ -1,0 +1,114 @@
+"""What may leave the context, and what is worth a file and a placeholder of its own.
+
+Follows "Context FileSystem 上下文卸载功能", the table of default policies.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from ctxfs.checks import require_bool, require_int
+from ctxfs.errors import ConfigError
+from ctxfs.items import ContextItem, ItemType
+
+__all__ = ["DEFAULT_THRESHOLD_TOKENS", "OffloadPolicy"]
+
+DEFAULT_THRESHOLD_TOKENS = 2000
+"""What compaction gives a file of its own when nobody said otherwise."""
+
+_TYPE_ENABLED: Mapping[ItemType, bool] = MappingProxyType(
+    {
+        ItemType.TOOL_RESULT: True,
+        ItemType.TOOL_INPUT: True,
+        ItemType.USER_MESSAGE: True,
+        ItemType.SKILL_PROMPT: True,
+        ItemType.ASSISTANT_MESSAGE: False,
+        ItemType.COMPACTION_SUMMARY: False,
+        ItemType.SYSTEM_PROMPT: False,
+    }
+)
+
+_NEVER: Mapping[ItemType, str] = MappingProxyType(
+    {
+        ItemType.ASSISTANT_MESSAGE: "a reply leaves together with the results of its calls, into an archive: give it a "
+        "rule, SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(...)})",
+        ItemType.COMPACTION_SUMMARY: "its content was stored when it was made",
+        ItemType.SYSTEM_PROMPT: "the model needs it in every call",
+    }
+)
+"""What never gets a file of its own, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffloadPolicy:
+    """The developer's word on what may leave the context. Every rule asks it, but ``ephemeral=n``, which goes past it.
+
+    ``token_threshold``: items of at most so many tokens do not leave alone; 0 means that every item may that is not
+    empty. None, the default, leaves it to the price, and compaction gives a file of its own to what has over 2,000.
+    ``type_enabled``: which types may leave at all; types left out keep their default. ``type_thresholds``: a threshold
+    for single types, in tokens, instead of ``token_threshold``.
+
+    When the window is full, whole old exchanges go into an archive whatever this says, and if nothing else fits,
+    thresholds no longer count; what ``type_enabled`` forbids stays then, too.
+
+    Raises ``ConfigError`` for an unknown type, a type that never leaves alone, or a threshold that is no whole number.
+    """
+
+    token_threshold: int | None = None
+    type_enabled: Mapping[str, bool] = field(default_factory=dict)
+    type_thresholds: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.token_threshold is not None:
+            require_int("token_threshold", self.token_threshold, at_least=0)
+        for setting in ("type_enabled", "type_thresholds"):
+            if not isinstance(getattr(self, setting), Mapping):
+                raise ConfigError(f"{setting} is {getattr(self, setting)!r}: use a mapping from types of items")
+            _check_types(setting, getattr(self, setting))
+        for name, enabled in self.type_enabled.items():
+            require_bool(f"type_enabled[{str(name)!r}]", enabled)
+        for name, threshold in self.type_thresholds.items():
+            require_int(f"type_thresholds[{str(name)!r}]", threshold, at_least=0)
+        object.__setattr__(self, "type_enabled", MappingProxyType({**_TYPE_ENABLED, **self.type_enabled}))
+        object.__setattr__(self, "type_thresholds", MappingProxyType(dict(self.type_thresholds)))
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> "OffloadPolicy":
+        """The policy that ``to_mapping`` gave. Raises ``ConfigError`` for one that another version wrote."""
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise ConfigError(f"a policy that cannot be read: {error}") from error
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The policy as JSON."""
+        return {
+            "token_threshold": self.token_threshold,
+            "type_enabled": dict(self.type_enabled),
+            "type_thresholds": dict(self.type_thresholds),
+        }
+
+    def should_offload(self, item: ContextItem) -> bool:
+        """Whether compaction gives this item a file and a placeholder of its own: not when it has left already."""
+        if item.destroyed or not self.type_enabled[item.item_type]:
+            return False
+        threshold = self._threshold(item.item_type)
+        return item.content_tokens > (DEFAULT_THRESHOLD_TOKENS if threshold is None else threshold)
+
+    def allows(self, kind: ItemType, tokens: int) -> bool:
+        """Whether content of this type and size may leave on arrival, or because that pays."""
+        threshold = self._threshold(kind)
+        return self.type_enabled[kind] and (threshold is None or tokens > threshold)
+
+    def _threshold(self, kind: ItemType) -> int | None:
+        return self.type_thresholds.get(kind, self.token_threshold)
+
+
+def _check_types(setting: str, table: Mapping[str, object]) -> None:
+    known = set(ItemType)
+    for name, value in table.items():
+        if name not in known:
+            raise ConfigError(f"{setting}: unknown item type {name!r}: use one of {', '.join(sorted(known))}")
+        if ItemType(name) in _NEVER and value is not False:
+            raise ConfigError(f"{setting}: {ItemType(name)} never leaves alone: {_NEVER[ItemType(name)]}")

@@ -1,0 +1,281 @@
+"""Making a context smaller, step by step: each step is decided as a value from a view of the context. No I/O.
+
+The steps, each only while the one before it was not enough, and each has to make the context strictly smaller:
+
+1. "types": what ``SelectiveCompaction`` says, type by type;
+2. "summary": the model is asked for one, and it takes the place of what it summarises;
+3. "archive": whole old exchanges go into one file;
+4. only if the prompt could not be sent otherwise: the largest contents, seen or not ("largest"), the last exchanges
+   ("archive"), images that the model has not seen ("largest"), replies ("largest"), and at the very last what the user
+   said before ("archive").
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ctxfs.errors import ContextOverflow, ModelError, PromptTooLong
+from ctxfs.events import Compacted, SummaryFailed
+from ctxfs.eviction.budget import Budget, Calibration
+from ctxfs.eviction.compaction import (
+    OLD_EXCHANGES,
+    SEEN_EXCHANGES,
+    ArchiveSlot,
+    SelectiveCompaction,
+    archive_of,
+    readable_later,
+    seen_items,
+)
+from ctxfs.eviction.last_resort import LastResort, largest_first
+from ctxfs.eviction.plan import Archive, Offload, Plan
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.eviction.summary import STAGES_CHARS, prompt, replaced_by_summary, summary_text
+from ctxfs.items import ContextItem, ItemType
+from ctxfs.llm.base import Reply
+from ctxfs.tokens import TokenCounter
+
+__all__ = ["AskForSummary", "Done", "Goal", "Overflow", "Reduction", "Step", "View", "overflow"]
+
+_WHOLE = frozenset({"end_turn", "stop_sequence"})
+"""How a reply ends that was not cut."""
+
+_STUCK_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """How small a context has to get, in counted tokens.
+
+    ``low``: what each step aims at. ``enough``: at this, no further step is begun. ``limit``: above it, nothing can be
+    sent.
+    """
+
+    low: int
+    enough: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The context as it is now.
+
+    ``counted_tokens``: the next prompt by our own count, what is sent with every call included. ``paths``: the file
+    that each item has or would get, absolute, by item id. ``slot``: the id and the file of the next archive.
+    """
+
+    items: Sequence[ContextItem]
+    counted_tokens: int
+    paths: Mapping[str, str]
+    slot: ArchiveSlot
+
+    def path_of(self, item: ContextItem) -> str:
+        """The file that ``item`` has or would get."""
+        return self.paths[item.id]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskForSummary:
+    """Give the model this prompt, without tools. The next step is asked for with its reply or its error."""
+
+    prompt: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """There is no more to do. ``compacted``: what was done, None if that is nothing; ``counted_tokens``: of it now."""
+
+    compacted: Compacted | None
+    counted_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overflow:
+    """The context is certain not to fit, and nothing in it can be reduced."""
+
+    done: Done
+    error: ContextOverflow
+
+
+Step = Plan | AskForSummary | SummaryFailed | Done | Overflow
+
+
+@dataclass(slots=True, kw_only=True)
+class Reduction:
+    """Decides what to do next, until the context is as small as ``goal`` says.
+
+    ``budget`` and ``calibration`` say what counted tokens are to the provider. ``asks``: there is a model that can be
+    asked for a summary.
+    """
+
+    goal: Goal
+    budget: Budget
+    calibration: Calibration
+    compaction: SelectiveCompaction
+    counter: TokenCounter
+    asks: bool
+    _tokens_before: int | None = None
+    _counted: int = 0
+    _steps: list[str] = field(default_factory=list)
+    _trying: str | None = None
+    _stages: deque[tuple[str, Callable[[View], Step | None]]] = field(default_factory=deque)
+    _prompts: Iterator[int] | None = None
+
+    def __post_init__(self) -> None:
+        self._stages.extend(
+            (
+                ("types", self._types),
+                ("summary", self._summary),
+                ("archive", self._old_exchanges),
+                ("largest", self._largest_readable),
+                ("archive", self._seen_exchanges),
+                ("largest", self._largest),
+                ("largest", self._replies),
+                ("archive", self._everything_seen),
+            )
+        )
+
+    def next_step(self, view: View, answer: Reply | ModelError | None = None) -> Step:
+        """What to do now. ``answer``: the model's, when the step before was ``AskForSummary``."""
+        if self._tokens_before is None:
+            self._tokens_before = self.calibration.estimate(view.counted_tokens)
+        if answer is not None:
+            if (step := self._answered(view, answer)) is not None:
+                return step
+        elif self._trying is not None and view.counted_tokens < self._counted:
+            self._steps.append(self._trying)
+        self._counted = view.counted_tokens
+        while self._stages:
+            self._trying, stage = self._stages.popleft()
+            if (step := stage(view)) is not None:
+                return step
+        return self._end(view)
+
+    def _end(self, view: View) -> Done | Overflow:
+        before, after = self._tokens_before or 0, self.calibration.estimate(view.counted_tokens)
+        compacted = Compacted(tokens_before=before, tokens_after=after, steps=tuple(self._steps))
+        done = Done(compacted=compacted if after < before else None, counted_tokens=view.counted_tokens)
+        error = overflow(self.budget, self.calibration, view.items, view.counted_tokens) if self._over(view) else None
+        return done if error is None else Overflow(done=done, error=error)
+
+    # As long as it is above a mark -----------------------------------------------------------------------------------
+
+    def _wanted(self, view: View) -> int:
+        """How many tokens a step has to free; 0 when what was done is enough."""
+        enough = self.goal.enough if self._steps else self.goal.low
+        return view.counted_tokens - self.goal.low if view.counted_tokens > enough else 0
+
+    def _types(self, view: View) -> Plan | None:
+        return self._compacted(self.compaction, view, self._wanted(view))
+
+    def _old_exchanges(self, view: View) -> Plan | None:
+        return self._compacted(OLD_EXCHANGES, view, self._wanted(view))
+
+    def _compacted(self, compaction: SelectiveCompaction, view: View, wanted: int) -> Plan | None:
+        if wanted <= 0:
+            return None
+        plan = compaction.plan(view.items, free_tokens=wanted, paths=view.paths, slot=view.slot, counter=self.counter)
+        return plan or None
+
+    # A summary -------------------------------------------------------------------------------------------------------
+
+    def _summary(self, view: View) -> Step | None:
+        if not self.asks or not self._wanted(view) or not replaced_by_summary(view.items):
+            return None
+        self._prompts = iter(STAGES_CHARS)
+        return self._ask(view)
+
+    def _ask(self, view: View) -> Step:
+        """Ask with the longest prompt that was not tried yet and fits the window."""
+        items, limit = replaced_by_summary(view.items), self.budget.limit_tokens
+        for quote_chars in self._prompts or ():
+            text = prompt(items, quote_chars=quote_chars)
+            if self.counter.count(text) * self.calibration.factor <= limit:
+                return AskForSummary(prompt=text)
+        return SummaryFailed(reason="what is to be summarised does not fit the window, however short it is quoted")
+
+    def _answered(self, view: View, answer: Reply | ModelError) -> Step | None:
+        if isinstance(answer, PromptTooLong):
+            return self._ask(view)
+        if isinstance(answer, ModelError):
+            return SummaryFailed(reason=str(answer))
+        if answer.stop_reason not in _WHOLE:
+            return SummaryFailed(reason=f"the summary is not whole: it ended with {answer.stop_reason!r}")
+        if not answer.message.text.strip():
+            return SummaryFailed(reason="the model answered with nothing")
+        return self._summarised(view, answer.message.text)
+
+    def _summarised(self, view: View, summary: str) -> Plan | SummaryFailed:
+        items, slot = replaced_by_summary(view.items), view.slot
+        text = summary_text(summary, items, slot.path)
+        before = sum(item.token_count for item in items)
+        after = self.counter.count(text)
+        if after >= before:
+            return SummaryFailed(reason=f"the summary has {after} tokens, what it replaces only {before}")
+        archive = Archive(
+            item_id=slot.item_id,
+            name=slot.name,
+            path=slot.path,
+            item_ids=tuple(item.id for item in items),
+            placeholder=text,
+            tokens_before=before,
+            tokens_after=after,
+            reason="summarised by the model",
+        )
+        return Plan(archive=archive, first_changed=items[0].id)
+
+    # As long as it could not be sent ---------------------------------------------------------------------------------
+
+    def _over(self, view: View) -> int:
+        return max(0, view.counted_tokens - self.goal.limit)
+
+    @property
+    def _policy(self) -> OffloadPolicy:
+        return self.compaction.policy or OffloadPolicy()
+
+    def _largest_readable(self, view: View) -> Plan | None:
+        return self._contents(view, readable_later(view.items))
+
+    def _largest(self, view: View) -> Plan | None:
+        return self._contents(view, view.items)
+
+    def _contents(self, view: View, items: Sequence[ContextItem]) -> Plan | None:
+        return self._largest_of(view, lambda last: last.contents(items, view.path_of, seen=seen_items(view.items)))
+
+    def _replies(self, view: View) -> Plan | None:
+        return self._largest_of(view, lambda last: last.replies(view.items, view.path_of))
+
+    def _largest_of(self, view: View, offloads: Callable[[LastResort], list[Offload]]) -> Plan | None:
+        if not (over := self._over(view)):
+            return None
+        last = LastResort(policy=self._policy, counter=self.counter)
+        return largest_first(offloads(last), free_tokens=over) or None
+
+    def _seen_exchanges(self, view: View) -> Plan | None:
+        return self._compacted(SEEN_EXCHANGES, view, self._over(view))
+
+    def _everything_seen(self, view: View) -> Plan | None:
+        """All that the model has replied to, but the system prompt and what must not leave."""
+        if not self._over(view):
+            return None
+        stays = {ItemType.SYSTEM_PROMPT, *(kind for kind in _USERS if not self._policy.type_enabled[kind])}
+        going = [item for item in seen_items(view.items) if item.item_type not in stays]
+        archive = archive_of(going, slot=view.slot, counter=self.counter) if going else None
+        return Plan(archive=archive, first_changed=going[0].id) if archive is not None else None
+
+
+_USERS = (ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT)
+
+
+def overflow(
+    budget: Budget, calibration: Calibration, items: Sequence[ContextItem], counted_tokens: int
+) -> ContextOverflow | None:
+    """The error of a context that is certain not to fit, which names its largest items.
+
+    A guess must not end a run: what only a cautious guess puts over the limit is for the provider to refuse.
+    """
+    surely = calibration.at_least(counted_tokens)
+    if surely <= budget.limit_tokens:
+        return None
+    left = sorted((i for i in items if not i.destroyed), key=lambda i: -i.token_count)
+    stuck = [f"{i.id} ({i.token_count:,} tokens)" for i in left[:_STUCK_SHOWN]]
+    return ContextOverflow(budget.limit_tokens, surely, stuck)

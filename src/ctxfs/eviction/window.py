@@ -1,0 +1,140 @@
+"""Keeping a context inside its window: when room has to be made, and how much. ``reduction`` says how.
+
+What did not help is not tried again before the context has grown by a tenth.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ctxfs.checks import require_kind
+from ctxfs.errors import ContextOverflow, PromptTooLong
+from ctxfs.eviction.budget import Budget, Calibration
+from ctxfs.eviction.compaction import SelectiveCompaction
+from ctxfs.eviction.reduction import Done, Goal, Reduction, overflow
+from ctxfs.items import ContextItem
+from ctxfs.llm.base import Reply
+from ctxfs.session.records import CallMade
+from ctxfs.tokens import TokenCounter
+
+__all__ = ["CompactionController", "Summarize", "Window"]
+
+Summarize = Callable[[str], Awaitable[Reply]]
+"""Give the model a prompt, without tools, and return its reply. Raises ``ModelError``."""
+
+_GROWTH = 1.1
+_KEPT_PER_REFUSAL = 0.75
+"""The share of a prompt that is kept when the provider refused it and did not say by how much it was too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The budget of a context, and what to do when it is exceeded.
+
+    ``budget`` None means that there is no limit. ``compaction``: what leaves then; None means the default rules.
+    ``summarize`` None: there is no model to ask, so that old exchanges go into an archive without a summary. ``model``:
+    whose tokens the budget counts, before the first reply says it; "" is that of the ``Context``.
+    """
+
+    budget: Budget | None = None
+    compaction: SelectiveCompaction | None = field(default=None, kw_only=True)
+    summarize: Summarize | None = field(default=None, kw_only=True)
+    model: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        require_kind("budget", self.budget, Budget, "Budget(...)")
+        require_kind("compaction", self.compaction, SelectiveCompaction, "SelectiveCompaction(...)")
+        require_kind("summarize", self.summarize, Callable, "a coroutine function from a prompt to a Reply")
+        require_kind("model", self.model, str, "a model's name")
+
+
+class CompactionController:
+    """Knows how much a context may take and how much it takes, and says when it has to become smaller. No I/O.
+
+    ``settings`` are not changed: what a provider says about its limit counts for this session.
+    """
+
+    def __init__(self, settings: Window) -> None:
+        self._settings = settings
+        self.budget = settings.budget
+        self.calibration = Calibration(model=settings.model)
+        self._refused_counted: int | None = None  # a prompt of this size was refused
+        self._again_at = 0.0
+
+    @property
+    def summarize(self) -> Summarize | None:
+        """See ``Window``."""
+        return self._settings.summarize
+
+    def observe(self, call: CallMade) -> None:
+        """Learn what the provider billed for a prompt, if we had counted it."""
+        real, counted = call.usage.total_input_tokens, call.counted_tokens
+        if not counted:
+            return
+        if call.model != self.calibration.model or counted >= (self._refused_counted or 0):
+            self._refused_counted = None
+        self.calibration = self.calibration.observed(model=call.model, counted=counted, real=real)
+
+    def resumed(self, calls: Iterable[CallMade]) -> None:
+        """A session was taken up: learn from its calls, and from nothing before them."""
+        self.calibration = Calibration(model=self.calibration.model)
+        for call in calls:
+            self.observe(call)
+
+    def settled(self, done: Done) -> None:
+        """A reduction ended so."""
+        self._again_at = done.counted_tokens * _GROWTH
+
+    def fit(self, counted_tokens: int, counter: TokenCounter) -> Reduction | None:
+        """How to make a context of ``counted_tokens`` small enough for the next call; None if it is, or may be."""
+        if self.budget is None:
+            return None
+        goal = self._goal(self.budget)
+        if counted_tokens <= goal.enough or goal.limit >= counted_tokens < self._again_at:
+            return None
+        return self._reduction(goal, self.budget, counter, asks=True)
+
+    def refused(self, error: PromptTooLong, counted_tokens: int, counter: TokenCounter) -> Reduction:
+        """How to make room when the provider refused ``counted_tokens`` as too long. Its own figures are believed.
+
+        Without figures nobody knows how much too long it was: a quarter leaves, and with the next refusal another one.
+
+        Raises ``error`` when there is no budget.
+        """
+        if self.budget is None:
+            raise error
+        if error.limit_tokens is not None and error.limit_tokens < self.budget.window_tokens:
+            reply = min(self.budget.reply_tokens, error.limit_tokens // 4)
+            self.budget = replace(self.budget, window_tokens=error.limit_tokens, reply_tokens=reply)
+        actual = error.actual_tokens
+        if actual is None:
+            actual = max(self.calibration.estimate(counted_tokens), self.budget.limit_tokens + 1)
+        self.calibration = replace(self.calibration, base_real=actual, base_counted=counted_tokens)
+        if error.actual_tokens is not None:
+            return self._reduction(self._goal(self.budget), self.budget, counter, asks=True)
+        self._refused_counted = counted_tokens
+        kept = int(counted_tokens * _KEPT_PER_REFUSAL)
+        return self._reduction(Goal(low=kept, enough=kept, limit=kept), self.budget, counter, asks=False)
+
+    def overflow(self, items: Sequence[ContextItem], counted_tokens: int) -> ContextOverflow | None:
+        """The error of a context that is certain not to fit; None if it fits, or may fit."""
+        return None if self.budget is None else overflow(self.budget, self.calibration, items, counted_tokens)
+
+    def _goal(self, budget: Budget) -> Goal:
+        limit = self.calibration.counted_for(budget.limit_tokens)
+        if self._refused_counted is not None:
+            limit = min(limit, self._refused_counted - 1)
+        return Goal(
+            low=min(self.calibration.counted_for(budget.low_tokens), int(limit * budget.low_water)),
+            enough=min(self.calibration.counted_for(budget.high_tokens), int(limit * budget.high_water)),
+            limit=limit,
+        )
+
+    def _reduction(self, goal: Goal, budget: Budget, counter: TokenCounter, *, asks: bool) -> Reduction:
+        return Reduction(
+            goal=goal,
+            budget=budget,
+            calibration=self.calibration,
+            compaction=self._settings.compaction or SelectiveCompaction(),
+            counter=counter,
+            asks=asks and self._settings.summarize is not None,
+        )

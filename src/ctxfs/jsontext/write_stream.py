@@ -1,0 +1,87 @@
+"""Content blocks as JSON in pieces of bounded size, so that no single call holds the interpreter for long. Pure."""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.steps import checkpoint
+
+__all__ = ["BLOCK", "has_surrogates", "is_longer", "json_pieces"]
+
+BLOCK = 262_144
+_END = object()
+
+
+def is_longer(value: Any, limit_chars: int) -> bool:
+    """Tell by an estimate whether the JSON of ``value`` is longer, looking at no more of it than that takes."""
+    left = limit_chars
+    stack = [iter((value,))]
+    while stack and left >= 0:
+        top = next(stack[-1], _END)
+        if top is _END:
+            stack.pop()
+            continue
+        if isinstance(top, str):
+            left -= len(top)
+        elif isinstance(top, Mapping):
+            left -= sum(
+                len(str(key)) for key in islice(top, max(0, left))
+            )  # keys that are no text are refused elsewhere
+            stack.append(iter(top.values()))
+        elif isinstance(top, (list, tuple)):
+            stack.append(iter(top))
+        left -= 4
+    return left < 0
+
+
+def has_surrogates(value: Any) -> bool:
+    """Tell whether a lone surrogate is in a text, or in any text of JSON data."""
+    stack = [value]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, str):
+            if not top.isascii() and _has_surrogates(top):
+                return True
+        elif isinstance(top, Mapping):
+            stack.extend(top)
+            stack.extend(top.values())
+        elif isinstance(top, (list, tuple)):
+            stack.extend(top)
+    return False
+
+
+def _has_surrogates(text: str) -> bool:
+    try:
+        for start in range(0, len(text), BLOCK):
+            text[start : start + BLOCK].encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def json_pieces(blocks: tuple[Mapping[str, Any], ...]) -> Iterator[bytes]:
+    """Yield the JSON of content blocks; lone surrogates stand in it as they are (UTF-8, passed through)."""
+    dump = json_codec.dumps_exact if has_surrogates(blocks) else json_codec.dumps
+    return _pieces(list(blocks), dump)
+
+
+def _pieces(value: Any, dump: Any) -> Iterator[bytes]:
+    checkpoint()
+    if not is_longer(value, BLOCK):
+        yield dump(value)
+    elif isinstance(value, str):
+        yield b'"'
+        for start in range(0, len(value), BLOCK):
+            yield dump(value[start : start + BLOCK])[1:-1]
+        yield b'"'
+    elif isinstance(value, Mapping):
+        for number, (key, entry) in enumerate(value.items()):
+            yield (b"," if number else b"{") + dump(key) + b":"
+            yield from _pieces(entry, dump)
+        yield b"}"
+    else:  # numbers, true, false and null are never so long
+        for number, entry in enumerate(value):
+            yield b"," if number else b"["
+            yield from _pieces(entry, dump)
+        yield b"]"

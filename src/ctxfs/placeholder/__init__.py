@@ -1,0 +1,1 @@
+"""What the model sees instead of a content that was evicted: text, digest, excerpts."""

@@ -1,0 +1,287 @@
+r"""What a placeholder says about the content that it stands for. Pure, deterministic, linear, and without a model.
+
+Size in lines and tokens first, then what fits the content: the shape of a JSON value, the header and first rows of a
+table, the outline of source code, else head, error lines and tail. Every line of the content is shown with its number
+(1-based; "\n" is the only separator), so that a reader can ask for that place at once, and so that nothing in a digest
+can be taken for a placeholder of its own.
+"""
+
+import csv
+import re
+from collections.abc import Callable, Sequence
+from itertools import chain, islice
+from typing import Final
+
+from ctxfs.content.readable import readable_text
+from ctxfs.jsontext.shape import PREFIX_CHARS, Detail, JsonPrefix, parse_prefix, shape
+from ctxfs.llm.messages import Content
+from ctxfs.placeholder.lines import (
+    LINE_CHARS,
+    NUMBERED,
+    Pick,
+    clean_line,
+    error_lines,
+    head_lines,
+    latin1_re2,
+    line_count,
+    lines_of,
+    shown,
+    slices,
+    tail_lines,
+)
+from ctxfs.tokens import TokenCounter, count_content
+
+__all__ = ["DEFAULT_BUDGET_TOKENS", "SECTIONS", "Section", "describe"]
+
+DEFAULT_BUDGET_TOKENS: Final = 200
+
+Section = Callable[[str, int, TokenCounter], str]
+"""A part of a digest: from the content's text, a budget in tokens and a counter to text within the budget, or ""."""
+
+_TABLE_LINES = 6
+
+_MAX_PICKS = 400
+
+_MAX_ERROR_LINES = 2_000
+
+_MAX_SOURCE_CHARS = 1_048_576
+
+_COUNTED_WHOLE_CHARS = 262_144
+
+_MAX_SOURCE_LINES = 40_000
+
+_SHAPES = (
+    Detail(depth=5, keys=40, value_chars=48),
+    Detail(depth=4, keys=24, value_chars=24),
+    Detail(depth=3, keys=16, value_chars=16),
+    Detail(depth=3, keys=12, value_chars=0),
+    Detail(depth=2, keys=8, value_chars=0),
+    Detail(depth=1, keys=8, value_chars=0),
+    Detail(depth=1, keys=3, value_chars=0),
+)
+
+_RUN_OUTPUT = latin1_re2(
+    rb"(?m)^(?:E   |FAILED |ERROR |Traceback \(most recent call last\)|error(?:\[E\d+\])?: |npm ERR!)"
+)
+
+_CODE = re.compile(
+    rf"(?:{NUMBERED})?[ \t]{{0,16}}"
+    r"(?:(?:export|default|declare|public|private|protected|internal|static|final|abstract|sealed|override|async|"
+    r"pub(?:\([a-z]+\))?|unsafe|extern|const|inline|virtual) ){0,4}"
+    r"(?:(?:def|class|fn|func|function\*?|struct|enum|trait|impl|interface|module|namespace|protocol|mod|macro_rules!)"
+    r"[ \t<(]+[A-Za-z_$(<*&'\[]|type \w{1,64}[^=\n]{0,64}(?:=|struct|interface)"
+    r"|(?:const|let|var) [\w$]{1,64} ?(?:: ?[^=\n]{1,80})?= ?(?:async ?)?"
+    r"(?:function\b|\([^()\n]{0,120}\) ?(?::[^=\n]{1,80})?=>))"
+)
+
+_HEADING = re.compile(rf"(?:{NUMBERED})?#{{1,6}} \S")
+
+_HEADER_CELL = re.compile(r"[^\W\d][\w .()/%#-]{0,39}")
+
+_TABLE_RULE = re.compile(r"[ \t]{0,8}\|?(?:[ \t]*:?-+:?[ \t]*\|)*[ \t]*:?-+:?[ \t]*\|?[ \t]*")
+
+
+def describe(
+    content: Content,
+    *,
+    budget_tokens: int = DEFAULT_BUDGET_TOKENS,
+    counter: TokenCounter,
+    content_tokens: int | None = None,
+) -> str:
+    """What stands after the placeholder's three lines; "" when there is nothing to say within the budget.
+
+    Args:
+        content: what leaves the context.
+        budget_tokens: upper bound on the result by ``counter``; 0 means no digest.
+        counter: counts tokens.
+        content_tokens: the content's own size, if it is known; None counts it, a very long one by samples ("about").
+    """
+    if budget_tokens <= 0 or not content:
+        return ""
+    text = readable_text(content)
+    digest = _size(content, text, counter, content_tokens)
+    if counter.count(digest) > budget_tokens:
+        return ""
+    for section in SECTIONS:
+        left = budget_tokens - counter.count(digest) - 1
+        added = section(text, left, counter) if left > 0 else ""
+        candidate = f"{digest}\n{added}"
+        if added and counter.count(candidate) <= budget_tokens:
+            digest = candidate
+    return digest
+
+
+def _size(content: Content, text: str, counter: TokenCounter, content_tokens: int | None) -> str:
+    lines = _plural(line_count(text), "line")
+    if content_tokens is not None:
+        tokens = _plural(content_tokens, "token")
+    elif len(text) <= _COUNTED_WHOLE_CHARS:
+        tokens = _plural(count_content(counter, content), "token")
+    else:
+        tokens = f"about {_estimated_tokens(text, counter):,} tokens"
+    if isinstance(content, str):
+        return f"{lines}, {tokens}."
+    kinds: dict[str, int] = {}
+    for block in content:
+        kind = clean_line(str(block.get("type", "unknown")))[:32]
+        kinds[kind] = kinds.get(kind, 0) + 1
+    listed = ", ".join(f"{n} {kind}" for kind, n in islice(kinds.items(), 8))
+    return f"{_plural(len(content), 'block')} ({listed}); text: {lines}; {tokens}."
+
+
+def _estimated_tokens(text: str, counter: TokenCounter) -> int:
+    """From eight samples, to two leading digits: counting megabytes would cost more than a digest is worth."""
+    step = len(text) // 8
+    sampled = sum(counter.count(text[i * step : i * step + 4096]) for i in range(8))
+    estimate = sampled * len(text) // (8 * 4096)
+    return round(estimate, 2 - len(str(estimate)))
+
+
+def _structure(text: str, budget_tokens: int, counter: TokenCounter) -> str:
+    """What fits the content best, and only that."""
+    head = head_lines(text)
+    if (parsed := parse_prefix(text)) is not None:
+        return _fitting_shape("JSON: ", parsed, budget_tokens, counter)
+    if (record := _json_lines(text, head)) is not None:
+        return _fitting_shape("JSON lines, each like ", record, budget_tokens, counter)
+    if title := _table(text, head):
+        return _numbered(text, title, head[:_TABLE_LINES], budget_tokens, counter)
+    if outline := _outline(text):
+        ranked = sorted(outline, key=lambda p: _indent(text, p))
+        return _numbered(text, "", ranked, budget_tokens, counter)
+    return _log(text, budget_tokens, counter)
+
+
+SECTIONS: Final[tuple[Section, ...]] = (_structure,)
+"""What follows the size, in order; each gets what the sections before it left of the budget."""
+
+
+def _fitting_shape(title: str, parsed: JsonPrefix, budget_tokens: int, counter: TokenCounter) -> str:
+    for detail in _SHAPES:
+        candidate = title + clean_line(shape(parsed, detail))
+        if len(candidate) <= budget_tokens * 16 and counter.count(candidate) <= budget_tokens:
+            return candidate
+    return ""
+
+
+def _json_lines(text: str, head: Sequence[Pick]) -> JsonPrefix | None:
+    """The first record, when the first lines are JSON objects."""
+    records = [p for p in head if p.end > p.start][:3]
+    if len(records) < 2:
+        return None
+    parsed = [parse_prefix(text[p.start : min(p.end, p.start + PREFIX_CHARS + 1)]) for p in records]
+    return parsed[0] if all(p is not None and isinstance(p.value, dict) for p in parsed) else None
+
+
+def _table(text: str, head: Sequence[Pick]) -> str:
+    """What kind of table this is, with its columns; "" when it is none."""
+    sample = [text[p.start : min(p.end, p.start + 4096)].rstrip("\r") for p in head]
+    if all(re.match(NUMBERED, line) for line in sample):
+        sample = [re.sub(rf"\A{NUMBERED}", "", line) for line in sample]
+    if len(sample) >= 3 and "|" in sample[0] and _TABLE_RULE.fullmatch(sample[1]):
+        return "Markdown table:"
+    for delimiter, kind, least in (
+        ("\t", "Tab-separated", 2),
+        (",", "Comma-separated", 3),
+        (";", "Semicolon-separated", 3),
+    ):
+        columns = _columns(sample, delimiter)
+        if columns >= least or (columns == 2 and len(sample) >= 8):
+            return f"{kind} table, {columns} columns:"
+    return ""
+
+
+def _columns(sample: Sequence[str], delimiter: str) -> int:
+    """The number of columns, when all lines agree; 0 when they do not, or are prose or code with that sign in it."""
+    if len(sample) < 3 or not all(delimiter in line for line in sample):
+        return 0
+    try:
+        rows = list(csv.reader(sample, delimiter=delimiter, strict=True))
+    except csv.Error:
+        return 0
+    widths = {len(row) for row in rows}
+    if len(widths) > 1 or not any(row[0].strip() for row in rows):  # where all first cells are empty, they indent
+        return 0
+    columns = widths.pop()
+    if delimiter == "\t":
+        return columns
+    has_header = columns > 2 or all(map(_HEADER_CELL.fullmatch, rows[0]))  # a log has its one comma in the time
+    return columns if has_header and all(map(_is_cell, chain.from_iterable(rows))) else 0
+
+
+def _is_cell(cell: str) -> bool:
+    """Not the rest of a sentence, which goes on after a space, and not half of a call."""
+    return not (cell.startswith(" ") and " " in cell.strip()) and all(
+        cell.count(opened) == cell.count(closed) for opened, closed in ("()", "[]", "{}")
+    )
+
+
+def _outline(text: str) -> list[Pick]:
+    """Lines that define something, or the headings of a document; [] when it does not look like either."""
+    if len(text) > _MAX_SOURCE_CHARS or line_count(text) > _MAX_SOURCE_LINES or _is_run_output(text):
+        return []
+    code, headings, total = [], [], 0
+    for pick in lines_of(text):
+        total += 1
+        if _CODE.match(text, pick.start, pick.end):
+            code.append(pick)
+        elif _HEADING.match(text, pick.start, pick.end):
+            headings.append(pick)
+    for found, density in ((code, 80), (headings, 120)):
+        if len(found) >= 3 and len(found) * density >= total:
+            return found
+    return []
+
+
+def _indent(text: str, pick: Pick) -> int:
+    line = re.sub(rf"\A{NUMBERED}", "", text[pick.start : min(pick.end, pick.start + 64)])
+    return len(line) - len(line.lstrip())
+
+
+def _log(text: str, budget_tokens: int, counter: TokenCounter) -> str:
+    """Errors, head and tail by turns, most telling first; the error count as the title."""
+    found = error_lines(text)
+    errors = list(islice(found, _MAX_ERROR_LINES))
+    more = next(found, None) is not None
+    head, tail = head_lines(text), tail_lines(text)
+    title = f"{'Over ' if more else ''}{_plural(len(errors), 'line')} with errors." if errors else ""
+    spread = [*errors[:1], *errors[-1:], *errors[1:-1]]
+    return _numbered(text, title, _interleaved(tail, head, spread), budget_tokens, counter)
+
+
+def _interleaved(*groups: Sequence[Pick]) -> list[Pick]:
+    longest = max(len(group) for group in groups)
+    return [group[i] for i in range(min(longest, _MAX_PICKS)) for group in groups if i < len(group)]
+
+
+def _is_run_output(text: str) -> bool:
+    return any(_RUN_OUTPUT.search(text[a:b].encode("utf-8", "surrogatepass")) for a, b in slices(text))
+
+
+def _numbered(text: str, title: str, ranked: Sequence[Pick], budget_tokens: int, counter: TokenCounter) -> str:
+    """As many of the lines as fit, the first ones first, shown in the order of the text."""
+    width = max(48, min(LINE_CHARS, budget_tokens // 2))
+    chosen: dict[int, str] = {}
+    used = counter.count(title) + 1
+    misses = 0
+    for pick in ranked[:_MAX_PICKS]:
+        if pick.number in chosen or not (line := shown(text, pick, width)):
+            continue
+        cost = counter.count(line) + 1
+        if used + cost > budget_tokens:
+            misses += 1
+            if misses >= 8:
+                break
+            continue
+        chosen[pick.number] = line
+        used += cost
+    while chosen:
+        result = "\n".join([*([title] if title else []), *(chosen[n] for n in sorted(chosen))])
+        if counter.count(result) <= budget_tokens:
+            return result
+        chosen.popitem()
+    return ""
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,0 +1,161 @@
+"""Lines of a text, by number: the first, the last, those with errors, and how one is shown. Pure."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import re2
+
+from ctxfs.steps import checkpoint
+
+__all__ = [
+    "LINE_CHARS",
+    "NUMBERED",
+    "Pick",
+    "clean_line",
+    "error_lines",
+    "head_lines",
+    "latin1_re2",
+    "line_count",
+    "lines_of",
+    "shown",
+    "slices",
+    "tail_lines",
+]
+
+_SLICE_CHARS = 131_072
+
+LINE_CHARS = 160
+
+_SAMPLE_LINES = 24
+
+_UNPRINTABLE = {
+    **dict.fromkeys([*range(32), *range(0x7F, 0xA0), 0x2028, 0x2029], " "),
+    **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),
+}
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]{0,32}[A-Za-z]")
+
+
+def latin1_re2(pattern: bytes) -> Any:
+    """An RE2 expression over bytes, which are taken as they are."""
+    options = re2.Options()
+    options.log_errors = False
+    options.encoding = re2.Options.Encoding.LATIN1
+    return re2.compile(pattern, options)
+
+
+_ERROR = latin1_re2(
+    rb"(?im)\b(?:errors?|exception|traceback|fatal|panic|panicked|critical|fail|fails|failed|failures?|segfault|"
+    rb"segmentation fault|core dumped|cannot|denied|not found|timed out|abort|aborted)\b"
+    rb"|(?-i:[a-z](?:Error|Exception)\b)|^E   "
+)
+
+_NO_ERROR = re.compile(r"\b(?:0|no|without)\s+(?:errors?|fail(?:ed|ures?)?|exceptions?)\b", re.IGNORECASE)
+
+NUMBERED = r"[ \t]{0,8}\d{1,7}(?:→|\t|[:|] ?)"
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """A line worth showing: its number and its characters' place in the text (cut to what is ever shown)."""
+
+    number: int
+    start: int
+    end: int
+
+
+def error_lines(text: str, *, number: int = 1, begin: int = 0) -> Iterator[Pick]:
+    """Find the lines that speak of an error, from the line ``number`` on, which begins at the character ``begin``."""
+    last, counted = 0, begin  # the line ``number`` begins at the character ``counted``
+    for start, end in slices(text, begin):
+        data = text[start:end].encode("utf-8", "surrogatepass")
+        position, char = 0, start  # the same place in bytes and in characters, always at a line's begin
+        while match := _ERROR.search(data, position):
+            line_start = max(data.rfind(b"\n", position, match.start()) + 1, position)
+            line_end = data.find(b"\n", match.start())
+            line_end = len(data) if line_end < 0 else line_end + 1
+            char += _chars(data[position:line_start])
+            number, counted = number + text.count("\n", counted, char), char
+            line = data[line_start:line_end]
+            pick = _error_pick(text, number, char, char + _chars(line), _chars(data[line_start : match.start()]))
+            said = _NO_ERROR.search(text, pick.start, min(pick.end, pick.start + LINE_CHARS))
+            if number > last and not said:  # a line longer than a slice is found again
+                last = number
+                yield pick
+            char += _chars(line)
+            position = line_end
+
+
+def _error_pick(text: str, number: int, start: int, end: int, offset: int) -> Pick:
+    """The line from its begin or, where the error stands far to the right, from a little before the error."""
+    begin = start if offset < LINE_CHARS // 2 else start + offset - 24
+    return Pick(number, begin, end - 1 if text[end - 1] == "\n" else end)
+
+
+def _chars(data: bytes) -> int:
+    return len(data.decode("utf-8", "surrogatepass"))
+
+
+def shown(text: str, pick: Pick, width: int) -> str:
+    """The line with its number, one copy of it only if the content numbers its lines itself; "" for a blank line."""
+    raw = text[pick.start : min(pick.end, pick.start + 2 * width)]
+    numbered = re.match(NUMBERED, raw)
+    if numbered and numbered[0].strip("→\t:| ") == str(pick.number):
+        raw = raw[numbered.end() :]
+    raw = clean_line(raw).rstrip()
+    if not raw.strip():
+        return ""
+    cut_left = "…" if pick.start and text[pick.start - 1] != "\n" else ""
+    cut_right = "…" if len(raw) > width or pick.end - pick.start > 2 * width else ""
+    return f"{pick.number}: {cut_left}{raw[:width]}{cut_right}"
+
+
+def clean_line(line: str) -> str:
+    """One printable line: no control characters, no terminal colours, no lone surrogates."""
+    return line if line.isprintable() else _ANSI.sub("", line).translate(_UNPRINTABLE)
+
+
+def line_count(text: str) -> int:
+    r"""How many lines the text has, as ``\n`` separates them; what follows the last one counts."""
+    ends = sum(text.count("\n", i, i + _SLICE_CHARS) for i in range(0, len(text), _SLICE_CHARS))
+    return ends + (not text.endswith("\n")) if text else 0
+
+
+def slices(text: str, start: int = 0) -> Iterator[tuple[int, int]]:
+    """The text from ``start`` on in slices that end at a line's end, unless a line is longer than a slice."""
+    while start < len(text):
+        checkpoint()
+        end = min(start + _SLICE_CHARS, len(text))
+        if end < len(text):
+            end = text.rfind("\n", start, end) + 1 or end
+        yield start, end
+        start = end
+
+
+def lines_of(text: str) -> Iterator[Pick]:
+    """Every line, from the first."""
+    start, number = 0, 1
+    while start < len(text):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        yield Pick(number, start, end)
+        start, number = end + 1, number + 1
+
+
+def head_lines(text: str) -> list[Pick]:
+    """The first lines."""
+    return list(islice(lines_of(text), _SAMPLE_LINES))
+
+
+def tail_lines(text: str) -> list[Pick]:
+    """The last lines, the last one first."""
+    found: list[Pick] = []
+    number, end = line_count(text), len(text) - text.endswith("\n")
+    while number > 0 and len(found) < _SAMPLE_LINES:
+        start = text.rfind("\n", 0, end) + 1
+        found.append(Pick(number, start, end))
+        number, end = number - 1, start - 1
+    return found

@@ -1,0 +1,61 @@
+"""The text that stands for content that left the context. The only place where it is written.
+
+Follows "Context FileSystem 上下文卸载功能": the three lines come first and stay exactly so.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from ctxfs.items import ContentRange
+
+__all__ = ["HEADER", "render", "render_advice", "render_argument", "render_materialized", "render_range"]
+
+HEADER = "[Content offloaded]"
+
+
+def render(path: str, digest: str = "") -> str:
+    """The placeholder for content stored at ``path`` (absolute), then its digest, if there is one."""
+    placeholder = f"{HEADER}\nPath: {path}\nUse Read tool to view details."
+    return f"{placeholder}\n{digest}" if digest else placeholder
+
+
+def render_range(source: ContentRange) -> str:
+    """The placeholder for a read-back: it names the first file and the lines, since no copy is stored."""
+    first, last = source.first_line, source.last_line
+    return render(source.path, f"Lines {first}-{last} of it were here: offset={first}, limit={last - first + 1}")
+
+
+def render_argument(argument: str) -> str:
+    """The placeholder for a call's argument that went to the same file as the argument named ``argument``."""
+    return f"{HEADER} with {argument}"
+
+
+def render_materialized(
+    *, title: str, size: str, ref: str, advice: str, passages: Mapping[str, Sequence[str]], stored: str = "in full"
+) -> str:
+    """The placeholder of "Tool Output Materialization": summary, ``ContextRef``, advice and numbered passages.
+
+    ``title`` names the tool and the call, ``ref`` is the reference as JSON; each passage is a heading and its lines;
+    ``stored``: how much of the output is stored.
+    """
+    lines = [f"[Output stored {stored}: {title}]", f"Size: {size}", f"ContextRef: {ref}", advice]
+    for heading, rows in passages.items():
+        if rows:
+            lines += [f"{heading}:", *rows]
+    return "\n".join(lines)
+
+
+def render_advice(ref_id: str, path: str, tools: Collection[str]) -> str:
+    """How to read on, with those of the reading tools that are there: ``tools`` are names."""
+    ways = [
+        f"{name}({arguments})"
+        for name, arguments in (
+            ("context_tail", f'ref="{ref_id}", lines=200'),
+            ("context_grep", f'ref="{ref_id}", pattern="Error|Exception"'),
+            ("context_read", f'ref="{ref_id}", offset=1'),
+            ("Read", f'file_path="{path}"'),
+        )
+        if name in tools
+    ]
+    if not ways:
+        return f"The whole output is in {path}"
+    return f"If you need more of it: first {', or '.join(ways[:2])}"

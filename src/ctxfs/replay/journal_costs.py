@@ -1,0 +1,244 @@
+"""What a session's journal says about what left its context: why, when, what that saved, and what it cost. Pure.
+
+Figures are estimates from token counts, as the planner reckons: a call reads the prefix that the last one left in the
+cache, and writes the rest; changing an item writes everything behind it anew. What the provider billed is in ``calls``.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from ctxfs.economics.planner import Why
+from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
+from ctxfs.items import ContentRange, ContextItem, ItemType
+from ctxfs.llm.messages import AssistantMessage
+from ctxfs.session.names import safe_name
+from ctxfs.session.records import CallMade, ItemAdded, Record, Removed, Replaced, Restored
+from ctxfs.session.state import SessionState
+
+__all__ = ["Account", "Departure", "Rewrite", "account"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """Items that left the context together, or the arguments of a reply's calls. Sizes in tokens.
+
+    ``after_call``: the model's replies before it. ``sent``: a request had carried them. ``archive``: the item that
+    holds their content, when they left as a whole.
+    """
+
+    item_ids: tuple[str, ...]
+    reason: str
+    after_call: int
+    tokens_before: int
+    tokens_after: int
+    sent: bool
+    archive: str | None = None
+
+    @property
+    def tokens_freed(self) -> int:
+        """How much smaller the context got."""
+        return self.tokens_before - self.tokens_after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """What the call after ``after_call`` had to write anew, since something before it had changed; in tokens."""
+
+    after_call: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A session's evictions and what became of them.
+
+    ``replies`` counts the model's replies, ``read_backs`` are the lines that it came back for, with their tokens.
+    ``contexts``: what the request before each reply carried, in tokens. ``calls`` are the billed ones. Costs are in
+    units of one uncached input token.
+    """
+
+    departures: tuple[Departure, ...] = ()
+    rewrites: tuple[Rewrite, ...] = ()
+    read_backs: tuple[tuple[ContentRange, int], ...] = ()
+    replies: int = 0
+    contexts: tuple[int, ...] = ()
+    calls: tuple[CallMade, ...] = ()
+
+    @property
+    def turns(self) -> tuple[CallMade, ...]:
+        """The calls on the context itself: all but those for summaries."""
+        return tuple(call for call in self.calls if not call.summary)
+
+    def calls_since(self, departure: Departure) -> int:
+        """The replies since then: so many calls did without its tokens."""
+        return self.replies - departure.after_call
+
+    def saved(self, rates: Rates = ANTHROPIC_RATES, *, window_tokens: int | None = None) -> float:
+        """What the calls did not have to read from the cache, or to write when it was never sent.
+
+        ``window_tokens``: the largest prompt. Without eviction a context could not have grown beyond it, so a call
+        saves at most the difference; None means no limit.
+        """
+        saved, evicted = 0.0, 0
+        departures = deque(sorted(self.departures, key=lambda d: d.after_call))
+        for call, context in enumerate(self.contexts):
+            unwritten = 0
+            while departures and departures[0].after_call <= call:
+                departure = departures.popleft()
+                evicted += departure.tokens_freed
+                unwritten += 0 if departure.sent else departure.tokens_freed
+            room = evicted if window_tokens is None else max(0, window_tokens - context)
+            saved += rates.read * min(evicted, room) + (rates.write - rates.read) * min(unwritten, room)
+        return saved
+
+    def rewriting(self, rates: Rates = ANTHROPIC_RATES) -> float:
+        """What writing anew cost above reading from a warm cache."""
+        return (rates.write - rates.read) * sum(r.tokens for r in self.rewrites)
+
+    def reading_back(self, rates: Rates = ANTHROPIC_RATES) -> float:
+        """What writing the lines that were read back cost; the calls that asked for them are not in it."""
+        return rates.write * sum(tokens for _, tokens in self.read_backs)
+
+
+def account(records: Iterable[Record]) -> Account:
+    """Read a session's journal from its first record on."""
+    book = _Book()
+    for record in records:
+        book.take(record)
+    return book.account
+
+
+class _Book:
+    """The account so far, and what is needed to go on with it.
+
+    ``known`` are the items that the last request or its reply carried, ``changed`` those at which the next one differs.
+    """
+
+    def __init__(self) -> None:
+        self._state = SessionState()
+        self._departures: list[Departure] = []
+        self._rewrites: list[Rewrite] = []
+        self._read_backs: list[tuple[ContentRange, int]] = []
+        self._contexts: list[int] = []
+        self._tokens = 0
+        self._known: set[str] = set()
+        self._changed: set[str] = set()
+
+    @property
+    def _replies(self) -> int:
+        return len(self._contexts)
+
+    @property
+    def account(self) -> Account:
+        """All so far."""
+        return Account(
+            departures=tuple(self._departures),
+            rewrites=tuple(self._rewrites),
+            read_backs=tuple(self._read_backs),
+            replies=self._replies,
+            contexts=tuple(self._contexts),
+            calls=tuple(self._state.calls),
+        )
+
+    def take(self, record: Record) -> None:
+        """Take in the next record."""
+        match record:
+            case Replaced():
+                self._replaced(record)
+            case Removed():
+                self._removed(record)
+            case Restored():
+                self._departures = [d for d in self._departures if record.item_id not in d.item_ids]
+                self._changed.add(record.item_id)
+        changed = _ids_in(record)
+        before = self._tokens - self._tokens_of(changed)
+        self._state.apply(record)
+        if isinstance(record, ItemAdded):
+            self._added(record.item)
+        self._tokens = before + self._tokens_of(changed)
+
+    def _tokens_of(self, item_ids: Iterable[str]) -> int:
+        items = self._state.items
+        return sum(items[i].token_count for i in item_ids if i in items)
+
+    def _added(self, item: ContextItem) -> None:
+        if item.source is not None:
+            self._read_backs.append((item.source, item.content_tokens))
+        if item.item_type is not ItemType.ASSISTANT_MESSAGE:
+            return
+        if self._changed and (tokens := self._written_anew()):
+            self._rewrites.append(Rewrite(after_call=self._replies, tokens=tokens))
+        self._changed.clear()
+        self._contexts.append(self._tokens)
+        self._known = set(self._state.items)
+
+    def _written_anew(self) -> int:
+        """The tokens of what was known, from the first change on."""
+        ids = list(self._state.items)
+        first = next((n for n, item_id in enumerate(ids) if item_id in self._changed), len(ids))
+        return sum(self._state.items[i].token_count for i in ids[first:] if i in self._known)
+
+    def _replaced(self, record: Replaced) -> None:
+        item = self._state.items.get(record.item_id)
+        if item is None:
+            return
+        sent = item.id in self._known
+        self._departures.append(
+            Departure(
+                item_ids=(self._what_left(item, record),),
+                reason=record.reason,
+                after_call=self._replies,
+                tokens_before=item.token_count,
+                tokens_after=record.token_count,
+                sent=sent,
+            )
+        )
+        if sent and record.reason != Why.EXPIRED:
+            self._changed.add(item.id)
+
+    def _what_left(self, item: ContextItem, record: Replaced) -> str:
+        """The item, or the arguments of one of its calls."""
+        blocks = [n for n in record.trimmed if n not in item.trimmed]
+        if not blocks or not isinstance(item.message, AssistantMessage):
+            return item.id
+        call = item.message.content[blocks[0]]
+        stored = safe_name(f"{call['id']}.input") if isinstance(call, dict) else ""
+        return stored if stored in self._state.stored else item.id
+
+    def _removed(self, record: Removed) -> None:
+        going = [self._state.items[i] for i in record.item_ids if i in self._state.items]
+        if not going:
+            return
+        archive = self._state.items.get(record.archive or "")
+        self._departures.append(
+            Departure(
+                item_ids=tuple(item.id for item in going),
+                reason=record.reason,
+                after_call=self._replies,
+                tokens_before=sum(item.token_count for item in going),
+                tokens_after=archive.token_count if archive is not None else 0,
+                sent=any(item.id in self._known for item in going),
+                archive=record.archive,
+            )
+        )
+        self._changed |= self._behind(record.item_ids)
+
+    def _behind(self, going: Collection[str]) -> set[str]:
+        """The item that follows the first of ``going`` and stays, if there is one."""
+        ids = list(self._state.items)
+        first = next(n for n, item_id in enumerate(ids) if item_id in going)
+        return {next((i for i in ids[first:] if i not in going), "")}
+
+
+def _ids_in(record: Record) -> tuple[str, ...]:
+    """The items of the context that a record adds, changes or removes."""
+    match record:
+        case ItemAdded():
+            return (record.item.id,)
+        case Replaced() | Restored():
+            return (record.item_id,)
+        case Removed():
+            return record.item_ids
+        case _:
+            return ()

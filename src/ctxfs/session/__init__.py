@@ -1,0 +1,1 @@
+"""A session on a store: the write-ahead log, its state, and what opening it finds."""

@@ -1,0 +1,113 @@
+"""Contents that cannot be read back: a text takes the place of each in the context, and says so. Pure.
+
+The text is never stored as if it were the content, and the file is left as it is: once it is restored, the next opening
+of the session finds the content again.
+"""
+
+import errno
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ctxfs.errors import CorruptContent, CtxfsError, NotStored, StorageError, UnknownItem, UnsafePath
+from ctxfs.items import ContextItem, ItemType
+from ctxfs.llm.messages import AssistantMessage, Block, Content, SystemMessage, ToolMessage
+from ctxfs.session.records import with_content
+from ctxfs.tokens import TokenCounter, count_content
+
+__all__ = ["MISSING", "DamagedContent", "counted", "detail_of", "refuse_damaged", "with_stand_ins"]
+
+MISSING = "the file is missing"
+_UNREADABLE = {errno.EIO, errno.EACCES, errno.EPERM, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO)}
+"""What the system says of one file; that it has no handles left, say, is no damage."""
+
+_KINDS = {
+    ItemType.TOOL_RESULT: "result",
+    ItemType.ASSISTANT_MESSAGE: "reply",
+    ItemType.USER_MESSAGE: "message",
+    ItemType.SYSTEM_PROMPT: "system prompt",
+    ItemType.SKILL_PROMPT: "skill prompt",
+    ItemType.COMPACTION_SUMMARY: "summary",
+    ItemType.TOOL_INPUT: "call",
+}
+_AGAIN = {ItemType.TOOL_RESULT: "; call the tool again if you need it"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedContent:
+    """An item's content that cannot be read: its file ``name``, inside the session, and what is wrong with it."""
+
+    item_id: str
+    name: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"the content of {self.item_id} is damaged: {self.name}: {self.detail}"
+
+
+def detail_of(error: CtxfsError) -> str | None:
+    """What is wrong with a content whose reading ended with ``error``; None when that is no damage of its own."""
+    match error:
+        case NotStored():
+            return MISSING
+        case CorruptContent():
+            return error.detail
+        case UnsafePath():
+            return error.reason
+        case UnknownItem():
+            return "its record in the journal is lost"
+        case StorageError(__cause__=OSError(errno=number)) if number in _UNREADABLE:
+            return str(error)
+        case _:
+            return None
+
+
+def refuse_damaged(items: Sequence[ContextItem]) -> None:
+    """Raise ``CorruptContent`` when an item only says that its content is damaged: that is not to be stored."""
+    for item in items:
+        if item.damaged is not None:
+            raise CorruptContent(item.name, item.damaged)
+
+
+def with_stand_ins(items: Sequence[ContextItem], damaged: Mapping[str, DamagedContent]) -> tuple[ContextItem, ...]:
+    """Put a text that says what is wrong in the place of each damaged content, by item id.
+
+    A reply keeps the calls that the results after it answer, without their arguments: the transcript stays valid.
+    """
+    if not damaged:
+        return tuple(items)
+    return tuple(
+        _stand_in(item, damaged[item.id], items[n + 1 :]) if item.id in damaged else item
+        for n, item in enumerate(items)
+    )
+
+
+def _stand_in(item: ContextItem, found: DamagedContent, following: Sequence[ContextItem]) -> ContextItem:
+    what, again = _KINDS[item.item_type], _AGAIN.get(item.item_type, "")
+    text = f"[the content of this {what} is damaged: {found.name}: {found.detail}{again}]"
+    content: Content = text
+    if isinstance(item.message, AssistantMessage):
+        content = ({"type": "text", "text": text}, *_answered_calls(following))
+    return replace(
+        item,
+        message=with_content(item.message, content),
+        placeholder=None,
+        placeholder_tokens=0,
+        damaged=found.detail,
+    )
+
+
+def _answered_calls(following: Sequence[ContextItem]) -> Iterator[Block]:
+    """The calls of a reply whose content is lost, as the results right after it tell."""
+    for message in (item.message for item in following):
+        if isinstance(message, ToolMessage):
+            yield {"type": "tool_use", "id": message.tool_call_id, "name": message.tool_name, "input": {}}
+        elif not isinstance(message, SystemMessage):
+            return
+
+
+def counted(items: Sequence[ContextItem], counter: TokenCounter) -> tuple[ContextItem, ...]:
+    """``items``, each damaged one with the tokens of what takes the place of its content."""
+    return tuple(
+        item if item.damaged is None else replace(item, token_count=count_content(counter, item.message.content))
+        for item in items
+    )

@@ -1,0 +1,202 @@
+"""Files of a session that its journal does not know: whose they are, and what is in them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from ctxfs.content.blocks import text_lines
+from ctxfs.content.reader import ContentReader, scan_blocks
+from ctxfs.content.stored import Stored
+from ctxfs.errors import CtxfsError
+from ctxfs.items import ItemType
+from ctxfs.session.field_types import check_types
+from ctxfs.session.index import Index
+from ctxfs.session.names import ARTIFACTS, ENVELOPE, TERMINAL, TEXT
+from ctxfs.session.state import SessionState
+from ctxfs.storage.base import Store
+
+__all__ = ["parse_header", "unknown_files"]
+
+HEADER_WINDOW = 1 << 20
+
+
+async def unknown_files(
+    store: Store, state: SessionState, index: Index | None, names: list[str]
+) -> tuple[list[Stored], list[str]]:
+    """Sort the files that the journal does not know into ours, whole but never acknowledged or lost, and others."""
+    indexed = {} if index is None else {entry.name: entry for entry in index.items.values()}
+    adopt: list[Stored] = []
+    foreign: list[str] = []
+    present = set(names)
+    contents = present | state.by_name.keys()  # also those whose file is missing
+    # Where case does not count, a directory is listed as its first user spelled it.
+    spelled_otherwise = {name.casefold() for name in state.by_name if name not in present}
+    for name in names:
+        if name in state.by_name or name.casefold() in spelled_otherwise or _is_index_of_another(name, contents):
+            continue
+        entry = await _describe(store, name, indexed.get(name))
+        if entry is not None and await _fits(store, state, entry):
+            adopt.append(entry)
+        else:
+            foreign.append(name)
+    adopt.sort(key=lambda entry: (entry.offloaded_at, entry.name))
+    return adopt, foreign
+
+
+def _is_index_of_another(name: str, contents: set[str]) -> bool:
+    return name.endswith(".idx") and name.removesuffix(".idx") in contents
+
+
+async def _fits(store: Store, state: SessionState, entry: Stored) -> bool:
+    """Tell whether the file can be the content of its id: it must not contradict what the journal says of it."""
+    if entry.item_id in state.stored:
+        return False
+    item = state.items.get(entry.item_id)
+    if item is None:
+        return True
+    if item.name != entry.name or item.offloaded or item.id in state.content_stored:
+        return item.name == entry.name
+    return await ContentReader(store, entry).load() == item.message.content
+
+
+async def _describe(store: Store, name: str, indexed: Stored | None) -> Stored | None:
+    try:
+        if indexed is not None and (await scan_blocks(store, indexed)).root == indexed.digest:
+            return indexed
+        if name.startswith(ARTIFACTS):
+            return await _describe_artifact(store, name)
+        if name.endswith(ENVELOPE.extension):
+            return await _describe_envelope(store, name)
+        if name.endswith(TEXT.extension):
+            return await _describe_text(store, name)
+    except (CtxfsError, ValueError, KeyError, TypeError):
+        return None  # not one of ours: reported as foreign
+    return None
+
+
+async def _describe_envelope(store: Store, name: str) -> Stored:
+    head, offset = parse_header(await store.read(name, 0, HEADER_WINDOW))
+    encoding = str(head["metadata"]["encoding"])
+    trailer = b"}\n" if encoding == "blocks" else b'"}\n'
+    end = await store.size(name) - len(trailer)
+    if await store.read(name, end) != trailer:
+        raise ValueError("it does not end like an envelope")
+    entry = _unmeasured(
+        name=name,
+        item_id=str(head["item_id"]),
+        item_type=ItemType(head["item_type"]),
+        offloaded_at=int(head["offloaded_at"]),
+        metadata=head["metadata"],
+        content_offset=offset,
+        content_length=end - offset,
+        raw=False,
+    )
+    if PurePosixPath(name).name != entry.item_id + ENVELOPE.extension:
+        raise ValueError("the envelope is another item's")
+    return await _measured(store, entry)
+
+
+async def _describe_text(store: Store, name: str) -> Stored:
+    parts = PurePosixPath(name).parts
+    metadata: dict[str, Any] = {"tool_name": parts[1]} if len(parts) > 2 else {}
+    item_id = parts[-1].removesuffix(TEXT.extension)
+    return await _describe_raw(store, name, item_id, ItemType(parts[0]), metadata)
+
+
+async def _describe_artifact(store: Store, name: str) -> Stored:
+    """A tool's output; that of a command which had not ended is ``partial``."""
+    metadata = {"partial": True} if name.startswith(TERMINAL) else {}
+    return await _describe_raw(store, name, PurePosixPath(name).stem, ItemType.TOOL_RESULT, metadata)
+
+
+async def _describe_raw(
+    store: Store, name: str, item_id: str, item_type: ItemType, metadata: Mapping[str, Any]
+) -> Stored:
+    entry = _unmeasured(
+        name=name,
+        item_id=item_id,
+        item_type=item_type,
+        offloaded_at=0,
+        metadata={**metadata, "encoding": "text"},
+        content_offset=0,
+        content_length=await store.size(name),
+        raw=True,
+    )
+    try:
+        return await _measured(store, entry)
+    except (CtxfsError, ValueError):
+        metadata = {**metadata, "encoding": "bytes"}
+        return await _measured(store, replace(entry, encoding="bytes", metadata=metadata))
+
+
+def _unmeasured(
+    *,
+    name: str,
+    item_id: str,
+    item_type: ItemType,
+    offloaded_at: int,
+    metadata: Mapping[str, Any],
+    content_offset: int,
+    content_length: int,
+    raw: bool,
+) -> Stored:
+    entry = Stored(
+        item_id=item_id,
+        item_type=item_type,
+        name=name,
+        encoding=metadata["encoding"],
+        size_bytes=0,
+        chars=0,
+        lines=0,
+        digest="",
+        blocks=0,
+        content_offset=content_offset,
+        content_length=content_length,
+        raw=raw,
+        offloaded_at=offloaded_at,
+        metadata=metadata,
+    )
+    check_types(entry)  # what an envelope says of itself may be anything
+    return entry
+
+
+async def _measured(store: Store, entry: Stored) -> Stored:
+    """Fill in what only the content says; it is read whole, and must decode."""
+    index = await scan_blocks(store, entry)
+    entry = replace(entry, size_bytes=index.size_bytes, digest=index.root, blocks=index.count)
+    chars, newlines, last = 0, 0, ""
+    async for text in ContentReader(store, entry).text_blocks():
+        chars += len(text)
+        newlines += text.count("\n")
+        last = text or last
+    if entry.encoding == "bytes":
+        chars = entry.size_bytes
+    lines = text_lines(newlines, ends_open=bool(last) and not last.endswith("\n"))
+    return replace(entry, chars=chars, lines=lines)
+
+
+def parse_header(data: bytes) -> tuple[dict[str, Any], int]:
+    """Read an envelope up to its content: the keys before it, and where the content's encoded form starts.
+
+    Raises ValueError when the bytes are no envelope of ours.
+    """
+    text = data.decode("utf-8", "surrogateescape")
+    if not text.startswith("{"):
+        raise ValueError("not an envelope")
+    decoder = json.JSONDecoder()
+    head: dict[str, Any] = {}
+    position = 1
+    while True:
+        key, position = decoder.raw_decode(text, position)
+        if not isinstance(key, str) or text[position : position + 1] != ":":
+            raise ValueError("not an envelope")
+        position += 1
+        if key == "content":
+            position += text[position : position + 1] == '"'
+            return head, len(text[:position].encode("utf-8", "surrogateescape"))
+        head[key], position = decoder.raw_decode(text, position)
+        if text[position : position + 1] != ",":
+            raise ValueError("not an envelope")
+        position += 1

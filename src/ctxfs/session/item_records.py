@@ -1,0 +1,66 @@
+"""What the journal says of an item, with paths as they are inside the session: it may move. Pure."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ctxfs.items import ContextItem
+from ctxfs.llm.messages import ToolMessage
+from ctxfs.session.records import ItemAdded, Replaced, with_content
+
+__all__ = ["absolute", "added", "metadata_of", "replacement"]
+
+
+def added(item: ContextItem, session_path: Path, *, content_stored: bool, before: str | None) -> ItemAdded:
+    """Say that ``item`` joined the context; ``content_stored``: its content is in its file, and not here."""
+    item = _at(item, _relative(item.offload_path, session_path))
+    if content_stored:
+        item = replace(item, message=with_content(item.message, ""))
+    return ItemAdded(item=item, content_stored=content_stored, before=before)
+
+
+def replacement(item: ContextItem, session_path: Path, reason: str) -> Replaced:
+    """Say that ``item`` stands in the context in a new form."""
+    return Replaced(
+        item_id=item.id,
+        content=item.message.content,
+        token_count=item.token_count,
+        path=_relative(item.offload_path, session_path),
+        destroyed=item.destroyed,
+        reason=reason,
+        trimmed=item.trimmed,
+    )
+
+
+def absolute(item: ContextItem, session_path: Path) -> ContextItem:
+    """``item`` as it is outside of the journal."""
+    path = item.offload_path
+    return item if path is None or path.startswith("/") else _at(item, f"{session_path}/{path}")
+
+
+def metadata_of(item: ContextItem) -> dict[str, Any]:
+    """What the file of an item says besides its content."""
+    data: dict[str, Any] = {}
+    message = item.message
+    if isinstance(message, ToolMessage):
+        data["tool_name"] = message.tool_name
+        if message.tool_call_id != item.id:
+            data["tool_call_id"] = message.tool_call_id
+        if message.is_error:
+            data["is_error"] = True
+    if item.label is not None:
+        data["label"] = item.label
+    return data
+
+
+def _relative(path: str | None, session_path: Path) -> str | None:
+    return path if path is None else path.removeprefix(f"{session_path}/")
+
+
+def _at(item: ContextItem, path: str | None) -> ContextItem:
+    if path == item.offload_path:
+        return item
+    message = item.message
+    if isinstance(message, ToolMessage) and message.offload_path is not None:
+        message = replace(message, offload_path=path)
+    return replace(item, message=message, offload_path=path)

@@ -1,0 +1,172 @@
+"""The journal: one line a commit, and the state that its records add up to. Pure.
+
+A line is ``{"v":1,"seq":n,"len":…,"crc":"…","rec":{…}}``: ``len`` and ``crc`` (CRC-32, over "n:" and the record) cover
+the record's bytes, so that a line is whole or not there. A commit of several records is one line of type "batch".
+"""
+
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ctxfs.errors import InvalidRecord
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.session.records import (
+    Record,
+    UnknownRecord,
+    from_json,
+    is_accounting,
+    to_json,
+)
+
+__all__ = ["Damage", "Scan", "encode_line", "scan"]
+
+VERSION = 1
+
+_UNREADABLE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+_HOLE = bytes(16)  # fewer NULs, of a damaged line, leave it where it is
+
+_HEAD = re.compile(rb'\{"v":(\d{1,9}),"seq":(\d{1,18}),"len":(\d{1,18}),"crc":"([0-9a-f]{8})","rec":')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Bytes of the journal that are no record; they stay where they are and are skipped."""
+
+    offset: int
+    length: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """What a piece of journal holds. ``end`` is the offset after its last whole line; what follows is torn."""
+
+    records: tuple[Record, ...]
+    damages: tuple[Damage, ...]
+    last_seq: int
+    end: int
+    torn_bytes: int
+
+
+def encode_line(seq: int, records: Sequence[Record]) -> bytes:
+    """Encode what one commit records as one line.
+
+    It is decoded before it is written. Raises ``InvalidRecord`` when it would not be read back as these records.
+    """
+    try:
+        rec = _encoded(records)
+    except _UNREADABLE as error:
+        raise InvalidRecord(f"this cannot be recorded: {error!r}") from error
+    if rec is None:
+        raise InvalidRecord(f"this would be read back as something else: {records!r:.500}")
+    return b'{"v":%d,"seq":%d,"len":%d,"crc":"%08x","rec":%b}\n' % (VERSION, seq, len(rec), _crc(seq, rec), rec)
+
+
+def _encoded(records: Sequence[Record]) -> bytes | None:
+    """The JSON that decodes to ``records``; None when there is none. Only two lone surrogates need the exact form."""
+    data = [to_json(record) for record in records]
+    for dump in (json_codec.dumps, json_codec.dumps_exact):
+        rec = dump(data[0] if len(data) == 1 else {"type": "batch", "records": data})
+        if [from_json(part) for part in _parts(_load(rec))] == list(records):
+            return rec
+    return None
+
+
+def scan(data: bytes, *, last_seq: int = 0, offset: int = 0) -> Scan:
+    """Read every line of ``data``, which starts at ``offset`` of the journal, after the line ``last_seq``."""
+    records: list[Record] = []
+    damages: list[Damage] = []
+    end = _end_of_lines(data)
+    position = 0
+    while position < end:
+        stop = data.index(b"\n", position)
+        try:
+            line = _decode_line(data[position:stop], last_seq)
+        except _UNREADABLE as error:
+            reason = str(error) or type(error).__name__
+            damages.append(Damage(offset=offset + position, length=stop + 1 - position, reason=reason))
+        else:
+            if line.seq > last_seq + 1:
+                gap = f"{line.seq - last_seq - 1} lines are missing before line {line.seq}"
+                damages.append(Damage(offset=offset + position, length=0, reason=gap))
+            damages += [Damage(offset=offset + position, length=0, reason=reason) for reason in line.lost]
+            last_seq = line.seq
+            records.extend(line.records)
+        position = stop + 1
+    return Scan(
+        records=tuple(records),
+        damages=tuple(damages),
+        last_seq=last_seq,
+        end=offset + end,
+        torn_bytes=len(data) - end,
+    )
+
+
+def _end_of_lines(data: bytes) -> int:
+    """Return where the last line ends that came to the medium.
+
+    JSON has no NUL: lines at the end with a run of them are holes, of a write that a power failure cut short.
+    """
+    end = data.rfind(b"\n") + 1
+    while end:
+        start = data.rfind(b"\n", 0, end - 1) + 1
+        if data.find(_HOLE, start, end) < 0:
+            break
+        end = start
+    return end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """A line as it was read. ``lost`` says what is wrong with the accounting records that were left out of it."""
+
+    seq: int
+    records: Sequence[Record]
+    lost: Sequence[str] = ()
+
+
+def _decode_line(line: bytes, last_seq: int) -> _Line:
+    head = _HEAD.match(line)
+    if head is None or not line.endswith(b"}"):
+        raise ValueError("not a journal line")
+    seq, length, crc = int(head[2]), int(head[3]), int(head[4], 16)
+    rec = line[head.end() : -1]
+    if len(rec) != length or _crc(seq, rec) != crc:
+        raise ValueError(f"the checksum of line {seq} does not match")
+    if seq <= last_seq:
+        raise ValueError(f"line {seq} comes after line {last_seq}")
+    data = _load(rec)
+    if int(head[1]) != VERSION:
+        return _Line(seq=seq, records=[UnknownRecord(data=data)])
+    return _decode_parts(seq, _parts(data))
+
+
+def _decode_parts(seq: int, parts: Sequence[Any]) -> _Line:
+    """All records of one commit, or none; only what a call cost can be wrong without taking the others with it."""
+    records: list[Record] = []
+    lost: list[str] = []
+    for part in parts:
+        try:
+            records.append(from_json(part))
+        except _UNREADABLE as error:
+            if len(parts) == 1 or not is_accounting(part):
+                raise
+            lost.append(f"what a call cost is not readable in line {seq}: {error}")
+    return _Line(seq=seq, records=records, lost=lost)
+
+
+def _load(rec: bytes) -> Any:
+    data = json_codec.loads(rec)
+    json_codec.check_json(data, "rec", max_depth=json_codec.MAX_RECORD_DEPTH)  # it may have to be written again
+    return data
+
+
+def _parts(data: Any) -> Sequence[Any]:
+    return data["records"] if data.get("type") == "batch" else [data]
+
+
+def _crc(seq: int, rec: bytes) -> int:
+    return zlib.crc32(rec, zlib.crc32(b"%d:" % seq))

@@ -1,0 +1,203 @@
+"""How things are named: session ids, item ids and the files of a session. Pure.
+
+Ids come from models, servers and users. A readable safe id keeps its name; any other becomes a readable prefix, "~" and
+a hash, which no safe id can be. Follows "Context FileSystem 上下文卸载功能" for the shapes of paths and session ids.
+"""
+
+import base64
+import hashlib
+import random
+import re
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+
+from ctxfs.errors import ConfigError
+from ctxfs.items import ItemType
+
+__all__ = [
+    "ARTIFACTS",
+    "ENVELOPE",
+    "LAYOUTS",
+    "TERMINAL",
+    "TEXT",
+    "Layout",
+    "Names",
+    "artifact_name",
+    "check_session_id",
+    "new_session_id",
+    "safe_name",
+    "terminal_name",
+]
+
+ARTIFACTS = "artifacts/"
+
+TERMINAL = f"{ARTIFACTS}terminal/"
+
+MAX_NAME = 120
+
+PREFIX_LENGTH = 80
+
+HASH_BYTES = 15
+
+RANDOM_LENGTH = 6
+
+RANDOM_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
+
+UNSAFE_CHARACTER = re.compile(r"[^A-Za-z0-9_.-]")
+
+RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))})
+
+
+def safe_name(raw: str) -> str:
+    """Return a file name for ``raw``: ASCII, at most 120 characters, safe on every file system.
+
+    Distinct ids give distinct names; whether they differ by more than case is the business of ``Names``.
+    """
+    if _is_safe(raw):
+        return raw
+    prefix = UNSAFE_CHARACTER.sub("_", raw[:PREFIX_LENGTH]).lstrip(".-") or "_"
+    if _is_reserved(prefix):
+        prefix = f"_{prefix}"
+    digest = hashlib.sha256(raw.encode("utf-8", "surrogatepass")).digest()[:HASH_BYTES]
+    return f"{prefix}~{base64.b32encode(digest).decode().lower()}"
+
+
+def _is_safe(raw: str) -> bool:
+    return SAFE.fullmatch(raw) is not None and not raw.endswith(".") and not _is_reserved(raw)
+
+
+def _is_reserved(name: str) -> bool:
+    return name.partition(".")[0].lower() in RESERVED
+
+
+def artifact_name(item_id: str, *, is_json: bool) -> str:
+    """Name a tool's whole output, "Tool Output Materialization"; ``item_id`` is safe already."""
+    return f"{ARTIFACTS}tool/{item_id}.{'json' if is_json else 'txt'}"
+
+
+def terminal_name(snippet_id: str) -> str:
+    """Name what a command printed, "Tool Output Materialization"; ``snippet_id`` is safe already."""
+    return f"{TERMINAL}{snippet_id}.log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where content goes inside a session and in which form.
+
+    ``raw``: the file is the content as it is, and its metadata stands in the index; otherwise it is a JSON envelope.
+    Artifacts are raw in every layout.
+    """
+
+    name: str
+    extension: str
+    raw: bool
+
+    def file_name(self, item_type: ItemType, item_id: str, tool_name: str | None) -> str:
+        """Return the name of an item's file; ``item_id`` is safe already."""
+        directory = item_type.value if tool_name is None else f"{item_type.value}/{safe_name(tool_name)}"
+        return f"{directory}/{item_id}{self.extension}"
+
+    def is_raw(self, name: str) -> bool:
+        """Whether the file ``name`` is its content as it is."""
+        return self.raw or name.startswith(ARTIFACTS)
+
+
+ENVELOPE = Layout(name="envelope", extension=".json", raw=False)
+
+TEXT = Layout(name="text", extension=".txt", raw=True)
+
+LAYOUTS: Mapping[str, Layout] = MappingProxyType({layout.name: layout for layout in (ENVELOPE, TEXT)})
+
+
+class Names:
+    """The names that a session has given out: no two are equal, also where case does not count."""
+
+    def __init__(self, taken: Iterable[str] = (), *, layout: Layout = ENVELOPE) -> None:
+        self._layout = layout
+        # What is taken is written to the first of the layers; a draft has those that it came from below its own.
+        self._layers: tuple[set[str], ...] = (set(),)
+        self._repeats: ChainMap[str, int] = ChainMap()  # up to which number repeats of a name are taken, without a gap
+        self._messages = 0  # the same for msg_001, msg_002, ...
+        self._terminals = 0
+        self.take(taken)
+
+    def draft(self) -> "Names":
+        """Return names to give out on trial: what the draft gives out is taken here only by ``take``."""
+        draft = Names(layout=self._layout)
+        draft._layers = (set(), *self._layers)
+        draft._repeats = self._repeats.new_child()
+        draft._messages = self._messages
+        return draft
+
+    def is_free(self, item_id: str) -> bool:
+        """Whether nobody has this id, in upper or lower case."""
+        key = item_id.casefold()
+        return not any(key in layer for layer in self._layers)
+
+    def take(self, item_ids: Iterable[str]) -> None:
+        """Never give out these ids."""
+        keys = [item_id.casefold() for item_id in item_ids]
+        self._layers[0].update(keys)
+        for name in {name for key in keys for name, tilde, _ in [key.rpartition("~")] if tilde}:
+            while not self.is_free(f"{name}~{self._repeats.get(name, 1) + 1}"):
+                self._repeats[name] = self._repeats.get(name, 1) + 1
+        self._next_message()
+
+    def claim(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
+        """Return a new item id and the name of its file.
+
+        Without a ``raw_id`` (None or empty) a message gets the next of msg_001, msg_002, ... A repeated id becomes
+        ``id~2``, ``id~3``, ...
+        """
+        if raw_id or item_type is ItemType.TOOL_RESULT:
+            item_id = self._free_id(safe_name(raw_id or ""))
+        else:
+            item_id = self._next_message()
+        self.take([item_id])
+        return item_id, self._layout.file_name(item_type, item_id, tool_name)
+
+    def claim_terminal(self) -> tuple[str, str]:
+        """Return a new id for what a command prints, terminal_001, terminal_002, ..., and the name of its file."""
+        while True:
+            self._terminals += 1
+            snippet_id = f"terminal_{self._terminals:03}"
+            if self.is_free(snippet_id):
+                self.take([snippet_id])
+                return snippet_id, terminal_name(snippet_id)
+
+    def _next_message(self) -> str:
+        while not self.is_free(item_id := f"msg_{self._messages + 1:03}"):
+            self._messages += 1
+        return item_id
+
+    def _free_id(self, name: str) -> str:
+        if self.is_free(name):
+            return name
+        number = self._repeats.get(name.casefold(), 1)
+        while True:
+            number += 1
+            suffix = f"~{number}"
+            item_id = name[: MAX_NAME - len(suffix)] + suffix
+            if self.is_free(item_id):
+                return item_id
+
+
+def new_session_id(now: datetime, rng: random.Random) -> str:
+    """Return ``session_YYYYMMDD_HHMMSS_xxxxxx``, in UTC. ``now`` must know its time zone."""
+    stamp = now.astimezone(UTC).strftime("%Y%m%d_%H%M%S")
+    return f"session_{stamp}_{''.join(rng.choices(RANDOM_ALPHABET, k=RANDOM_LENGTH))}"
+
+
+def check_session_id(session_id: str) -> str:
+    """Return ``session_id`` if it can name a directory on every system. Raises ``ConfigError``."""
+    if not _is_safe(session_id):
+        raise ConfigError(
+            f"session id {session_id!r}: use letters, digits, '_', '.' and '-', at most {MAX_NAME}, "
+            "not starting with '.' or '-', and not a name that Windows reserves"
+        )
+    return session_id

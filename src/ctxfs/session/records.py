@@ -1,0 +1,322 @@
+"""The records of a session's journal, as values, and their JSON form.
+
+Fields are only ever added, with a default; a record of an unknown type is kept as it is. Paths inside the session are
+recorded as names relative to it, so that a session can be moved.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from ctxfs.content.stored import Stored
+from ctxfs.items import ContentRange, ContextItem, ItemType
+from ctxfs.llm.base import Usage
+from ctxfs.llm.messages import (
+    AssistantMessage,
+    Content,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+    check_content,
+)
+from ctxfs.session.field_types import check_types
+
+__all__ = [
+    "CallMade",
+    "Closed",
+    "EvictionSet",
+    "ItemAdded",
+    "Record",
+    "Removed",
+    "Replaced",
+    "Restored",
+    "SessionStarted",
+    "UnknownRecord",
+    "WriterOpened",
+    "from_json",
+    "is_accounting",
+    "to_json",
+    "with_content",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStarted:
+    """The first record. ``started_at`` is in seconds since the epoch; ``rebuilt``: the journal before was lost."""
+
+    session_id: str
+    started_at: float
+    layout: str = "envelope"
+    rebuilt: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterOpened:
+    """A writer opened the session. ``epoch`` counts writers; ``path`` is where the session lay then."""
+
+    epoch: int
+    path: str
+    opened_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionSet:
+    """By which rules results leave from here on.
+
+    ``keep_recent``: how many results a tool keeps exactly, by tool name. ``parameters``: the numbers of the economic
+    planner, None when nothing leaves because it pays; ``rates`` (prices in uncached input tokens) and ``ttl_s`` are
+    what it reckons with. ``window_tokens``: the largest prompt, None when the context has no limit or none is recorded.
+    ``policy``: what may leave, None when that is the default.
+    """
+
+    keep_recent: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] | None = None
+    rates: Mapping[str, Any] = field(default_factory=dict)
+    ttl_s: float = 0.0
+    window_tokens: int | None = None
+    policy: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemAdded:
+    """An item joined the context, before the item ``before`` (None: at the end).
+
+    ``content_stored``: the item's content is in its file, and empty here.
+    """
+
+    item: ContextItem
+    content_stored: bool = False
+    before: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """An item's content in the context is now ``content``: its placeholder, or a reply without its large arguments.
+
+    ``path`` is where the original is, None when it is only in part elsewhere. ``trimmed``: see ``ContextItem``.
+    """
+
+    item_id: str
+    content: Content
+    token_count: int
+    path: str | None
+    destroyed: bool
+    reason: str
+    trimmed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """An item's stored content is back in the context."""
+
+    item_id: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """Items left the context; what was stored of them stays. ``archive``: the item whose content holds theirs."""
+
+    item_ids: tuple[str, ...]
+    reason: str
+    archive: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallMade:
+    """The model was called on the context as it stood here. ``number`` counts from 1.
+
+    An accounting record: nothing in the session depends on it.
+
+    ``counted_tokens``: the prompt by our own count; 0 when it was not counted. ``made_at``: when the reply was there,
+    in seconds since the epoch; 0 when it is not known. ``summary``: a summary was asked for, with a prompt of its
+    own that says nothing of the context's size and leaves its prompt cache alone.
+    """
+
+    number: int
+    usage: Usage
+    model: str
+    counted_tokens: int = 0
+    made_at: float = 0.0
+    summary: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """The writer closed the session in order."""
+
+    closed_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownRecord:
+    """A record of a later version; it stays in the journal untouched."""
+
+    data: Mapping[str, Any]
+
+
+Record = (
+    SessionStarted
+    | WriterOpened
+    | EvictionSet
+    | ItemAdded
+    | Stored
+    | Replaced
+    | Restored
+    | Removed
+    | CallMade
+    | Closed
+    | UnknownRecord
+)
+
+_TYPES: dict[str, type] = {
+    "session_started": SessionStarted,
+    "writer_opened": WriterOpened,
+    "eviction_set": EvictionSet,
+    "item_added": ItemAdded,
+    "stored": Stored,
+    "replaced": Replaced,
+    "restored": Restored,
+    "removed": Removed,
+    "call_made": CallMade,
+    "closed": Closed,
+}
+
+_RECORDED = tuple(entry for entry in fields(ContextItem) if entry.name != "damaged")
+"""What is recorded of an item; the next opening of the session looks again whether its content is damaged."""
+
+_NAMES = {kind: name for name, kind in _TYPES.items()}
+
+_ROLES: dict[type, str] = {SystemMessage: "system", UserMessage: "user", AssistantMessage: "assistant"}
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    """Return the record as JSON data, its type first."""
+    if isinstance(record, UnknownRecord):
+        return dict(record.data)
+    data: dict[str, Any] = {"type": _NAMES[type(record)]}
+    for entry in fields(record):
+        data[entry.name] = getattr(record, entry.name)
+    if isinstance(record, ItemAdded):
+        data["item"] = _item_to_json(record.item)
+    elif isinstance(record, CallMade):
+        data["usage"] = asdict(record.usage)
+    return data
+
+
+def from_json(data: Mapping[str, Any]) -> Record:
+    """Return the record. Raises KeyError, TypeError or ValueError when it is none, or lacks what its type needs."""
+    if not isinstance(data, dict):
+        raise TypeError("a record is an object")
+    kind = _TYPES.get(data.get("type", ""))
+    if kind is None:
+        return UnknownRecord(data=data)
+    values = {entry.name: data[entry.name] for entry in fields(kind) if entry.name in data}
+    convert = _CONVERTERS.get(kind)
+    if convert is not None:
+        convert(values)
+    record: Record = kind(**values)
+    check_types(record)
+    return record
+
+
+def is_accounting(data: Any) -> bool:
+    """Whether JSON data is a record that nothing in the session depends on: what a call cost."""
+    return isinstance(data, dict) and data.get("type") == _NAMES[CallMade]
+
+
+def _convert_item_added(values: dict[str, Any]) -> None:
+    values["item"] = _item_from_json(values["item"])
+
+
+def _convert_eviction(values: dict[str, Any]) -> None:
+    if not all(isinstance(keep, int) and keep > 0 for keep in values.get("keep_recent", {}).values()):
+        raise ValueError("a tool keeps at least one result")
+
+
+def _convert_stored(values: dict[str, Any]) -> None:
+    values["item_type"] = ItemType(values["item_type"])
+    if any(isinstance(value, int) and value < 0 for value in values.values()):
+        raise ValueError("a size is negative")
+
+
+def _convert_replaced(values: dict[str, Any]) -> None:
+    values["content"] = check_content(values["content"])
+    values["trimmed"] = tuple(values.get("trimmed", ()))
+
+
+def _convert_removed(values: dict[str, Any]) -> None:
+    values["item_ids"] = tuple(values["item_ids"])
+
+
+def _convert_call(values: dict[str, Any]) -> None:
+    known = {entry.name for entry in fields(Usage)}
+    values["usage"] = Usage(**{key: value for key, value in values["usage"].items() if key in known})
+
+
+_CONVERTERS: dict[type, Callable[[dict[str, Any]], None]] = {
+    EvictionSet: _convert_eviction,
+    ItemAdded: _convert_item_added,
+    Stored: _convert_stored,
+    Replaced: _convert_replaced,
+    Removed: _convert_removed,
+    CallMade: _convert_call,
+}
+
+
+def with_content(message: Message, content: Content) -> Message:
+    """Return the message with other content, and everything else as it is."""
+    match message:
+        case ToolMessage():
+            return ToolMessage(
+                tool_call_id=message.tool_call_id,
+                tool_name=message.tool_name,
+                content=content,
+                is_error=message.is_error,
+                offloaded=message.offloaded,
+                offload_path=message.offload_path,
+            )
+        case _:
+            return type(message)(content)
+
+
+def _item_to_json(item: ContextItem) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for entry in _RECORDED:
+        value = getattr(item, entry.name)
+        if entry.name == "message":
+            data["message"] = _message_to_json(value)
+        elif value != entry.default:
+            data[entry.name] = asdict(value) if isinstance(value, ContentRange) else value
+    return data
+
+
+def _item_from_json(data: Mapping[str, Any]) -> ContextItem:
+    values = {entry.name: data[entry.name] for entry in _RECORDED if entry.name in data}
+    values["item_type"] = ItemType(values["item_type"])
+    values["message"] = _message_from_json(values["message"])
+    values["trimmed"] = tuple(values.get("trimmed", ()))
+    if values.get("source") is not None:
+        values["source"] = ContentRange(**values["source"])
+    return ContextItem(**values)
+
+
+def _message_to_json(message: Message) -> dict[str, Any]:
+    check_content(message.content)  # names the place of what could not be read back
+    if isinstance(message, ToolMessage):
+        return {"role": "tool", **{entry.name: getattr(message, entry.name) for entry in fields(message)}}
+    return {"role": _ROLES[type(message)], "content": message.content}
+
+
+def _message_from_json(data: Mapping[str, Any]) -> Message:
+    content = check_content(data["content"])
+    if data["role"] == "tool":
+        values = {entry.name: data[entry.name] for entry in fields(ToolMessage) if entry.name in data}
+        return ToolMessage(**{**values, "content": content})
+    kinds: dict[str, type[SystemMessage | UserMessage | AssistantMessage]] = {
+        "system": SystemMessage,
+        "user": UserMessage,
+        "assistant": AssistantMessage,
+    }
+    return kinds[data["role"]](content)

@@ -1,0 +1,160 @@
+"""What opening a session finds: a torn tail, damaged lines, files that the journal does not know, a lost index.
+
+Nothing here writes: it says what is there and what is to be done, and is the same the second time.
+"""
+
+from dataclasses import dataclass, field
+
+from ctxfs.content.stored import Stored
+from ctxfs.errors import NotStored
+from ctxfs.session.damaged import MISSING, DamagedContent
+from ctxfs.session.discovery import unknown_files
+from ctxfs.session.index import INDEX_NAME, Index, parse_index
+from ctxfs.session.journal import Damage, Scan, scan
+from ctxfs.session.names import TERMINAL
+from ctxfs.session.state import SessionState, fold
+from ctxfs.storage.base import Store
+from ctxfs.storage.threads import run_to_completion
+
+__all__ = ["Found", "Journal", "Recovery", "examine", "growing_logs", "move_aside", "read_journal"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What opening a session had to repair; all empty after an orderly close.
+
+    ``cut_bytes``: a torn last line, never acknowledged, was cut off. ``damages``: lines of the journal that are no
+    records; they are skipped and stay where they are. ``adopted``: files that the journal did not know and that belong
+    to it now. ``foreign``: files that are not ours, left alone; one that stood under an item's name is now called
+    ``….foreign``. ``rebuilt_journal``, ``rebuilt_index``: they were lost or damaged. ``contents``: those whose
+    files are missing and, once the items of the context were read, those of them that are damaged; the files are left
+    alone, and one that is restored is found whole when the session is opened next.
+    """
+
+    cut_bytes: int = 0
+    damages: tuple[Damage, ...] = ()
+    adopted: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+    rebuilt_journal: bool = False
+    rebuilt_index: bool = False
+    contents: tuple[DamagedContent, ...] = ()
+
+    @property
+    def clean(self) -> bool:
+        """Whether there was nothing to repair."""
+        return self == Recovery()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A session as it was found. ``new``: there is nothing yet. ``adopt``: records that its journal lacks.
+
+    ``in_the_way``: foreign files under names that belong to items of the context.
+    """
+
+    state: SessionState
+    last_seq: int
+    log_end: int
+    new: bool
+    adopt: tuple[Stored, ...] = ()
+    in_the_way: tuple[str, ...] = ()
+    recovery: Recovery = field(default_factory=Recovery)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """A journal as it was read: the state that it adds up to, and where its lines end."""
+
+    state: SessionState
+    scan: Scan
+
+
+async def read_journal(store: Store) -> Journal:
+    """Read the whole journal, in a worker thread."""
+    data = await store.read_log()
+
+    def read() -> Journal:
+        found = scan(data)
+        return Journal(state=fold(SessionState(), found.records), scan=found)
+
+    return await run_to_completion(read)
+
+
+async def examine(store: Store, *, read_only: bool) -> Found:
+    """Read a session and say what is in it, and what is wrong with it.
+
+    A reader may look while the writer writes: for it a torn line and a file that is not in the journal yet are normal.
+    What a command has printed so far is there for it.
+    """
+    journal = await read_journal(store)
+    log, state = journal.scan, journal.state
+    started = log.last_seq > 0
+    if read_only and started:
+        growing = await growing_logs(store, state)
+        missing = _missing(state, await store.names())
+        recovery = Recovery(damages=log.damages, contents=missing)
+        return Found(state=state, last_seq=log.last_seq, log_end=log.end, new=False, adopt=growing, recovery=recovery)
+    index, index_is_there = await _read_index(store)
+    names = [name for name in await store.names() if name != INDEX_NAME]
+    adopt, foreign = await unknown_files(store, state, index, names)
+    anything = bool(names) or index_is_there or bool(log.damages)
+    recovery = Recovery(
+        cut_bytes=log.torn_bytes,
+        damages=log.damages,
+        adopted=tuple(entry.name for entry in adopt),
+        foreign=tuple(foreign),
+        rebuilt_journal=not started and anything,
+        rebuilt_index=started and (index is None or _contradicts(index, state)),
+        contents=_missing(state, names),
+    )
+    claimed = {item.name for item in state.items.values() if item.id not in state.content_stored}
+    return Found(
+        state=state,
+        last_seq=log.last_seq,
+        log_end=log.end,
+        new=not started,
+        adopt=tuple(adopt),
+        in_the_way=tuple(name for name in foreign if name in claimed),
+        recovery=recovery,
+    )
+
+
+async def growing_logs(store: Store, state: SessionState) -> tuple[Stored, ...]:
+    """Describe what commands have printed that the journal does not know of: they run, or their agent was killed.
+
+    Each is described as it is at one moment; its file may have grown since.
+    """
+    adopt, _ = await unknown_files(store, state, None, await store.names(TERMINAL))
+    return tuple(adopt)
+
+
+async def move_aside(store: Store, name: str) -> None:
+    """Give a file that stands under an item's name another one; not a byte of it is lost."""
+    await store.replace(f"{name}.foreign", await store.read(name))
+    await store.delete([name])
+
+
+def _missing(state: SessionState, names: list[str]) -> tuple[DamagedContent, ...]:
+    """The contents that the journal knows and that have no file, however it is spelled where case does not count."""
+    present = {name.casefold() for name in names}
+    return tuple(
+        DamagedContent(item_id=entry.item_id, name=entry.name, detail=MISSING)
+        for entry in state.stored.values()
+        if entry.name.casefold() not in present
+    )
+
+
+async def _read_index(store: Store) -> tuple[Index | None, bool]:
+    """Read the index, None when it is missing or damaged; and tell whether its file is there."""
+    try:
+        data = await store.read(INDEX_NAME)
+        return await run_to_completion(lambda: parse_index(data)), True
+    except NotStored:
+        return None, False
+    except ValueError:
+        return None, True
+
+
+def _contradicts(index: Index, state: SessionState) -> bool:
+    """Tell whether the index says what the journal does not; that it lags behind is normal."""
+    return any(state.stored.get(item_id) != entry for item_id, entry in index.items.items())

@@ -1,0 +1,135 @@
+"""The state of a session: what the records of its journal add up to. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from ctxfs.content.stored import Stored
+from ctxfs.items import ContextItem
+from ctxfs.llm.messages import ToolMessage
+from ctxfs.session.records import (
+    CallMade,
+    Closed,
+    EvictionSet,
+    ItemAdded,
+    Record,
+    Removed,
+    Replaced,
+    Restored,
+    SessionStarted,
+    WriterOpened,
+    with_content,
+)
+
+__all__ = ["SessionState", "fold"]
+
+
+@dataclass(slots=True)
+class SessionState:
+    """What a session is, as far as its journal says.
+
+    ``items`` are those in the context, in order; the content of those in ``content_stored`` is in their files and empty
+    here. ``stored`` is every content that is durable, ``archived`` the archive of each item that left in one, ``ids``
+    every id ever given out, ``eviction`` the rules in force, ``paths`` where the session lay.
+    """
+
+    items: dict[str, ContextItem] = field(default_factory=dict)
+    content_stored: set[str] = field(default_factory=set)
+    stored: dict[str, Stored] = field(default_factory=dict)
+    by_name: dict[str, str] = field(default_factory=dict)
+    ids: set[str] = field(default_factory=set)
+    archived: dict[str, str] = field(default_factory=dict)
+    calls: list[CallMade] = field(default_factory=list)
+    eviction: EvictionSet | None = None
+    paths: set[str] = field(default_factory=set)
+    epoch: int = 0
+    layout: str | None = None
+    closed: bool = False
+
+    def apply(self, record: Record) -> None:
+        """Take one record in. A record about an item that is not there changes nothing: its line may be damaged."""
+        match record:
+            case SessionStarted():
+                self.layout = record.layout
+            case WriterOpened():
+                self.epoch = record.epoch
+                self.paths.add(record.path)
+                self.closed = False
+            case EvictionSet():
+                self.eviction = record
+            case ItemAdded():
+                self._add(record)
+            case Stored():
+                self.stored[record.item_id] = record
+                self.by_name[record.name] = record.item_id
+                self.ids.add(record.item_id)
+            case Replaced():
+                self._replace(record)
+            case Restored():
+                self._restore(record)
+            case Removed():
+                self._remove(record)
+            case CallMade():
+                self.calls.append(record)
+            case Closed():
+                self.closed = True
+
+    def _add(self, record: ItemAdded) -> None:
+        item = record.item
+        self.ids.add(item.id)
+        if record.content_stored:
+            self.content_stored.add(item.id)
+        if record.before is None or record.before not in self.items:
+            self.items[item.id] = item
+            return
+        entries = list(self.items.items())
+        position = next(index for index, (item_id, _) in enumerate(entries) if item_id == record.before)
+        self.items = dict([*entries[:position], (item.id, item), *entries[position:]])
+
+    def _remove(self, record: Removed) -> None:
+        for item_id in record.item_ids:
+            self.items.pop(item_id, None)
+            self.content_stored.discard(item_id)
+            if record.archive is not None:
+                self.archived[item_id] = record.archive
+
+    def _replace(self, record: Replaced) -> None:
+        item = self.items.get(record.item_id)
+        if item is None:
+            return
+        message = with_content(item.message, record.content)
+        if isinstance(message, ToolMessage):
+            message = replace(message, offloaded=True, offload_path=record.path)
+        self.content_stored.discard(item.id)
+        self.items[item.id] = replace(
+            item,
+            message=message,
+            token_count=record.token_count,
+            offloaded=record.path is not None,
+            destroyed=record.destroyed,
+            offload_path=record.path,
+            trimmed=record.trimmed,
+        )
+
+    def _restore(self, record: Restored) -> None:
+        item = self.items.get(record.item_id)
+        if item is None or item.id not in self.stored:
+            return
+        message = with_content(item.message, "")
+        if isinstance(message, ToolMessage):
+            message = replace(message, offloaded=False, offload_path=None)
+        self.content_stored.add(item.id)
+        self.items[item.id] = replace(
+            item,
+            message=message,
+            token_count=item.content_tokens,
+            offloaded=False,
+            destroyed=False,
+            offload_path=None,
+        )
+
+
+def fold(state: SessionState, records: Iterable[Record]) -> SessionState:
+    """Take ``records`` into ``state``, in order, and return it."""
+    for record in records:
+        state.apply(record)
+    return state
