@@ -4,6 +4,7 @@ Every import statement counts, also under TYPE_CHECKING and inside functions.
 """
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -98,6 +99,20 @@ def test_imports_point_to_the_leaves(module: str) -> None:
     allowed = ROOMS[: ROOMS.index(room_of(module)) + 1]
     above = {name for name in inner_imports(module) if name not in FACADES and room_of(name) not in allowed}
     assert not above, f"{module} must not import {sorted(above)}"
+
+
+def test_the_architecture_page_shows_every_room_in_order() -> None:
+    page = (SOURCE.parent / "docs" / "architecture.md").read_text()
+    table = page.partition("## The rooms")[2].partition("## ")[0]
+    firsts = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert [room for first in firsts for room in re.findall(r"`(\w+)`", first)] == [r for r in ROOMS if r != "__main__"]
+
+
+def test_the_modules_that_the_architecture_page_names_are_there() -> None:
+    page = (SOURCE.parent / "docs" / "architecture.md").read_text()
+    named = {name for name in re.findall(r"`([a-z_]+\.[a-z_]+)`", page) if room_of(name) in ROOMS}
+    assert len(named) > 20
+    assert not named - set(MODULES)
 
 
 def test_no_room_is_larger_than_one_idea() -> None:
