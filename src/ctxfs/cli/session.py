@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import anyio
-
 from ctxfs.cli.output import lossless_bytes
 from ctxfs.content.readable import readable_text
 from ctxfs.content.stored import Stored
@@ -17,10 +15,11 @@ from ctxfs.items import ContextItem, ItemType
 from ctxfs.session.filesystem import ContextFileSystem, list_sessions
 from ctxfs.storage.local import absolute_root
 from ctxfs.storage.log_file import LOG_NAME
+from ctxfs.storage.threads import run_to_completion
 
 __all__ = [
     "Entry",
-    "changed_at",
+    "changes",
     "content_blocks",
     "content_lines",
     "damages",
@@ -29,6 +28,7 @@ __all__ = [
     "find_session",
     "line_count",
     "newest_first",
+    "open_known_session",
     "open_session",
     "sessions_directory",
 ]
@@ -71,15 +71,19 @@ def sessions_directory(root: Path | None) -> Path:
 
 async def newest_first(root: Path) -> list[str]:
     """The ids of the sessions under ``root``, the one that changed last first."""
-    changed = {session_id: await changed_at(root, session_id) for session_id in await list_sessions(root)}
-    return sorted(changed, key=lambda session_id: (changed[session_id], session_id), reverse=True)
+    return list(await changes(root))
 
 
-async def changed_at(root: Path, session_id: str) -> float:
-    """When the session changed last, in seconds since the epoch."""
-    session = anyio.Path(root / session_id)
+async def changes(root: Path) -> dict[str, float]:
+    """When each session under ``root`` changed last, in seconds since the epoch; the newest first."""
+    known = await list_sessions(root)
+    found = await run_to_completion(lambda: [(_changed_at(root / session_id), session_id) for session_id in known])
+    return {session_id: changed for changed, session_id in sorted(found, reverse=True)}
+
+
+def _changed_at(session: Path) -> float:
     journal = session / LOG_NAME
-    return (await (journal if await journal.exists() else session).stat()).st_mtime
+    return (journal if journal.exists() else session).stat().st_mtime
 
 
 async def find_session(root: Path, given: str) -> str:
@@ -90,20 +94,25 @@ async def find_session(root: Path, given: str) -> str:
         ConfigError: more than one does.
 
     """
-    known = await newest_first(root)
-    if given == "last":  # also when a session has this id: an archive could bring one
-        matching = known[:1]
-    elif given in known:
+    if given != "last" and given in await list_sessions(root):
         return given
-    else:
-        matching = [session_id for session_id in known if session_id.startswith(given)]
+    known = await newest_first(root)
+    # "last" is the newest one also when a session has this id: an archive could bring one.
+    matching = known[:1] if given == "last" else [session_id for session_id in known if session_id.startswith(given)]
     return _only(given, matching, SessionNotFound(given, str(root)), "sessions")
 
 
 @asynccontextmanager
 async def open_session(root: Path, given: str) -> AsyncIterator[ContextFileSystem]:
     """Open the session that ``given`` names for reading."""
-    fs = ContextFileSystem(await find_session(root, given), root_path=root, read_only=True)
+    async with open_known_session(root, await find_session(root, given)) as fs:
+        yield fs
+
+
+@asynccontextmanager
+async def open_known_session(root: Path, session_id: str) -> AsyncIterator[ContextFileSystem]:
+    """Open a session for reading."""
+    fs = ContextFileSystem(session_id, root_path=root, read_only=True)
     await fs.open()
     try:
         yield fs

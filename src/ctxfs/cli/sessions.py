@@ -10,7 +10,7 @@ import typer
 
 from ctxfs.cli.options import AsJson, Root, SessionArgument
 from ctxfs.cli.output import console, for_terminal, label, print_json, table, tokens
-from ctxfs.cli.session import changed_at, damages, find_session, newest_first, open_session, sessions_directory
+from ctxfs.cli.session import changes, damages, find_session, open_known_session, open_session, sessions_directory
 from ctxfs.errors import CtxfsError
 from ctxfs.session.filesystem import remove_session
 
@@ -53,11 +53,11 @@ def sessions(root: Root = None, as_json: AsJson = False) -> None:
 
 
 async def _summaries(root: Path) -> list[dict[str, Any]]:
-    return [await _summary(root, session_id) for session_id in await newest_first(root)]
+    return [await _summary(root, session_id, changed_at) for session_id, changed_at in (await changes(root)).items()]
 
 
-async def _summary(root: Path, session_id: str) -> dict[str, Any]:
-    changed = datetime.fromtimestamp(await changed_at(root, session_id), UTC)
+async def _summary(root: Path, session_id: str, changed_at: float) -> dict[str, Any]:
+    changed = datetime.fromtimestamp(changed_at, UTC)
     summary: dict[str, Any] = {
         "session_id": session_id,
         "path": str(root / session_id),
@@ -65,7 +65,7 @@ async def _summary(root: Path, session_id: str) -> dict[str, Any]:
         "error": None,
     }
     try:
-        async with open_session(root, session_id) as fs:
+        async with open_known_session(root, session_id) as fs:
             held = await fs.items()
             stored = fs.stored().values()
             return summary | {
