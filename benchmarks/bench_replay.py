@@ -18,7 +18,7 @@ from ctxfs.economics.features import ToolClass
 from ctxfs.economics.ledger import Added, Candidate, Ledger, Replied, Step
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import plan
-from ctxfs.replay.commands import replay
+from ctxfs.replay.lab import replay_files
 
 ITEMS = 10_000
 PLAN_LIMIT_MS = 5.0
@@ -117,7 +117,7 @@ def main() -> int:
     files = sorted(Path(folder).glob("*.json")) if folder else []
     if files:
         start = time.perf_counter()
-        report = replay(files, ["economic"], "chars4")
+        report = replay_files(files, ["economic"], "chars4")
         seconds = time.perf_counter() - start
         print(f"{f'replay, {len(report.sessions)} sessions under one policy':65} {seconds:8.2f} s")
         missed |= seconds > REPLAY_LIMIT_S

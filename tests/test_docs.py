@@ -3,11 +3,16 @@
 Each page runs in an empty directory of its own. ``<!--- skip: next "reason" -->`` before a block skips it.
 """
 
+import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
+from test_public_names import PUBLIC
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if path.exists()]
@@ -19,3 +24,24 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
     document = Sybil(parsers=[PythonCodeBlockParser(), SkipParser()], path=str(page.parent)).parse(page)
     for example in document.examples():
         example.evaluate()
+
+
+def imports_in(code: str) -> Iterator[str]:
+    """The full names that Python code imports from ctxfs."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+SHOWN = [*PAGES, *sorted((ROOT / "examples").glob("*.py"))]
+
+
+@pytest.mark.parametrize("page", SHOWN, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_docs_and_examples_import_public_names_only(page: Path) -> None:
+    text = page.read_text()
+    blocks = [text] if page.suffix == ".py" else re.findall(r"(?ms)^```python\n(.*?)^```", text)
+    public = {f"{module}.{name}" for module, names in PUBLIC.items() for name in names.split()} | PUBLIC.keys()
+    imported = {name for code in blocks for name in imports_in(code) if name.split(".")[0] == "ctxfs"}
+    assert not imported - public

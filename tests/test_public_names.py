@@ -1,49 +1,88 @@
 """The public names. Whoever changes this table changes what users may rely on: the changelog says so too."""
 
 import importlib
+import inspect
+import typing
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from ctxfs.testing.scripted import Turn
+
 PUBLIC = {
     "ctxfs": """
-        Agent AgentConfig Context ContextFileSystem ContextItem CtxfsError ItemType OffloadPolicy tool
-        __version__
+        Agent AgentConfig Context ContextFileSystem ContextItem CtxfsError ItemType OffloadPolicy __version__ tool
     """,
     "ctxfs.agent": """
-        Agent AgentConfig AgentEvent Compacted Done Evicted OffloadFailed Offloaded RecordFailed Retrying
-        SummaryFailed TextDelta ThinkingDelta ToolEnded ToolStarted UsageReported tool
+        Agent AgentConfig AgentEvent Approve Compacted Done Evicted OffloadFailed Offloaded RecordFailed Redact
+        ResultOffload Retrying SummaryFailed TextDelta ThinkingDelta ToolEnded ToolStarted UsageReported tool
     """,
     "ctxfs.tools": """
         Bash Tool ToolResult bash_tool read_tool retrieval_tools tool
     """,
     "ctxfs.llm": """
-        AssistantMessage Block ChatAnthropic ChatModel ChatOpenAI Content LegacyToolCalls Message MessageLike
-        ModelEvent ModelRequest Reply RetryPolicy Retrying SystemMessage TextDelta ThinkingDelta ToolCall ToolMessage
-        ToolSchema Usage UsageLike UserMessage too_long
+        AssistantMessage Block ChatAnthropic ChatModel ChatOpenAI ChatUsage Content LegacyToolCalls Message
+        MessageLike MessagesUsage ModelEvent ModelRequest Reply RetryPolicy Retrying SdkModel SystemMessage
+        TextDelta ThinkingDelta ToolCall ToolMessage ToolSchema Usage UsageLike UserMessage too_long
     """,
     "ctxfs.context": """
-        Archive Budget Compacted ContentRange Context ContextEvent ContextFileSystem ContextItem Damage
-        DamagedContent Evicted ItemType MessagesRequest Offload OffloadFailed OffloadPolicy Offloaded Plan RecordFailed
-        Recovery Rule
-        SelectiveCompaction Strategy SummaryFailed Window
+        Archive ArchiveSlot ArrivalPolicy Budget Calibration Compacted ContentRange Context ContextEvent
+        ContextFileSystem ContextItem Damage DamagedContent Evicted ItemType Leaving MessagesRequest Offload
+        OffloadFailed OffloadPolicy Offloaded Plan RecordFailed Recovery Rule Savings SelectiveCompaction Strategy
+        SummaryFailed Trim Window
+    """,
+    "ctxfs.session": """
+        BlockIndex BlockRange CallMade Closed ContentReader ContextFileSystem Damage DamagedContent ENVELOPE
+        EvictionSet GrowingLog IndexCache ItemAdded Layout Names Problem Record Recovery Removed Replaced Restored
+        SessionStarted Stored TEXT UnknownRecord VerifyReport WriterOpened list_sessions remove_session
+    """,
+    "ctxfs.storage": """
+        Durability FileKind FileStat FileSystem GrowingStore LocalStore NewFile OsFileSystem Store
+    """,
+    "ctxfs.economics": """
+        ANTHROPIC_RATES Added CacheTerms CacheTtl Candidate EconomicPlan Economy Eviction EvictionOptions
+        EvictionParameters Held Ledger Outcome Prices Rates ReadBack Replied ToolClass Verdict Why plan prices_for
+        verdicts
+    """,
+    "ctxfs.tokens": """
+        CharsCounter O200kCounter TokenCounter default_counter load_counter
+    """,
+    "ctxfs.errors": """
+        AgentBusy AmbiguousItem ArchiveDamaged ArchiveError ArchiveTooLarge ArchiveUnsafe AuthenticationFailed
+        ConfigError ConnectionFailed ContextOverflow CorruptContent CorruptJournal CtxfsError InvalidFunctionCall
+        InvalidRecord InvalidReply InvalidRequest InvalidToolArguments MissingApiKey MissingExtra ModelError
+        NameTaken NotStored Overloaded PromptTooLong RateLimited ReplayFormatError ReplyIncomplete SessionClosed
+        SessionError SessionExists SessionLocked SessionNotFound StorageError ToolDefinitionError ToolError
+        TranscriptError TurnLimitReached UnknownItem Unrecorded UnsafePath WorkLimitReached WriteFailed
     """,
     "ctxfs.workspace": """
         Artifact ArtifactInfo ArtifactPage ArtifactType KnowledgeService ToolCallResult ToolResultOffload
         ToolResultOffloadOp WorkspaceOffload workspace_tools
     """,
     "ctxfs.messages": """
-        DiskFileWriter FileWriter Message OffloadResult OffloadResults offload_tool_result offload_tool_results
-        stringify
+        DiskFileWriter FileWriter OffloadResult OffloadedMessages RawMessage offload_tool_result
+        offload_tool_results stringify
     """,
     "ctxfs.materialize": """
-        ContextRef Materialize Materialized Materializer Savings materialize reading_tools
+        ContextRef Materialize Materialized Materializer Over Savings materialize reading_tools
     """,
     "ctxfs.transfer": """
         MAX_BYTES MAX_FILES Transferred export_session import_session
     """,
+    "ctxfs.replay": """
+        Cached CallFigures Cost DEFAULT_POLICIES Fold POLICY_NAMES PolicyFigures PolicyRun Progress Report
+        SessionReport Tokens Tuned render_html render_json render_table replay_files tune_files
+    """,
     "ctxfs.testing": """
-        Broken ChatCompletionsServer Cut Failure MemoryDisk MemoryStore MessagesServer PromptCache ScriptedModel
-        ToolCall
+        Answer Broken ChatCompletionsServer Cut Failure MemoryDisk MemoryStore MessagesServer PromptCache
+        ScriptedModel ToolCall
+    """,
+    "ctxfs.testing.store_conformance": """
+        StoreConformance
+    """,
+    "ctxfs.testing.strategies": """
+        TOOL_NAMES blocks bodies contents documents images json_objects pdf png texts thinking transcripts
     """,
 }
 
@@ -66,3 +105,52 @@ def test_completion_shows_the_public_names(module: str) -> None:
     """Also those that are imported when they are first used: ``dir`` is what a REPL and a notebook complete from."""
     package = importlib.import_module(module)
     assert set(PUBLIC[module].split()) <= set(dir(package))
+
+
+# Every type in a public signature is public -------------------------------------------------------------------------
+
+
+def public_objects() -> dict[str, Any]:
+    """All public names of every facade, by their full names; without modules' constants."""
+    found = {f"{m}.{n}": getattr(importlib.import_module(m), n) for m, names in PUBLIC.items() for n in names.split()}
+    return {name: value for name, value in found.items() if inspect.isclass(value) or inspect.isfunction(value)}
+
+
+def signatures(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Whatever has type hints: a function; a class with its public methods, properties and fields."""
+    yield name, value
+    if not inspect.isclass(value):
+        return
+    for part, member in vars(value).items():
+        if part == "__init__" or not part.startswith("_"):
+            inner = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+            if inspect.isfunction(inner):
+                yield f"{name}.{part}", inner
+
+
+def types_in(hint: Any) -> Iterator[type]:
+    """The classes that a type hint is made of."""
+    if inspect.isclass(hint):
+        yield hint
+    for part in hint if isinstance(hint, list) else typing.get_args(hint):
+        yield from types_in(part)
+
+
+def hints_of(name: str, value: Any) -> dict[str, Any]:
+    """The resolved type hints; those of a class are those of its public fields."""
+    hints = typing.get_type_hints(value, localns={"Turn": Turn})  # which refers to itself
+    return {part: hint for part, hint in hints.items() if inspect.isfunction(value) or not part.startswith("_")}
+
+
+def test_every_type_in_a_public_signature_is_public() -> None:
+    objects = public_objects()
+    known = {id(value) for value in objects.values()}
+    hidden = {
+        f"{part.__module__}.{part.__qualname__}, in {where}"
+        for name, value in objects.items()
+        for where, signed in signatures(name, value)
+        for hint in hints_of(where, signed).values()
+        for part in types_in(hint)
+        if part.__module__.split(".")[0] == "ctxfs" and id(part) not in known
+    }
+    assert not hidden, "export them where whoever meets them looks for them"

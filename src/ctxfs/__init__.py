@@ -6,9 +6,9 @@ and how to read it; everything can be read back, by the model with its tools and
 The names are loaded when they are first asked for: ``import ctxfs`` alone costs next to nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ctxfs.lazy import lazy
 from ctxfs.version import __version__
 
 if TYPE_CHECKING:
@@ -30,24 +30,12 @@ __all__ = [
     "tool",
 ]
 
-_HOMES = {
-    "Agent": "ctxfs.agent",
-    "AgentConfig": "ctxfs.agent",
-    "Context": "ctxfs.context",
-    "ContextFileSystem": "ctxfs.context",
-    "ContextItem": "ctxfs.context",
-    "CtxfsError": "ctxfs.errors",
-    "ItemType": "ctxfs.context",
-    "OffloadPolicy": "ctxfs.context",
-    "tool": "ctxfs.tools",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "ctxfs.agent": ("Agent", "AgentConfig"),
+        "ctxfs.context": ("Context", "ContextFileSystem", "ContextItem", "ItemType", "OffloadPolicy"),
+        "ctxfs.errors": ("CtxfsError",),
+        "ctxfs.tools": ("tool",),
+    },
+)

@@ -27,7 +27,16 @@ from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import begin, outcome
 from ctxfs.tokens import TokenCounter, load_counter
 
-__all__ = ["ContextRef", "Materialize", "Materialized", "Materializer", "Savings", "materialize", "reading_tools"]
+__all__ = [
+    "ContextRef",
+    "Materialize",
+    "Materialized",
+    "Materializer",
+    "Over",
+    "Savings",
+    "materialize",
+    "reading_tools",
+]
 
 _SLICE = 262_144
 

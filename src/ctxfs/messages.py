@@ -31,9 +31,9 @@ from ctxfs.storage.threads import run_to_completion
 __all__ = [
     "DiskFileWriter",
     "FileWriter",
-    "Message",
     "OffloadResult",
-    "OffloadResults",
+    "OffloadedMessages",
+    "RawMessage",
     "offload_tool_result",
     "offload_tool_results",
     "stringify",
@@ -101,8 +101,8 @@ Trigger = Always | AtLeast
 
 DEFAULT_THRESHOLD_CHARS = 100
 
-Message = Mapping[str, Any]
-"""A message of the Messages API, as its SDK takes it."""
+RawMessage = Mapping[str, Any]
+"""A message of the Messages API as a plain dict, as its SDK takes it; ``ctxfs.llm.Message`` is one of ours."""
 
 _Place = tuple[int, int]
 """Where a result stands: the message's number, and the block's number in it."""
@@ -145,14 +145,14 @@ class OffloadResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffloadResults:
+class OffloadedMessages:
     """The offloaded results of a list.
 
     ``messages``: those that did not change are the very objects that came in. ``freed_chars`` adds up the lengths of
     what was offloaded. ``files`` are absolute paths, in order.
     """
 
-    messages: list[Message]
+    messages: list[RawMessage]
     offloaded_count: int
     freed_chars: int
     files: list[str]
@@ -165,7 +165,7 @@ class _Form:
     ``left`` tells of a call id and a text whether the text stands there because the content left before.
     """
 
-    unit: Callable[[Sequence[Message]], list[_Place]]
+    unit: Callable[[Sequence[RawMessage]], list[_Place]]
     trigger: Trigger
     left: Callable[[str, str], bool]
     name: Callable[[str, int], str]
@@ -182,7 +182,7 @@ class _Offloaded:
 
 
 async def offload_tool_result(
-    message: Message,
+    message: RawMessage,
     *,
     session_id: str,
     output_dir: str | Path,
@@ -223,12 +223,12 @@ async def offload_tool_result(
 
 
 async def offload_tool_results(
-    messages: Sequence[Message],
+    messages: Sequence[RawMessage],
     *,
     output_dir: str | Path,
     threshold_chars: int = DEFAULT_THRESHOLD_CHARS,
     writer: FileWriter | None = None,
-) -> OffloadResults:
+) -> OffloadedMessages:
     """Write every tool result of at least ``threshold_chars`` characters to ``output_dir`` and refer to it there.
 
     The file is ``tool-result-{id}.md``; for a repeated id ``-1``, ``-2`` and so on. A name that another id of this
@@ -253,7 +253,7 @@ async def offload_tool_results(
         overwrite=False,
     )
     changed, done = await _offload(messages, form, await _absolute(output_dir), writer or DiskFileWriter())
-    return OffloadResults(
+    return OffloadedMessages(
         messages=changed,
         offloaded_count=len(done),
         freed_chars=sum(one.chars for one in done),
@@ -264,7 +264,7 @@ async def offload_tool_results(
 # Which results ---------------------------------------------------------------------------------------------------
 
 
-def _every_result(messages: Sequence[Message]) -> list[_Place]:
+def _every_result(messages: Sequence[RawMessage]) -> list[_Place]:
     if not isinstance(messages, Sequence):
         raise TranscriptError([f"messages is a {type(messages).__name__}: it must be a list of messages"])
     for number, message in enumerate(messages):
@@ -279,7 +279,7 @@ def _every_result(messages: Sequence[Message]) -> list[_Place]:
     ]
 
 
-def _the_one_result(tool_use_id: str | None, messages: Sequence[Message]) -> list[_Place]:
+def _the_one_result(tool_use_id: str | None, messages: Sequence[RawMessage]) -> list[_Place]:
     places = _every_result(messages)
     if tool_use_id is not None:
         places = [(n, p) for n, p in places if messages[n]["content"][p].get("tool_use_id") == tool_use_id]
@@ -300,8 +300,8 @@ def _is_listed(tool_use_id: str, text: str) -> bool:
 
 
 async def _offload(
-    messages: Sequence[Message], form: _Form, root: Path, writer: FileWriter
-) -> tuple[list[Message], list[_Offloaded]]:
+    messages: Sequence[RawMessage], form: _Form, root: Path, writer: FileWriter
+) -> tuple[list[RawMessage], list[_Offloaded]]:
     """Write what is due; return the messages with the placeholders in them, and what was written.
 
     Changed messages are deep copies, the others the same objects. What can be refused is, before anything is written.
@@ -376,7 +376,7 @@ def _check_writer(writer: object) -> None:
         raise ConfigError(f"writer is {writer!r}: it must have a method {wanted} ({error})") from error
 
 
-def _copied(message: Message) -> Any:
+def _copied(message: RawMessage) -> Any:
     try:
         return copy.deepcopy(message)
     except (TypeError, RecursionError) as error:

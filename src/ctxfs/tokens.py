@@ -29,23 +29,7 @@ from ctxfs.llm.messages import Block, Content, encodable
 from ctxfs.media import document_pages, image_size
 from ctxfs.steps import checkpoint
 
-__all__ = [
-    "CHUNK_CHARS",
-    "IMAGE_MAX_TOKENS",
-    "PDF_PAGE_TOKENS",
-    "CharsCounter",
-    "O200kCounter",
-    "TokenCounter",
-    "chunks",
-    "count_block",
-    "count_content",
-    "default_counter",
-    "exceeds",
-    "image_tokens",
-    "load_counter",
-    "tiktoken_counter",
-    "toktok_counter",
-]
+__all__ = ["CharsCounter", "O200kCounter", "TokenCounter", "default_counter", "load_counter"]
 
 CHUNK_CHARS = 16_384
 

@@ -16,7 +16,7 @@ from ctxfs.content.blocks import BlockIndex, index_name
 from ctxfs.content.encoding import RawBytes
 from ctxfs.content.file import ContentFile, IndexChunks
 from ctxfs.content.readable import readable_text
-from ctxfs.content.reader import ContentReader, IndexCache, Run, scan_blocks
+from ctxfs.content.reader import BlockRange, ContentReader, IndexCache, scan_blocks
 from ctxfs.errors import CorruptContent, InvalidRecord, NotStored
 from ctxfs.items import ItemType
 from ctxfs.jsontext.write_stream import BLOCK
@@ -225,7 +225,7 @@ async def test_an_index_of_other_content_is_not_believed() -> None:
 
 @given(st.integers(0, 300), st.integers(0, 9), st.integers(1, 4), st.integers(1, 120))
 def test_runs_are_shared_out_whole_and_evenly(blocks: int, skip: int, readers: int, longest: int) -> None:
-    whole = Run(blocks=range(7, 7 + blocks), skip=skip)
+    whole = BlockRange(blocks=range(7, 7 + blocks), skip=skip)
     runs = list(whole.shared_out(readers, longest))
     assert [number for run in runs for number in run.blocks] == list(whole.blocks)
     assert [run.skip for run in runs] == [skip, *[0] * len(runs)][: len(runs)]

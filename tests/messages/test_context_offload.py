@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.errors import ConfigError, TranscriptError, UnsafePath, WriteFailed
-from ctxfs.messages import DiskFileWriter, OffloadResults, offload_tool_results
+from ctxfs.messages import DiskFileWriter, OffloadedMessages, offload_tool_results
 from ctxfs.storage.threads import run_to_completion
 from patience import HANGS_S
 
@@ -44,7 +44,7 @@ def below_here(folder: Path) -> str:
     return os.path.relpath(folder)
 
 
-def contents(done: OffloadResults) -> list[Any]:
+def contents(done: OffloadedMessages) -> list[Any]:
     return [b["content"] for m in done.messages for b in m["content"] if b["type"] == "tool_result"]
 
 
@@ -179,7 +179,7 @@ async def test_f_001_a_file_with_other_content_of_the_same_length_is_skipped(tmp
 
 
 async def test_f_001_two_calls_at_once_lose_nothing(tmp_path: Path) -> None:
-    done: list[OffloadResults] = []
+    done: list[OffloadedMessages] = []
 
     async def offload(text: str) -> None:
         done.append(await offload_tool_results([user(result(text, "id"))], output_dir=tmp_path))
@@ -209,7 +209,7 @@ async def test_f_001_a_file_with_the_same_content_is_used_again(tmp_path: Path) 
 
 async def test_f_001_an_empty_list_gives_empty_results(tmp_path: Path) -> None:
     done = await offload_tool_results([], output_dir=tmp_path / "out")
-    assert done == OffloadResults(messages=[], offloaded_count=0, freed_chars=0, files=[])
+    assert done == OffloadedMessages(messages=[], offloaded_count=0, freed_chars=0, files=[])
 
 
 async def test_f_001_a_failed_write_raises_with_its_cause(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class DirectStore(LocalStore):
     """The local store without its worker threads: the same code, some ten times as many states a second."""
 
     async def open(self, *, create: bool, write: bool) -> None:
-        self._dir = self.open_now(create=create, write=write)
+        self._dir = self._open_now(create=create, write=write)
 
     async def close(self) -> None:
         if self._dir is not None:

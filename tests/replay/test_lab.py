@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ctxfs.errors import ConfigError, ReplayFormatError
-from ctxfs.replay.commands import render_html, render_json, render_table, replay, tune
+from ctxfs.replay import render_html, render_json, render_table, replay_files, tune_files
 from ctxfs.replay.lab import counter_named
 from ctxfs.replay.policies import DEFAULT_POLICIES
 
@@ -38,7 +38,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_the_report_says_what_each_policy_costs(files: list[Path]) -> None:
-    report = replay(files, tokens="chars4")
+    report = replay_files(files, tokens="chars4")
     figures = {p.policy: p for p in report.policies}
     assert tuple(figures) == DEFAULT_POLICIES
     assert figures["none"].relative_cost == figures["none"].max_relative_cost == 1
@@ -50,7 +50,7 @@ def test_the_report_says_what_each_policy_costs(files: list[Path]) -> None:
 
 
 def test_json_has_the_figures_of_policies_and_sessions(files: list[Path]) -> None:
-    told = json.loads(render_json(replay(files, ["none", "economic"], "chars4")))
+    told = json.loads(render_json(replay_files(files, ["none", "economic"], "chars4")))
     assert [p["policy"] for p in told["policies"]] == ["none", "economic"]
     assert {"cost", "relative_cost", "peak_tokens", "mean_tokens", "cache_hit_rate", "prefix_breaks"} <= told[
         "policies"
@@ -63,8 +63,8 @@ def test_json_has_the_figures_of_policies_and_sessions(files: list[Path]) -> Non
 
 def test_two_processes_and_one_say_the_same(files: list[Path]) -> None:
     told: list[tuple[int, int]] = []
-    together = replay(files * 8, ["economic"], "chars4", progress=lambda done, total: told.append((done, total)))
-    alone = [replay([f], ["economic"], "chars4").sessions[0] for f in files]
+    together = replay_files(files * 8, ["economic"], "chars4", progress=lambda done, total: told.append((done, total)))
+    alone = [replay_files([f], ["economic"], "chars4").sessions[0] for f in files]
     assert [s.runs[0].figures for s in together.sessions] == [s.runs[0].figures for s in alone] * 8
     assert told == [(n, 24) for n in range(1, 25)]
 
@@ -89,7 +89,7 @@ class _Page(HTMLParser):
 
 def test_the_page_stands_alone_and_draws_every_session(files: list[Path]) -> None:
     page = _Page()
-    page.feed(render_html(replay(files, ["none", "economic"], "chars4")))
+    page.feed(render_html(replay_files(files, ["none", "economic"], "chars4")))
     assert page.open == []
     assert page.loaded == []
     assert "script" not in page.tags
@@ -98,7 +98,7 @@ def test_the_page_stands_alone_and_draws_every_session(files: list[Path]) -> Non
 
 
 def test_the_table_is_markdown(files: list[Path]) -> None:
-    lines = render_table(replay(files, ["none"], "chars4")).splitlines()
+    lines = render_table(replay_files(files, ["none"], "chars4")).splitlines()
     assert lines[2].startswith("| none | 1.000 | 1.000 | 1.000 |")
     assert len({line.count("|") for line in lines}) == 1
 
@@ -106,7 +106,7 @@ def test_the_table_is_markdown(files: list[Path]) -> None:
 def test_a_policy_can_come_from_a_file(files: list[Path], tmp_path: Path) -> None:
     path = tmp_path / "patient.toml"
     path.write_text("caution = 1000000\narrival_tokens = 0\n")
-    (figures,) = replay(files, [str(path)], "chars4").policies
+    (figures,) = replay_files(files, [str(path)], "chars4").policies
     assert (figures.policy, figures.evictions, figures.relative_cost) == ("patient", 0, 1)
 
 
@@ -115,30 +115,32 @@ def test_a_policy_can_come_from_a_file(files: list[Path], tmp_path: Path) -> Non
 )
 def test_an_unknown_policy_is_refused_before_any_work(name: str, files: list[Path]) -> None:
     with pytest.raises(ConfigError):
-        replay(files, [name], "chars4")
+        replay_files(files, [name], "chars4")
 
 
 def test_a_file_that_is_no_recording_is_named(files: list[Path], tmp_path: Path) -> None:
     broken = tmp_path / "notes.txt"
     broken.write_text("not a session")
     with pytest.raises(ReplayFormatError, match=r"notes\.txt"):
-        replay([*files, broken], ["none"], "chars4")
+        replay_files([*files, broken], ["none"], "chars4")
     with pytest.raises(ConfigError, match="at least one file"):
-        replay([], ["none"])
+        replay_files([], ["none"])
 
 
 def test_files_without_a_reply_are_left_out_and_named(files: list[Path], tmp_path: Path) -> None:
     unasked = tmp_path / "unasked.json"
     unasked.write_text('[{"role": "user", "content": "no reply yet"}]')
-    report = replay([unasked, *files], ["none", "economic"], "chars4")
+    report = replay_files([unasked, *files], ["none", "economic"], "chars4")
     assert [len(report.sessions), report.left_out] == [len(files), (unasked,)]
-    assert [p.cost for p in report.policies] == [p.cost for p in replay(files, ["none", "economic"], "chars4").policies]
+    assert [p.cost for p in report.policies] == [
+        p.cost for p in replay_files(files, ["none", "economic"], "chars4").policies
+    ]
     assert json.loads(render_json(report))["left_out"] == [str(unasked)]
     assert "Left out, without a reply: 1" in render_html(report)
     with pytest.raises(ReplayFormatError, match=r"unasked\.json: no reply"):
-        replay([unasked], ["none"], "chars4")
+        replay_files([unasked], ["none"], "chars4")
     with pytest.raises(ConfigError, match="found 1"):
-        tune([unasked, files[0]], "chars4")
+        tune_files([unasked, files[0]], "chars4")
 
 
 def test_tokens_are_counted_as_asked() -> None:
@@ -149,22 +151,22 @@ def test_tokens_are_counted_as_asked() -> None:
 
 
 def test_tuning_judges_on_sessions_that_it_has_not_seen(files: list[Path], tmp_path: Path) -> None:
-    tuned = tune(files, "chars4", trials=4, folds=3)
-    assert tuned == tune(files, "chars4", trials=4, folds=3)
+    tuned = tune_files(files, "chars4", trials=4, folds=3)
+    assert tuned == tune_files(files, "chars4", trials=4, folds=3)
     assert [f.sessions for f in tuned.folds] == [("session_0",), ("session_1",), ("session_2",)]
     assert tuned.relative_cost <= tuned.default_relative_cost
     assert len({f.tuned_on for f in tuned.folds}) == 3
     path = tmp_path / "tuned.toml"
     path.write_text(tuned.to_toml())
-    (figures,) = replay(files, [str(path)], "chars4").policies
+    (figures,) = replay_files(files, [str(path)], "chars4").policies
     assert figures.relative_cost == pytest.approx(tuned.relative_cost)
     with pytest.raises(ConfigError):
-        tune(files[:1], "chars4")
+        tune_files(files[:1], "chars4")
 
 
 @pytest.mark.skipif(len(TRACES) < 33, reason="needs the recorded sessions that CTXFS_TRACES names")
 def test_the_planner_reaches_its_figures_on_recorded_sessions() -> None:
-    report = replay(TRACES, ["economic", "ski-rental", "patient-60"], "chars4")
+    report = replay_files(TRACES, ["economic", "ski-rental", "patient-60"], "chars4")
     economic, ski_rental, few_read_backs = report.policies
     assert economic.relative_cost <= 0.55
     assert economic.mean_relative_cost <= 0.75

@@ -1,7 +1,7 @@
 """The agent: a model, its tools, and one session of context."""
 
 from ctxfs.agent.agent import Agent
-from ctxfs.agent.config import AgentConfig
+from ctxfs.agent.config import AgentConfig, Approve, Redact, ResultOffload
 from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
 from ctxfs.events import Compacted, Evicted, Offloaded, OffloadFailed, RecordFailed, SummaryFailed
 from ctxfs.llm.base import Retrying, TextDelta, ThinkingDelta
@@ -11,12 +11,15 @@ __all__ = [
     "Agent",
     "AgentConfig",
     "AgentEvent",
+    "Approve",
     "Compacted",
     "Done",
     "Evicted",
     "OffloadFailed",
     "Offloaded",
     "RecordFailed",
+    "Redact",
+    "ResultOffload",
     "Retrying",
     "SummaryFailed",
     "TextDelta",

@@ -14,8 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ctxfs.cli.options import AsJson
 from ctxfs.cli.output import for_terminal
 from ctxfs.errors import ConfigError
-from ctxfs.replay import commands, lab
+from ctxfs.replay import lab
 from ctxfs.replay.cost import Cached
+from ctxfs.replay.html import render_html
+from ctxfs.replay.render import render_json, render_table
+from ctxfs.replay.tune import tune_files
 
 __all__ = ["replay", "tune"]
 
@@ -61,14 +64,14 @@ def replay(  # noqa: PLR0917 - typer calls it by name
     if html is not None and not html.absolute().parent.is_dir():
         raise ConfigError(f"--html {html}: {html.absolute().parent} is not a directory")
     with _progress("replaying", len(files)) as progress:
-        report = commands.replay(files, policy or (), tokens, cached=cached, progress=progress)
+        report = lab.replay_files(files, policy or (), tokens, cached=cached, progress=progress)
     if report.left_out:
         names = ", ".join(map(str, report.left_out))
         sys.stderr.write(for_terminal(f"left out, with no reply of a model in them: {names}\n"))
     if html is not None:
-        html.write_text(commands.render_html(report), encoding="utf-8")
+        html.write_text(render_html(report), encoding="utf-8")
         sys.stderr.write(for_terminal(f"the report is in {html}\n"))
-    _print(f"{commands.render_json(report)}\n" if as_json else commands.render_table(report))
+    _print(f"{render_json(report)}\n" if as_json else render_table(report))
 
 
 def tune(files: _Files, tokens: _Tokens = "o200k") -> None:
@@ -77,7 +80,7 @@ def tune(files: _Files, tokens: _Tokens = "o200k") -> None:
     And judge them on others. Prints them as TOML, for `ctxfs replay --policy FILE.toml`.
     """
     with _progress("tuning", len(files)) as progress:
-        tuned = commands.tune(files, tokens, progress=progress)
+        tuned = tune_files(files, tokens, progress=progress)
     _print(tuned.to_toml())
 
 

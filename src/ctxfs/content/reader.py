@@ -26,7 +26,7 @@ from ctxfs.llm.messages import Block, Content
 from ctxfs.steps import checkpoint, run_in_steps
 from ctxfs.storage.base import Store, ThreadStore
 
-__all__ = ["ContentReader", "IndexCache", "RawBytes", "Run", "scan_blocks"]
+__all__ = ["BlockRange", "ContentReader", "IndexCache", "RawBytes", "scan_blocks"]
 
 INDEXES_KEPT = 16
 READ_AHEAD_BLOCKS = 4
@@ -40,20 +40,20 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class BlockRange:
     """Blocks that follow one another; the first one from after its ``skip``-th newline on (0: all of it)."""
 
     blocks: range
     skip: int = 0
 
-    def cut(self, first: int, others: int) -> "Iterator[Run]":
+    def cut(self, first: int, others: int) -> "Iterator[BlockRange]":
         """Cut it into one run of ``first`` blocks and some of ``others`` each."""
         start, size, skip = self.blocks.start, first, self.skip
         while start < self.blocks.stop:
-            yield Run(blocks=range(start, min(start + size, self.blocks.stop)), skip=skip)
+            yield BlockRange(blocks=range(start, min(start + size, self.blocks.stop)), skip=skip)
             start, size, skip = start + size, others, 0
 
-    def shared_out(self, readers: int, longest: int) -> "Iterator[Run]":
+    def shared_out(self, readers: int, longest: int) -> "Iterator[BlockRange]":
         """Cut it into runs of one size, at most ``longest`` blocks, so many that each reader has as much to do."""
         rounds = max(1, math.ceil(len(self.blocks) / (longest * readers)))
         size = math.ceil(len(self.blocks) / (rounds * readers))
@@ -110,22 +110,22 @@ class ContentReader:
             ):
                 yield block
 
-    async def run_from(self, first: int) -> Run:
+    async def run_from(self, first: int) -> BlockRange:
         """Return the blocks of the readable text from line ``first`` on; none after the last line."""
         newlines = max(first, 1) - 1
         if newlines and newlines >= self.stored.lines:
-            return Run(blocks=range(0))
+            return BlockRange(blocks=range(0))
         index = await self._line_index()
         number = index.block_of_newline(newlines) if newlines else 0
         skip = newlines - index.newlines_before(number) if newlines else 0
-        return Run(blocks=range(number, index.count), skip=skip)
+        return BlockRange(blocks=range(number, index.count), skip=skip)
 
     @property
     def longest_run(self) -> int:
         """How many blocks ``read_run`` should be asked for at most."""
         return LONGEST_RUN_BLOCKS if isinstance(self._store, ThreadStore) else LONGEST_RUN_AT_ONCE
 
-    async def read_run(self, run: Run) -> Generator[tuple[int, bytes]]:
+    async def read_run(self, run: BlockRange) -> Generator[tuple[int, bytes]]:
         """Read blocks as UTF-8 (see ``bytes_from``), each with the number of newlines before it.
 
         They are decoded and checked, and read where the store can do that, one by one while the result is iterated: do
@@ -264,7 +264,7 @@ class ContentReader:
             block = await self._text_block(index, number)
 
 
-def _pieces(index: BlockIndex, run: Run, blocks: Iterator[bytes]) -> Generator[tuple[int, bytes]]:
+def _pieces(index: BlockIndex, run: BlockRange, blocks: Iterator[bytes]) -> Generator[tuple[int, bytes]]:
     skip = run.skip
     for number in run.blocks:
         checkpoint()

@@ -2,9 +2,10 @@
 
 from ctxfs.context.context import Context, MessagesRequest
 from ctxfs.events import Compacted, ContextEvent, Evicted, Offloaded, OffloadFailed, RecordFailed, SummaryFailed
-from ctxfs.eviction.budget import Budget
-from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
-from ctxfs.eviction.plan import Archive, Offload, Plan
+from ctxfs.eviction.budget import Budget, Calibration
+from ctxfs.eviction.compaction import ArchiveSlot, Rule, SelectiveCompaction, Strategy
+from ctxfs.eviction.eager import ArrivalPolicy, Leaving, Savings
+from ctxfs.eviction.plan import Archive, Offload, Plan, Trim
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
 from ctxfs.items import ContentRange, ContextItem, ItemType
@@ -15,7 +16,10 @@ from ctxfs.session.recovery import Recovery
 
 __all__ = [
     "Archive",
+    "ArchiveSlot",
+    "ArrivalPolicy",
     "Budget",
+    "Calibration",
     "Compacted",
     "ContentRange",
     "Context",
@@ -26,6 +30,7 @@ __all__ = [
     "DamagedContent",
     "Evicted",
     "ItemType",
+    "Leaving",
     "MessagesRequest",
     "Offload",
     "OffloadFailed",
@@ -35,8 +40,10 @@ __all__ = [
     "RecordFailed",
     "Recovery",
     "Rule",
+    "Savings",
     "SelectiveCompaction",
     "Strategy",
     "SummaryFailed",
+    "Trim",
     "Window",
 ]

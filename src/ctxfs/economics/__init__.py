@@ -1,1 +1,35 @@
 """What an eviction is worth: prices, parameters, the ledger, the planner."""
+
+from ctxfs.economics.economy import CacheTerms, Economy
+from ctxfs.economics.features import ToolClass
+from ctxfs.economics.ledger import Added, Candidate, Held, Ledger, Outcome, ReadBack, Replied
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.planner import EconomicPlan, Eviction, Verdict, Why, plan, verdicts
+from ctxfs.economics.prices import ANTHROPIC_RATES, CacheTtl, Prices, Rates, prices_for
+from ctxfs.eviction.options import EvictionOptions
+
+__all__ = [
+    "ANTHROPIC_RATES",
+    "Added",
+    "CacheTerms",
+    "CacheTtl",
+    "Candidate",
+    "EconomicPlan",
+    "Economy",
+    "Eviction",
+    "EvictionOptions",
+    "EvictionParameters",
+    "Held",
+    "Ledger",
+    "Outcome",
+    "Prices",
+    "Rates",
+    "ReadBack",
+    "Replied",
+    "ToolClass",
+    "Verdict",
+    "Why",
+    "plan",
+    "prices_for",
+    "verdicts",
+]

@@ -3,11 +3,13 @@
 The two are loaded when they are first asked for, their SDKs when they are first called.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ctxfs.lazy import lazy
 from ctxfs.llm.base import (
     ChatModel,
+    ChatUsage,
+    MessagesUsage,
     ModelEvent,
     ModelRequest,
     Reply,
@@ -25,6 +27,7 @@ from ctxfs.llm.messages import (
     Content,
     Message,
     MessageLike,
+    SdkModel,
     SystemMessage,
     ToolCall,
     ToolMessage,
@@ -43,15 +46,18 @@ __all__ = [
     "ChatAnthropic",
     "ChatModel",
     "ChatOpenAI",
+    "ChatUsage",
     "Content",
     "LegacyToolCalls",
     "Message",
     "MessageLike",
+    "MessagesUsage",
     "ModelEvent",
     "ModelRequest",
     "Reply",
     "RetryPolicy",
     "Retrying",
+    "SdkModel",
     "SystemMessage",
     "TextDelta",
     "ThinkingDelta",
@@ -64,18 +70,11 @@ __all__ = [
     "too_long",
 ]
 
-_LAZY = {
-    "ChatAnthropic": "ctxfs.llm.anthropic",
-    "ChatOpenAI": "ctxfs.llm.openai",
-    "RetryPolicy": "ctxfs.llm.retry",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "ctxfs.llm.anthropic": ("ChatAnthropic",),
+        "ctxfs.llm.openai": ("ChatOpenAI",),
+        "ctxfs.llm.retry": ("RetryPolicy",),
+    },
+)

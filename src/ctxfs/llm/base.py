@@ -11,6 +11,8 @@ from ctxfs.llm.messages import AssistantMessage, Message, check_name
 __all__ = [
     "CUT",
     "ChatModel",
+    "ChatUsage",
+    "MessagesUsage",
     "ModelEvent",
     "ModelRequest",
     "Reply",
@@ -101,27 +103,31 @@ class Usage:
         return _openai_usage(usage) if _is_openai(usage) else _messages_usage(usage)
 
 
-class _MessagesUsage(Protocol):
+class MessagesUsage(Protocol):
     """Usage of the Messages API, and of OpenAI's Responses API."""
 
     @property
-    def input_tokens(self) -> int | None: ...
+    def input_tokens(self) -> int | None:
+        """Tokens of the prompt."""
 
     @property
-    def output_tokens(self) -> int | None: ...
+    def output_tokens(self) -> int | None:
+        """Tokens of the reply."""
 
 
-class _ChatUsage(Protocol):
+class ChatUsage(Protocol):
     """Usage of OpenAI's Chat Completions API."""
 
     @property
-    def prompt_tokens(self) -> int | None: ...
+    def prompt_tokens(self) -> int | None:
+        """Tokens of the prompt, cached ones too."""
 
     @property
-    def completion_tokens(self) -> int | None: ...
+    def completion_tokens(self) -> int | None:
+        """Tokens of the reply."""
 
 
-UsageLike = Usage | Mapping[str, Any] | _MessagesUsage | _ChatUsage
+UsageLike = Usage | Mapping[str, Any] | MessagesUsage | ChatUsage
 """What ``Usage.of`` takes: ours, a provider's as its SDK gives it, or a dict in the shape of one."""
 
 

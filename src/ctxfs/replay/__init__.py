@@ -1,1 +1,70 @@
-"""Recorded sessions through eviction policies, without a model: what each would have cost, and what it would regret."""
+"""Recorded sessions through eviction policies, without a model: what each would have cost, and what it would regret.
+
+The names are loaded when they are first asked for.
+"""
+
+from typing import TYPE_CHECKING
+
+from ctxfs.lazy import lazy
+
+if TYPE_CHECKING:
+    from ctxfs.replay.cost import Cached, CallFigures, Cost
+    from ctxfs.replay.html import render_html
+    from ctxfs.replay.lab import Progress, Tokens, replay_files
+    from ctxfs.replay.policies import DEFAULT_POLICIES, POLICY_NAMES
+    from ctxfs.replay.render import render_json, render_table
+    from ctxfs.replay.report import PolicyFigures, PolicyRun, Report, SessionReport
+    from ctxfs.replay.tune import Fold, Tuned, tune_files
+
+__all__ = [
+    "DEFAULT_POLICIES",
+    "POLICY_NAMES",
+    "Cached",
+    "CallFigures",
+    "Cost",
+    "Fold",
+    "PolicyFigures",
+    "PolicyRun",
+    "Progress",
+    "Report",
+    "SessionReport",
+    "Tokens",
+    "Tuned",
+    "render_html",
+    "render_json",
+    "render_table",
+    "replay_files",
+    "tune_files",
+]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "ctxfs.replay.cost": ("Cached", "CallFigures", "Cost"),
+        "ctxfs.replay.html": ("render_html",),
+        "ctxfs.replay.lab": (
+            "Progress",
+            "Tokens",
+            "replay_files",
+        ),
+        "ctxfs.replay.policies": (
+            "DEFAULT_POLICIES",
+            "POLICY_NAMES",
+        ),
+        "ctxfs.replay.render": (
+            "render_json",
+            "render_table",
+        ),
+        "ctxfs.replay.report": (
+            "PolicyFigures",
+            "PolicyRun",
+            "Report",
+            "SessionReport",
+        ),
+        "ctxfs.replay.tune": (
+            "Fold",
+            "Tuned",
+            "tune_files",
+        ),
+    },
+)

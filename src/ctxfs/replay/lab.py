@@ -14,7 +14,7 @@ from ctxfs.errors import ConfigError, ReplayFormatError
 from ctxfs.replay.cost import Cached, Policy, replay_session
 from ctxfs.replay.formats import EXPECTED, load_any
 from ctxfs.replay.oracle import oracle_cost
-from ctxfs.replay.policies import Never, policy_named
+from ctxfs.replay.policies import DEFAULT_POLICIES, Never, policy_named
 from ctxfs.replay.report import PolicyRun, Report, SessionReport
 from ctxfs.replay.session import Session, prepare
 from ctxfs.tokens import CharsCounter, default_counter
@@ -48,14 +48,16 @@ def counter_named(tokens: Tokens) -> Callable[[str], int]:
 
 def replay_files(
     files: Sequence[Path],
-    policies: Sequence[str],
-    *,
+    policies: Sequence[str] = (),
     tokens: Tokens = "o200k",
+    *,
     rates: Rates = ANTHROPIC_RATES,
     cached: Cached = "prefix",
     progress: Progress | None = None,
 ) -> Report:
-    """Replay each file under each policy; files without a reply of a model are left out, and named.
+    """Replay recorded sessions under the named policies; without names, under those worth comparing.
+
+    Files without a reply of a model are left out, and named in the report.
 
     Raises:
         ConfigError: no files, or an unknown policy or counter.
@@ -64,6 +66,7 @@ def replay_files(
     """
     if not files:
         raise ConfigError("no recorded sessions to replay: name at least one file")
+    policies = policies or DEFAULT_POLICIES
     for name in policies:
         policy_named(name, rates=rates, count=len)  # a wrong name is found before any work
     one = partial(_replay_one, policies=tuple(policies), tokens=tokens, rates=rates, cached=cached)

@@ -91,8 +91,8 @@ class Tuned:
 
 def tune_files(
     files: Sequence[Path],
-    *,
     tokens: Tokens = "o200k",
+    *,
     rates: Rates = ANTHROPIC_RATES,
     trials: int = 24,
     folds: int = 5,

@@ -17,7 +17,14 @@ from ctxfs.storage.removal import hide, remove_all_hidden, remove_hidden
 from ctxfs.storage.session_dir import LOG_NAME, SessionDir
 from ctxfs.storage.threads import result_of, run_to_completion
 
-__all__ = ["Durability", "LocalStore", "absolute_root", "default_root", "list_sessions", "remove_session"]
+__all__ = [
+    "Durability",
+    "LocalStore",
+    "absolute_root",
+    "default_root",
+    "list_sessions",
+    "remove_session",
+]
 
 Durability = Literal["full", "process"]
 OTHERS_MAY_WRITE = 0o022
@@ -50,7 +57,7 @@ class LocalStore:
 
     async def open(self, *, create: bool, write: bool) -> None:
         """See ``Store.open``."""
-        self._dir = await result_of(lambda: self.open_now(create=create, write=write))
+        self._dir = await result_of(lambda: self._open_now(create=create, write=write))
 
     async def close(self) -> None:
         """See ``Store.close``."""
@@ -102,6 +109,14 @@ class LocalStore:
         opened = self._opened()
         return await run_to_completion(lambda: opened.read_log(offset))
 
+    def read_log_now(self, offset: int = 0) -> bytes:
+        """Read the log of a session that is not open, in the calling thread. Raises as ``Store.open`` does."""
+        opened = self._open_now(create=False, write=False)
+        try:
+            return opened.read_log(offset)
+        finally:
+            opened.close()
+
     async def truncate_log(self, length: int) -> None:
         """See ``Store.truncate_log``."""
         opened = self._opened()
@@ -114,7 +129,7 @@ class LocalStore:
 
     # ---- opening, in the worker thread
 
-    def open_now(self, *, create: bool, write: bool) -> SessionDir:
+    def _open_now(self, *, create: bool, write: bool) -> SessionDir:
         """Open in the calling thread; see ``Store.open``."""
         try:
             return self._open_dir(create=create, write=write)

@@ -3,9 +3,9 @@
 ``ctxfs.testing.strategies`` needs the package ``hypothesis`` and is loaded only when it is asked for.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ctxfs.lazy import lazy
 from ctxfs.llm.messages import ToolCall
 from ctxfs.storage.memory import MemoryDisk, MemoryStore
 from ctxfs.testing.prompt_cache import PromptCache
@@ -13,9 +13,11 @@ from ctxfs.testing.scripted import Cut, ScriptedModel
 
 if TYPE_CHECKING:
     from ctxfs.testing.chat_server import ChatCompletionsServer
+    from ctxfs.testing.loopback import Answer
     from ctxfs.testing.server import Broken, Failure, MessagesServer
 
 __all__ = [
+    "Answer",
     "Broken",
     "ChatCompletionsServer",
     "Cut",
@@ -28,19 +30,11 @@ __all__ = [
     "ToolCall",
 ]
 
-_LAZY = {
-    "Broken": "ctxfs.testing.server",
-    "ChatCompletionsServer": "ctxfs.testing.chat_server",
-    "Failure": "ctxfs.testing.server",
-    "MessagesServer": "ctxfs.testing.server",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "ctxfs.testing.chat_server": ("ChatCompletionsServer",),
+        "ctxfs.testing.loopback": ("Answer",),
+        "ctxfs.testing.server": ("Broken", "Failure", "MessagesServer"),
+    },
+)

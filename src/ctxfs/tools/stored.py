@@ -10,7 +10,7 @@ from typing import ParamSpec
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
-from ctxfs.content.reader import ContentReader, Run
+from ctxfs.content.reader import BlockRange, ContentReader
 from ctxfs.errors import CorruptContent, CtxfsError, NotStored, SessionError, StorageError, ToolError
 from ctxfs.items import ContentRange
 from ctxfs.llm.messages import Block
@@ -132,7 +132,7 @@ async def stored_matches(reader: ContentReader, offset: int, search: LineSearch)
 
 async def _search_runs(
     reader: ContentReader,
-    runs: Iterator[tuple[int, Run]],
+    runs: Iterator[tuple[int, BlockRange]],
     search: LineSearch,
     send: MemoryObjectSendStream[tuple[int, SearchedPart | CtxfsError]],
 ) -> None:

@@ -274,11 +274,7 @@ class Catalogue:
         return True
 
     def _journal(self, session_id: str, offset: int) -> bytes:
-        opened = LocalStore(self._root, session_id).open_now(create=False, write=False)
-        try:
-            return opened.read_log(offset)
-        finally:
-            opened.close()
+        return LocalStore(self._root, session_id).read_log_now(offset)
 
     def _added(self, session_id: str, records: Iterable[Record]) -> list[Stored] | None:
         """Return what the records store; None when they may also change what was stored before."""
