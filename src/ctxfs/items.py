@@ -53,7 +53,8 @@ class ContextItem:
     counts what the model sees now (the placeholder, once ``offloaded``), ``content_tokens`` the original.
     ``placeholder`` is the text that will stand for the content once it leaves, ``placeholder_tokens`` its size; None
     when no placeholder would be smaller than the content, which then never leaves. ``offloaded``: the content lives in
-    ``offload_path`` (absolute) and the message holds its placeholder. ``destroyed``: the original left the context.
+    ``offload_path`` (absolute) and the message holds its placeholder. ``destroyed``: the original left the context. A
+    compaction summary is neither; its ``offload_path`` is the archive of the messages that it summarizes.
     ``source``: the result only repeats these lines of stored content. ``label`` is a skill prompt's name, else None.
     ``trimmed``: the places of the calls of a reply whose large arguments have left. ``damaged``: what is wrong with the
     file of the content, which the message only says; None when the content is whole.

@@ -77,6 +77,8 @@ async def test_a_summary_follows_when_types_are_not_enough(tmp_path: Path) -> No
         summary = next(i for i in before if i.item_type == "compaction_summary")
         archive = await agent.context.fs.load(summary.id)
     assert "The plan is to go on." in str(summary.message.content)
+    assert summary.offload_path == agent.context.fs.path_of(summary.name)
+    assert summary not in [item for item in before if item.offloaded]
     assert "seed0n149" in str(archive)
     assert next(e for e in events if isinstance(e, Compacted)).steps == ("summary",)
     assert isinstance(events[-1], Done)
@@ -155,7 +157,7 @@ async def test_a_burst_that_does_not_fit_leaves_before_it_is_sent(tmp_path: Path
 async def _contents(agent: Agent, root: Path) -> list[Any]:
     config = AgentConfig(offload_root_path=root, session_id=agent.session_id)
     async with Agent(ScriptedModel([]), config) as again:
-        return [await again.context.fs.load(i.id) for i in again.context.items if i.offloaded]
+        return [await again.context.fs.load(i.id) for i in again.context.items if i.offload_path]
 
 
 async def test_what_cannot_be_reduced_is_an_error_that_names_it(tmp_path: Path) -> None:

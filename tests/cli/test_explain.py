@@ -212,8 +212,6 @@ def test_what_left_in_an_archive_is_told(explain: Explain, tmp_path: Path) -> No
             name=name,
             token_count=5,
             content_tokens=500,
-            offloaded=True,
-            destroyed=True,
             offload_path=fs.path_of(name),
         )
         going = [i.id for i in context.items[1:3]]

@@ -1,13 +1,17 @@
 """What stands in the context for messages that were moved into an archive."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from ctxfs.content.stored import Stored
 from ctxfs.context.commit import Applied
 from ctxfs.eviction.plan import Archive, Plan
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.journal import encode_line, scan
+from ctxfs.session.records import ItemAdded, Record
 from ctxfs.storage.memory import MemoryStore
 from session_items import carried_out, user_message
 
@@ -32,15 +36,49 @@ async def archived(fs: ContextFileSystem, count: int, going: Sequence[int]) -> t
     return await carried_out(Plan(archive=archive), {item.id: item for item in items}, fs), items
 
 
-async def test_what_stands_for_an_archive_has_left_and_says_where_to() -> None:
+async def test_the_item_of_an_archive_is_not_offloaded_and_names_the_archive() -> None:
     store = MemoryStore("session_1")
     async with ContextFileSystem("session_1", store=store.peer()) as fs:
         applied, _ = await archived(fs, 2, (0, 1))
         assert applied.archived is not None
         summary = applied.archived.item
-        assert (summary.offloaded, summary.destroyed, summary.offload_path) == (True, True, fs.path_of(summary.name))
+        assert (summary.offloaded, summary.destroyed, summary.offload_path) == (False, False, fs.path_of(summary.name))
+        assert await fs.load(summary.id) != summary.message.content
     async with ContextFileSystem("session_1", store=store.peer()) as fs:
         assert await fs.items() == (summary,)
+
+
+async def test_an_archive_that_was_recorded_as_an_offloaded_item_is_read_as_any_other() -> None:
+    store = MemoryStore("session_1")
+    async with ContextFileSystem("session_1", store=store.peer()) as fs:
+        applied, _ = await archived(fs, 2, (0, 1))
+        assert applied.archived is not None
+        summary = applied.archived.item
+    records = scan(bytes(store.disk.log)).records
+    store.disk.log[:] = b"".join(encode_line(n, [_as_in_0_1_0(record)]) for n, record in enumerate(records, 1))
+    assert b'"offloaded":true' in store.disk.log
+    async with ContextFileSystem("session_1", store=store.peer()) as fs:
+        assert (await fs.items(), fs.recovery.clean) == ((summary,), True)
+
+
+def _as_in_0_1_0(record: Record) -> Record:
+    if not isinstance(record, ItemAdded) or record.item.item_type is not ItemType.COMPACTION_SUMMARY:
+        return record
+    return replace(record, item=replace(record.item, offloaded=True, destroyed=True))
+
+
+async def test_an_archive_whose_record_is_lost_is_found_again() -> None:
+    store = MemoryStore("session_1")
+    async with ContextFileSystem("session_1", store=store.peer()) as fs:
+        applied, _ = await archived(fs, 2, (0, 1))
+        assert applied.archived is not None
+        summary = applied.archived.item
+        content = await fs.load(summary.id)
+    records = [record for record in scan(bytes(store.disk.log)).records if not isinstance(record, Stored)]
+    store.disk.log[:] = b"".join(encode_line(number, [record]) for number, record in enumerate(records, 1))
+    async with ContextFileSystem("session_1", store=store.peer()) as fs:
+        assert (await fs.items(), fs.recovery.adopted) == ((summary,), (summary.name,))
+        assert await fs.load(summary.id) == content
 
 
 async def test_it_stands_behind_the_last_of_them_also_where_others_stay_between() -> None:

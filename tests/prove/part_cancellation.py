@@ -245,7 +245,9 @@ async def _contradictions(context: Context, past: _Prepared) -> list[str]:
     recorded = [item for item in context.items if item.id not in context.unrecorded]
     goes_next = context._recorder._removed  # by the commit that records what takes its place
     wrong = _difference("journal", [i for i in await fs.items() if i.id not in goes_next], recorded)
-    wrong += [f"{i.id}: a placeholder without content" for i in context.items if i.offloaded and not fs.is_stored(i.id)]
+    wrong += [
+        f"{i.id}: a placeholder without content" for i in context.items if i.offload_path and not fs.is_stored(i.id)
+    ]
     if context.token_count != (tokens := sum(i.token_count for i in context.items)):
         wrong.append(f"{context.token_count} tokens are counted instead of {tokens}")
     if len(prompts := [i.id for i in context.items if i.item_type is ItemType.SYSTEM_PROMPT]) > 1:
@@ -350,7 +352,7 @@ async def _fs_attempt(cancel: Cancel, name: str) -> tuple[int, list[str]]:
         await fs.close()
         async with ContextFileSystem(_ID, root_path=folder) as again:
             wrong += _difference("reopened", await again.items(), state)
-            wrong += [f"{i.id}: no content" for i in state if i.offloaded and not again.is_stored(i.id)]
+            wrong += [f"{i.id}: no content" for i in state if i.offload_path and not again.is_stored(i.id)]
             wrong += [f"{i} changed" for i, content in contents.items() if await again.load(i) != content]
             wrong += [f"{p.name}: {p.detail}" for p in (await again.verify()).problems]
             # What a command had printed so far is taken in when the session is opened next.

@@ -118,7 +118,7 @@ class SessionMachine(RuleBasedStateMachine):
         stored = fs.stored()
         assert self._stored.keys() <= stored.keys()
         for item in self._items.values():
-            assert not item.offloaded or item.id in stored
+            assert item.offload_path is None or item.id in stored
 
     def teardown(self) -> None:
         self._check(self._fs)
@@ -178,8 +178,6 @@ class SessionMachine(RuleBasedStateMachine):
             name=name,
             token_count=5,
             content_tokens=9,
-            offloaded=True,
-            destroyed=True,
             offload_path=self._fs.path_of(name),
         )
         before = next((i for i in self._items if i not in going), None)

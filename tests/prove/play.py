@@ -208,7 +208,7 @@ class _Player:
             self.played.wrong.append(f"{item_id} is lost: {str(content)[:80]!r}")
         self.played.archives = len(self._archives)
         stored = self._context.fs.stored()
-        without = [i.id for i in self._context.items if i.offloaded and i.id not in stored]
+        without = [i.id for i in self._context.items if i.offload_path and i.id not in stored]
         self.played.wrong += [f"{item_id} has a placeholder and no content" for item_id in without]
 
     async def _found(self, item_id: str) -> Content | None:

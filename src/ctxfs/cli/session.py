@@ -143,7 +143,7 @@ def _entry(item: ContextItem, stored: Stored | None) -> Entry:
         item_id=item.id,
         item_type=item.item_type,
         tool_name=item.tool_name,
-        place="file" if item.offloaded else "context",
+        place="file" if item.offload_path is not None else "context",
         tokens=item.token_count,
         content_tokens=item.content_tokens,
         item=item,

@@ -141,8 +141,6 @@ async def _archive(archive: Archive, items: Mapping[str, ContextItem], fs: Conte
         name=archive.name,
         token_count=archive.tokens_after,
         content_tokens=archive.tokens_before,
-        offloaded=True,
-        destroyed=True,
         offload_path=archive.path,
     )
     content = await run_in_steps(lambda: write_archive([items[i] for i in archive.item_ids]))

@@ -56,7 +56,7 @@ async def _fits(store: Store, state: SessionState, entry: Stored) -> bool:
     item = state.items.get(entry.item_id)
     if item is None:
         return True
-    if item.name != entry.name or item.offloaded or item.id in state.content_stored:
+    if item.name != entry.name or item.offload_path is not None or item.id in state.content_stored:
         return item.name == entry.name
     return await ContentReader(store, entry).load() == item.message.content
 

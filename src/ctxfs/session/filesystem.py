@@ -294,7 +294,7 @@ class ContextFileSystem:
             return self._needs_file(item) or (item.id in leaving and self._must_store(item))
 
         def joined(item: ContextItem, written: Collection[str]) -> ItemAdded:
-            stored = item.id in written or (item.id in self._state.stored and not item.offloaded)
+            stored = item.id in written or (item.id in self._state.stored and item.offload_path is None)
             return added(item, self.session_path, content_stored=stored, before=before)
 
         def records(written: Collection[str]) -> list[Record]:
@@ -346,7 +346,7 @@ class ContextFileSystem:
 
         ``before`` is the item that follows it, None at the end. One commit: all of it happens, or nothing.
         """
-        full = replace(item, message=with_content(item.message, content), offloaded=False)
+        full = replace(item, message=with_content(item.message, content), offload_path=None)
         joined = added(item, self.session_path, content_stored=False, before=before)
         removed = Removed(item_ids=tuple(item_ids), reason=reason, archive=item.id)
         await self._commit(lambda _: [joined, removed], lambda: self._unstored([full]))
@@ -414,7 +414,7 @@ class ContextFileSystem:
         return [item for item in items if self._must_store(item)]
 
     def _must_store(self, item: ContextItem) -> bool:
-        return item.id not in self._state.stored and not item.offloaded and item.damaged is None
+        return item.id not in self._state.stored and item.offload_path is None and item.damaged is None
 
     def _needs_file(self, item: ContextItem) -> bool:
         """Tell whether the content does not go into the journal: it is large, or JSON escapes would change it.

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ctxfs.content.stored import Stored
-from ctxfs.items import ContextItem
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import ToolMessage
 from ctxfs.session.records import (
     CallMade,
@@ -75,6 +75,8 @@ class SessionState:
 
     def _add(self, record: ItemAdded) -> None:
         item = record.item
+        if item.item_type is ItemType.COMPACTION_SUMMARY:  # until 0.1.0 it was recorded like an item that was offloaded
+            item = replace(item, offloaded=False, destroyed=False)
         self.ids.add(item.id)
         if record.content_stored:
             self.content_stored.add(item.id)
