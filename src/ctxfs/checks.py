@@ -4,7 +4,7 @@ from typing import Any
 
 from ctxfs.errors import ConfigError
 
-__all__ = ["require_bool", "require_int", "require_kind", "require_number"]
+__all__ = ["require_bool", "require_int", "require_kind", "require_number", "require_text"]
 
 
 def require_int(name: str, value: object, *, at_least: int, at_most: int | None = None) -> None:
@@ -25,6 +25,12 @@ def require_bool(name: str, value: object) -> None:
     """Raise ``ConfigError`` unless ``value`` is True or False."""
     if not isinstance(value, bool):
         raise ConfigError(f"{name} is {value!r}: use True or False")
+
+
+def require_text(name: str, value: object) -> None:
+    """Raise ``ConfigError`` unless ``value`` is a ``str``."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} is {value!r}: it must be text")
 
 
 def require_kind(name: str, value: object, kind: Any, use: str) -> None:

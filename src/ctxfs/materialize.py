@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from ctxfs.checks import require_int
+from ctxfs.checks import require_int, require_text
 from ctxfs.content.readable import readable_text
 from ctxfs.context.entry import Incoming, new_item
 from ctxfs.errors import ConfigError, TranscriptError
@@ -20,6 +20,7 @@ from ctxfs.jsontext.validate import is_json
 from ctxfs.llm.messages import Content, ToolMessage, check_content, has_media, text_with
 from ctxfs.placeholder.attach import DIGEST_FRACTION, with_placeholder
 from ctxfs.placeholder.excerpts import Snippets
+from ctxfs.placeholder.lines import plural
 from ctxfs.placeholder.text import render_advice, render_materialized
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import artifact_name, safe_name
@@ -83,7 +84,7 @@ class Materialize:
     Output with an image or a document stays whole, so that the model sees it; it leaves later, like any other.
 
     Raises:
-        ConfigError: a limit that is no whole number or is negative, or ``servers`` that are no mapping.
+        ConfigError: a limit that is no whole number or is negative, or ``servers`` that are no mapping to text.
     """
 
     max_inline_chars: int = 4_000
@@ -97,6 +98,8 @@ class Materialize:
             require_int(name, getattr(self, name), at_least=0)
         if not isinstance(self.servers, Mapping):
             raise ConfigError(f"servers is {self.servers!r}: use a mapping from tools' names to servers' names")
+        for tool, server in self.servers.items():
+            require_text(f"servers[{tool!r}]", server)
 
     @property
     def trigger(self) -> Over:
@@ -219,7 +222,7 @@ class _Summary:
     def render(self, passages: Mapping[str, Sequence[str]], *, line_count: int) -> str:
         """With these passages of the output."""
         size = (
-            f"{self.ref.hint['chars']:,} characters, {self.ref.hint['bytes']:,} bytes, {line_count:,} lines; "
+            f"{self.ref.hint['chars']:,} characters, {self.ref.hint['bytes']:,} bytes, {plural(line_count, 'line')}; "
             f"JSON: {'yes' if self.is_json else 'no'}{f'; content blocks: {self.blocks}' if self.blocks else ''}"
         )
         ref = self.ref.to_json()
@@ -273,10 +276,13 @@ async def materialize(
 
     Raises:
         TranscriptError: it is no content.
+        ConfigError: ``tool_name`` or ``call_id`` is no text.
         WriteFailed: it could not be stored; send the content as it is.
         SessionClosed: the session is not open.
 
     """
+    require_text("tool_name", tool_name)
+    require_text("call_id", call_id)
     counter = counter or await load_counter()
     try:
         checked = content if isinstance(content, str) else await run_in_steps(lambda: check_content(content))

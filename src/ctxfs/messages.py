@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from anyio import to_thread
 
-from ctxfs.checks import require_int
+from ctxfs.checks import require_int, require_text
 from ctxfs.errors import ConfigError, NameTaken, TranscriptError, UnsafePath
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.base import check_name
@@ -208,8 +208,7 @@ async def offload_tool_result(
         ConfigError: ``session_id`` is no text, or ``output_dir`` no path, or ``writer`` cannot be called as it will be.
 
     """
-    if not isinstance(session_id, str):
-        raise ConfigError(f"session_id is {session_id!r}: it must be text")
+    require_text("session_id", session_id)
     form = _Form(
         unit=partial(_the_one_result, tool_use_id),
         trigger=Always(),

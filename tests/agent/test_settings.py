@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ctxfs import AgentConfig, OffloadPolicy, tool
+from ctxfs import Agent, AgentConfig, OffloadPolicy, tool
 from ctxfs.context import Budget, Rule, SelectiveCompaction, Strategy
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import Prices
@@ -15,6 +15,7 @@ from ctxfs.errors import ConfigError
 from ctxfs.items import ItemType
 from ctxfs.llm.base import Reply
 from ctxfs.materialize import Materialize
+from ctxfs.testing import ScriptedModel
 
 
 @tool("Search", ephemeral=2)
@@ -111,6 +112,18 @@ def test_which_pairs_are_refused() -> None:
 def test_the_type_of_a_setting_is_checked(wrong: Mapping[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"{next(iter(wrong))} is .*: use "):
         AgentConfig(**wrong)
+
+
+@pytest.mark.parametrize("llm", [None, "claude-sonnet-4-5", ScriptedModel])
+def test_a_model_that_is_none_is_refused(llm: Any) -> None:
+    with pytest.raises(ConfigError, match=r"llm is .*: use a model"):
+        Agent(llm)
+
+
+@pytest.mark.parametrize("config", [{}, {"tools": []}, AgentConfig], ids=str)
+def test_a_configuration_of_another_type_is_refused(config: Any) -> None:
+    with pytest.raises(ConfigError, match=r"config is .*: use AgentConfig"):
+        Agent(ScriptedModel([]), config)
 
 
 def test_a_threshold_counts_beside_a_compaction() -> None:

@@ -232,6 +232,10 @@ async def test_sessions_that_are_not_there_closed_or_taken(tmp_path: Path) -> No
     await remove_session(tmp_path, "session_1")
     with pytest.raises(ConfigError):
         ContextFileSystem("../session_1", root_path=tmp_path)
+    with pytest.raises(ConfigError, match="session id 5: use letters"):
+        ContextFileSystem(5, root_path=tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="5 cannot be used: it must be a path"):
+        ContextFileSystem(root_path=5)  # type: ignore[arg-type]
 
 
 async def test_every_writer_has_its_epoch(tmp_path: Path) -> None:

@@ -127,6 +127,16 @@ def test_servers_that_are_no_mapping_are_refused() -> None:
     servers: Any = None
     with pytest.raises(ConfigError, match="servers is None: use a mapping"):
         Materialize(servers=servers)
+    with pytest.raises(ConfigError, match=r"servers\['t'\] is 5: it must be text"):
+        Materialize(servers={"t": 5})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("wrong", [{"call_id": None}, {"call_id": 5}, {"tool_name": None}], ids=str)
+async def test_names_that_are_no_text_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    async with ContextFileSystem(root_path=tmp_path) as fs:
+        with pytest.raises(ConfigError, match=f"{next(iter(wrong))} is .*: it must be text"):
+            await materialize("x" * 9_000, fs=fs, **{"tool_name": "t", "call_id": "call_1", **wrong})
+        assert not fs.stored()
 
 
 # Archive rules -------------------------------------------------------------------------------------------------------

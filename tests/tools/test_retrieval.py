@@ -309,7 +309,7 @@ async def test_list_shows_what_was_stored(fs: ContextFileSystem, session: Sessio
     await session.store("x", "call_2")
     shown = await session.text("list")
     assert shown.startswith("1\tcall_1: tool_result of Bash, 1,000 lines, ")
-    assert "2\tcall_2: tool_result of Bash, 1 lines, 1 characters" in shown
+    assert "2\tcall_2: tool_result of Bash, 1 line, 1 character" in shown
     assert (await session.text("list", offset=2)).startswith("2\tcall_2")
     assert "past the end" in await session.error("list", offset=3)
 
@@ -333,7 +333,7 @@ async def test_list_says_what_a_command_had_not_finished(tmp_path: Path) -> None
         await log.append(b"one line\n")
     async with ContextFileSystem("one", root_path=tmp_path) as fs:
         listed = await Session(fs).text("list")
-        assert "terminal_001: tool_result, 1 lines, 9 characters, partial: its command had not ended" in listed
+        assert "terminal_001: tool_result, 1 line, 9 characters, partial: its command had not ended" in listed
 
 
 async def test_a_long_list_is_paged(fs: ContextFileSystem) -> None:

@@ -68,7 +68,13 @@ async def test_a_small_result_stays_and_an_allowed_one_goes(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "settings",
-    [{"allow_list": "rows"}, {"threshold_tokens": -1}, {"inline_limit_chars": "4"}, {"digest_tokens": 1.5}],
+    [
+        {"allow_list": "rows"},
+        {"allow_list": 5},
+        {"threshold_tokens": -1},
+        {"inline_limit_chars": "4"},
+        {"digest_tokens": 1.5},
+    ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
@@ -80,6 +86,8 @@ def test_one_of_the_two_decides_about_new_results() -> None:
         AgentConfig(workspace=ToolResultOffload(), materialize=Materialize())
     with pytest.raises(ConfigError, match="ToolResultOffload"):
         AgentConfig(workspace=True)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="ToolResultOffload"):
+        AgentConfig(workspace=ToolResultOffload)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("layout", "name"), [("envelope", "call_001.json"), ("text", "call_001.txt")])

@@ -54,7 +54,7 @@ def result_of(content: object, **values: Any) -> ToolCallResult:
 
 
 def op_on(service: KnowledgeService, **settings: Any) -> ToolResultOffloadOp:
-    return ToolResultOffloadOp(service, session_id="one", agent_id="agent", task_id="task", **settings)
+    return ToolResultOffloadOp(service, **{"session_id": "one", "agent_id": "agent", "task_id": "task", **settings})
 
 
 def names_in(folder: Path) -> list[str]:
@@ -332,10 +332,35 @@ async def test_need_explicit_word_must_be_true_or_false(tmp_path: Path, word: ob
             await op_on(service).process(result_of(LARGE, metadata={"offload": word}))
 
 
-@pytest.mark.parametrize("settings", [{"threshold_tokens": -1}, {"threshold_tokens": "9"}, {"allow_list": "Read"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"threshold_tokens": -1}, {"threshold_tokens": "9"}, {"allow_list": "Read"}, {"allow_list": 5}),
+        *({"session_id": "../x"}, {"session_id": 5}, {"agent_id": 5}, {"task_id": b"t"}),
+    ],
+    ids=str,
+)
 async def test_settings_of_the_step_that_cannot_work(tmp_path: Path, settings: dict[str, object]) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match=next(iter(settings)).replace("_id", "[_ ]id")):
         op_on(service_at(tmp_path), **settings)
+
+
+@pytest.mark.parametrize("field", [{"tool_call_id": 5}, {"tool_name": None}, {"metadata": None}], ids=str)
+def test_results_that_cannot_be_recorded_are_refused(field: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(field))):
+        result_of("small", **field)
+
+
+async def test_wrong_types_of_arguments_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="must be a path"):
+        KnowledgeService(5)  # type: ignore[arg-type]
+    async with service_at(tmp_path) as service:
+        with pytest.raises(ConfigError, match="artifact_id is None"):
+            await service.get_knowledge_by_id(None)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="pattern is None"):
+            await service.grep_knowledge("call_1", None)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="must be a path"):
+            await service.get_tool_result_offload_info(5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

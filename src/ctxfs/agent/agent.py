@@ -13,8 +13,9 @@ from typing import Self
 from ctxfs.agent.config import AgentConfig
 from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
 from ctxfs.agent.runner import ToolRunner
+from ctxfs.checks import require_kind
 from ctxfs.context.context import Context
-from ctxfs.errors import AgentBusy, PromptTooLong, ReplyIncomplete, SessionClosed, TurnLimitReached
+from ctxfs.errors import AgentBusy, ConfigError, PromptTooLong, ReplyIncomplete, SessionClosed, TurnLimitReached
 from ctxfs.eviction.eager import ArrivalPolicy
 from ctxfs.items import ContextItem
 from ctxfs.jsontext import codec as json_codec
@@ -45,12 +46,15 @@ class Agent:
     never closed loses nothing. One query runs at a time.
 
     Raises:
-        ConfigError: the configuration cannot work.
+        ConfigError: the configuration cannot work, or one of the two is something else.
         MissingApiKey: the model has no key; told before any work.
 
     """
 
     def __init__(self, llm: ChatModel, config: AgentConfig | None = None) -> None:
+        require_kind("config", config, AgentConfig, "AgentConfig(...)")
+        if isinstance(llm, type) or not callable(getattr(llm, "stream", None)):
+            raise ConfigError(f"llm is {llm!r}: use a model, such as ChatAnthropic()")
         config = config or AgentConfig()
         llm.check()
         self._llm = llm

@@ -174,7 +174,8 @@ class AgentConfig:
     def _check_storing(self) -> None:
         if self.layout not in LAYOUTS:
             raise ConfigError(f"layout is {self.layout!r}: use one of {', '.join(LAYOUTS)}")
-        if not isinstance(self.workspace, ResultOffload | None):
+        workspace: object = self.workspace  # a class has the methods too
+        if isinstance(workspace, type) or not isinstance(workspace, ResultOffload | None):
             raise ConfigError(f"workspace is {self.workspace!r}: use ctxfs.workspace.ToolResultOffload(...) or None")
         if self.workspace is not None and self.materialize is not None:
             raise ConfigError("workspace and materialize both decide about new results: use one of the two")

@@ -25,6 +25,7 @@ from ctxfs.placeholder.lines import (
     latin1_re2,
     line_count,
     lines_of,
+    plural,
     shown,
     slices,
     tail_lines,
@@ -112,11 +113,11 @@ def describe(
 
 
 def _size(content: Content, text: str, counter: TokenCounter, content_tokens: int | None) -> str:
-    lines = _plural(line_count(text), "line")
+    lines = plural(line_count(text), "line")
     if content_tokens is not None:
-        tokens = _plural(content_tokens, "token")
+        tokens = plural(content_tokens, "token")
     elif len(text) <= _COUNTED_WHOLE_CHARS:
-        tokens = _plural(count_content(counter, content), "token")
+        tokens = plural(count_content(counter, content), "token")
     else:
         tokens = f"about {_estimated_tokens(text, counter):,} tokens"
     if isinstance(content, str):
@@ -126,7 +127,7 @@ def _size(content: Content, text: str, counter: TokenCounter, content_tokens: in
         kind = clean_line(str(block.get("type", "unknown")))[:32]
         kinds[kind] = kinds.get(kind, 0) + 1
     listed = ", ".join(f"{n} {kind}" for kind, n in islice(kinds.items(), 8))
-    return f"{_plural(len(content), 'block')} ({listed}); text: {lines}; {tokens}."
+    return f"{plural(len(content), 'block')} ({listed}); text: {lines}; {tokens}."
 
 
 def _estimated_tokens(text: str, counter: TokenCounter) -> int:
@@ -244,7 +245,7 @@ def _log(text: str, budget_tokens: int, counter: TokenCounter) -> str:
     errors = list(islice(found, _MAX_ERROR_LINES))
     more = next(found, None) is not None
     head, tail = head_lines(text), tail_lines(text)
-    title = f"{'Over ' if more else ''}{_plural(len(errors), 'line')} with errors." if errors else ""
+    title = f"{'Over ' if more else ''}{plural(len(errors), 'line')} with errors." if errors else ""
     spread = [*errors[:1], *errors[-1:], *errors[1:-1]]
     return _numbered(text, title, _interleaved(tail, head, spread), budget_tokens, counter)
 
@@ -281,7 +282,3 @@ def _numbered(text: str, title: str, ranked: Sequence[Pick], budget_tokens: int,
             return result
         chosen.popitem()
     return ""
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -20,6 +20,7 @@ __all__ = [
     "latin1_re2",
     "line_count",
     "lines_of",
+    "plural",
     "shown",
     "slices",
     "tail_lines",
@@ -122,6 +123,11 @@ def line_count(text: str) -> int:
     r"""How many lines the text has, as ``\n`` separates them; what follows the last one counts."""
     ends = sum(text.count("\n", i, i + _SLICE_CHARS) for i in range(0, len(text), _SLICE_CHARS))
     return ends + (not text.endswith("\n")) if text else 0
+
+
+def plural(count: int, noun: str) -> str:
+    """The number with its noun: "1 line", "2,000 lines"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def slices(text: str, start: int = 0) -> Iterator[tuple[int, int]]:

@@ -195,7 +195,8 @@ def new_session_id(now: datetime, rng: random.Random) -> str:
 
 def check_session_id(session_id: str) -> str:
     """Return ``session_id`` if it can name a directory on every system. Raises ``ConfigError``."""
-    if not _is_safe(session_id):
+    given: object = session_id
+    if not isinstance(given, str) or not _is_safe(given):
         raise ConfigError(
             f"session id {session_id!r}: use letters, digits, '_', '.' and '-', at most {MAX_NAME}, "
             "not starting with '.' or '-', and not a name that Windows reserves"

@@ -279,8 +279,12 @@ def absolute_root(path: str | Path | None) -> Path:
     """Return the directory that ``path`` names, absolute; None is ``default_root()``.
 
     A relative one is taken from the working directory of this moment. Not resolved: links in it are the user's.
+    Raises ``ConfigError`` for what is no path.
     """
-    found = default_root() if path is None else Path(path).expanduser()
+    try:
+        found = default_root() if path is None else Path(path).expanduser()
+    except (TypeError, RuntimeError) as error:  # no path, or nobody's home
+        raise ConfigError(f"the directory {path!r} cannot be used: it must be a path ({error})") from error
     return Path(os.path.normpath(found if found.is_absolute() else Path.cwd() / found))
 
 

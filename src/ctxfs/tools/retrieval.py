@@ -15,6 +15,7 @@ from ctxfs.content.stored import Stored
 from ctxfs.errors import ToolError, UnknownItem
 from ctxfs.items import ContentRange
 from ctxfs.jsontext.path import parse_path, select_lines
+from ctxfs.placeholder.lines import plural
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import safe_name
 from ctxfs.steps import run_in_steps
@@ -206,7 +207,7 @@ def _list_tool(scope: _Scope) -> Tool:
 def _entry(entry: Stored) -> str:
     what = f"{entry.item_type} of {safe_name(entry.tool_name)}" if entry.tool_name else str(entry.item_type)
     partial = ", partial: its command had not ended" if entry.metadata.get("partial") is True else ""
-    return f"{entry.item_id}: {what}, {entry.lines:,} lines, {entry.chars:,} characters{partial}"
+    return f"{entry.item_id}: {what}, {plural(entry.lines, 'line')}, {plural(entry.chars, 'character')}{partial}"
 
 
 async def _read_path(scope: _Scope, item_id: str, path: str, offset: int, cutter: LineCutter) -> ToolResult:
@@ -311,7 +312,7 @@ async def _grep_result(
     scope: _Scope, reader: ContentReader, matches: list[FoundLine], max_matches: int, context_lines: int
 ) -> ToolResult:
     if not matches:
-        return ToolResult(f"[no line matches; {reader.stored.lines:,} lines searched]")
+        return ToolResult(f"[no line matches; {plural(reader.stored.lines, 'line')} searched]")
     wanted, surplus = matches[:max_matches], matches[max_matches:]
     groups = await _with_context(reader, wanted, context_lines)
 

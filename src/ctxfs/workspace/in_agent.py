@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from ctxfs.content.readable import readable_text
-from ctxfs.errors import ConfigError
 from ctxfs.eviction.eager import Leaving
 from ctxfs.eviction.plan import Offload
 from ctxfs.items import ContextItem
@@ -22,7 +21,7 @@ from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import Tool
 from ctxfs.workspace.artifacts import TOOL_RESULT, ArtifactInfo, ArtifactType, check_whole
 from ctxfs.workspace.knowledge_list import render
-from ctxfs.workspace.offload_op import DEFAULT_THRESHOLD_TOKENS
+from ctxfs.workspace.offload_op import DEFAULT_THRESHOLD_TOKENS, check_allow_list
 from ctxfs.workspace.service import INLINE_LIMIT_CHARS, KnowledgeService
 from ctxfs.workspace.tools import workspace_tools
 
@@ -54,8 +53,7 @@ class ToolResultOffload:
         check_whole(0, inline_limit_chars=self.inline_limit_chars, digest_tokens=self.digest_tokens)
         if self.threshold_tokens is not None:
             check_whole(0, threshold_tokens=self.threshold_tokens)
-        if isinstance(self.allow_list, str):
-            raise ConfigError("allow_list is a collection of tool names, not one name")
+        check_allow_list(self.allow_list)
 
     def tools(self, fs: ContextFileSystem) -> tuple[Tool, ...]:
         """The tools that read the artifacts of the session ``fs``, and of no other."""

@@ -8,18 +8,26 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ctxfs.checks import require_text
 from ctxfs.errors import ConfigError
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.messages import ToolMessage
+from ctxfs.session.names import check_session_id
 from ctxfs.steps import run_in_steps
 from ctxfs.tokens import TokenCounter, exceeds, load_counter
 from ctxfs.tools.base import to_content
 from ctxfs.workspace.artifacts import TOOL_RESULT, Artifact, ArtifactType, artifact_text, check_whole
 from ctxfs.workspace.service import KnowledgeService
 
-__all__ = ["DEFAULT_THRESHOLD_TOKENS", "ToolCallResult", "ToolResultOffloadOp"]
+__all__ = ["DEFAULT_THRESHOLD_TOKENS", "ToolCallResult", "ToolResultOffloadOp", "check_allow_list"]
 
 DEFAULT_THRESHOLD_TOKENS = 2_000
+
+
+def check_allow_list(allow_list: object) -> None:
+    """Raise ``ConfigError`` unless it is a collection of names."""
+    if isinstance(allow_list, str) or not isinstance(allow_list, Collection):
+        raise ConfigError(f"allow_list is {allow_list!r}: use a collection of tool names")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +36,9 @@ class ToolCallResult:
 
     ``metadata["offload"]``, true or false, decides alone whether the result goes to the workspace. ``offloaded``:
     ``content`` is what stands for it, and the whole lies in ``offload_path`` (absolute).
+
+    Raises:
+        ConfigError: an id or a name that is no text, or metadata that is no mapping.
     """
 
     tool_call_id: str
@@ -38,6 +49,12 @@ class ToolCallResult:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     offloaded: bool = False
     offload_path: str | None = None
+
+    def __post_init__(self) -> None:
+        require_text("tool_call_id", self.tool_call_id)
+        require_text("tool_name", self.tool_name)
+        if not isinstance(self.metadata, Mapping):
+            raise ConfigError(f"metadata is {self.metadata!r}: use a mapping")
 
     def to_message(self) -> ToolMessage:
         """Return the result as the context keeps it. Raises ``ToolError`` for content that cannot be JSON."""
@@ -62,6 +79,9 @@ class ToolResultOffloadOp:
         threshold_tokens: so do those of other tools with more tokens than this; 0 takes every one that is not empty,
             None none.
         counter: counts tokens; None takes the service's.
+
+    Raises:
+        ConfigError: a setting of another type, or one that cannot work.
     """
 
     def __init__(
@@ -77,10 +97,12 @@ class ToolResultOffloadOp:
     ) -> None:
         if threshold_tokens is not None:
             check_whole(0, threshold_tokens=threshold_tokens)
-        if isinstance(allow_list, str):
-            raise ConfigError("allow_list is a collection of tool names, not one name")
+        check_allow_list(allow_list)
+        for name, value in (("agent_id", agent_id), ("task_id", task_id)):
+            if value is not None:
+                require_text(name, value)
         self._service = service
-        self._ids = {"session_id": session_id, "agent_id": agent_id, "task_id": task_id}
+        self._ids = {"session_id": check_session_id(session_id), "agent_id": agent_id, "task_id": task_id}
         self._allow_list = frozenset(allow_list)
         self._threshold_tokens = threshold_tokens
         self._counter = counter

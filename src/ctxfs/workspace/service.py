@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 import anyio
 
+from ctxfs.checks import require_text
 from ctxfs.content.stored import Stored
 from ctxfs.errors import AmbiguousItem, ConfigError, CtxfsError, SessionClosed, SessionNotFound, UnknownItem
 from ctxfs.jsontext import codec as json_codec
@@ -237,6 +238,7 @@ class KnowledgeService:
         """
         check_whole(1, start_line=start_line, max_matches=max_matches)
         check_whole(0, context_lines=context_lines)
+        require_text("pattern", pattern)
         compiled = LinePattern(pattern, ignore_case=ignore_case)
         async with self.artifact(artifact_id, session_id) as (fs, stored):
             result = await grep_page(
@@ -255,6 +257,7 @@ class KnowledgeService:
         self, artifact_id: str, session_id: str | None = None
     ) -> AsyncIterator[tuple[ContextFileSystem, Stored]]:
         """Give the session that has an artifact, open, and its record; raises like ``get_knowledge_by_id``."""
+        require_text("artifact_id", artifact_id)
         if session_id is None:
             session_id = await self._session_of(artifact_id)
         async with self.session(session_id) as fs:

@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from ctxfs.errors import InvalidToolArguments
+from ctxfs.placeholder.lines import plural
 from ctxfs.session.names import check_session_id
 from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import Tool, ToolResult
@@ -191,4 +192,4 @@ async def _listed(bound: _Bound, tool_name: str | None, biz_id: str | None) -> l
 def _row(info: ArtifactInfo) -> str:
     what = f"{info.context_type} of {info.tool_name}" if info.tool_name else info.context_type
     call = "" if info.biz_id == info.artifact_id else f", biz_id {info.biz_id!r}"
-    return f"{info.artifact_id}: {what!r}{call}, {info.lines:,} lines, {info.chars:,} characters"
+    return f"{info.artifact_id}: {what!r}{call}, {plural(info.lines, 'line')}, {plural(info.chars, 'character')}"
