@@ -12,7 +12,7 @@ from ctxfs.checks import require_int, require_text
 from ctxfs.content.readable import readable_text
 from ctxfs.context.entry import Incoming, new_item
 from ctxfs.errors import ConfigError, TranscriptError
-from ctxfs.eviction.eager import Leaving, Savings
+from ctxfs.eviction.eager import Leaving
 from ctxfs.eviction.plan import Offload
 from ctxfs.items import ContextItem
 from ctxfs.jsontext import codec as json_codec
@@ -24,6 +24,7 @@ from ctxfs.placeholder.lines import plural
 from ctxfs.placeholder.text import render_advice, render_materialized
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import artifact_name, safe_name
+from ctxfs.session.state import Savings
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import begin, outcome
 from ctxfs.tokens import TokenCounter, load_counter

@@ -19,6 +19,8 @@ from ctxfs.eviction.plan import Offload
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
 from ctxfs.materialize import Materialize, Materialized, Materializer, materialize, reading_tools, utf8_size
+from ctxfs.session.records import from_json, to_json
+from ctxfs.session.state import Savings, SessionState, fold
 from ctxfs.testing import MemoryStore, ScriptedModel
 from ctxfs.testing.strategies import png
 from ctxfs.tokens import CharsCounter, TokenCounter
@@ -328,6 +330,11 @@ async def test_events_and_counters_tell_what_was_saved(tmp_path: Path) -> None:
     assert evicted.path == stored.path == str(tmp_path / "s1" / "artifacts" / "tool" / "call_001.txt")
     assert evicted.tokens_after == item.token_count < evicted.tokens_before == item.content_tokens
     assert (savings.count, savings.saved_chars) == (1, len(LOG) - len(str(item.message.content)))
+    async with Context("s1", root_path=tmp_path) as again:
+        assert again.left_on_arrival == savings
+        recorded = [to_json(record) for record in await again.fs.history()]
+    as_in_0_1_0 = [from_json({key: record[key] for key in record if key != "saved_chars"}) for record in recorded]
+    assert fold(SessionState(), as_in_0_1_0).left_on_arrival == Savings()
 
 
 # Summary -------------------------------------------------------------------------------------------------------------

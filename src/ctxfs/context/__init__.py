@@ -4,7 +4,7 @@ from ctxfs.context.context import Context, MessagesRequest
 from ctxfs.events import Compacted, ContextEvent, Evicted, Offloaded, OffloadFailed, RecordFailed, SummaryFailed
 from ctxfs.eviction.budget import Budget, Calibration
 from ctxfs.eviction.compaction import ArchiveSlot, Rule, SelectiveCompaction, Strategy
-from ctxfs.eviction.eager import ArrivalPolicy, Leaving, Savings
+from ctxfs.eviction.eager import ArrivalPolicy, Leaving
 from ctxfs.eviction.plan import Archive, Offload, Plan, Trim
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
@@ -13,6 +13,7 @@ from ctxfs.session.damaged import DamagedContent
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal import Damage
 from ctxfs.session.recovery import Recovery
+from ctxfs.session.state import Savings
 
 __all__ = [
     "Archive",

@@ -75,10 +75,11 @@ async def admit(
     decisions = [begin(leaving[item.id].decide) for item in going]  # while the contents are being written
     steps: list[tuple[Offload, ContextItem, ContextItem]] = []
 
-    def replaced() -> list[tuple[ContextItem, str]]:
+    def replaced() -> list[tuple[ContextItem, str, int]]:
         offloads = [decision.result() for decision in decisions]
         steps[:] = [(offload, item, evicted(item, offload)) for item, offload in zip(going, offloads, strict=True)]
-        return [(new, offload.reason) for offload, _, new in steps]
+        saved = [leaving[new.id].chars - len(new.message.content) for _, _, new in steps]
+        return [(new, offload.reason, chars) for (offload, _, new), chars in zip(steps, saved, strict=True)]
 
     try:
         await fs.add(items, leaving=leaving, replaced=replaced, removing=removing, calls=calls)

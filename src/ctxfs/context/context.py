@@ -28,7 +28,7 @@ from ctxfs.errors import ConfigError, ModelError, SessionClosed, StorageError
 from ctxfs.events import ContextEvent, OffloadFailed, RecordFailed, SummaryFailed
 from ctxfs.eviction.budget import Budget, Calibration
 from ctxfs.eviction.compaction import ArchiveSlot, SelectiveCompaction
-from ctxfs.eviction.eager import ArrivalPolicy, Savings
+from ctxfs.eviction.eager import ArrivalPolicy
 from ctxfs.eviction.plan import Plan
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.reduction import AskForSummary, Done, Overflow, Reduction, View
@@ -42,6 +42,7 @@ from ctxfs.llm.serialize import MessagesSerializer
 from ctxfs.session.damaged import counted
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import CallMade, EvictionSet
+from ctxfs.session.state import Savings
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.tokens import TokenCounter, load_counter
@@ -299,8 +300,8 @@ class Context:
 
     @property
     def left_on_arrival(self) -> Savings:
-        """What left the moment it came in, since the session was opened."""
-        return self._recorder.savings
+        """What left the moment it came in, in the whole life of the session; 0.1.0 did not record it."""
+        return self.fs.left_on_arrival
 
     # Coming in -------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from ctxfs.context.commit import Applied, admit
 from ctxfs.errors import StorageError, Unrecorded
 from ctxfs.events import ContextEvent, RecordFailed
-from ctxfs.eviction.eager import Leaving, Savings
+from ctxfs.eviction.eager import Leaving
 from ctxfs.items import ContextItem
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import CallMade
@@ -28,7 +28,6 @@ class Recorder:
         self._removed: list[str] = []
         self._calls: list[CallMade] = []
         self._error: StorageError | None = None
-        self.savings = Savings()
 
     @property
     def waiting(self) -> Mapping[str, ContextItem]:
@@ -72,8 +71,6 @@ class Recorder:
         except Exception:
             self._leaving.clear()
             raise
-        saved = [self._leaving[item.id].chars - len(item.message.content) for item in applied.items]
-        self.savings = self.savings.plus(saved)
         self._waiting.clear()
         self._leaving.clear()
         self._removed.clear()

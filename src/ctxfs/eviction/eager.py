@@ -1,6 +1,6 @@
 """What leaves the context the moment it comes in, before it is ever sent: decided as a value. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,7 +8,7 @@ from ctxfs.eviction.plan import Offload
 from ctxfs.items import ContextItem
 from ctxfs.tokens import TokenCounter
 
-__all__ = ["ArrivalPolicy", "Leaving", "Savings"]
+__all__ = ["ArrivalPolicy", "Leaving"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,20 +32,3 @@ class ArrivalPolicy(Protocol):
 
         ``path_of`` gives the absolute path of a file of the session.
         """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Savings:
-    """How often something left on arrival, and how many characters that saved."""
-
-    count: int = 0
-    saved_chars: int = 0
-
-    @property
-    def mean_saved_chars(self) -> float:
-        """The saved characters on average; 0 when nothing left."""
-        return self.saved_chars / self.count if self.count else 0.0
-
-    def plus(self, saved_chars: Sequence[int]) -> "Savings":
-        """With what each of some more saved."""
-        return Savings(count=self.count + len(saved_chars), saved_chars=self.saved_chars + sum(saved_chars))

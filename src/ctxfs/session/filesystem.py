@@ -40,7 +40,7 @@ from ctxfs.session.records import (
     with_content,
 )
 from ctxfs.session.recovery import Recovery, examine, move_aside, read_journal
-from ctxfs.session.state import SessionState, fold
+from ctxfs.session.state import Savings, SessionState, fold
 from ctxfs.session.verify import VerifyReport, verify
 from ctxfs.session.writer import SessionLog
 from ctxfs.steps import run_in_steps
@@ -120,6 +120,11 @@ class ContextFileSystem:
     def calls(self) -> tuple[CallMade, ...]:
         """The model calls that were recorded, in order, those for summaries among them."""
         return tuple(self._state.calls)
+
+    @property
+    def left_on_arrival(self) -> Savings:
+        """What left the context the moment it came in, in the whole life of the session."""
+        return self._state.left_on_arrival
 
     @property
     def eviction(self) -> EvictionSet | None:
@@ -277,16 +282,17 @@ class ContextFileSystem:
         *,
         before: str | None = None,
         leaving: Collection[str] = (),
-        replaced: Callable[[], Sequence[tuple[ContextItem, str]]] = tuple,
+        replaced: Callable[[], Sequence[tuple[ContextItem, str, int]]] = tuple,
         removing: Collection[str] = (),
         calls: Sequence[CallMade] = (),
     ) -> None:
         """Record items that join the context, before the item ``before`` (None: at the end); all of them, or none.
 
         ``leaving``: ids of those that leave in the same commit. ``replaced`` gives them in their new form, with the
-        reason; it is called in a worker thread, when the contents were written. ``removing``: ids of items whose place
-        the new ones take; they leave the context in the same commit. ``calls``: the model calls that came to this, as
-        ``call_made`` gives them. Raises ``CorruptContent`` for an item that only says that its content is damaged.
+        reason and the characters that this saves; it is called in a worker thread, when the contents were written.
+        ``removing``: ids of items whose place the new ones take; they leave the context in the same commit. ``calls``:
+        the model calls that came to this, as ``call_made`` gives them. Raises ``CorruptContent`` for an item that only
+        says that its content is damaged.
         """
         refuse_damaged(items)
 
@@ -299,7 +305,8 @@ class ContextFileSystem:
 
         def records(written: Collection[str]) -> list[Record]:
             made: list[Record] = [joined(item, written) for item in items]
-            made += [replacement(new, self.session_path, reason) for new, reason in replaced()]
+            for new, reason, saved_chars in replaced():
+                made.append(replacement(new, self.session_path, reason, saved_chars=saved_chars))
             if removing:
                 made.append(Removed(item_ids=tuple(removing), reason="a new one took its place"))
             first = len(self._state.calls) + 1

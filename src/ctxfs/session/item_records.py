@@ -19,8 +19,8 @@ def added(item: ContextItem, session_path: Path, *, content_stored: bool, before
     return ItemAdded(item=item, content_stored=content_stored, before=before)
 
 
-def replacement(item: ContextItem, session_path: Path, reason: str) -> Replaced:
-    """Say that ``item`` stands in the context in a new form."""
+def replacement(item: ContextItem, session_path: Path, reason: str, *, saved_chars: int | None = None) -> Replaced:
+    """Say that ``item`` stands in the context in a new form; ``saved_chars``: see ``Replaced``."""
     return Replaced(
         item_id=item.id,
         content=item.message.content,
@@ -29,6 +29,7 @@ def replacement(item: ContextItem, session_path: Path, reason: str) -> Replaced:
         destroyed=item.destroyed,
         reason=reason,
         trimmed=item.trimmed,
+        saved_chars=saved_chars,
     )
 
 

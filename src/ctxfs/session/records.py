@@ -95,6 +95,8 @@ class Replaced:
     """An item's content in the context is now ``content``: its placeholder, or a reply without its large arguments.
 
     ``path`` is where the original is, None when it is only in part elsewhere. ``trimmed``: see ``ContextItem``.
+    ``saved_chars``: how much shorter the item is, if it left the moment it came in; None when it left later, and in
+    sessions of 0.1.0.
     """
 
     item_id: str
@@ -104,6 +106,7 @@ class Replaced:
     destroyed: bool
     reason: str
     trimmed: tuple[int, ...] = ()
+    saved_chars: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,20 @@ from ctxfs.session.records import (
     with_content,
 )
 
-__all__ = ["SessionState", "fold"]
+__all__ = ["Savings", "SessionState", "fold"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Savings:
+    """How often something left on arrival, and how many characters that saved."""
+
+    count: int = 0
+    saved_chars: int = 0
+
+    @property
+    def mean_saved_chars(self) -> float:
+        """The saved characters on average; 0 when nothing left."""
+        return self.saved_chars / self.count if self.count else 0.0
 
 
 @dataclass(slots=True)
@@ -29,7 +42,8 @@ class SessionState:
 
     ``items`` are those in the context, in order; the content of those in ``content_stored`` is in their files and empty
     here. ``stored`` is every content that is durable, ``archived`` the archive of each item that left in one, ``ids``
-    every id ever given out, ``eviction`` the rules in force, ``paths`` where the session lay.
+    every id ever given out, ``eviction`` the rules in force, ``paths`` where the session lay, ``left_on_arrival`` what
+    items saved that left the moment they came in.
     """
 
     items: dict[str, ContextItem] = field(default_factory=dict)
@@ -41,6 +55,7 @@ class SessionState:
     calls: list[CallMade] = field(default_factory=list)
     eviction: EvictionSet | None = None
     paths: set[str] = field(default_factory=set)
+    left_on_arrival: Savings = Savings()
     epoch: int = 0
     layout: str | None = None
     closed: bool = False
@@ -95,6 +110,9 @@ class SessionState:
                 self.archived[item_id] = record.archive
 
     def _replace(self, record: Replaced) -> None:
+        if record.saved_chars is not None:
+            saved = self.left_on_arrival
+            self.left_on_arrival = Savings(count=saved.count + 1, saved_chars=saved.saved_chars + record.saved_chars)
         item = self.items.get(record.item_id)
         if item is None:
             return
