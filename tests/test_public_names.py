@@ -71,8 +71,9 @@ PUBLIC = {
         MAX_BYTES MAX_FILES Transferred export_session import_session
     """,
     "ctxfs.replay": """
-        Cached CallFigures Cost DEFAULT_POLICIES Fold POLICY_NAMES PolicyFigures PolicyRun Progress Report
-        SessionReport Tokens Tuned render_html render_json render_table replay_files tune_files
+        Bill Cached CallFigures Cost DEFAULT_POLICIES Effect ExplainedItem Explanation Fold POLICY_NAMES
+        PolicyFigures PolicyRun Progress Report SessionReport Tokens Tuned explain render_html render_json
+        render_table replay_files tune_files
     """,
     "ctxfs.testing": """
         Answer Broken ChatCompletionsServer Cut Failure MemoryDisk MemoryStore MessagesServer PromptCache

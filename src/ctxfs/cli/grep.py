@@ -13,8 +13,9 @@ import typer
 from ctxfs.cli.options import AsJson, Root, SessionArgument
 from ctxfs.cli.output import for_terminal, print_json, text_keys, write
 from ctxfs.cli.search import matching_lines
-from ctxfs.cli.session import Entry, content_blocks, entries, find_entry, open_session, sessions_directory
+from ctxfs.cli.session import content_blocks, find_entry, open_session, sessions_directory
 from ctxfs.errors import StorageError
+from ctxfs.session.entries import Entry, entries
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.steps import CpuBudget
 from ctxfs.tools.grep import LineChunks

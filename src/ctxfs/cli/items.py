@@ -22,11 +22,9 @@ from ctxfs.cli.output import (
     write,
 )
 from ctxfs.cli.session import (
-    Entry,
     content_blocks,
     content_lines,
     damages,
-    entries,
     find_entry,
     line_count,
     open_session,
@@ -35,6 +33,7 @@ from ctxfs.cli.session import (
 from ctxfs.errors import ConfigError
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.jsontext.write_stream import has_surrogates
+from ctxfs.session.entries import Entry, entries
 from ctxfs.session.filesystem import ContextFileSystem
 
 __all__ = ["cat", "ls", "tail"]

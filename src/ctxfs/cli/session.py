@@ -3,27 +3,24 @@
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from ctxfs.cli.output import lossless_bytes
 from ctxfs.content.readable import readable_text
-from ctxfs.content.stored import Stored
 from ctxfs.errors import ConfigError, SessionNotFound, UnknownItem
-from ctxfs.items import ContextItem, ItemType
+from ctxfs.items import ContextItem
+from ctxfs.session.entries import Entry, entries, entry_of
 from ctxfs.session.filesystem import ContextFileSystem, list_sessions
 from ctxfs.storage.local import absolute_root
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.threads import run_to_completion
 
 __all__ = [
-    "Entry",
     "changes",
     "content_blocks",
     "content_lines",
     "damages",
-    "entries",
     "find_entry",
     "find_session",
     "line_count",
@@ -37,31 +34,6 @@ _NAMED_CANDIDATES = 4
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _AS_IT_IS = frozenset({"text", "bytes"})
 """Encodings whose bytes are those that the tool gave."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """An item of a session, in its context or not.
-
-    ``place``: "context" (its content is there), "file" (it left for its file), "removed" (its file is all that is left)
-    or "archive" (it left with others, in an archive). ``tokens`` is what it takes in the context now,
-    ``content_tokens`` what its content took; None: not known. ``damaged``: what is wrong with its content's file.
-    """
-
-    item_id: str
-    item_type: ItemType
-    tool_name: str | None
-    place: Literal["context", "file", "removed", "archive"]
-    tokens: int
-    content_tokens: int | None
-    item: ContextItem | None
-    stored: Stored | None
-    damaged: str | None = None
-
-    @property
-    def partial(self) -> bool:
-        """Whether it is what a command has printed that runs, or ended with its agent."""
-        return self.stored is not None and self.stored.metadata.get("partial") is True
 
 
 def sessions_directory(root: Path | None) -> Path:
@@ -120,52 +92,14 @@ async def open_known_session(root: Path, session_id: str) -> AsyncIterator[Conte
         await fs.close()
 
 
-async def entries(fs: ContextFileSystem) -> list[Entry]:
-    """Everything that the session holds: its context in order, then what is stored only.
-
-    Which contents of the context are damaged is known once they were read; see ``ContextFileSystem.items``.
-    """
-    stored = fs.stored()
-    found = {item.id: _entry(item, stored.get(item.id)) for item in await fs.items(load=False)}
-    all_of_it = [*found.values(), *(_removed(s) for item_id, s in stored.items() if item_id not in found)]
-    damaged = {content.item_id: content.detail for content in fs.recovery.contents}
-    return [replace(entry, damaged=damaged.get(entry.item_id)) for entry in all_of_it]
-
-
 def damages(fs: ContextFileSystem) -> list[str]:
     """What is damaged, as far as opening the session and reading its items has shown: a line each."""
     lines = [f"{LOG_NAME}, at byte {damage.offset:,}: {damage.reason}" for damage in fs.recovery.damages]
     return [*lines, *map(str, fs.recovery.contents)]
 
 
-def _entry(item: ContextItem, stored: Stored | None) -> Entry:
-    return Entry(
-        item_id=item.id,
-        item_type=item.item_type,
-        tool_name=item.tool_name,
-        place="file" if item.offload_path is not None else "context",
-        tokens=item.token_count,
-        content_tokens=item.content_tokens,
-        item=item,
-        stored=stored,
-    )
-
-
-def _removed(stored: Stored) -> Entry:
-    return Entry(
-        item_id=stored.item_id,
-        item_type=stored.item_type,
-        tool_name=stored.tool_name,
-        place="removed",
-        tokens=0,
-        content_tokens=None,
-        item=None,
-        stored=stored,
-    )
-
-
 def _archived(item: ContextItem) -> Entry:
-    return replace(_entry(item, None), place="archive", tokens=0)
+    return replace(entry_of(item, None), place="archive", tokens=0)
 
 
 async def find_entry(fs: ContextFileSystem, given: str) -> Entry:

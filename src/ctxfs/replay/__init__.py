@@ -9,6 +9,7 @@ from ctxfs.lazy import lazy
 
 if TYPE_CHECKING:
     from ctxfs.replay.cost import Cached, CallFigures, Cost
+    from ctxfs.replay.explanation import Bill, Effect, ExplainedItem, Explanation, explain
     from ctxfs.replay.html import render_html
     from ctxfs.replay.lab import Progress, Tokens, replay_files
     from ctxfs.replay.policies import DEFAULT_POLICIES, POLICY_NAMES
@@ -19,9 +20,13 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_POLICIES",
     "POLICY_NAMES",
+    "Bill",
     "Cached",
     "CallFigures",
     "Cost",
+    "Effect",
+    "ExplainedItem",
+    "Explanation",
     "Fold",
     "PolicyFigures",
     "PolicyRun",
@@ -30,6 +35,7 @@ __all__ = [
     "SessionReport",
     "Tokens",
     "Tuned",
+    "explain",
     "render_html",
     "render_json",
     "render_table",
@@ -41,6 +47,7 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "ctxfs.replay.cost": ("Cached", "CallFigures", "Cost"),
+        "ctxfs.replay.explanation": ("Bill", "Effect", "ExplainedItem", "Explanation", "explain"),
         "ctxfs.replay.html": ("render_html",),
         "ctxfs.replay.lab": (
             "Progress",

@@ -1,0 +1,325 @@
+"""Why each item of a session left or stays, what goes next, what that saved and what the calls cost: as a value."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from math import isinf
+from pathlib import Path
+
+import anyio.to_thread
+
+from ctxfs.context.entry import Known
+from ctxfs.context.repair import repaired
+from ctxfs.context.transcript import Transcript
+from ctxfs.economics.economy import CacheTerms, Economy
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.planner import Verdict
+from ctxfs.economics.prices import ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, Rates, prices_for
+from ctxfs.errors import ConfigError
+from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.plan import Plan
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.items import ItemType
+from ctxfs.llm.base import Usage
+from ctxfs.replay.journal_costs import Account, Departure, account
+from ctxfs.session.damaged import counted
+from ctxfs.session.entries import Entry, Place, entries
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import Names
+from ctxfs.session.records import EvictionSet
+from ctxfs.tokens import load_counter
+
+__all__ = ["Bill", "Effect", "ExplainedItem", "Explanation", "explain"]
+
+_STAYS = {
+    ItemType.SYSTEM_PROMPT: "stays: the system prompt never leaves",
+    ItemType.TOOL_RESULT: "stays: its placeholder would hardly be smaller",
+    ItemType.COMPACTION_SUMMARY: "stands for what left in its file",
+}
+_MESSAGE_STAYS = "stays: messages leave only when the window is full"
+_NO_RULE_STAYS = "stays: results of this tool leave only when the window is full"
+_TTL: CacheTtl = "5m"
+_NO_RULES = EvictionSet(
+    parameters=EvictionParameters().to_mapping(), rates=asdict(ANTHROPIC_RATES), ttl_s=TTL_SECONDS[_TTL]
+)
+"""What is taken for the rules of a session that recorded none: the defaults."""
+
+_MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedItem:
+    """One item: where it is and why. Sizes in tokens.
+
+    ``item_type`` None: it is in an archive only. ``tokens``: what it takes in the context now. ``content_tokens``: what
+    its content took; None: not known. ``left_after_reply``: the model's replies before it left, and ``replies_since``
+    those since then; None: it never left. ``ripe_in_calls``: the calls until it may leave; None: nothing says so.
+    """
+
+    item_id: str
+    item_type: ItemType | None
+    tool_name: str | None
+    place: Place
+    tokens: int
+    content_tokens: int | None
+    why: str
+    left_after_reply: int | None
+    replies_since: int | None
+    ripe_in_calls: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What eviction did: how often it happened, and what it saved and cost in uncached input tokens.
+
+    ``saved``: what the calls since did not have to read. ``rewriting``: what writing the cache again cost.
+    ``reading_back``: what the lines cost that were read back. ``net`` is what is left of ``saved``. ``net_usd`` None:
+    the prices of the model are not known.
+    """
+
+    evictions: int
+    tokens_freed: int
+    saved: float
+    rewriting: float
+    read_backs: int
+    reading_back: float
+    net: float
+    net_usd: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """What the provider billed for ``calls`` calls, in tokens; ``usd`` by list prices, None: they are not known."""
+
+    calls: int
+    input_tokens: int
+    cache_creation_input_tokens: int
+    cache_read_input_tokens: int
+    output_tokens: int
+    usd: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What there is to say about a session.
+
+    ``model``: the one of the last call on the context; empty when no call was recorded. ``replies``: how often a model
+    has replied. ``context_tokens``: the context now. ``items``: the context in order, then what is only stored, the
+    arguments of calls that may leave, and what is archived. ``next``: what a session that goes on now would evict.
+    """
+
+    session_id: str
+    session_path: Path
+    model: str
+    replies: int
+    context_tokens: int
+    items: tuple[ExplainedItem, ...]
+    next: Plan
+    effect: Effect
+    billed: Bill
+
+
+async def explain(fs: ContextFileSystem) -> Explanation:
+    """Explain the session of ``fs``, which is open, perhaps for reading only. Nothing of it changes.
+
+    What goes next is decided by the rules that the session was last opened with, or by the defaults when it recorded
+    none.
+
+    Raises:
+        ConfigError: another version recorded the rules, and they cannot be read.
+        SessionClosed: ``fs`` is not open.
+    """
+    costs = account(await fs.history())
+    model = costs.turns[-1].model if costs.turns else ""
+    rules = fs.eviction or _NO_RULES
+    plan, verdicts = await _next(fs, rules, costs)  # reads the items, and so finds what is damaged
+    held = await entries(fs)
+    prices = prices_for(model)
+    rates = _rates(rules) or (prices.rates(_TTL) if prices else ANTHROPIC_RATES)
+    window_tokens = rules.window_tokens or Budget.of_model(model).limit_tokens
+    return Explanation(
+        session_id=fs.session_id,
+        session_path=fs.session_path,
+        model=model,
+        replies=costs.replies,
+        context_tokens=sum(entry.tokens for entry in held),
+        items=_Reasons(rules, costs, plan, verdicts).items(held),
+        next=plan,
+        effect=_effect(costs, rates, prices, window_tokens=window_tokens),
+        billed=_bill(costs, rates, prices),
+    )
+
+
+# What goes next -----------------------------------------------------------------------------------------------------
+
+
+async def _next(fs: ContextFileSystem, rules: EvictionSet, costs: Account) -> tuple[Plan, dict[str, Verdict]]:
+    """Plan as a session that goes on now would, without being its writer; and what the planner says of each item."""
+    counter = await load_counter()
+    items = counted(await fs.items(), counter)
+    names = Names({item.id for item in items} | fs.stored().keys(), layout=fs.layout)
+    policy = OffloadPolicy.from_mapping(rules.policy) if rules.policy is not None else None
+    transcript = Transcript(rules.keep_recent, fs.path_of, economy=_economy(rules), policy=policy)
+    last_call_at = costs.turns[-1].made_at if costs.turns else None
+
+    def plan() -> tuple[Plan, dict[str, Verdict]]:
+        going_on = repaired(items, names=names, counter=counter).items
+        transcript.resume(going_on, known=Known(names), counter=counter, last_call_at=last_call_at)
+        verdicts = transcript.economy.verdicts() if transcript.economy is not None else ()
+        return transcript.plan(), {verdict.item_id: verdict for verdict in verdicts}
+
+    return await anyio.to_thread.run_sync(plan)
+
+
+def _rates(rules: EvictionSet) -> Rates | None:
+    """The rates that the planner had; None when there was none. Raises ``ConfigError`` for another version's."""
+    try:
+        return Rates(**rules.rates) if rules.rates else None
+    except TypeError as error:
+        raise ConfigError(f"the session's prices cannot be read: {error}") from error
+
+
+def _economy(rules: EvictionSet) -> Economy | None:
+    """The planner by these rules. Raises ``ConfigError`` when another version's numbers cannot be read."""
+    if rules.parameters is None:
+        return None
+    return Economy(
+        parameters=EvictionParameters.from_mapping(rules.parameters),
+        terms=CacheTerms(rates=_rates(rules) or ANTHROPIC_RATES, ttl_s=rules.ttl_s),
+    )
+
+
+# Why ----------------------------------------------------------------------------------------------------------------
+
+
+class _Reasons:
+    """Says of each item why it left or stays."""
+
+    def __init__(self, rules: EvictionSet, costs: Account, plan: Plan, verdicts: Mapping[str, Verdict]) -> None:
+        self._rules = rules
+        self._costs = costs
+        self._due = {offload.item_id for offload in plan.offloads}
+        self._verdicts = verdicts
+        self._departures: dict[str, Departure] = {}
+        for departure in costs.departures:  # of an item whose placeholder shrank later, the first counts
+            for item_id in departure.item_ids:
+                self._departures.setdefault(item_id, departure)
+        self._archives = {d.archive: d for d in reversed(costs.departures) if d.archive is not None}
+
+    def items(self, held: Sequence[Entry]) -> tuple[ExplainedItem, ...]:
+        """The entries in order, then what could leave of replies, and what is archived."""
+        known = {entry.item_id for entry in held}
+        inputs = [verdict for item_id, verdict in self._verdicts.items() if item_id not in known]
+        known |= {verdict.item_id for verdict in inputs}
+        archived = [(i, d) for i, d in self._departures.items() if i not in known and d.archive is not None]
+        return (*map(self._entry, held), *map(self._input, inputs), *(self._archived(i, d) for i, d in archived))
+
+    def _entry(self, entry: Entry) -> ExplainedItem:
+        return self._item(
+            entry.item_id,
+            self._why(entry),
+            item_type=entry.item_type,
+            tool_name=entry.tool_name,
+            place=entry.place,
+            tokens=entry.tokens,
+            content_tokens=entry.content_tokens,
+        )
+
+    def _input(self, verdict: Verdict) -> ExplainedItem:
+        return self._item(
+            verdict.item_id,
+            str(verdict.why),
+            item_type=ItemType.TOOL_INPUT,
+            place="context",
+            tokens=verdict.tokens,
+            content_tokens=verdict.tokens,
+        )
+
+    def _archived(self, item_id: str, departure: Departure) -> ExplainedItem:
+        return self._item(item_id, departure.reason, item_type=None, place="archive", tokens=0, content_tokens=None)
+
+    def _item(
+        self,
+        item_id: str,
+        why: str,
+        *,
+        item_type: ItemType | None,
+        place: Place,
+        tokens: int,
+        content_tokens: int | None,
+        tool_name: str | None = None,
+    ) -> ExplainedItem:
+        departure, verdict = self._departures.get(item_id), self._verdicts.get(item_id)
+        return ExplainedItem(
+            item_id=item_id,
+            item_type=item_type,
+            tool_name=tool_name,
+            place=place,
+            tokens=tokens,
+            content_tokens=content_tokens,
+            why=why,
+            left_after_reply=None if departure is None else departure.after_call,
+            replies_since=None if departure is None else self._costs.calls_since(departure),
+            ripe_in_calls=None if verdict is None or isinf(verdict.ripe_in_calls) else verdict.ripe_in_calls,
+        )
+
+    def _why(self, entry: Entry) -> str:
+        departure = self._departures.get(entry.item_id)
+        if departure is not None:
+            return departure.reason if entry.damaged is None else f"{departure.reason}; damaged: {entry.damaged}"
+        if entry.damaged is not None:
+            return f"damaged: {entry.damaged}"
+        if entry.item is None:
+            return "stored, and not in the context"
+        archived = self._archives.get(entry.item_id)
+        if archived is not None:
+            return f"stands for {len(archived.item_ids)} messages: {archived.reason}"
+        return self._why_here(entry)
+
+    def _why_here(self, entry: Entry) -> str:
+        """Why an item is in the context."""
+        keep = self._rules.keep_recent.get(entry.tool_name or "")
+        if keep is not None:
+            return (
+                f"{'leaves next' if entry.item_id in self._due else 'stays'}: {entry.tool_name} keeps its last {keep}"
+            )
+        if (verdict := self._verdicts.get(entry.item_id)) is not None:
+            return str(verdict.why)
+        if entry.item_type is ItemType.TOOL_RESULT and self._rules.parameters is None:
+            return _NO_RULE_STAYS
+        return _STAYS.get(entry.item_type, _MESSAGE_STAYS)
+
+
+# What it saved and cost ---------------------------------------------------------------------------------------------
+
+
+def _usd(input_tokens: float, prices: Prices | None) -> float | None:
+    """The price of so many uncached input tokens; None when it is not known."""
+    return input_tokens * prices.input / _MILLION if prices else None
+
+
+def _effect(costs: Account, rates: Rates, prices: Prices | None, *, window_tokens: int) -> Effect:
+    saved = costs.saved(rates, window_tokens=window_tokens)
+    rewriting, reading_back = costs.rewriting(rates), costs.reading_back(rates)
+    net = saved - rewriting - reading_back
+    return Effect(
+        evictions=len(costs.departures),
+        tokens_freed=sum(departure.tokens_freed for departure in costs.departures),
+        saved=saved,
+        rewriting=rewriting,
+        read_backs=len(costs.read_backs),
+        reading_back=reading_back,
+        net=net,
+        net_usd=_usd(net, prices),
+    )
+
+
+def _bill(costs: Account, rates: Rates, prices: Prices | None) -> Bill:
+    usages = [call.usage for call in costs.calls]
+    counts = {field.name: sum(getattr(usage, field.name) for usage in usages) for field in fields(Usage)}
+    cost = (
+        counts["input_tokens"]
+        + counts["cache_read_input_tokens"] * rates.read
+        + counts["cache_creation_input_tokens"] * rates.write
+        + counts["output_tokens"] * rates.output
+    )
+    return Bill(calls=len(usages), **counts, usd=_usd(cost, prices))

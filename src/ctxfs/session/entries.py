@@ -1,0 +1,77 @@
+"""Everything that a session holds, in a list: what is in its context, and what is only stored."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ctxfs.content.stored import Stored
+from ctxfs.items import ContextItem, ItemType
+from ctxfs.session.filesystem import ContextFileSystem
+
+__all__ = ["Entry", "Place", "entries", "entry_of"]
+
+Place = Literal["context", "file", "removed", "archive"]
+"""Where an item's content is; see ``Entry``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An item of a session, in its context or not.
+
+    ``place``: "context" (its content is there), "file" (it left for its file), "removed" (its file is all that is left)
+    or "archive" (it left with others, in an archive). ``tokens`` is what it takes in the context now,
+    ``content_tokens`` what its content took; None: not known. ``damaged``: what is wrong with its content's file.
+    """
+
+    item_id: str
+    item_type: ItemType
+    tool_name: str | None
+    place: Place
+    tokens: int
+    content_tokens: int | None
+    item: ContextItem | None
+    stored: Stored | None
+    damaged: str | None = None
+
+    @property
+    def partial(self) -> bool:
+        """Whether it is what a command has printed that runs, or ended with its agent."""
+        return self.stored is not None and self.stored.metadata.get("partial") is True
+
+
+async def entries(fs: ContextFileSystem) -> list[Entry]:
+    """Everything that the session holds: its context in order, then what is stored only.
+
+    Which contents of the context are damaged is known once they were read; see ``ContextFileSystem.items``.
+    """
+    stored = fs.stored()
+    found = {item.id: entry_of(item, stored.get(item.id)) for item in await fs.items(load=False)}
+    all_of_it = [*found.values(), *(_removed(s) for item_id, s in stored.items() if item_id not in found)]
+    damaged = {content.item_id: content.detail for content in fs.recovery.contents}
+    return [replace(entry, damaged=damaged.get(entry.item_id)) for entry in all_of_it]
+
+
+def entry_of(item: ContextItem, stored: Stored | None) -> Entry:
+    """The entry of an item of the context; ``stored``: what is stored of it, if anything is."""
+    return Entry(
+        item_id=item.id,
+        item_type=item.item_type,
+        tool_name=item.tool_name,
+        place="file" if item.offload_path is not None else "context",
+        tokens=item.token_count,
+        content_tokens=item.content_tokens,
+        item=item,
+        stored=stored,
+    )
+
+
+def _removed(stored: Stored) -> Entry:
+    return Entry(
+        item_id=stored.item_id,
+        item_type=stored.item_type,
+        tool_name=stored.tool_name,
+        place="removed",
+        tokens=0,
+        content_tokens=None,
+        item=None,
+        stored=stored,
+    )
