@@ -73,5 +73,9 @@ def test_a_budget_takes_errors_into_account_and_may_have_no_bound() -> None:
     with pytest.raises(ZeroDivisionError):
         budget.charge(lambda: 1 // 0)
     assert budget.left_s == 0.75
+    clock = iter([0.0, 1.0, 1.5, 2.0]).__next__
+    budget = CpuBudget(5.0, clock=clock)
+    assert list(budget.charge_items("ab", lambda item: item == "b")) == ["a", "b"]
+    assert budget.left_s == 4.5
     assert CpuBudget(None, clock=lambda: 1 / 0).charge(lambda: 5) == 5
     assert CpuBudget(None).left_s == float("inf")

@@ -6,7 +6,7 @@ started by ``run_in_steps`` then ends within a step of its caller's cancellation
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import ParamSpec, TypeVar
 
@@ -93,9 +93,21 @@ class CpuBudget:
         try:
             return func(*args, **kwargs)
         finally:
-            spent = self._clock() - start
-            with self._lock:
-                self._spent_s += spent
+            self._spend(self._clock() - start)
+
+    def charge_items(self, items: Iterable[T], counts: Callable[[T], bool]) -> Iterator[T]:
+        """Yield ``items`` and take the CPU time of making them off the budget, of those that ``counts``."""
+        iterator, start = iter(items), self._clock()
+        for item in iterator:
+            if counts(item):
+                self._spend(self._clock() - start)
+            yield item
+            del item  # before the next one is made, in the same memory
+            start = self._clock()
+
+    def _spend(self, seconds: float) -> None:
+        with self._lock:
+            self._spent_s += seconds
 
     def tick(self) -> float:
         """Charge a thread that works alone for the time since its last tick; return what is left, in seconds."""

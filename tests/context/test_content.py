@@ -223,16 +223,17 @@ async def test_an_index_of_other_content_is_not_believed() -> None:
     assert await reader.load() == text
 
 
-@given(st.integers(0, 300), st.integers(0, 9), st.integers(1, 4), st.integers(1, 120))
-def test_runs_are_shared_out_whole_and_evenly(blocks: int, skip: int, readers: int, longest: int) -> None:
+@given(st.integers(0, 300), st.integers(0, 9), st.integers(1, 4), st.integers(1, 120), st.integers(1, 3))
+def test_runs_are_shared_out_whole_and_evenly(blocks: int, skip: int, readers: int, longest: int, first: int) -> None:
     whole = BlockRange(blocks=range(7, 7 + blocks), skip=skip)
-    runs = list(whole.shared_out(readers, longest))
+    runs = list(whole.shared_out(readers, longest, first=first))
     assert [number for run in runs for number in run.blocks] == list(whole.blocks)
     assert [run.skip for run in runs] == [skip, *[0] * len(runs)][: len(runs)]
-    sizes = [len(run.blocks) for run in runs]
+    sizes = [len(run.blocks) for run in runs[1:]]
+    assert sum(len(run.blocks) for run in runs[:1]) == min(first, blocks)
     assert len(set(sizes[:-1])) <= 1
     assert max(sizes, default=0) <= longest
-    assert len(runs) <= readers * max(1, math.ceil(blocks / (longest * readers)))  # no reader has one more
+    assert len(sizes) <= readers * max(1, math.ceil((blocks - first) / (longest * readers)))  # no reader has one more
 
 
 @pytest.mark.parametrize("number", range(len(LARGE)))
@@ -247,7 +248,7 @@ async def test_runs_give_the_text_from_a_line_on_and_where_it_stands(
         newlines = max(first, 1) - 1
         position = _after(data, newlines) if newlines else 0
         read: list[tuple[int, bytes]] = []
-        for run in (await reader.run_from(first)).shared_out(2, 3):
+        for run in (await reader.run_from(first)).shared_out(2, 3, first=1):
             read += await to_thread.run_sync(list, await reader.read_run(run))
         assert b"".join(piece for _, piece in read) == data[position:]
         for before, piece in read:

@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ctxfs.errors import InvalidToolArguments
+from ctxfs.steps import CpuBudget
 from ctxfs.tools.grep import (
     CHUNK_BYTES,
     MOST_COUNTED,
@@ -62,12 +63,61 @@ def search(
     cuts = range(0, len(data), piece_bytes)
     pieces = [(data.count(b"\n", 0, start), data[start : start + piece_bytes]) for start in cuts]
     lines = LineSearch(pattern, max_matches)
+    _search_parts(lines, pieces, part_pieces)
+    return lines.finish(data.count(b"\n") + 1)
+
+
+def _search_parts(lines: LineSearch, pieces: list[tuple[int, bytes]], part_pieces: int) -> None:
     for first in range(0, len(pieces), part_pieces):
-        if lines.add(search_part(pattern, pieces[first : first + part_pieces], max_matches)):
+        part = pieces[first : first + part_pieces]
+        if lines.add(search_part(lines.pattern, part, lines.max_matches, starts_line=not first)):
             lines.search_shared()
         if lines.done:
             break
-    return lines.finish(data.count(b"\n") + 1)
+
+
+class Meter:
+    """A clock on which half a second passes at each reading of it: a charge costs that much."""
+
+    def __init__(self) -> None:
+        self.readings = 0
+
+    def __call__(self) -> float:
+        self.readings += 1
+        return self.readings / 2
+
+
+@given(
+    patterns,
+    st.lists(line_texts, max_size=12),
+    st.integers(1, 9),
+    st.integers(1, 4),
+    st.integers(1, 30),
+)
+def test_a_search_whose_budget_is_used_up_is_right_up_to_where_it_stopped_and_goes_on_from_there(
+    pattern: str, lines: list[str], piece_bytes: int, part_pieces: int, budget: int
+) -> None:
+    text = "\n".join(lines)
+    data = text.encode("utf-8", "surrogatepass")
+    found: list[int] = []
+    first = 1
+    while first <= len(lines):
+        start = sum(len(line.encode("utf-8", "surrogatepass")) + 1 for line in lines[: first - 1])
+        pieces = [
+            (data.count(b"\n", 0, cut), data[cut : cut + piece_bytes]) for cut in range(start, len(data), piece_bytes)
+        ]
+        search = LineSearch(LinePattern(pattern, budget=CpuBudget(budget / 2, clock=Meter())), 10**9)
+        _search_parts(search, pieces, part_pieces)
+        found += [line.number for line in search.finish(data.count(b"\n") + 1)]
+        if search.stopped is None:
+            break
+        assert all(number < search.stopped.number for number in found)
+        assert found == [number for number in reference(pattern, text) if number < search.stopped.number]
+        if search.stopped.number == first:
+            assert not search.stopped.error.line_too_long
+            budget *= 2  # one line costs as many charges as it has pieces
+        first = search.stopped.number
+    assert found == reference(pattern, text)
 
 
 def found(pattern: str, text: str, piece_bytes: int = 1 << 18, part_pieces: int = 4) -> list[int]:
@@ -190,13 +240,39 @@ def test_a_part_with_enough_matches_ends_the_search() -> None:
     assert [line.number for line in lines.finish(9)] == [2, 4, 5]
 
 
-def test_lines_that_parts_share_do_not_pile_up() -> None:
+def test_lines_that_parts_share_are_searched_as_soon_as_they_are_whole() -> None:
     lines = LineSearch(LinePattern("a"), 1)
-    part = SearchedPart(found=[], shared=[(1, b"a" * CHUNK_BYTES + b"\n")], tail=b"")
-    assert lines.add(part)
+    assert not lines.add(SearchedPart(found=[], head=None, tail=b"x", line_ended=False))
+    assert lines.add(SearchedPart(found=[], head=(1, b"a\n"), tail=b"a"))
     lines.search_shared()
-    assert not lines.add(SearchedPart(found=[], shared=[(2, b"a\n")], tail=b"a"))
-    assert [line.number for line in lines.finish(3)] == [1, 2]
+    assert not lines.add(SearchedPart(found=[], head=None, tail=b"b", line_ended=False))
+    assert [line.number for line in lines.finish(2)] == [1, 2]
+
+
+def test_a_part_that_starts_with_a_line_searches_that_too() -> None:
+    pattern = LinePattern("a", budget=CpuBudget(1.0, clock=Meter()))
+    part = search_part(pattern, [(0, b"a\nb\na\nb\na\n")], 10, starts_line=True)
+    assert ([line.number for line in part.found], part.head) == ([1], None)
+    assert part.stopped is not None
+    assert part.stopped.number == 2
+
+
+def test_reading_a_line_that_goes_on_is_not_charged() -> None:
+    budget = CpuBudget(1.0, clock=Meter())
+    search_part(LinePattern("a", budget=budget), [(0, b"x")] * 100, 10)
+    assert budget.left_s == 1.0
+    search_part(LinePattern("a", budget=budget), [(0, b"x\n")], 10)
+    assert budget.left_s == 0.5
+
+
+def test_a_line_that_was_found_is_kept_when_the_budget_does_not_suffice_for_the_rest_of_it() -> None:
+    data = b"needle" + b"x" * 1_000 + b"needle"
+    pattern = LinePattern("needle", budget=CpuBudget(0.5, clock=Meter()))
+    part = search_part(pattern, [(0, data)], 10)
+    search = LineSearch(pattern, 10)
+    search.add(part)
+    (line,) = search.finish(1)
+    assert (line.text[:6], line.unshown, search.stopped) == ("needle", None, None)
 
 
 def test_bytes_that_are_no_utf8_can_be_searched() -> None:

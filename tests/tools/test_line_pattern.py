@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ctxfs.errors import WorkLimitReached
 from ctxfs.steps import Abandoned, CpuBudget, Waiting
 from ctxfs.tools.grep import LineSearch, search_part
-from ctxfs.tools.line_pattern import LinePattern, Match
+from ctxfs.tools.line_pattern import LinePattern, Match, SearchStopped
 from ctxfs.tools.pattern_prefix import prefix_pattern
 
 ATOMS = (
@@ -111,6 +111,14 @@ def test_a_search_ends_when_its_budget_is_used_up() -> None:
     with pytest.raises(WorkLimitReached, match=r"took the 1 s of CPU that one search may take: use a simpler pattern"):
         list(pattern.matches(b"0123456\n" * 1_000))
     assert clock.calls == 2 * 10
+
+
+def test_a_search_that_ends_says_before_which_line() -> None:
+    for expression in ("needle", r"needle\z"):
+        pattern = LinePattern(expression, budget=CpuBudget(1.0, clock=FakeClock(0.1)), max_step_bytes=10)
+        with pytest.raises(SearchStopped) as stopped:
+            list(pattern.matches(b"0123456\n" * 1_000))
+        assert (stopped.value.position, stopped.value.line_too_long) == (10 * 8, False)
 
 
 def test_the_budget_is_one_for_all_searches_of_a_call() -> None:

@@ -3,6 +3,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ from anyio import to_thread
 from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.messages import Content, ToolMessage
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.steps import CpuBudget
 from ctxfs.storage.memory import MemoryStore
 from ctxfs.tokens import default_counter
 from ctxfs.tools import ToolResult, retrieval_tools
+from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import MAX_LINE_CHARS
+from ctxfs.tools.retrieval import grep_page
 
 pytestmark = pytest.mark.anyio
 
@@ -233,15 +237,21 @@ async def test_grep_stops_at_damage_unless_enough_was_found_before(session: Sess
 
 
 class GatedStore(MemoryStore):
-    """Blocks are read when the gate is open; it tells which readers began and ended."""
+    """Blocks after the first run's are read when the gate is open; it tells which of their readers began and ended."""
 
     def __init__(self) -> None:
         super().__init__()
         self.gate = threading.Event()
         self.began, self.ended = threading.Semaphore(0), threading.Semaphore(0)
         self.blocks = 0
+        self.first = True
 
     def pieces(self, name: str, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+        if self.first:  # it is searched alone
+            self.first = False
+            for offset, length in spans:
+                yield self._file(name)[offset : offset + length]
+            return
         self.began.release()
         self.gate.wait()
         try:
@@ -362,3 +372,45 @@ async def test_a_search_that_would_take_too_long_says_how_to_ask_better(session:
     assert "Bound what repeats" in await session.error("grep", ref=ref, pattern=".*(b|c)d")
     assert "1 line matches" in await session.text("grep", ref=ref, pattern="needle.{0,200}")
     assert "there may be more matches" in await session.text("grep", ref=ref, pattern="needle.*")
+    assert "To search the lines after" not in await session.error("grep", ref=ref, pattern=".*(b|c)d")
+
+
+async def test_a_search_stops_where_its_budget_is_used_up_and_goes_on_from_there(fs: ContextFileSystem) -> None:
+    """Whatever stops which thread first, each call says up to where it is complete, and gets at least one line on."""
+    total = 30_000
+    await Session(fs).store("\n".join(f"{n} {'x' * 60} {'hit' if n % 997 == 0 else ''}" for n in range(1, total)))
+    readings = count()
+    found: list[int] = []
+    offset: int | None = 1
+    calls = 0
+    while offset is not None:
+        budget = CpuBudget(12, clock=lambda: float(next(readings)))
+        result = await grep_page(fs, "call_1", LinePattern("hit", budget=budget, max_step_bytes=65_536), offset=offset)
+        assert not result.is_error
+        text = str(result.content)
+        found += [int(n) for n in re.findall(r"^(\d+):", text, re.MULTILINE)]
+        following = re.search(r"lines ([\d,]+)-([\d,]+) of 29,999 were searched.*; next: offset=(\d+)\]$", text)
+        if following is not None:
+            assert [int(n.replace(",", "")) for n in following.groups()] == [
+                offset,
+                int(following[3]) - 1,
+                int(following[3]),
+            ]
+            assert int(following[3]) > offset
+        offset, calls = (int(following[3]) if following else None), calls + 1
+    assert found == list(range(997, total, 997))
+    assert calls > 1
+
+
+async def test_a_search_says_which_line_it_could_not_search_and_goes_on_after_it(session: Session) -> None:
+    ref = await session.store("one abd\ntwo\n" + "a" * 12_000_000 + "\nacd")
+    shown = await session.text("grep", ref=ref, pattern=".*(b|c)d")
+    assert re.fullmatch(
+        r"1:one abd\n\[the first 1 line matches, lines 1-2 of 4 were searched, but not line 3: .*Bound what repeats.*; "
+        r"next: offset=4\]",
+        shown,
+    )
+    assert "To search the lines after line 3: offset=4" in await session.error(
+        "grep", ref=ref, pattern=".*(b|c)d", offset=3
+    )
+    assert await session.text("grep", ref=ref, pattern=".*(b|c)d", offset=4) == "4:acd\n[1 line matches]"

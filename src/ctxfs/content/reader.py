@@ -53,11 +53,14 @@ class BlockRange:
             yield BlockRange(blocks=range(start, min(start + size, self.blocks.stop)), skip=skip)
             start, size, skip = start + size, others, 0
 
-    def shared_out(self, readers: int, longest: int) -> "Iterator[BlockRange]":
-        """Cut it into runs of one size, at most ``longest`` blocks, so many that each reader has as much to do."""
-        rounds = max(1, math.ceil(len(self.blocks) / (longest * readers)))
-        size = math.ceil(len(self.blocks) / (rounds * readers))
-        return self.cut(size, size)
+    def shared_out(self, readers: int, longest: int, *, first: int) -> "Iterator[BlockRange]":
+        """Cut it into one run of ``first`` blocks and others of one size, at most ``longest`` blocks.
+
+        Of these there are so many that each reader has as much to do.
+        """
+        others = max(1, len(self.blocks) - first)
+        rounds = math.ceil(others / (longest * readers))
+        return self.cut(first, math.ceil(others / (rounds * readers)))
 
 
 class ContentReader:

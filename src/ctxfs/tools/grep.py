@@ -5,11 +5,11 @@ The syntax is RE2's. A line matches when the expression is found in it; no match
 
 import codecs
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 from ctxfs.steps import checkpoint
-from ctxfs.tools.line_pattern import LinePattern, Match
+from ctxfs.tools.line_pattern import LinePattern, Match, SearchStopped
 from ctxfs.tools.paging import Line
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "LineChunks",
     "LineSearch",
     "SearchedPart",
+    "Stopped",
     "search_part",
 ]
 
@@ -64,40 +65,61 @@ class LineChunks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchedPart:
-    """What was found in a part of a text, and what was not searched: the lines on its edges and its pieces' edges.
+class Stopped:
+    """Where a search stopped before its end: at line ``number``, the first one that was not searched, and why."""
 
-    ``shared`` are these lines with their numbers; of the first, the beginning may stand in the part before. ``tail`` is
-    what stands after the last newline.
+    number: int
+    error: SearchStopped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchedPart:
+    """What was found in a part of a text, and what was not searched.
+
+    ``head`` is the first line and its number, where its beginning may stand in the part before; None if no line ends in
+    the part, or the first one was searched. ``tail`` is what stands after the last newline. ``line_ended``: a line ends
+    in it. ``stopped``: the lines from there on were not searched, and ``tail`` means nothing.
     """
 
     found: Sequence[FoundLine]
-    shared: Sequence[tuple[int, bytes]]
+    head: tuple[int, bytes] | None
     tail: bytes
+    line_ended: bool = True
+    stopped: Stopped | None = None
 
 
-def search_part(pattern: LinePattern, pieces: Iterable[tuple[int, bytes]], max_matches: int) -> SearchedPart:
+def search_part(
+    pattern: LinePattern, pieces: Iterable[tuple[int, bytes]], max_matches: int, *, starts_line: bool = False
+) -> SearchedPart:
     """Search one part of a text, piece by piece, each with the number of newlines in the whole text before it.
 
-    It ends early with more than ``max_matches``.
+    It ends early with more than ``max_matches``, or when the pattern's budget is used up; making the pieces in which
+    lines end is charged to that too. ``starts_line``: the part begins where a line does.
     """
     found: list[FoundLine] = []
-    shared: list[tuple[int, bytes]] = []
+    head: tuple[int, bytes] | None = None
     line: list[bytes] = []
-    for newlines, data in pieces:
+    line_ended, stopped = False, None
+    for newlines, data in pattern.budget.charge_items(pieces, lambda piece: b"\n" in piece[1]):
         checkpoint()
         start = data.find(b"\n") + 1
         if not start:
             line.append(data)
             continue
-        shared.append((newlines + 1, b"".join([*line, data[:start]])))
+        first = b"".join([*line, data[:start]])
+        if line_ended or starts_line:
+            stopped = _search_lines(pattern, first, newlines + 1, found)
+        else:
+            head = newlines + 1, first
+        line_ended = True
         stop = data.rfind(b"\n") + 1
-        found += islice(_matching(pattern, data, newlines + 2, start, stop), max_matches + 1)
+        if stopped is None:
+            stopped = _search_lines(pattern, data, newlines + 2, found, start=start, stop=stop, most=max_matches + 1)
         line = [data[stop:]]
-        if len(found) > max_matches:
+        if stopped is not None or len(found) > max_matches:
             break
         del data  # before the next piece is made, in the same memory
-    return SearchedPart(found=found, shared=shared, tail=b"".join(line))
+    return SearchedPart(found=found, head=head, tail=b"".join(line), line_ended=line_ended, stopped=stopped)
 
 
 class LineSearch:
@@ -111,42 +133,74 @@ class LineSearch:
     def __init__(self, pattern: LinePattern, max_matches: int) -> None:
         self.pattern = pattern
         self.max_matches = max_matches
+        self.stopped: Stopped | None = None
+        """Where the search stopped before its end; the lines before that were all searched."""
+        self.line_ended = False
+        """Whether a line ends in what was searched."""
         self._found: list[FoundLine] = []
         self._shared: list[tuple[int, bytes]] = []
-        self._shared_bytes = 0
         self._line: list[bytes] = []
 
     def add(self, part: SearchedPart) -> bool:
-        """Take the next part; True when so much waits to be searched that ``search_shared`` should be called."""
+        """Take the next part; True when ``search_shared`` should be called before the budget is used up."""
         self._found += part.found
-        for number, line in part.shared:
-            self._line.append(line)
+        self.stopped = part.stopped
+        self.line_ended |= part.line_ended
+        if part.head is not None:
+            number, end = part.head
+            self._line.append(end)
             self._end_line(number)
         self._line.append(part.tail)
-        return self._shared_bytes >= CHUNK_BYTES
+        return bool(self._shared)
 
     def search_shared(self) -> None:
         """Search the lines that the parts share."""
-        text = b"".join(line for _, line in self._shared)
-        self._found += (replace(line, number=self._shared[line.number][0]) for line in _matching(self.pattern, text, 0))
-        self._shared, self._shared_bytes = [], 0
+        for number, line in self._shared:
+            if (stopped := _search_lines(self.pattern, line, number, self._found)) is not None:
+                self.stopped = stopped
+                break
+        self._shared = []
 
     @property
     def done(self) -> bool:
-        """Whether enough was found."""
-        return len(self._found) > self.max_matches
+        """Whether enough was found, or the search stopped."""
+        return self.stopped is not None or len(self._found) > self.max_matches
 
     def finish(self, last_number: int) -> list[FoundLine]:
-        """The matching lines in order, long ones cut around the match; the text's last line is ``last_number``."""
-        self._end_line(last_number)
+        """The matching lines in order, long ones cut around the match; the text's last line is ``last_number``.
+
+        Those from ``stopped`` on are not among them.
+        """
+        if self.stopped is None:
+            self._end_line(last_number)
         self.search_shared()
-        return sorted(self._found, key=lambda line: line.number)[: self.max_matches + 1]
+        found = sorted(self._found, key=lambda line: line.number)
+        if self.stopped is not None:
+            found = [line for line in found if line.number < self.stopped.number]
+        return found[: self.max_matches + 1]
 
     def _end_line(self, number: int) -> None:
-        line = b"".join(self._line)
+        self._shared.append((number, b"".join(self._line)))
         self._line = []
-        self._shared.append((number, line))
-        self._shared_bytes += len(line)
+
+
+def _search_lines(
+    pattern: LinePattern,
+    data: bytes,
+    number: int,
+    found: list[FoundLine],
+    *,
+    start: int = 0,
+    stop: int | None = None,
+    most: int | None = None,
+) -> Stopped | None:
+    """Add the matching ones of whole lines, at most ``most``, to ``found``; return where the search had to stop."""
+    try:
+        for line in islice(_matching(pattern, data, number, start, stop), most):
+            found.append(line)  # noqa: PERF402 - what was found stays when the search stops
+    except SearchStopped as error:
+        return Stopped(number=number + data.count(b"\n", start, error.position), error=error)
+    return None
 
 
 def _matching(
@@ -173,9 +227,10 @@ def _found_line(pattern: LinePattern, number: int, data: bytes, *, start: int, m
         cut, position = _cut_around(number, data, known, end, char=char, before=before[len(before) - room :])
         cuts.append(cut)
         shown = cut.begin + len(cut.text)
-        if not following.known:
+        if following.known:
+            following = _next_match(pattern, data, start, position, end=end)
+        if following is not None and not following.known:
             break
-        following = next(pattern.in_line(data, start, position, end), None)
     first, *later = cuts
     return FoundLine(
         number=number,
@@ -187,11 +242,22 @@ def _found_line(pattern: LinePattern, number: int, data: bytes, *, start: int, m
     )
 
 
+def _next_match(pattern: LinePattern, data: bytes, start: int, position: int, *, end: int) -> Match | None:
+    """The first match from ``position`` on; not ``known`` if the budget does not suffice: the line is found already."""
+    try:
+        return next(pattern.in_line(data, start, position, end), None)
+    except SearchStopped:
+        return Match(position, position, known=False)
+
+
 def _counted(pattern: LinePattern, data: bytes, start: int, first: Match, end: int) -> int | None:
     """How many matches there are from ``first`` on, at most ``MOST_COUNTED``; None if that is not known."""
     if not first.known:
         return None
-    found = list(islice(pattern.in_line(data, start, first.start, end), MOST_COUNTED))
+    try:
+        found = list(islice(pattern.in_line(data, start, first.start, end), MOST_COUNTED))
+    except SearchStopped:
+        return None
     return len(found) if found[-1].known else None
 
 

@@ -20,10 +20,10 @@ from ctxfs.errors import InvalidToolArguments, WorkLimitReached
 from ctxfs.steps import CpuBudget, checkpoint
 from ctxfs.tools.pattern_prefix import prefix_pattern
 
-__all__ = ["MAX_CPU_S", "LinePattern", "Match"]
+__all__ = ["MAX_CPU_S", "LinePattern", "Match", "SearchStopped"]
 
 MAX_PATTERN_CHARS = 1_000
-MAX_CPU_S = 0.6  # with reading and checking 100 MB, a second
+MAX_CPU_S = 0.8  # with what is not charged, such as reading a line of 100 MB, a second
 _COMPILING_BYTES = 1 << 20  # compiling holds the interpreter: what takes more than this takes too long
 _SEARCHING_BYTES = 8 << 20
 _STEP_S = 0.02
@@ -51,6 +51,18 @@ class Match(NamedTuple):
         return Match(self.start + by, self.end + by, self.known)
 
 
+class SearchStopped(WorkLimitReached):
+    """The lines before the one at byte ``position`` of the data were searched, but not that one.
+
+    ``line_too_long``: it is too long for the expression. Else the budget is used up, and a larger one may suffice.
+    """
+
+    def __init__(self, message: str, position: int, *, line_too_long: bool = False) -> None:
+        super().__init__(message)
+        self.position = position
+        self.line_too_long = line_too_long
+
+
 class LinePattern:
     """A compiled expression.
 
@@ -76,7 +88,7 @@ class LinePattern:
             raise InvalidToolArguments(f"the pattern has {len(pattern):,} characters; at most {MAX_PATTERN_CHARS:,}")
         self._pattern = pattern
         self._ignore_case = ignore_case
-        self._budget = budget or CpuBudget(MAX_CPU_S)
+        self.budget = budget or CpuBudget(MAX_CPU_S)
         try:
             self._compiled(pattern, _COMPILING_BYTES)  # first as it was given, so that an error shows just that
             self._regexp = self._compiled(f"(?m){pattern}", _SEARCHING_BYTES)
@@ -107,7 +119,7 @@ class LinePattern:
         Whole lines stand between the two; ``stop`` None is the end of ``data``.
 
         Raises:
-            WorkLimitReached: the budget does not suffice to know which lines match.
+            SearchStopped: the budget does not suffice to search one more line; those before it were yielded.
         """
         stop = len(data) if stop is None else stop
         return (self._matches_by_line if self._line_by_line else self._matches)(data, start, stop)
@@ -125,13 +137,21 @@ class LinePattern:
     def _matches_by_line(self, data: bytes, position: int, stop: int) -> Iterator[tuple[int, Match, int]]:
         while position < stop:
             end = _line_end(data, position, stop)
-            found = self._search(data[position:end], 0, end - position)
+            try:
+                found = self._search(data[position:end], 0, end - position)
+            except SearchStopped as stopped:
+                stopped.position += position
+                raise
             if found is not None:
                 yield position, found.moved(position), end
             position = end + 1
 
     def in_line(self, data: bytes, start: int, position: int, end: int) -> Iterator[Match]:
-        """Each match in the line from ``start`` to ``end``, of those from ``position`` on, up to one not ``known``."""
+        """Each match in the line from ``start`` to ``end``, of those from ``position`` on, up to one not ``known``.
+
+        Raises:
+            SearchStopped: the budget does not suffice to know whether there is one more.
+        """
         if self._line_by_line:
             for found in self._again(data[start:end], position - start, end - start):
                 yield found.moved(start)
@@ -149,33 +169,46 @@ class LinePattern:
         """The first match in whole lines, or in the rest of one."""
         size = self._step_bytes
         while True:
+            if self.budget.left_s <= 0:
+                raise self._used_up(position)
             stop, whole = _window(data, position, position + size, end)
-            left_s = self._budget.left_s
+            left_s = self.budget.left_s
             found = self._step(self._regexp, data, position, stop)
             if found is not None and found.start() == stop < end:  # the next window's, which knows what follows it
                 found = None
             begun = stop if whole else self._begun(data, position, stop)
             if (found is not None and found.start() < begun) or stop == end:
                 return None if found is None else Match(found.start(), found.end())
-            if begun - position <= (stop - position) // 2 and self._affords(2 * size, left_s - self._budget.left_s):
+            if begun - position <= (stop - position) // 2 and self._affords(2 * size, left_s - self.budget.left_s):
                 size *= 2
             elif begun > position:
                 position, size = begun, self._step_bytes
             elif found is not None:
                 return Match(found.start(), found.end(), known=False)
             else:
-                raise self._too_long(position - data.rfind(b"\n", 0, position) - 1, stop - position)
+                raise self._too_long(data, position, stop)
 
     def _affords(self, size: int, half_took_s: float) -> bool:
         """Whether a window of ``size`` bytes is searched in time, and within the budget whatever it holds."""
-        if self._budget.limit_s is None:
+        if self.budget.limit_s is None:
             return True
-        return 2 * half_took_s <= _LONGEST_STEP_S and size * self._worst_s <= self._budget.left_s
+        return 2 * half_took_s <= _LONGEST_STEP_S and size * self._worst_s <= self.budget.left_s
 
-    def _too_long(self, offset: int, size: int) -> WorkLimitReached:
-        return WorkLimitReached(
+    def _too_long(self, data: bytes, position: int, stop: int) -> SearchStopped:
+        offset = position - data.rfind(b"\n", 0, position) - 1
+        return SearchStopped(
             f"a line is too long for {self._pattern!r}: what begins at its byte {offset:,} may be a match of over "
-            f"{size:,} bytes. Bound what repeats: .{{0,200}} for .*, [a-z]{{1,50}} for [a-z]+; leave out .* at the ends"
+            f"{stop - position:,} bytes. Bound what repeats: .{{0,200}} for .*, [a-z]{{1,50}} for [a-z]+; leave out .* "
+            "at the ends",
+            position,
+            line_too_long=True,
+        )
+
+    def _used_up(self, position: int) -> SearchStopped:
+        return SearchStopped(
+            f"searching for {self._pattern!r} took the {self.budget.limit_s:g} s of CPU that one search may take: "
+            "use a simpler pattern, with fewer and smaller repeats",
+            position,
         )
 
     def _begun(self, data: bytes, position: int, stop: int) -> int:
@@ -184,8 +217,10 @@ class LinePattern:
             try:
                 self._unfinished = self._compiled(rf"(?m){prefix_pattern(self._pattern)}\z", _SEARCHING_BYTES)
             except re2.error as error:
-                raise WorkLimitReached(
-                    f"a line of over {self._step_bytes:,} bytes is too long for this pattern: make the pattern shorter"
+                raise SearchStopped(
+                    f"a line of over {self._step_bytes:,} bytes is too long for this pattern: make the pattern shorter",
+                    position,
+                    line_too_long=True,
                 ) from error
         before = max(position - 1, 0)  # the character before decides what \b and ^ mean
         found = self._step(self._unfinished, data[before:stop], position - before, stop - before)
@@ -193,12 +228,7 @@ class LinePattern:
 
     def _step(self, regexp: Any, data: bytes, position: int, stop: int) -> Any:
         checkpoint()
-        if self._budget.left_s <= 0:
-            raise WorkLimitReached(
-                f"searching for {self._pattern!r} took the {self._budget.limit_s:g} s of CPU that one search may take: "
-                "use a simpler pattern, with fewer and smaller repeats"
-            )
-        return self._budget.charge(regexp.search, data, position, stop)
+        return self.budget.charge(regexp.search, data, position, stop)
 
 
 def _reason(error: Exception) -> str:

@@ -21,7 +21,7 @@ from ctxfs.session.names import safe_name
 from ctxfs.steps import run_in_steps
 from ctxfs.tokens import TokenCounter, default_counter
 from ctxfs.tools.base import Tool, ToolResult
-from ctxfs.tools.grep import MOST_COUNTED, FoundLine, LineSearch
+from ctxfs.tools.grep import MOST_COUNTED, FoundLine, LineSearch, Stopped
 from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import MAX_LINE_CHARS, Line, LineCutter, render_page, row
 from ctxfs.tools.stored import (
@@ -299,40 +299,59 @@ async def grep_page(
 ) -> ToolResult:
     """The lines of an item that match, from line ``offset`` on, numbered; bounded like ``context_grep``.
 
+    Where the pattern's budget does not suffice for all lines, the result says which were searched and how to go on.
+
     Raises:
         ToolError: ``offset`` is past the end.
+        WorkLimitReached: not even line ``offset`` could be searched.
     """
     scope = _Scope(fs, max(MIN_PAGE_TOKENS, max_tokens), counter)
     reader = fs.reader(item_id)
-    matches = await stored_matches(reader, offset, LineSearch(pattern, max_matches))
-    return await _grep_result(scope, reader, matches, max_matches, context_lines)
+    search = LineSearch(pattern, max_matches)
+    matches = await stored_matches(reader, offset, search)
+    stopped = None if search.stopped is None else _stopped_note(search.stopped, offset, reader.stored.lines)
+    return await _grep_result(
+        scope, reader, matches, max_matches=max_matches, context_lines=context_lines, stopped=stopped
+    )
 
 
 async def _grep_result(
-    scope: _Scope, reader: ContentReader, matches: list[FoundLine], max_matches: int, context_lines: int
+    scope: _Scope,
+    reader: ContentReader,
+    matches: list[FoundLine],
+    *,
+    max_matches: int,
+    context_lines: int,
+    stopped: str | None,
 ) -> ToolResult:
     if not matches:
-        return ToolResult(f"[no line matches; {plural(reader.stored.lines, 'line')} searched]")
+        return ToolResult(f"[no line matches; {stopped or plural(reader.stored.lines, 'line') + ' searched'}]")
     wanted, surplus = matches[:max_matches], matches[max_matches:]
     groups = await _with_context(reader, wanted, context_lines)
 
     def text() -> ToolResult:
         shown, rows = _fitting_groups(groups, scope.max_tokens - _FOOTER_TOKENS, scope.loaded_counter())
         left = [*wanted[shown:], *surplus]
-        rows.append(_grep_footer(shown, left[0].number if left else None))
+        rows.append(_grep_footer(shown, f"there are more; next: offset={left[0].number}" if left else stopped))
         source = scope.source(reader.stored, wanted[0].number, wanted[shown - 1].number)
         return ToolResult("\n".join(rows), source=source)
 
     return await run_in_steps(text)
 
 
-def _grep_footer(shown: int, next_offset: int | None) -> str:
+def _stopped_note(stopped: Stopped, offset: int, total: int) -> str:
+    """Which lines were searched, and how to go on."""
+    searched = f"lines {offset:,}-{stopped.number - 1:,} of {total:,} were searched"
+    if not stopped.error.line_too_long:
+        return f"{searched}, which took the CPU time of one search; next: offset={stopped.number}"
+    after = f"; next: offset={stopped.number + 1}" if stopped.number < total else ""
+    return f"{searched}, but not line {stopped.number:,}: {stopped.error}{after}"
+
+
+def _grep_footer(shown: int, more: str | None) -> str:
+    """How many lines match; ``more`` says how to go on, and None that these are all."""
     matching = "1 line matches" if shown == 1 else f"{shown:,} lines match"
-    return (
-        f"[{matching}]"
-        if next_offset is None
-        else f"[the first {matching}, there are more; next: offset={next_offset}]"
-    )
+    return f"[{matching}]" if more is None else f"[the first {matching}, {more}]"
 
 
 async def _with_context(

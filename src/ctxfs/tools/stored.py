@@ -1,9 +1,9 @@
 """What this session stored, as its tools see it: found by the session's index alone, shown in bounded pages."""
 
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, closing
 from dataclasses import replace
-from functools import partial, wraps
+from functools import wraps
 from itertools import takewhile
 from typing import ParamSpec
 
@@ -11,7 +11,7 @@ import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
 from ctxfs.content.reader import BlockRange, ContentReader
-from ctxfs.errors import CorruptContent, CtxfsError, NotStored, SessionError, StorageError, ToolError
+from ctxfs.errors import CorruptContent, CtxfsError, NotStored, SessionError, StorageError, ToolError, WorkLimitReached
 from ctxfs.items import ContentRange
 from ctxfs.llm.messages import Block
 from ctxfs.session.filesystem import ContextFileSystem
@@ -46,6 +46,7 @@ MIN_PAGE_TOKENS = 200
 _NOTE_TOKENS = 100  # for what is said of those that are not shown
 _NOTED = 5
 _CALL_AGAIN = "Call the tool that gave it again if you need it."
+_FIRST_RUN_BLOCKS = 2
 _SEARCHERS = 4  # those that wait for the interpreter, which decoding holds, leave no processor idle
 
 
@@ -101,18 +102,38 @@ async def stored_ends(reader: ContentReader, first: int) -> list[Line]:
 async def stored_matches(reader: ContentReader, offset: int, search: LineSearch) -> list[FoundLine]:
     """The matching lines from ``offset`` on, in parts of the content that a few worker threads search at a time.
 
+    They may end before the content does: see ``search.stopped``.
+
     Raises:
         ToolError: ``offset`` is past the end.
+        WorkLimitReached: not even the first line could be searched.
     """
-    if offset > max(1, reader.stored.lines):
-        raise ToolError(f"offset={offset} is past the end: there are {reader.stored.lines:,} lines")
-    runs = enumerate((await reader.run_from(offset)).shared_out(_SEARCHERS, reader.longest_run))
+    total = reader.stored.lines
+    if offset > max(1, total):
+        raise ToolError(f"offset={offset} is past the end: there are {total:,} lines")
+    runs = (await reader.run_from(offset)).shared_out(_SEARCHERS, reader.longest_run, first=_FIRST_RUN_BLOCKS)
+    for number, run in enumerate(runs):  # alone, so that the others cannot use up the budget before
+        await _add(search, await _search_run(reader, run, search, starts_line=not number))
+        if search.line_ended or search.done:
+            break
+    if not search.done:
+        await _search_together(reader, runs, search)
+    found = await run_in_steps(lambda: search.finish(total))
+    if search.stopped is not None and search.stopped.number <= offset:
+        go_on = f". To search the lines after line {offset:,}: offset={offset + 1}" if offset < total else ""
+        raise WorkLimitReached(f"{search.stopped.error}{go_on}") from search.stopped.error
+    return found
+
+
+async def _search_together(reader: ContentReader, runs: Iterator[BlockRange], search: LineSearch) -> None:
+    """Search runs in a few worker threads, as long as something is wanted."""
+    numbered = enumerate(runs)
     early: dict[int, SearchedPart | CtxfsError] = {}
     turn, failure = 0, None
     send, receive = anyio.create_memory_object_stream[tuple[int, SearchedPart | CtxfsError]]()
     async with receive, anyio.create_task_group() as group:
         for _ in range(_SEARCHERS):
-            group.start_soon(_search_runs, reader, runs, search, send.clone())
+            group.start_soon(_search_runs, reader, numbered, search, send.clone())
         send.close()
         async for number, found in receive:
             early[number] = found
@@ -121,13 +142,17 @@ async def stored_matches(reader: ContentReader, offset: int, search: LineSearch)
                 turn += 1
                 if isinstance(part, CtxfsError):
                     failure = part
-                elif search.add(part):
-                    await run_in_steps(search.search_shared)
+                else:
+                    await _add(search, part)
             if search.done or failure is not None:
                 group.cancel_scope.cancel()
     if failure is not None:
         raise failure
-    return await run_in_steps(lambda: search.finish(reader.stored.lines))
+
+
+async def _add(search: LineSearch, part: SearchedPart) -> None:
+    if search.add(part):
+        await run_in_steps(search.search_shared)
 
 
 async def _search_runs(
@@ -141,16 +166,23 @@ async def _search_runs(
     async with send:
         for number, run in runs:
             try:
-                pieces = await reader.read_run(run)
-                found = await run_in_steps(partial(_search_pieces, pieces, search))
+                found = await _search_run(reader, run, search)
             except CtxfsError as error:
                 found = error
             await send.send((number, found))
 
 
-def _search_pieces(pieces: Generator[tuple[int, bytes]], search: LineSearch) -> SearchedPart:
-    with closing(pieces):
-        return search_part(search.pattern, takewhile(lambda _: not search.done, pieces), search.max_matches)
+async def _search_run(
+    reader: ContentReader, run: BlockRange, search: LineSearch, *, starts_line: bool = False
+) -> SearchedPart:
+    pieces = await reader.read_run(run)
+
+    def searched() -> SearchedPart:
+        with closing(pieces):
+            wanted = takewhile(lambda _: not search.done, pieces)
+            return search_part(search.pattern, wanted, search.max_matches, starts_line=starts_line)
+
+    return await run_in_steps(searched)
 
 
 async def read_page(
