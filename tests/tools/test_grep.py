@@ -56,6 +56,11 @@ def reference(pattern: str, text: str) -> list[int]:
     return [n for n, line in enumerate(lines, 1) if compiled.search(line.encode("utf-8", "surrogatepass"))]
 
 
+def pattern_of(pattern: str, *, ignore_case: bool = False) -> LinePattern:
+    """A pattern whose search ends, however slow the machine is."""
+    return LinePattern(pattern, ignore_case=ignore_case, budget=CpuBudget(None))
+
+
 def search(
     pattern: LinePattern, data: bytes, *, piece_bytes: int = 1 << 18, part_pieces: int = 4, max_matches: int = 10**9
 ) -> list[FoundLine]:
@@ -122,7 +127,7 @@ def test_a_search_whose_budget_is_used_up_is_right_up_to_where_it_stopped_and_go
 
 def found(pattern: str, text: str, piece_bytes: int = 1 << 18, part_pieces: int = 4) -> list[int]:
     data = text.encode("utf-8", "surrogatepass")
-    lines = search(LinePattern(pattern), data, piece_bytes=piece_bytes, part_pieces=part_pieces)
+    lines = search(pattern_of(pattern), data, piece_bytes=piece_bytes, part_pieces=part_pieces)
     return [line.number for line in lines]
 
 
@@ -146,9 +151,7 @@ def test_the_first_matches_are_found_and_one_more(
 ) -> None:
     text = "\n".join(lines)
     data = text.encode("utf-8", "surrogatepass")
-    first = search(
-        LinePattern(pattern), data, piece_bytes=piece_bytes, part_pieces=part_pieces, max_matches=max_matches
-    )
+    first = search(pattern_of(pattern), data, piece_bytes=piece_bytes, part_pieces=part_pieces, max_matches=max_matches)
     assert [line.number for line in first] == reference(pattern, text)[: max_matches + 1]
 
 
@@ -183,15 +186,15 @@ def test_chunks_are_whole_lines_and_lose_nothing(pieces: list[bytes]) -> None:
 
 def test_a_line_of_many_megabytes_is_searched_to_its_end() -> None:
     text = "first\n" + "x" * 3_000_000 + "needle" + "y" * 10 + "\nlast needle"
-    long, last = search(LinePattern("needle"), text.encode(), max_matches=10)
+    long, last = search(pattern_of("needle"), text.encode(), max_matches=10)
     assert (long.number, long.begin, long.more) == (2, 3_000_000 - 100, False)
     assert long.text == "x" * 100 + "needle" + "y" * 10
     assert (last.number, last.text) == (3, "last needle")
-    assert search(LinePattern("^x+needle"), ("x" * 900 + "needle").encode())[0].number == 1
+    assert search(pattern_of("^x+needle"), ("x" * 900 + "needle").encode())[0].number == 1
 
 
 def test_a_long_line_is_cut_around_its_match_by_characters() -> None:
-    (line,) = search(LinePattern("needle"), ("ü" * 1_000 + "needle" + "é" * 1_000).encode())
+    (line,) = search(pattern_of("needle"), ("ü" * 1_000 + "needle" + "é" * 1_000).encode())
     assert (line.number, line.begin, line.more) == (1, 900, True)
     assert line.text == "ü" * 100 + "needle" + "é" * 294
 
@@ -203,7 +206,7 @@ def test_a_long_line_is_cut_around_its_match_by_characters() -> None:
 @example(gaps=[0, 380, 380, 380, 500, 0, 0, 0, 0, 90], fill="\ufffd")
 def test_of_a_long_line_every_match_is_shown_or_counted(pattern: str, gaps: list[int], fill: str) -> None:
     text = "needle".join(fill * gap for gap in [*gaps, 500])
-    lines = search(LinePattern(pattern), f"first\n{text}\nlast".encode())
+    lines = search(pattern_of(pattern), f"first\n{text}\nlast".encode())
     if not gaps:
         assert lines == []
         return
@@ -223,7 +226,7 @@ def test_of_a_long_line_every_match_is_shown_or_counted(pattern: str, gaps: list
 @pytest.mark.parametrize("fill", [b"\xff", b"\xe2\x82", b"\xf0\x9f\x98"], ids=["1 byte", "2 bytes", "3 bytes"])
 def test_in_bytes_that_are_no_utf8_no_match_is_counted_that_is_shown(fill: bytes) -> None:
     gaps = [0, 380, 380, 380, 500, 0, 0, 0, 0, 90, 500]
-    (line,) = search(LinePattern("needle"), b"needle".join(fill * gap for gap in gaps))
+    (line,) = search(pattern_of("needle"), b"needle".join(fill * gap for gap in gaps))
     parts = [line, *line.later]
     text = "needle".join("\ufffd" * gap for gap in gaps)
     assert all(text[part.begin : part.begin + len(part.text)] == part.text for part in parts)
@@ -233,7 +236,7 @@ def test_in_bytes_that_are_no_utf8_no_match_is_counted_that_is_shown(fill: bytes
 
 def test_a_part_with_enough_matches_ends_the_search() -> None:
     pieces = iter([(0, b"x\na\nb\na\na\na\n"), (6, b"is never read")])
-    lines = LineSearch(LinePattern("a"), 2)
+    lines = LineSearch(pattern_of("a"), 2)
     lines.add(search_part(lines.pattern, pieces, 2))
     assert next(pieces) == (6, b"is never read")
     assert lines.done
@@ -241,7 +244,7 @@ def test_a_part_with_enough_matches_ends_the_search() -> None:
 
 
 def test_lines_that_parts_share_are_searched_as_soon_as_they_are_whole() -> None:
-    lines = LineSearch(LinePattern("a"), 1)
+    lines = LineSearch(pattern_of("a"), 1)
     assert not lines.add(SearchedPart(found=[], head=None, tail=b"x", line_ended=False))
     assert lines.add(SearchedPart(found=[], head=(1, b"a\n"), tail=b"a"))
     lines.search_shared()
@@ -276,13 +279,13 @@ def test_a_line_that_was_found_is_kept_when_the_budget_does_not_suffice_for_the_
 
 
 def test_bytes_that_are_no_utf8_can_be_searched() -> None:
-    (line,) = search(LinePattern("caf"), b"caf\xe9 \xff\n")
+    (line,) = search(pattern_of("caf"), b"caf\xe9 \xff\n")
     assert line.text == "caf\ufffd \ufffd"
 
 
 def test_case_can_be_ignored() -> None:
-    assert search(LinePattern("ERROR", ignore_case=True), b"an error\n")
-    assert not search(LinePattern("ERROR"), b"an error\n")
+    assert search(pattern_of("ERROR", ignore_case=True), b"an error\n")
+    assert not search(pattern_of("ERROR"), b"an error\n")
 
 
 @pytest.mark.parametrize("pattern", ["(a", "a{9999}", "(?=a)", r"(a)\1", "[", "\ud800", "*"])
