@@ -71,7 +71,7 @@ def loop_never_blocks() -> Iterator[None]:
     with blockbuster_ctx("ctxfs") as blockbuster:
         # A relative root is that of the moment; asking for the working directory waits for no disk.
         blockbuster.functions["os.getcwd"].can_block_in("ctxfs/session/filesystem.py", "__init__")
-        # Coverage takes a lock of its own when a file is first measured, in whichever thread that is.
+        # At each call that coverage measures it takes a lock of its own, which a worker thread may hold just then.
         blockbuster.functions["threading.Lock.acquire"].can_block_in("coverage/collector.py", "lock_data")
         more = [BlockBusterFunction(None, name, scanned_modules="ctxfs") for name in MORE_BLOCKING_CALLS]
         for function in more:
