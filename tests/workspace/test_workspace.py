@@ -325,6 +325,20 @@ async def test_an_image_that_no_provider_takes_is_stored_as_it_is(tmp_path: Path
         assert "aaaa" in (await service.get_knowledge_by_id("call_1")).content
 
 
+async def test_data_is_measured_as_the_context_holds_it(tmp_path: Path) -> None:
+    rows = {"rows": [{"n": n} for n in range(100)]}
+    chars = len(json.dumps(rows, separators=(",", ":")))
+    for limit, inline in ((chars, False), (chars + 1, True)):
+        async with service_at(tmp_path / str(limit), inline_limit_chars=limit) as service:
+            done = await op_on(service, threshold_tokens=0).process(result_of(rows))
+            assert (done.content == rows) is inline
+            assert (await service.get_knowledge_by_id("call_1")).content == json.dumps(rows, indent=1)
+    async with service_at(tmp_path / "small") as service:
+        tokens = CharsCounter().count(json.dumps(rows, separators=(",", ":")))
+        await op_on(service, threshold_tokens=tokens, counter=CharsCounter()).process(result_of(rows))
+        assert (await service.query_artifacts()).total == 0
+
+
 @pytest.mark.parametrize("word", ["false", 0, 1, "yes"])
 async def test_need_explicit_word_must_be_true_or_false(tmp_path: Path, word: object) -> None:
     async with service_at(tmp_path) as service:

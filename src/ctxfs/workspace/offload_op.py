@@ -116,15 +116,16 @@ class ToolResultOffloadOp:
         """
         if result.offloaded:
             return result
-        artifact = await run_in_steps(lambda: self._artifact(result))
-        if not await self._needs_offload(result, artifact.content):
+        text = await run_in_steps(lambda: artifact_text(to_content(result.content)))
+        if not await self._needs_offload(result, text):
             return result
-        done = await self._service.offload([artifact], biz_id=result.tool_call_id)
+        artifact = await run_in_steps(lambda: self._artifact(result, text))
+        done = await self._service.offload([artifact], biz_id=result.tool_call_id, inline_chars=len(text))
         if done.inline:
             return result
         return replace(result, content=done.content, offloaded=True, offload_path=done.artifacts[0].path)
 
-    async def _needs_offload(self, result: ToolCallResult, content: str) -> bool:
+    async def _needs_offload(self, result: ToolCallResult, text: str) -> bool:
         """What the result's own metadata says; else the allow-list; else its size."""
         explicit = result.metadata.get("offload")
         if explicit is not None:
@@ -137,12 +138,11 @@ class ToolResultOffloadOp:
         if limit is None:
             return False
         counter = self._counter or self._service.counter or await load_counter()
-        return await run_in_steps(lambda: exceeds(counter, content, limit))
+        return await run_in_steps(lambda: exceeds(counter, text, limit))
 
-    def _artifact(self, result: ToolCallResult) -> Artifact:
+    def _artifact(self, result: ToolCallResult, text: str) -> Artifact:
         names = {"tool_name": result.tool_name, "action_name": result.action_name}
         is_text = isinstance(result.content, str | bytes)
-        text = artifact_text(to_content(result.content))
         return Artifact(
             artifact_id=result.tool_call_id,
             content=text if is_text else _indented(text),

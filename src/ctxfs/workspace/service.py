@@ -160,8 +160,13 @@ class KnowledgeService:
         """
         return (await self.offload(artifacts, biz_id)).content
 
-    async def offload(self, artifacts: Sequence[Artifact], biz_id: str) -> WorkspaceOffload:
-        """Do what ``offload_by_workspace`` does, and say what was stored."""
+    async def offload(
+        self, artifacts: Sequence[Artifact], biz_id: str, *, inline_chars: int | None = None
+    ) -> WorkspaceOffload:
+        """Do what ``offload_by_workspace`` does, and say what was stored.
+
+        ``inline_chars``: how many characters the content would take in the context; None: as many as it has.
+        """
         artifacts = [artifact.with_metadata(biz_id=biz_id) for artifact in artifacts]
         fields = {"context_type": TOOL_RESULT, "biz_id": biz_id}
         try:
@@ -174,7 +179,9 @@ class KnowledgeService:
             values = {name: getattr(info, name) for name in (*FIELDS, "artifact_id")}
             text = "offloaded: context_type=%s biz_id=%r session_id=%s artifact_id=%s"
             logger.info(text, info.context_type, biz_id, info.session_id, info.artifact_id, extra=values)
-        if sum(len(artifact.content) for artifact in artifacts) < self._inline_limit_chars:
+        if inline_chars is None:
+            inline_chars = sum(len(artifact.content) for artifact in artifacts)
+        if inline_chars < self._inline_limit_chars:
             whole = "\n".join(artifact.content for artifact in artifacts)
             return WorkspaceOffload(content=whole, inline=True, artifacts=tuple(infos))
         summaries = [await self._summary(artifact.content) for artifact in artifacts]
