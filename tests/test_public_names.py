@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ctxfs.testing.scripted import Turn
+from test_layers import MODULES
 
 PUBLIC = {
     "ctxfs": """
@@ -106,6 +107,23 @@ def test_completion_shows_the_public_names(module: str) -> None:
     """Also those that are imported when they are first used: ``dir`` is what a REPL and a notebook complete from."""
     package = importlib.import_module(module)
     assert set(PUBLIC[module].split()) <= set(dir(package))
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_no_submodule_has_a_public_name(module: str) -> None:
+    """Once somebody imported it, Python would give the module instead of what is meant."""
+    inner = module.removeprefix("ctxfs").removeprefix(".")
+    assert not {f"{inner}.{name}".removeprefix(".") for name in PUBLIC[module].split()} & MODULES.keys()
+
+
+def test_a_name_means_one_thing() -> None:
+    """In whichever facades it is; and no two differ by an *s*, but for the functions that two specs name so."""
+    meanings: dict[str, set[int]] = {}
+    for module, names in PUBLIC.items():
+        for name in names.split():
+            meanings.setdefault(name, set()).add(id(getattr(importlib.import_module(module), name)))
+    assert not [name for name, values in meanings.items() if len(values) > 1]
+    assert [name for name in meanings if f"{name}s" in meanings] == ["offload_tool_result"]
 
 
 # Every type in a public signature is public -------------------------------------------------------------------------
