@@ -48,3 +48,8 @@ def test_docs_and_examples_name_what_is_public(page: Path) -> None:
     assert not imported - public
     if page != MAINTAINERS:
         assert not set(re.findall(r"`(ctxfs(?:\.\w+)+)", text)) - public
+
+
+def test_the_page_of_public_names_shows_every_module_that_has_some() -> None:
+    rows = re.findall(r"(?m)^\| (`ctxfs.*?) \| (.*) \|$", (ROOT / "docs" / "public-names.md").read_text())
+    assert {name for modules, _ in rows for name in re.findall(r"`([\w.]+)`", modules)} == PUBLIC.keys()

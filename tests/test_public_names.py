@@ -130,17 +130,17 @@ def test_a_name_means_one_thing() -> None:
 
 
 def public_objects() -> dict[str, Any]:
-    """All public names of every facade, by their full names; without modules' constants."""
-    found = {f"{m}.{n}": getattr(importlib.import_module(m), n) for m, names in PUBLIC.items() for n in names.split()}
-    return {name: value for name, value in found.items() if inspect.isclass(value) or inspect.isfunction(value)}
+    """All public names of every facade, by their full names."""
+    return {f"{m}.{n}": getattr(importlib.import_module(m), n) for m, names in PUBLIC.items() for n in names.split()}
 
 
 def signatures(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Whatever has type hints: a function; a class with its public methods, properties and fields."""
+    """Whatever has type hints: a function; a class with its public methods, properties and fields; an alias."""
     yield name, value
     if not inspect.isclass(value):
         return
-    for part, member in vars(value).items():
+    own = [base for base in value.__mro__ if base.__module__.split(".")[0] == "ctxfs"]
+    for part, member in ((part, member) for base in own for part, member in vars(base).items()):
         if part == "__init__" or not part.startswith("_"):
             inner = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
             if inspect.isfunction(inner):
@@ -156,7 +156,9 @@ def types_in(hint: Any) -> Iterator[type]:
 
 
 def hints_of(name: str, value: Any) -> dict[str, Any]:
-    """The resolved type hints; those of a class are those of its public fields."""
+    """The resolved type hints; those of a class are those of its public fields, and a type alias is its own."""
+    if not inspect.isclass(value) and not inspect.isfunction(value):
+        return {name: value}
     hints = typing.get_type_hints(value, localns={"Turn": Turn})  # which refers to itself
     return {part: hint for part, hint in hints.items() if inspect.isfunction(value) or not part.startswith("_")}
 
