@@ -5,7 +5,8 @@ pass, as they do through the messages.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -24,38 +25,55 @@ ASSISTANT_ONLY = THINKING | {"tool_use"}
 USER_ONLY = frozenset({"tool_result", "image", "document", "search_result"})
 RESULT_ONLY = frozenset({"text", "image", "document", "search_result", "tool_reference"})
 
-_Placed = tuple[str, Mapping[str, Any]]
+Placed = tuple[str, Mapping[str, Any]]
 """A block and its place in the body."""
 
 
 def violations(body: Mapping[str, Any]) -> list[str]:
     """Every rule of the Messages API that ``body`` breaks, each with its place and reason; empty when valid.
 
-    What is not even of the right types is told alone: no other rule could read it.
+    A body with values of the wrong types gets only these reported: no other rule could read it.
     """
-    if misshapen := list(_shape(body)):
-        return misshapen
-    found = [*_surrogates(body), *_settings(body), *_tools(body.get("tools") or ())]
-    if not body["messages"]:
-        return [*found, "messages: at least one message is required"]
-    turns = _turns(body["messages"])
-    found += _roles(turns)
-    for role, blocks in turns:
-        for block in blocks:
-            found += _block(*block, role)
-    for system_block in _system(body):
-        found += _content_block(*system_block)
-    found += _calls(turns)
-    found += _results(turns)
-    found += _thinking(body, turns)
-    found += _breakpoints(body)
-    return found
+    return found_after(None, body)
 
 
 def check(body: Mapping[str, Any]) -> None:
     """Raise ``TranscriptError`` with every violation in ``body``."""
     if found := violations(body):
         raise TranscriptError(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The valid messages before those that are checked: the ids of their calls, and their blocks with a breakpoint."""
+
+    calls: Container[str]
+    marked: Sequence[Placed]
+
+
+def found_after(before: Before | None, body: Mapping[str, Any]) -> list[str]:
+    """The violations in ``body``, whose messages, a reply first, follow those ``before``; None: they are all."""
+    if misshapen := list(_shape(body)):
+        return misshapen
+    found = [*_surrogates(body), *_settings(body), *_tools(body.get("tools") or ())]
+    if not body["messages"]:
+        return [*found, "messages: at least one message is required"]
+    turns = turns_of(body["messages"])
+    if before is None and turns[0][0] != "user":
+        found.append("messages.0.role: the first message must have the role 'user'")
+    found += _last_turn(turns)
+    for role, blocks in turns:
+        for block in blocks:
+            found += _block(*block, role)
+    for system_block in _system(body):
+        found += _content_block(*system_block)
+    found += _calls(turns, before.calls if before else ())
+    found += _results(turns)
+    found += _thinking(body, turns)
+    head = [(f"tools.{i}", tool) for i, tool in enumerate(body.get("tools") or ())]
+    first = with_breakpoint([*head, *_system(body)])
+    found += _breakpoints([*first, *(before.marked if before else ()), *with_breakpoint(cacheable(turns))])
+    return found
 
 
 def _surrogates(body: Mapping[str, Any]) -> Iterator[str]:
@@ -154,13 +172,13 @@ def _content_shape(place: str, content: Any) -> Iterator[str]:
             yield from _content_shape(f"{place}.{index}.tool_result.content", block["content"])
 
 
-def _turns(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[_Placed]]]:
+def turns_of(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Placed]]]:
     """The messages with adjacent ones of one role merged, each block with its place."""
-    turns: list[tuple[str, list[_Placed]]] = []
+    turns: list[tuple[str, list[Placed]]] = []
     for index, message in enumerate(messages):
         content, place = message["content"], f"messages.{index}"
         if isinstance(content, str):
-            placed: list[_Placed] = [(f"{place}.content", {"type": "text", "text": content})]
+            placed: list[Placed] = [(f"{place}.content", {"type": "text", "text": content})]
         else:
             placed = [(f"{place}.content.{i}", b) for i, b in enumerate(content)]
         if not placed:
@@ -172,9 +190,7 @@ def _turns(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[_Place
     return turns
 
 
-def _roles(turns: Sequence[tuple[str, list[_Placed]]]) -> Iterator[str]:
-    if turns[0][0] != "user":
-        yield "messages.0.role: the first message must have the role 'user'"
+def _last_turn(turns: Sequence[tuple[str, list[Placed]]]) -> Iterator[str]:
     role, blocks = turns[-1]
     place, last = blocks[-1]
     if (
@@ -269,15 +285,15 @@ def _document(place: str, source: Mapping[str, Any]) -> Iterator[str]:
             yield f"{place}.type: {other!r} is not a document source"
 
 
-def _system(body: Mapping[str, Any]) -> Iterator[_Placed]:
+def _system(body: Mapping[str, Any]) -> Iterator[Placed]:
     """The blocks of the system prompt."""
     system = body.get("system")
     if isinstance(system, list):
         yield from ((f"system.{index}", {"type": "text", **block}) for index, block in enumerate(system))
 
 
-def _calls(turns: Sequence[tuple[str, list[_Placed]]]) -> Iterator[str]:
-    """Each call is unique and answered in the next message."""
+def _calls(turns: Sequence[tuple[str, list[Placed]]], before: Container[str]) -> Iterator[str]:
+    """Each call is answered in the next message, and unique, also among the calls ``before``."""
     seen: set[str] = set()
     for index, (role, blocks) in enumerate(turns):
         if role != "assistant":
@@ -288,14 +304,14 @@ def _calls(turns: Sequence[tuple[str, list[_Placed]]]) -> Iterator[str]:
             if block["type"] != "tool_use":
                 continue
             call_id = str(block.get("id"))
-            if call_id in seen:
+            if call_id in seen or call_id in before:
                 yield f"{place}: tool_use ids must be unique, and {call_id!r} repeats"
             elif call_id not in answered:
                 yield f"{place}: tool_use {call_id!r} has no tool_result in the next message"
             seen.add(call_id)
 
 
-def _results(turns: Sequence[tuple[str, list[_Placed]]]) -> Iterator[str]:
+def _results(turns: Sequence[tuple[str, list[Placed]]]) -> Iterator[str]:
     """Each result answers a call of the message before, once, and results stand first."""
     for index, (role, blocks) in enumerate(turns):
         if role != "user":
@@ -318,7 +334,7 @@ def _results(turns: Sequence[tuple[str, list[_Placed]]]) -> Iterator[str]:
             answered.add(call_id)
 
 
-def _thinking(body: Mapping[str, Any], turns: Sequence[tuple[str, list[_Placed]]]) -> Iterator[str]:
+def _thinking(body: Mapping[str, Any], turns: Sequence[tuple[str, list[Placed]]]) -> Iterator[str]:
     for role, blocks in turns:
         place, last = blocks[-1]
         if role == "assistant" and last["type"] in THINKING:
@@ -333,9 +349,8 @@ def _thinking(body: Mapping[str, Any], turns: Sequence[tuple[str, list[_Placed]]
             yield f"{place}: expected thinking or redacted_thinking, but found {first['type']}, in an open tool loop"
 
 
-def _breakpoints(body: Mapping[str, Any]) -> Iterator[str]:
+def _breakpoints(marked: Sequence[Placed]) -> Iterator[str]:
     """At most four, on what can be cached, longer lives first."""
-    marked = [(place, b) for place, b in _cacheable(body) if b.get("cache_control") is not None]
     if len(marked) > MAX_BREAKPOINTS:
         yield f"a maximum of {MAX_BREAKPOINTS} blocks with cache_control may be provided, found {len(marked)}"
     short_seen = False
@@ -353,10 +368,14 @@ def _breakpoints(body: Mapping[str, Any]) -> Iterator[str]:
             yield f"{place}.cache_control: cannot be set for thinking blocks"
 
 
-def _cacheable(body: Mapping[str, Any]) -> Iterator[_Placed]:
-    yield from ((f"tools.{i}", t) for i, t in enumerate(body.get("tools") or ()))
-    yield from _system(body)
-    for _, blocks in _turns(body["messages"]):
+def with_breakpoint(blocks: Iterable[Placed]) -> list[Placed]:
+    """Those of ``blocks`` that have a breakpoint."""
+    return [(place, block) for place, block in blocks if block.get("cache_control") is not None]
+
+
+def cacheable(turns: Sequence[tuple[str, list[Placed]]]) -> Iterator[Placed]:
+    """The blocks of ``turns``, and those in their results."""
+    for _, blocks in turns:
         for place, block in blocks:
             yield place, block
             inner = block.get("content")

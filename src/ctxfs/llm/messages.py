@@ -231,8 +231,8 @@ def text_of(content: Content) -> str:
     return "".join(b["text"] for b in content if b.get("type") == "text")
 
 
-def unchanged(before: Sequence[Message], after: Sequence[Message]) -> int:
-    """How many messages from the first one on are the same objects in both."""
+def unchanged(before: Sequence[object], after: Sequence[object]) -> int:
+    """How many messages (or anything else) from the first one on are the same objects in both."""
     pairs = min(len(before), len(after))
     if all(map(is_, before, after)):
         return pairs

@@ -8,8 +8,8 @@ from typing import Any
 import anyio.lowlevel
 
 from ctxfs.errors import InvalidRequest
-from ctxfs.llm import invariants
 from ctxfs.llm.base import ModelEvent, ModelRequest, Reply, TextDelta, ThinkingDelta
+from ctxfs.llm.checker import Checker
 from ctxfs.llm.messages import AssistantMessage, Block, ToolCall
 from ctxfs.llm.serialize import MessagesSerializer
 from ctxfs.testing.prompt_cache import CHARS4, PromptCache
@@ -99,6 +99,7 @@ class ScriptedModel:
         self.requests: list[dict[str, Any]] = []
         self.script = Script(turns)
         self._serializer = MessagesSerializer()
+        self._checker = Checker()
         self._model = model
         self._max_tokens = max_tokens
         self._counter = counter
@@ -116,7 +117,7 @@ class ScriptedModel:
         """Play the next turn."""
         await anyio.lowlevel.checkpoint()
         body = self._serializer.body(request, model=self._model, max_tokens=self._max_tokens, cache=False)
-        invariants.check(body)
+        self._checker.check(body)
         self.requests.append(body)
         turn = self.script.take(body)
         if isinstance(turn, BaseException):

@@ -1,0 +1,144 @@
+"""Checking one request after another finds what checking each of them as a whole finds."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctxfs.errors import TranscriptError
+from ctxfs.llm.checker import Checker
+from ctxfs.llm.invariants import violations
+from ctxfs.testing import PromptCache
+from ctxfs.testing.corruptions import corrupted_bodies, valid_body
+from ctxfs.testing.strategies import bodies
+
+Message = dict[str, Any]
+
+
+def said(*blocks: Message) -> Message:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def user(*blocks: Message) -> Message:
+    return {"role": "user", "content": list(blocks)}
+
+
+def text(value: str, **fields: Any) -> Message:
+    return {"type": "text", "text": value, **fields}
+
+
+def call(call_id: str) -> Message:
+    return {"type": "tool_use", "id": call_id, "name": "Read", "input": {}}
+
+
+def answer(call_id: str) -> Message:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": [text("found")]}
+
+
+MARKS = [{"cache_control": {"type": "ephemeral", "ttl": ttl}} for ttl in ("5m", "1h")]
+FAULTS = [
+    said(text("ends in space ")),
+    user(),
+    {"role": "user", "content": "as a text"},
+    {"role": "nobody", "content": ""},
+    said(text("x"), {"type": "thinking", "thinking": "t", "signature": "s"}),
+    user(text("\ud800")),
+    said(call("call_0")),
+    user(answer("call_0")),
+    said(call("of no result")),
+]
+
+
+def exchange(*call_ids: str) -> list[Message]:
+    return [said(*map(call, call_ids)), *(user(answer(call_id)) for call_id in call_ids)]
+
+
+def body_of(messages: list[Message], **fields: Any) -> dict[str, Any]:
+    return {"model": "m", "max_tokens": 2048, "messages": messages, **fields}
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[list[Message]]:
+    """The messages of requests, each with some messages of a valid one before it, as the same objects."""
+    messages = [user(text("begin"))]
+    requests = [messages]
+    kinds = st.sampled_from(["more", "more", "more", "again", "cut", "mark", "copy", "fault"])
+    for number, what in enumerate(draw(st.lists(kinds, min_size=3, max_size=20))):
+        place = draw(st.integers(0, len(messages) - 1))
+        before, old, after = messages[:place], messages[place], messages[place + 1 :]
+        match what:
+            case "more":
+                ids = [f"call_{number}", f"call_{number}_b"][: draw(st.integers(1, 2))]
+                changed = [*messages, *exchange(*ids), *draw(st.sampled_from([[], [user(text("go on"))]]))]
+            case "again":
+                changed = [*messages, *exchange(f"call_{draw(st.integers(0, number))}")]
+            case "cut":
+                changed = [*before, old]
+            case "mark" if isinstance(old["content"], list):
+                block = {**old["content"][-1], **draw(st.sampled_from(MARKS))}
+                changed = [*before, {**old, "content": [*old["content"][:-1], block]}, *after]
+            case "copy":
+                changed = [*before, {**old}, *after]
+            case _:
+                changed = [*before, draw(st.sampled_from(FAULTS)), *draw(st.sampled_from([[], [old]])), *after]
+        requests.append(changed)
+        if not violations(body_of(changed)):
+            messages = changed
+    return requests
+
+
+@given(conversations(), st.booleans())
+def test_a_conversation_that_changes_gets_the_violations_of_each_request(
+    requests: list[list[Message]], thinks: bool
+) -> None:
+    thinking = {"thinking": {"type": "enabled", "budget_tokens": 1024}} if thinks else {}
+    checker = Checker()
+    for messages in requests:
+        body = body_of(messages, **thinking)
+        assert checker.violations(body) == violations(body)
+
+
+@settings(max_examples=settings().max_examples // 3 + 1)
+@given(st.lists(bodies(max_rounds=1) | corrupted_bodies().map(lambda bad: bad.body), min_size=1, max_size=2))
+def test_bodies_that_go_on_from_each_other_get_the_violations_of_each(found: list[dict[str, Any]]) -> None:
+    checker = Checker()
+    messages: list[Any] = []
+    for body in found:
+        new = body.get("messages")
+        messages = [*messages, *new] if isinstance(new, list) else messages
+        for going_on in (body, {**body, "messages": messages}, {**body, "messages": messages[:-1]}):
+            assert checker.violations(going_on) == violations(going_on)
+
+
+def test_an_invalid_request_leaves_the_checker_as_good_as_new() -> None:
+    checker, body = Checker(), valid_body()
+    bad = {**body, "messages": [*body["messages"], said(call("last_1"))]}
+    for _ in range(2):
+        checker.check(body)
+        with pytest.raises(TranscriptError, match="'last_1' repeats"):
+            checker.check(bad)
+
+
+def test_messages_that_were_valid_are_not_read_again() -> None:
+    checker, body = Checker(), valid_body()
+    body["messages"] += [said(text("done")), user(text("go on"))]
+    checker.check(body)
+    body["messages"][0]["content"].clear()  # which is forbidden, and not seen for that reason
+    checker.check({**body, "messages": [*body["messages"], said(text("done")), user(text("go on"))]})
+
+
+@given(conversations(), st.booleans(), st.booleans())
+def test_a_cache_accounts_a_conversation_as_if_it_read_each_request_whole(
+    requests: list[list[Message]], explicit: bool, other_system: bool
+) -> None:
+    def sent(messages: list[Message], number: int) -> dict[str, Any]:
+        return {"model": "m", "system": f"system {number if other_system else 0}", "messages": messages}
+
+    def encodable(messages: list[Message]) -> list[Message]:
+        return [m for m in messages if m != user(text("\ud800"))]
+
+    shared, separate = (PromptCache(explicit=explicit, clock=lambda: 0.0) for _ in range(2))
+    for number, messages in enumerate(map(encodable, requests)):
+        copied = [dict(m) for m in messages]  # other objects, so that nothing of them is known
+        assert shared.account(sent(messages, number // 2)) == separate.account(sent(copied, number // 2))
