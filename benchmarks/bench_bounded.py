@@ -38,8 +38,10 @@ def searches() -> dict[str, Callable[[], object]]:
 
 def paths() -> dict[str, Callable[[], object]]:
     deep, pairs = "[" * BRACKETS + "]" * BRACKETS, "[" + "[]," * (BRACKETS // 2) + "[]]"
-    rows = json.dumps({"rows": [{"id": n, "name": f"item {n}", "tags": ["a", "b"]} for n in range(100_000)]})
+    table = {"rows": [{"id": n, "name": f"item {n}", "tags": ["a", "b"], "at": {"y": n}} for n in range(100_000)]}
+    rows, indented = json.dumps(table), json.dumps(table, indent=1)
     asked = [(deep, "$" + "[0]" * 64), (deep, "$" + "[-1]" * 64), (pairs, "$[-1]"), (rows, "$.rows[*].name")]
+    asked += [(indented, "$.rows[*].name"), (indented, "$.rows[*].at.y"), (indented, "$.rows[-1]")]
     return {f"{len(text) / 1e6:.0f} MB of JSON, {path[:20]}": partial(select, text, path) for text, path in asked}
 
 

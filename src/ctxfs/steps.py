@@ -8,13 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 from anyio import to_thread
 
 __all__ = ["Abandoned", "CpuBudget", "Waiting", "checkpoint", "run_in_steps"]
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -85,29 +84,28 @@ class CpuBudget:
         """What is left, in seconds; infinite without a bound, 0 or less when it is used up."""
         return float("inf") if self.limit_s is None else self.limit_s - self._spent_s
 
-    def charge(self, func: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call ``func`` and take the CPU time that it used off the budget."""
+    def now(self) -> float:
+        """Return the CPU time that the calling thread has used, in seconds."""
+        return self._clock()
+
+    def charge_since(self, start: float) -> float:
+        """Take the CPU time since ``start``, by ``now`` in the same thread, off the budget; return the time now."""
         if self.limit_s is None:
-            return func(*args, **kwargs)
-        start = self._clock()
-        try:
-            return func(*args, **kwargs)
-        finally:
-            self._spend(self._clock() - start)
+            return start
+        now = self._clock()
+        with self._lock:
+            self._spent_s += now - start
+        return now
 
     def charge_items(self, items: Iterable[T], counts: Callable[[T], bool]) -> Iterator[T]:
         """Yield ``items`` and take the CPU time of making them off the budget, of those that ``counts``."""
-        iterator, start = iter(items), self._clock()
-        for item in iterator:
+        start = self.now()
+        for item in items:
             if counts(item):
-                self._spend(self._clock() - start)
+                self.charge_since(start)
             yield item
             del item  # before the next one is made, in the same memory
-            start = self._clock()
-
-    def _spend(self, seconds: float) -> None:
-        with self._lock:
-            self._spent_s += seconds
+            start = self.now()
 
     def tick(self) -> float:
         """Charge a thread that works alone for the time since its last tick; return what is left, in seconds."""

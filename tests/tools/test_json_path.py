@@ -261,3 +261,30 @@ def test_nobody_waits_any_more_so_the_text_is_not_read_to_its_end() -> None:
     with pytest.raises(Abandoned):
         waiting.run(lambda: list(select_lines("[1," * 100_000, "$", budget=CpuBudget(None, clock=clock))))
     assert meter.asked == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "expected"),
+    [
+        ('{"x": 1, "a": 1, "b": 2, "a": 3, "c": [4, "}"]}', "$.a", "3"),
+        ('{"x": 1, "\\u0061": 5, "y": {"a": 6}}', "$.a", "5"),
+        ('{"axb": 1, "a.b": 2}', '$["a.b"]', "2"),
+        ('{"ab": 1, "a": 2, "": 3}', '$[""]', "3"),
+        ('[{"x": 1, "y": "a"} , {"x": 2, "a": 7}]', "$[*].a", "7\n"),
+        ("{" + ",".join(f'"k{n}": {n}' for n in range(100)) + "}", "$.k77", "77"),
+    ],
+)
+def test_entries_that_are_not_meant_are_passed_over(text: str, path: str, expected: str) -> None:
+    assert "".join(select_lines(text, path)) == expected
+
+
+def test_entries_that_are_passed_over_cost_few_steps() -> None:
+    text = "[" + ",".join('{"id": 1, "tags": ["a", "b"], "name": "x", "at": {"y": 2}}' for _ in range(10_000)) + "]"
+    budget = CpuBudget(500, clock=Meter())
+    assert sum(map(len, select_lines(text, "$[*].name", budget=budget))) == 4 * 10_000
+
+
+@pytest.mark.parametrize("text", ['{"x": 1,}', '{"x": 1,, "a": 2}', '{"x": 1, "y": 2', '{"x": 1 "a": 2}'])
+def test_what_is_passed_over_still_has_to_be_json(text: str) -> None:
+    with pytest.raises(InvalidToolArguments, match="no JSON"):
+        list(select_lines(text, "$.a"))

@@ -110,7 +110,7 @@ def test_a_search_ends_when_its_budget_is_used_up() -> None:
     pattern = LinePattern("needle", budget=CpuBudget(1.0, clock=clock), max_step_bytes=10)
     with pytest.raises(WorkLimitReached, match=r"took the 1 s of CPU that one search may take: use a simpler pattern"):
         list(pattern.matches(b"0123456\n" * 1_000))
-    assert clock.calls == 2 * 10
+    assert clock.calls == 1 + 10
 
 
 def test_a_search_that_ends_says_before_which_line() -> None:
@@ -152,7 +152,7 @@ def test_of_a_slow_pattern_so_many_steps_are_made_as_the_budget_has() -> None:
     pattern = LinePattern("(a{1,30}){1,30}b", budget=CpuBudget(1.0, clock=clock))
     with pytest.raises(WorkLimitReached, match="use a simpler pattern"):
         list(pattern.matches(b"a" * 10_000_000))
-    assert clock.calls == 2 * 16
+    assert clock.calls == 1 + 16
 
 
 def test_nobody_waits_any_more_so_not_one_step_more_is_made() -> None:

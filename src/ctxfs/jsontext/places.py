@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from json import JSONDecodeError
 
 from ctxfs.jsontext import codec as json_codec
@@ -16,10 +17,12 @@ _SPACE = re.compile(r"[ \t\r\n]*+")
 _PLAIN_KEY = re.compile(r'"([^"\\]{0,512}+)"[ \t\r\n]*+:[ \t\r\n]*+')
 _IN_STRING = r'(?:[^"\\]|\\.)*+'
 # values that are told at once: numbers and the like, strings that are not long, containers of a few such
-_SHORT = re.compile(
+_SHORT_VALUE = (
     r'"[^"\\]{0,512}+"|true|false|null|-?\d[\d.eE+-]*+'
     r'|[\[{][^\[\]{}"]{0,4096}+(?:"[^"\\]{0,512}+"[^\[\]{}"]{0,4096}+){0,64}+[\]}]'
 )
+_SHORT = re.compile(_SHORT_VALUE)
+_ENTRIES_AT_ONCE = 16  # of up to 300 KB each: some milliseconds
 _WHOLE_STRINGS = re.compile(r'[^"]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"]*+)*+', re.DOTALL)
 _NO_BRACKETS = re.compile(rf'(?:[^\[\]{{}}"]|"{_IN_STRING}")++', re.DOTALL)
 _BRACKET = re.compile(rf'(?:[^\[\]{{}}"]|"{_IN_STRING}")*+([\[\]{{}}])', re.DOTALL)
@@ -72,6 +75,18 @@ class JsonPlaces:
         """Return where the first entry of the container at ``start`` starts; None if it is empty."""
         position = self.after_space(start + 1)
         return None if self.text[position : position + 1] == _closer(self.text[start]) else position
+
+    def after_others(self, position: int, wanted: str) -> tuple[int, bool]:
+        """Pass over entries of an object, from the one at ``position`` on, that are told at once not to be ``wanted``.
+
+        Return where the first one starts that may be, or, and True, where the last entry ends.
+        """
+        match = _others(wanted).match(self.text, position)
+        if match is None:
+            return position, False
+        if match.end() - position > _FEWEST_CHARS:
+            self._step()
+        return match.end(), match[1] is not None
 
     def key(self, start: int, position: int, index: int) -> tuple[str | int, int]:
         """Return the key of the entry at ``position``, in an array its ``index``, and where its value starts."""
@@ -170,6 +185,13 @@ class JsonPlaces:
             position = match.end()
             depth += 1 if match[1] in "[{" else -1
         return position, depth
+
+
+@lru_cache(maxsize=64)
+def _others(wanted: str) -> re.Pattern[str]:
+    """Some short entries without an escape in their keys, which are not ``wanted``; group 1: they are the last ones."""
+    entry = rf'"(?!{re.escape(wanted)}")[^"\\]{{0,512}}+"[ \t\r\n]*+:[ \t\r\n]*+(?:{_SHORT_VALUE})[ \t\r\n]*+'
+    return re.compile(rf"(?:{entry},[ \t\r\n]*+){{0,{_ENTRIES_AT_ONCE}}}+(?:{entry}(?=(\}})))?+")
 
 
 def _unpaired(brackets: str, depth: int) -> str:

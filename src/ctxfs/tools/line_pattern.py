@@ -167,7 +167,7 @@ class LinePattern:
 
     def _search(self, data: bytes, position: int, end: int) -> Match | None:
         """The first match in whole lines, or in the rest of one."""
-        size = self._step_bytes
+        size, now = self._step_bytes, self.budget.now()
         while True:
             if self.budget.left_s <= 0:
                 raise self._used_up(position)
@@ -177,6 +177,7 @@ class LinePattern:
             if found is not None and found.start() == stop < end:  # the next window's, which knows what follows it
                 found = None
             begun = stop if whole else self._begun(data, position, stop)
+            now = self.budget.charge_since(now)  # with this loop, which costs as much as a small window
             if (found is not None and found.start() < begun) or stop == end:
                 return None if found is None else Match(found.start(), found.end())
             if begun - position <= (stop - position) // 2 and self._affords(2 * size, left_s - self.budget.left_s):
@@ -228,7 +229,7 @@ class LinePattern:
 
     def _step(self, regexp: Any, data: bytes, position: int, stop: int) -> Any:
         checkpoint()
-        return self.budget.charge(regexp.search, data, position, stop)
+        return regexp.search(data, position, stop)
 
 
 def _reason(error: Exception) -> str:
