@@ -20,8 +20,7 @@ from ctxfs.jsontext.validate import is_json
 from ctxfs.llm.messages import Content, ToolMessage, check_content, has_media, text_with
 from ctxfs.placeholder.attach import DIGEST_FRACTION, with_placeholder
 from ctxfs.placeholder.excerpts import Snippets
-from ctxfs.placeholder.lines import plural
-from ctxfs.placeholder.text import render_advice, render_materialized
+from ctxfs.placeholder.text import render_advice, render_materialized, render_size
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import artifact_name, safe_name
 from ctxfs.session.state import Savings
@@ -222,10 +221,9 @@ class _Summary:
 
     def render(self, passages: Mapping[str, Sequence[str]], *, line_count: int) -> str:
         """With these passages of the output."""
-        size = (
-            f"{self.ref.hint['chars']:,} characters, {self.ref.hint['bytes']:,} bytes, {plural(line_count, 'line')}; "
-            f"JSON: {'yes' if self.is_json else 'no'}{f'; content blocks: {self.blocks}' if self.blocks else ''}"
-        )
+        chars, size_bytes = int(self.ref.hint["chars"]), int(self.ref.hint["bytes"])
+        size = render_size(chars=chars, size_bytes=size_bytes, lines=line_count, is_json=self.is_json)
+        size += f"; content blocks: {self.blocks}" if self.blocks else ""
         ref = self.ref.to_json()
         return render_materialized(title=self.title, size=size, ref=ref, advice=self.advice, passages=passages)
 

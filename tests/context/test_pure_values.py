@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -221,8 +222,45 @@ def test_the_ends_of_what_comes_in_pieces() -> None:
     for n in range(100):
         ends.feed(f"line {n}\n".encode())
     shown = ends.passages(line_count=100, lines=2, size_bytes=20)
-    assert shown == {"First lines": ["1: line 0", "2: lin…"], "Last lines": ["100: line 99"]}
+    assert shown == {
+        "First lines": ["1: line 0", "2: lin…"],
+        "Lines with errors": [],
+        "Last lines": ["100: line 99"],
+    }
     assert ends.whole is None
+
+
+@given(
+    lines=st.lists(
+        st.sampled_from(["ok", "ValueError: grüße", '  File "x.py"', "at main", "", "error " * 40]), max_size=60
+    ),
+    cuts=st.lists(st.integers(0, 2_000), max_size=9),
+    ended=st.booleans(),
+)
+def test_the_errors_of_what_comes_in_pieces_are_those_of_the_whole(
+    lines: list[str], cuts: list[int], ended: bool
+) -> None:
+    text = "\n".join(lines) + "\n" * ended
+    data = text.encode()
+    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    ends = Ends(head_bytes=0, tail_bytes=0, error_lines=1_000)
+    for begin, end in pairwise(places):
+        ends.feed(data[begin:end])
+    ends.feed(b"", last=True)
+    snippets = Snippets(text)
+    shown = ends.passages(line_count=snippets.line_count, lines=500, size_bytes=100_000)["Lines with errors"]
+    expected = dict(snippets.around_errors(1))
+    assert [row.split(": ", 1)[0] for row in shown] == [str(number) for number in sorted(expected)]
+    assert ends.chars == len(text)
+
+
+def test_no_more_errors_are_kept_than_can_be_shown() -> None:
+    ends = Ends(head_bytes=0, tail_bytes=0, error_lines=3)
+    for n in range(1, 100):
+        ends.feed(f"error {n}\n".encode())
+    ends.feed(b"error " * 100_000, last=True)
+    shown = ends.passages(line_count=100, lines=9, size_bytes=1_000)["Lines with errors"]
+    assert shown == ["1: error 1", "2: error 2", "3: error 3"]
 
 
 def test_what_fits_the_head_is_whole() -> None:

@@ -192,6 +192,39 @@ async def test_the_limit_is_the_one_of_every_tool(count: int, inline: bool, tmp_
     assert str(result.content).startswith("x" * count) is inline
 
 
+async def test_the_summary_says_what_that_of_every_tool_says(tmp_path: Path) -> None:
+    script = "seq 1 3000; printf 'Traceback (most recent call last):\\n  File \"x.py\"\\nValueError: ü\\n'; seq 1 3000"
+    model = ScriptedModel([[ToolCall("Bash", {"command": script})], "done"])
+    config = AgentConfig(bash=ALLOWED, offload_root_path=tmp_path)
+    async with Agent(model, config) as agent:
+        await agent.query("go")
+        (item,) = [i for i in agent.context.items if i.item_type is ItemType.TOOL_RESULT]
+        text = str(item.message.content)
+        output = str(await agent.context.fs.load("terminal_001"))
+    assert text.startswith("[Output stored in full: Bash, call call_001, terminal_001: exit code 0]\n")
+    assert f"Size: {len(output):,} characters, {len(output) + 1:,} bytes, 6,003 lines; JSON: no\n" in text
+    assert f'"hint":{{"tool":"Bash","call_id":"call_001","chars":{len(output)},"bytes":{len(output) + 1},"exit' in text
+    assert '3001: Traceback (most recent call last):\n3002:   File "x.py"\n3003: ValueError: ü\nLast lines:\n' in text
+
+
+@pytest.mark.parametrize(
+    ("command", "told"), [("seq -s, 1 2000 | sed 's/.*/[&]/'", "yes"), ("seq -s, 1 2000 | sed 's/.*/[&/'", "no")]
+)
+async def test_the_summary_says_whether_it_is_json(command: str, told: str, tmp_path: Path) -> None:
+    async with session(tmp_path) as fs:
+        assert f"; JSON: {told}\n" in str((await run(fs, command)).content)
+
+
+@pytest.mark.parametrize("count", [900, 1_000, 2_000, 4_000, 9_000])
+async def test_what_is_shown_of_the_output_takes_at_most_a_fifth_of_it(count: int, tmp_path: Path) -> None:
+    async with session(tmp_path) as fs:
+        text = str((await run(fs, f"seq -f 'an error %g' 1 {count}")).content)
+        size = len(str(await fs.load("terminal_001")))
+    assert (
+        0 < len(text) - text.index("First lines:") <= size / 5 + len("First lines:\nLines with errors:\nLast lines:\n")
+    )
+
+
 async def test_what_it_shows_is_not_materialized_once_more(tmp_path: Path) -> None:
     model = ScriptedModel([[ToolCall("Bash", {"command": "seq -f 'a long line with number %g' 1 900"})], "done"])
     config = AgentConfig(bash=ALLOWED, materialize=Materialize(max_inline_chars=500), offload_root_path=tmp_path)

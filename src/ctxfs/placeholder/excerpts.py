@@ -4,6 +4,7 @@ Every line stands with its number (1-based; "\n" is the only separator), so that
 anything else, and a reader can ask for that place.
 """
 
+import codecs
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from ctxfs.placeholder.lines import clean_line, error_lines, line_count
 __all__ = ["Ends", "Snippets"]
 
 _PASSAGE_LINES = 12
+_LINE_CHARS = 65_536
+_JSON_BEGINS = b'{["-0123456789'
 _TRACE = re.compile(r"[ \t]|at |Caused by|\.\.\. \d+ more|Traceback|File \"|[\w.]*(?:Error|Exception)\b|E  ")
 
 
@@ -59,7 +62,7 @@ class Snippets:
         """Head, errors and tail, each within the bounds; what stands in the head or the tail is not shown twice."""
         head, errors = _Rows(lines, size_bytes), _Rows(lines, size_bytes)
         end, tail = self._head(head, size_bytes), _Rows(lines, size_bytes)
-        for number, line in self._around_errors(max(1, len(head.rows) - _PASSAGE_LINES + 1)):
+        for number, line in self.around_errors(max(1, len(head.rows) - _PASSAGE_LINES + 1)):
             if number not in head.rows and number not in errors.rows and not errors.add(number, line[:size_bytes]):
                 break
         _fill_tail(tail, self.text, self.line_count, floor=end, size_bytes=size_bytes)
@@ -81,7 +84,7 @@ class Snippets:
             position, number = end + 1, number + 1
         return position
 
-    def _around_errors(self, first: int) -> Iterator[tuple[int, str]]:
+    def around_errors(self, first: int) -> Iterator[tuple[int, str]]:
         """Each line from ``first`` on that speaks of an error, with the stack trace that follows it."""
         if self._line_end(0) >= len(self.text) - 1:
             return  # in a text of one line nothing stands out
@@ -90,17 +93,25 @@ class Snippets:
             begin = self._line_end(begin) + 1
         for pick in error_lines(self.text, number=first, begin=begin):
             yield pick.number, self.text[pick.start : pick.end]
-            position, number = self._line_end(pick.start) + 1, pick.number + 1
-            for _ in range(_PASSAGE_LINES):
-                if position >= len(self.text) or not _TRACE.match(self.text, position):
-                    break
-                end = self._line_end(position)
-                yield number, self.text[position:end]
-                position, number = end + 1, number + 1
+            yield from _trace(self.text, self._line_end(pick.start) + 1, pick.number + 1, _PASSAGE_LINES)
 
     def _line_end(self, position: int) -> int:
-        end = self.text.find("\n", position)
-        return len(self.text) if end < 0 else end
+        return _line_end(self.text, position)
+
+
+def _line_end(text: str, position: int) -> int:
+    end = text.find("\n", position)
+    return len(text) if end < 0 else end
+
+
+def _trace(text: str, position: int, number: int, most: int) -> Iterator[tuple[int, str]]:
+    """The lines of a stack trace, ``most`` at most, if one stands at ``position``, where the line ``number`` begins."""
+    for n in range(number, number + most):
+        if position >= len(text) or not _TRACE.match(text, position):
+            return
+        end = _line_end(text, position)
+        yield n, text[position:end]
+        position = end + 1
 
 
 def _fill_tail(rows: _Rows, text: str, number: int, *, floor: int, size_bytes: int) -> None:
@@ -115,22 +126,38 @@ def _fill_tail(rows: _Rows, text: str, number: int, *, floor: int, size_bytes: i
 
 
 class Ends:
-    """The begin and the end of bytes that come in pieces; no more than ``head_bytes`` and ``tail_bytes`` is kept."""
+    """What is shown of bytes that come in pieces; how much of them is kept does not depend on how many come.
 
-    def __init__(self, *, head_bytes: int, tail_bytes: int) -> None:
+    These are the first ``head_bytes``, the last ``tail_bytes``, and the first ``error_lines`` lines with errors.
+    """
+
+    def __init__(self, *, head_bytes: int, tail_bytes: int, error_lines: int = 0) -> None:
         self._head_bytes = head_bytes
         self._tail_bytes = tail_bytes
         self._head = bytearray()
         self._tail = bytearray()
         self._size = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._errors = _Errors(error_lines)
+        self.chars = 0
+        """How many characters have come; bytes that are no UTF-8 become U+FFFD."""
 
-    def feed(self, data: bytes) -> None:
-        """Take the next piece."""
+    def feed(self, data: bytes, *, last: bool = False) -> None:
+        """Take the next piece; after the ``last`` one, which may be empty, none may come."""
         self._size += len(data)
         if len(self._head) < self._head_bytes:
             self._head += data[: self._head_bytes - len(self._head)]
         self._tail += data[-self._tail_bytes :] if self._tail_bytes else b""
         del self._tail[: max(0, len(self._tail) - self._tail_bytes)]
+        text = self._decoder.decode(data, final=last)
+        self.chars += len(text)
+        self._errors.feed(text, last=last)
+
+    @property
+    def may_be_json(self) -> bool:
+        """Whether it begins like a JSON value."""
+        begin = self._head.lstrip()[:1]
+        return bool(begin) and begin in _JSON_BEGINS
 
     @property
     def whole(self) -> str | None:
@@ -138,13 +165,64 @@ class Ends:
         return self._head.decode("utf-8", "replace") if self._size <= self._head_bytes else None
 
     def passages(self, *, line_count: int, lines: int, size_bytes: int) -> dict[str, list[str]]:
-        """Head and tail, each within the bounds, of what had ``line_count`` lines in all."""
-        head, tail = _Rows(lines, size_bytes), _Rows(lines, size_bytes)
+        """Head, errors and tail, each within the bounds, of what had ``line_count`` lines in all; no line twice."""
+        head, errors, tail = (_Rows(lines, size_bytes) for _ in range(3))
         for number, line in enumerate(self._head[:size_bytes].decode("utf-8", "ignore").split("\n"), 1):
-            if number > line_count or not head.add(number, line):
+            if number > line_count or not self._head or not head.add(number, line):
+                break
+        for number, line in self._errors.found.items():
+            if line_count > 1 and number not in head.rows and not errors.add(number, line[:size_bytes]):
                 break
         _fill_tail(tail, self._tail.decode("utf-8", "replace"), line_count, floor=0, size_bytes=size_bytes)
         return {
             "First lines": list(head.rows.values()),
+            "Lines with errors": [errors.rows[number] for number in sorted(errors.rows.keys() - tail.rows.keys())],
             "Last lines": [tail.rows[number] for number in sorted(tail.rows) if number >= max(head.rows, default=0)],
         }
+
+
+class _Errors:
+    """The first lines, ``most`` of them, that speak of an error or are the stack trace after it, by number.
+
+    Of a line more than ``_LINE_CHARS`` characters are neither read nor kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.found: dict[int, str] = {}
+        self._most = most
+        self._number = 1
+        self._trace_lines = 0
+        self._begun = ""
+
+    def feed(self, text: str, *, last: bool) -> None:
+        """Take the next piece; what follows its last newline waits for the rest of its line."""
+        if len(self.found) >= self._most:
+            return
+        end = len(text) if last else text.rfind("\n") + 1
+        if not end and not last:
+            self._begun = (self._begun + text)[:_LINE_CHARS]
+            return
+        whole = self._begun + text[:end]
+        self._begun = text[end:][:_LINE_CHARS]
+        self._look(whole)
+        self._number += whole.count("\n")
+
+    def _look(self, text: str) -> None:
+        position, number = 0, self._number
+        for found in _trace(text, 0, number, self._trace_lines):
+            self._keep(*found)
+            position, number = _line_end(text, position) + 1, number + 1
+        self._trace_lines = self._trace_lines - (number - self._number) if position >= len(text) else 0
+        for pick in error_lines(text, number=number, begin=position):
+            if len(self.found) >= self._most:
+                return
+            self._keep(pick.number, text[pick.start : pick.end])
+            after, trace = _line_end(text, pick.start) + 1, 0
+            for found in _trace(text, after, pick.number + 1, _PASSAGE_LINES):
+                self._keep(*found)
+                after, trace = after + len(found[1]) + 1, trace + 1
+            self._trace_lines = _PASSAGE_LINES - trace if after >= len(text) else 0
+
+    def _keep(self, number: int, line: str) -> None:
+        if len(self.found) < self._most:
+            self.found.setdefault(number, line[:_LINE_CHARS])

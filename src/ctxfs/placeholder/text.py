@@ -6,8 +6,9 @@ Follows "Context FileSystem 上下文卸载功能": the three lines come first a
 from collections.abc import Collection, Mapping, Sequence
 
 from ctxfs.items import ContentRange
+from ctxfs.placeholder.lines import plural
 
-__all__ = ["HEADER", "render", "render_advice", "render_argument", "render_materialized", "render_range"]
+__all__ = ["HEADER", "render", "render_advice", "render_argument", "render_materialized", "render_range", "render_size"]
 
 HEADER = "[Content offloaded]"
 
@@ -42,6 +43,12 @@ def render_materialized(
         if rows:
             lines += [f"{heading}:", *rows]
     return "\n".join(lines)
+
+
+def render_size(*, chars: int, size_bytes: int, lines: int, is_json: bool | None) -> str:
+    """How large an output is, and whether it is JSON; None: it was not looked at."""
+    json = {True: "yes", False: "no", None: "not checked"}[is_json]
+    return f"{chars:,} characters, {size_bytes:,} bytes, {plural(lines, 'line')}; JSON: {json}"
 
 
 def render_advice(ref_id: str, path: str, tools: Collection[str]) -> str:

@@ -3,6 +3,7 @@
 import codecs
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +18,10 @@ from ctxfs.llm.messages import Content, check_content, check_flag
 from ctxfs.media import image_fault
 from ctxfs.storage.threads import uninterrupted
 
-__all__ = ["Tool", "ToolResult", "to_content"]
+__all__ = ["CALL_ID", "Tool", "ToolResult", "to_content"]
+
+CALL_ID: ContextVar[str | None] = ContextVar("CALL_ID", default=None)
+"""The id of the call that the running handler answers; None when whoever runs the tool did not say it."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _DECODE_SLICE_BYTES = 262_144
@@ -91,15 +95,19 @@ class Tool:
         """The tool as the model sees it."""
         return ToolSchema(name=self.name, description=self.description, input_schema=self.input_schema)
 
-    async def run(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call the tool.
+    async def run(self, arguments: Mapping[str, Any], *, call_id: str | None = None) -> ToolResult:
+        """Call the tool. ``call_id``: the call's id, for tools that name it in what they show; None: it has none.
 
         Raises:
             InvalidToolArguments: the arguments do not validate; the message tells the model what to change.
             ToolError: the tool returned something that cannot be shown to a model.
             Exception: whatever the tool itself raises passes through.
         """
-        value = await self.handler(arguments)
+        token = CALL_ID.set(call_id)
+        try:
+            value = await self.handler(arguments)
+        finally:
+            CALL_ID.reset(token)
         if not isinstance(value, ToolResult):
             return ToolResult(await _converted(lambda new: _showable(to_content(new)), value))
         if value.source is None:

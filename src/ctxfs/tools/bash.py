@@ -23,12 +23,16 @@ from ctxfs.content.growing import GrowingLog
 from ctxfs.content.stored import Stored
 from ctxfs.errors import ConfigError, StorageError
 from ctxfs.items import ContentRange
+from ctxfs.jsontext.validate import is_json
 from ctxfs.materialize import ContextRef, Materialize
+from ctxfs.placeholder.attach import DIGEST_FRACTION
 from ctxfs.placeholder.excerpts import Ends
-from ctxfs.placeholder.text import render_advice, render_materialized
+from ctxfs.placeholder.text import render_advice, render_materialized, render_size
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import safe_name
+from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import uninterrupted
-from ctxfs.tools.base import Tool, ToolResult
+from ctxfs.tools.base import CALL_ID, Tool, ToolResult
 from ctxfs.tools.decorator import tool
 
 __all__ = ["Bash", "bash_tool"]
@@ -38,6 +42,9 @@ _READ_BYTES = 65_536
 _FLUSH_BYTES = 524_288
 _FLUSH_S = 0.05
 """So long output waits for more of it before readers see it."""
+
+_JSON_BYTES = 16 * 1024 * 1024
+"""Output that begins like JSON is read once more to see whether it is, up to this size."""
 
 _GRACE_S = 2.0
 """So long a command that ran out of time may take to end by itself, and its output to arrive."""
@@ -166,7 +173,8 @@ class _Command:
         else:
             outcome = _outcome(process.returncode)
         is_error = self._printed_too_much or timed_out or process.returncode != 0
-        return self._shown.result(stored, self._ends, outcome, is_error=is_error)
+        self._ends.feed(b"", last=True)
+        return await self._shown.result(stored, self._ends, outcome, is_error=is_error)
 
     @uninterrupted
     async def _end(self, process: anyio.abc.Process, *, timed_out: bool) -> Stored:
@@ -262,35 +270,57 @@ class _Shown:
 
     def ends(self) -> Ends:
         head_bytes = max(self.limits.max_inline_bytes, self.limits.snippet_bytes)
-        return Ends(head_bytes=head_bytes, tail_bytes=self.limits.snippet_bytes)
+        return Ends(
+            head_bytes=head_bytes,
+            tail_bytes=self.limits.snippet_bytes,
+            error_lines=2 * self.limits.snippet_lines,  # those in the head are not shown twice
+        )
 
-    def result(self, stored: Stored, ends: Ends, outcome: str, *, is_error: bool) -> ToolResult:
+    async def result(self, stored: Stored, ends: Ends, outcome: str, *, is_error: bool) -> ToolResult:
         text = ends.whole
         if text is None or self.limits.trigger.fires(text):
-            text = self._part(stored, ends, outcome)
+            text = self._part(stored, ends, outcome, is_json=await self._is_json(stored, ends))
         else:
             text = f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}[{outcome}]"
         path = self.fs.path_of(stored.name)
         whole = ContentRange(item_id=stored.item_id, path=path, first_line=1, last_line=stored.lines)
         return ToolResult(text, is_error=is_error, source=whole if stored.lines else None)
 
-    def _part(self, stored: Stored, ends: Ends, outcome: str) -> str:
-        hint: dict[str, Any] = {"tool": _NAME, "bytes": stored.size_bytes, **stored.metadata}
-        hint = {key: hint[key] for key in ("tool", "bytes", "exit_code")}
-        text = ""
-        stored_part = "up to its limit" if stored.metadata.get("printed_too_much") else "in full"
+    async def _is_json(self, stored: Stored, ends: Ends) -> bool | None:
+        """Whether the output is JSON; None: it may be, and is too large to be read for that."""
+        if not ends.may_be_json:
+            return False
+        if stored.size_bytes > _JSON_BYTES:
+            return None
+        text = str(await self.fs.load(stored.item_id))
+        return await run_in_steps(lambda: is_json(text))
+
+    def _part(self, stored: Stored, ends: Ends, outcome: str, *, is_json: bool | None) -> str:
+        call_id = CALL_ID.get()
+        hint: dict[str, Any] = {
+            "tool": _NAME,
+            **({} if call_id is None else {"call_id": call_id}),
+            "chars": ends.chars,
+            "bytes": stored.size_bytes,
+            "exit_code": stored.metadata["exit_code"],
+        }
+        call = "" if call_id is None else f", call {safe_name(call_id)}"
+        return render_materialized(
+            title=f"{_NAME}{call}, {stored.item_id}: {outcome}",
+            size=render_size(chars=ends.chars, size_bytes=stored.size_bytes, lines=stored.lines, is_json=is_json),
+            ref=ContextRef(id=stored.item_id, hint=MappingProxyType(hint)).to_json(),
+            advice=render_advice(stored.item_id, self.fs.path_of(stored.name), self.tools),
+            stored="up to its limit" if stored.metadata.get("printed_too_much") else "in full",
+            passages=self._passages(stored, ends),
+        )
+
+    def _passages(self, stored: Stored, ends: Ends) -> dict[str, list[str]]:
+        """The longest passages that take a digest's share of the output; tokens are not counted of so much of it."""
         for lines, size_bytes in self.limits.snippet_bounds():
-            text = render_materialized(
-                title=f"{_NAME}, {stored.item_id}: {outcome}",
-                size=f"{stored.size_bytes:,} bytes in lines: {stored.lines:,}",
-                ref=ContextRef(id=stored.item_id, hint=MappingProxyType(hint)).to_json(),
-                advice=render_advice(stored.item_id, self.fs.path_of(stored.name), self.tools),
-                stored=stored_part,
-                passages=ends.passages(line_count=stored.lines, lines=lines, size_bytes=size_bytes),
-            )
-            if len(text) < stored.size_bytes:
-                break
-        return text
+            passages = ends.passages(line_count=stored.lines, lines=lines, size_bytes=size_bytes)
+            if sum(len(row) + 1 for rows in passages.values() for row in rows) <= ends.chars // DIGEST_FRACTION:
+                return passages
+        return {}
 
 
 def _outcome(returncode: int | None) -> str:
