@@ -225,9 +225,7 @@ class _Command:
         try:
             while not self._printed_too_much:
                 with anyio.move_on_after(_FLUSH_S if pending else None) as waiting:
-                    data = self._bounded(await process.stdout.receive(_READ_BYTES))
-                    self._ends.feed(data)
-                    pending += data
+                    pending += self._bounded(await process.stdout.receive(_READ_BYTES))
                 if waiting.cancelled_caught or len(pending) >= _FLUSH_BYTES:
                     await self._flush(pending)
             _kill_group(process, signal.SIGKILL)
@@ -257,7 +255,12 @@ class _Command:
         if pending and self._failure is None:
             data = bytes(pending)
             pending.clear()
-            await self._log.append(data)
+            await self._take(data)
+
+    @uninterrupted
+    async def _take(self, data: bytes) -> None:
+        await self._log.append(data)
+        await to_thread.run_sync(self._ends.feed, data)
 
 
 @dataclass(frozen=True, slots=True)
