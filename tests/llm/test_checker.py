@@ -63,8 +63,8 @@ def conversations(draw: st.DrawFn) -> list[list[Message]]:
     """The messages of requests, each with some messages of a valid one before it, as the same objects."""
     messages = [user(text("begin"))]
     requests = [messages]
-    kinds = st.sampled_from(["more", "more", "more", "again", "cut", "mark", "copy", "fault"])
-    for number, what in enumerate(draw(st.lists(kinds, min_size=3, max_size=20))):
+    kinds = st.sampled_from(["more", "more", "more", "again", "again", "cut", "mark", "mark", "copy", "fault"])
+    for number, what in enumerate(draw(st.lists(kinds, min_size=8, max_size=24))):
         place = draw(st.integers(0, len(messages) - 1))
         before, old, after = messages[:place], messages[place], messages[place + 1 :]
         match what:
@@ -72,7 +72,8 @@ def conversations(draw: st.DrawFn) -> list[list[Message]]:
                 ids = [f"call_{number}", f"call_{number}_b"][: draw(st.integers(1, 2))]
                 changed = [*messages, *exchange(*ids), *draw(st.sampled_from([[], [user(text("go on"))]]))]
             case "again":
-                changed = [*messages, *exchange(f"call_{draw(st.integers(0, number))}")]
+                used = [b["id"] for m in messages for b in m["content"] if "id" in b]
+                changed = [*messages, *exchange(draw(st.sampled_from([*used, f"call_{number}"])))]
             case "cut":
                 changed = [*before, old]
             case "mark" if isinstance(old["content"], list):
@@ -88,15 +89,26 @@ def conversations(draw: st.DrawFn) -> list[list[Message]]:
     return requests
 
 
-@given(conversations(), st.booleans())
-def test_a_conversation_that_changes_gets_the_violations_of_each_request(
-    requests: list[list[Message]], thinks: bool
-) -> None:
-    thinking = {"thinking": {"type": "enabled", "budget_tokens": 1024}} if thinks else {}
+@given(conversations())
+def test_a_conversation_that_changes_gets_the_violations_of_each_request(requests: list[list[Message]]) -> None:
     checker = Checker()
-    for messages in requests:
+    for number, messages in enumerate(requests):
+        thinking = {} if number % 5 else {"thinking": {"type": "enabled", "budget_tokens": 1024}}
         body = body_of(messages, **thinking)
         assert checker.violations(body) == violations(body)
+
+
+def test_what_was_valid_long_ago_still_counts_until_it_is_left_out() -> None:
+    marked = user(text("go on", **MARKS[0]))
+    first = [user(text("begin")), *exchange("a"), *(m for _ in range(4) for m in (said(text("done")), marked))]
+    longer = [*first, *exchange("b"), *exchange("c")]
+    checker = Checker()
+    for messages in (first, longer):
+        checker.check(body_of(messages))
+    for wrong in ([*longer, *exchange("a")], [*longer, said(text("done")), marked]):
+        (found,) = checker.violations(body_of(wrong))
+        assert "'a' repeats" in found or "found 5" in found
+    checker.check(body_of([*first[:1], *exchange("b"), *exchange("a"), said(text("done")), marked]))
 
 
 @settings(max_examples=settings().max_examples // 3 + 1)
@@ -121,11 +133,13 @@ def test_an_invalid_request_leaves_the_checker_as_good_as_new() -> None:
 
 
 def test_messages_that_were_valid_are_not_read_again() -> None:
-    checker, body = Checker(), valid_body()
-    body["messages"] += [said(text("done")), user(text("go on"))]
-    checker.check(body)
-    body["messages"][0]["content"].clear()  # which is forbidden, and not seen for that reason
-    checker.check({**body, "messages": [*body["messages"], said(text("done")), user(text("go on"))]})
+    marked = [message for _ in range(4) for message in (said(text("done")), user(text("go on", **MARKS[0])))]
+    messages = [user(text("begin")), *exchange("a"), *exchange("b"), *marked]
+    checker = Checker()
+    checker.check(body_of(messages))
+    messages[0]["content"].clear()  # which is forbidden, and not seen for that reason
+    checker.check(body_of([*messages, *exchange("c")]))
+    checker.check(body_of([*messages[:3], *exchange("c"), *exchange("b"), *marked]))
 
 
 @given(conversations(), st.booleans(), st.booleans())
