@@ -227,7 +227,7 @@ CONTAINMENT = (
         "names, in read", _SESSION, "*directories, last = check_name(name)", '*directories, last = name.split("/")'
     ),
     Removal("a session id that is a path", _LOCAL, "if len(check_name(session_id)) != 1:", "if False:"),
-    Removal("a session id's characters", _LAYOUT, "if not _is_safe(session_id):", "if False:"),
+    Removal("a session id's characters", _LAYOUT, " or not _is_safe(given):", ":"),
     Removal("a plain name that is a path", "messages.py", "if len(check_name(raw)) != 1:", "if False:"),
     Removal(
         "an id's characters",
