@@ -98,10 +98,18 @@ async def test_what_the_policy_refuses_leaves_neither_on_arrival_nor_by_price(
 ) -> None:
     _, left = await session(arrival=arrival)
     assert left
+    if arrival is not None and policy is STAYS:
+        return  # refused, as is tested below
     assert (await session(offload_policy=policy, arrival=arrival))[1] == []
     compaction = SelectiveCompaction(policy=policy)
     window = Window(Budget.of_model(""), compaction=compaction)
     assert (await session(window=window, arrival=arrival))[1] == []
+
+
+def test_results_that_leave_on_arrival_and_stay_are_refused() -> None:
+    for policy in ({"offload_policy": STAYS}, {"window": Window(compaction=SelectiveCompaction(policy=STAYS))}):
+        with pytest.raises(ConfigError, match="arrival moves tool results out"):
+            Context(arrival=Materializer(), **policy)
 
 
 async def test_tool_inputs_have_a_veto_of_their_own() -> None:

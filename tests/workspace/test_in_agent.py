@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ctxfs import Agent, AgentConfig, tool
+from ctxfs import Agent, AgentConfig, Context, tool
 from ctxfs.errors import ConfigError
 from ctxfs.materialize import Materialize
 from ctxfs.testing import ScriptedModel, ToolCall
@@ -48,6 +48,20 @@ async def test_a_large_result_is_an_artifact_with_the_id_of_its_call(tmp_path: P
     async with KnowledgeService(tmp_path) as service:
         (found,) = await service.query_artifacts({"context_type": "tool_result", "biz_id": "call_001"})
         assert (found.artifact_id, found.session_id, found.tool_name) == ("call_001", session_id, source.name)
+
+
+async def test_it_decides_in_a_loop_of_your_own_too(tmp_path: Path) -> None:
+    offload = ToolResultOffload()
+    async with Context(root_path=tmp_path, arrival=offload) as context:
+        call = {"type": "tool_use", "id": "c1", "name": "rows", "input": {}}
+        await context.add({"role": "user", "content": "go"}, {"role": "assistant", "content": [call]})
+        result = {"type": "tool_result", "tool_use_id": "c1", "content": ROWS}
+        (item,) = await context.add({"role": "user", "content": [result]})
+        assert str(item.message.content).startswith('<knowledge_list>\n<knowledge id="c1" tool=')
+        by_lines = next(tool for tool in offload.tools(context.fs) if tool.name == "get_knowledge_by_lines")
+        page = await by_lines.run({"artifact_id": "c1", "start_line": 5, "end_line": 6})
+        assert "5\trow 4\n6\trow 5" in str(page.content)
+        assert await context.fs.load("c1") == ROWS
 
 
 async def test_a_small_result_stays_and_an_allowed_one_goes(tmp_path: Path) -> None:

@@ -88,7 +88,8 @@ class Context:
             ``Window`` with more settings; None means no limit.
         overhead_tokens: what is sent with every call and is not in the context, such as the tools' schemas, by the
             counter. It can be set later, too.
-        arrival: decides what leaves the moment it comes in; None means nothing.
+        arrival: decides what leaves the moment it comes in, of what the policy allows; None means nothing. A policy by
+            which tool results stay contradicts it.
         economy: lets what ``keep_recent`` does not govern leave when that pays: "auto" at the model's prices, or an
             ``Economy`` with your numbers; None lets nothing leave because it pays.
         fs: the session's files, instead of ``session_id`` and ``root_path``.
@@ -134,6 +135,8 @@ class Context:
         require_kind("economy", economy, Economy, 'Economy(...), "auto"')
         window = window_for(model, window)
         self._policy = agreed_policy(offload_policy, window.compaction)
+        if arrival is not None and not self._policy.type_enabled[ItemType.TOOL_RESULT]:
+            raise ConfigError("arrival moves tool results out, type_enabled says that they stay: choose")
         compaction = replace(window.compaction or SelectiveCompaction(), policy=self._policy)
         self._controller = CompactionController(replace(window, compaction=compaction))
         self.fs = fs or ContextFileSystem(session_id, root_path=root_path)
