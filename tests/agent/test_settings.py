@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import astuple
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from ctxfs import Agent, AgentConfig, OffloadPolicy, tool
 from ctxfs.context import Budget, Rule, SelectiveCompaction, Strategy
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import Prices
-from ctxfs.errors import ConfigError
+from ctxfs.errors import ConfigError, TranscriptError
 from ctxfs.items import ItemType
 from ctxfs.llm.base import Reply
 from ctxfs.materialize import Materialize
@@ -138,3 +139,16 @@ def test_prices_of_a_model_reach_the_planner() -> None:
     assert economy is not None
     assert astuple(economy.terms.rates)[1] == 2.0
     assert economy.terms.ttl_s == 3600
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("query", "says"), [("", "the query is ''"), (" \n", "blank"), (5, "API: content is a text")], ids=repr
+)
+async def test_a_query_that_is_no_text_is_refused_before_anything_enters(query: Any, says: str, tmp_path: Path) -> None:
+    async with Agent(ScriptedModel(["ok"]), AgentConfig(offload_root_path=tmp_path)) as agent:
+        with pytest.raises(TranscriptError, match=says) as raised:
+            await agent.query(query)
+        assert "Error(" not in str(raised.value)
+        assert agent.context.items == ()
+        assert await agent.query("go") == "ok"

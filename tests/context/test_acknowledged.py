@@ -244,6 +244,8 @@ def refused(error: type[CtxfsError], match: str, step: Callable[[Any], Awaitable
         refused(TranscriptError, "not a message", lambda c: c.add(SimpleNamespace(content="x"))),
         refused(TranscriptError, "skill's name", lambda c: c.add_skill_prompt(None, "x")),
         refused(TranscriptError, "content is a text", lambda c: c.add_skill_prompt("x", 5)),
+        refused(TranscriptError, "skill's name is blank", lambda c: c.add_skill_prompt("", "x")),
+        refused(TranscriptError, "skill's text is blank", lambda c: c.add_skill_prompt("x", " \n")),
         refused(TranscriptError, "blocks, not 5", lambda c: c.set_system_prompt(5)),
     ],
 )

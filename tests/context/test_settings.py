@@ -185,6 +185,8 @@ async def test_a_resumed_session_explains_itself_by_the_policy_it_had(tmp_path: 
         ({"overhead_tokens": -1}, "0 or more"),
         ({"model": 4}, "model is 4"),
         ({"on_event": "print"}, "on_event"),
+        ({"arrival": "x"}, "arrival is 'x': use a policy"),
+        ({"arrival": Materializer}, "arrival is <class"),
         ({"fs": ContextFileSystem("s"), "session_id": "s"}, "leave out session_id"),
         ({"fs": ContextFileSystem("s"), "root_path": "."}, "leave out"),
         ({"offload_policy": STAYS, "window": Window(compaction=SelectiveCompaction(policy=LARGE_ONLY))}, "differ"),

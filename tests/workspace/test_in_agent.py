@@ -1,6 +1,7 @@
 """The workspace as one setting of an agent: items keep their ids, and the model reads artifacts by them."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from ctxfs.errors import ConfigError
 from ctxfs.materialize import Materialize
 from ctxfs.testing import ScriptedModel, ToolCall
 from ctxfs.testing.scripted import Turn
-from ctxfs.workspace import KnowledgeService, ToolCallResult, ToolResultOffload, ToolResultOffloadOp
+from ctxfs.workspace import ArtifactInfo, KnowledgeService, ToolCallResult, ToolResultOffload, ToolResultOffloadOp
 
 pytestmark = pytest.mark.anyio
 
@@ -78,6 +79,45 @@ async def test_a_small_result_stays_and_an_allowed_one_goes(tmp_path: Path) -> N
             await agent.query("go")
             (item,) = [item for item in agent.context.items if item.tool_name]
             assert item.offloaded is offloaded, settings
+
+
+@tool("Say little")
+def little() -> str:
+    return "fifty or so characters, which any list would exceed"
+
+
+@tool("Say a little more than a list")
+def lines() -> str:
+    return "line\n" * 60
+
+
+async def test_what_its_list_would_not_make_smaller_stays(tmp_path: Path) -> None:
+    settings = ToolResultOffload(threshold_tokens=0, inline_limit_chars=0, allow_list=["little"])
+    config = AgentConfig(tools=[little, lines], workspace=settings, offload_root_path=tmp_path)
+    turns: list[Turn] = [[ToolCall("little", {}), ToolCall("lines", {})], "ok"]
+    async with Agent(ScriptedModel(turns), config) as agent:
+        await agent.query("go")
+        small, large = [item for item in agent.context.items if item.tool_name]
+        assert (small.offloaded, str(small.message.content)[:8]) == (False, "fifty or")
+        assert large.offloaded
+        assert len(large.message.content) < 300
+
+
+async def test_log_names_context_type_and_biz_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = AgentConfig(tools=[rows], workspace=ToolResultOffload(), offload_root_path=tmp_path)
+    with caplog.at_level(logging.INFO, "ctxfs"):
+        async with Agent(ScriptedModel([[ToolCall("rows", {})], "ok"]), config) as agent:
+            await agent.query("go")
+            (info,) = await _found(tmp_path)
+    (record,) = [record for record in caplog.records if record.getMessage().startswith("offloaded")]
+    assert f"context_type={info.context_type} biz_id={info.biz_id!r}" in record.getMessage()
+    for name in ("context_type", "biz_id", "artifact_id", "session_id"):
+        assert vars(record)[name] == getattr(info, name)
+
+
+async def _found(root: Path) -> list[ArtifactInfo]:
+    async with KnowledgeService(root) as service:
+        return list(await service.query_artifacts())
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,15 @@ from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageRe
 from ctxfs.agent.runner import ToolRunner
 from ctxfs.checks import require_kind
 from ctxfs.context.context import Context
-from ctxfs.errors import AgentBusy, ConfigError, PromptTooLong, ReplyIncomplete, SessionClosed, TurnLimitReached
+from ctxfs.errors import (
+    AgentBusy,
+    ConfigError,
+    PromptTooLong,
+    ReplyIncomplete,
+    SessionClosed,
+    TranscriptError,
+    TurnLimitReached,
+)
 from ctxfs.eviction.eager import ArrivalPolicy
 from ctxfs.items import ContextItem
 from ctxfs.jsontext import codec as json_codec
@@ -153,6 +161,7 @@ class Agent:
             AgentBusy: another query is running.
             TurnLimitReached: ``max_turns`` model calls did not come to an answer.
             ReplyIncomplete: the answer was cut by its token limit.
+            TranscriptError: ``text`` is not a text, or is blank; nothing was added.
             ModelError: the model could not be called.
 
         """
@@ -170,6 +179,8 @@ class Agent:
         """
         if self._busy:
             raise AgentBusy("a query is running on this agent: wait for it, or use a second agent")
+        if isinstance(text, str) and not text.strip():
+            raise TranscriptError([f"the query is {text!r}: a provider refuses a blank message, so say what to do"])
         self._busy = True
         try:
             await self.open()

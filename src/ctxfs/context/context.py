@@ -25,7 +25,7 @@ from ctxfs.economics.economy import Economy
 from ctxfs.economics.features import IdentifierIndex
 from ctxfs.economics.planner import Verdict
 from ctxfs.errors import ConfigError, ModelError, SessionClosed, StorageError
-from ctxfs.events import ContextEvent, OffloadFailed, RecordFailed, SummaryFailed
+from ctxfs.events import ContextEvent, Offloaded, OffloadFailed, RecordFailed, SummaryFailed
 from ctxfs.eviction.budget import Budget, Calibration
 from ctxfs.eviction.compaction import ArchiveSlot, SelectiveCompaction
 from ctxfs.eviction.eager import ArrivalPolicy
@@ -128,6 +128,8 @@ class Context:
         require_kind("model", model, str, "a model's name")
         require_kind("offload_policy", offload_policy, OffloadPolicy, "OffloadPolicy(...)")
         require_kind("on_event", on_event, Callable, "a function of an event")
+        if arrival is not None and (isinstance(arrival, type) or not callable(getattr(arrival, "arrive", None))):
+            raise ConfigError(f"arrival is {arrival!r}: use a policy with a method arrive, or None")
         if fs is not None and (session_id is not None or root_path is not None):
             raise ConfigError("fs says which session it is, and where: leave out session_id and root_path")
         if economy == "auto":
@@ -338,7 +340,7 @@ class Context:
         """Add a skill's prompt; it stands in the user's place and is an item of its own type.
 
         Raises:
-            TranscriptError: tool calls of the last reply are still open, or ``name`` or ``text`` is not a text.
+            TranscriptError: tool calls of the last reply are still open, or ``name`` or ``text`` is no text or blank.
 
         """
         async with self._changing():
@@ -574,8 +576,18 @@ class Context:
         if isinstance(event, OffloadFailed | RecordFailed):
             self._write_errors[:] = [event.error]
             _log.warning("session %s: %s", self.session_id, event.error)
+        if isinstance(event, Offloaded):
+            self._log_offload(event.item_id)
         if self._on_event is not None:
             self._on_event(event)
+
+    def _log_offload(self, item_id: str) -> None:
+        """Say what was stored under the names by which a workspace finds it."""
+        stored = self.fs.stored()[item_id]
+        context_type, biz_id = stored.item_type.value, stored.metadata.get("tool_call_id", item_id)
+        fields = {"context_type": context_type, "biz_id": biz_id, "artifact_id": item_id, "session_id": self.session_id}
+        text = "offloaded: context_type=%s biz_id=%r session_id=%s artifact_id=%s"
+        _log.info(text, context_type, biz_id, self.session_id, item_id, extra=fields)
 
     @uninterrupted
     async def _apply(self, plan: Plan) -> None:

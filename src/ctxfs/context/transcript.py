@@ -79,7 +79,8 @@ class Transcript:
             try:
                 converted = _parsed(message, names)
             except (KeyError, TypeError, ValueError) as error:
-                raise TranscriptError([f"not a message of the Messages API: {error!r}"]) from error
+                said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+                raise TranscriptError([f"not a message of the Messages API: {said}"]) from error
             for one in converted:
                 if isinstance(one, AssistantMessage):
                     names = {**names, **{call.id: call.name for call in one.tool_calls}}

@@ -38,7 +38,7 @@ class ToolResultOffload:
         is evicted by another rule.
     digest_tokens: the longest summary in the list, in tokens; 0 means none.
 
-    A result with an image or a document stays, so that the model sees it.
+    A result with an image or a document stays, so that the model sees it; so does one that is no larger than its list.
 
     Raises:
         ConfigError: a limit that is no whole number, or an ``allow_list`` that is one name.
@@ -72,37 +72,51 @@ class ToolResultOffload:
         text = readable_text(message.content)
         if len(text) < self.inline_limit_chars:
             return None
-        item = with_placeholder(item, path=path_of(item.name), counter=counter, digest="")
+        info = _info(item, message, text, path=path_of(item.name))
+        if not _is_smaller(render([(info, "")]), text):
+            return None
+        item = with_placeholder(item, path=info.path, counter=counter, digest="")
         reason = f"over {self.threshold_tokens:,} tokens" if over else "its tool is in the allow-list"
-        decide = partial(self._decide, item, text, path=path_of(item.name), counter=counter, reason=reason)
+        decide = partial(self._decide, item, text, info, counter=counter, reason=reason)
         return Leaving(item=item, chars=len(text), decide=decide)
 
-    def _decide(self, item: ContextItem, text: str, *, path: str, counter: TokenCounter, reason: str) -> Offload:
-        message = item.message
-        assert isinstance(message, ToolMessage)
-        info = ArtifactInfo(
-            artifact_id=item.id,
-            raw_id=message.tool_call_id,
-            artifact_type=ArtifactType.TEXT if isinstance(message.content, str) else ArtifactType.JSON,
-            path=path,
-            chars=len(text),
-            lines=line_count(text),
-            size_bytes=utf8_size(text),
-            stored_at=0,
-            session_id="",
-            context_type=TOOL_RESULT,
-            biz_id=message.tool_call_id,
-            tool_name=message.tool_name,
-        )
+    def _decide(
+        self, item: ContextItem, text: str, info: ArtifactInfo, *, counter: TokenCounter, reason: str
+    ) -> Offload:
         summary = describe(
-            message.content, budget_tokens=self.digest_tokens, counter=counter, content_tokens=item.content_tokens
+            item.message.content, budget_tokens=self.digest_tokens, counter=counter, content_tokens=item.content_tokens
         )
         listed = render([(info, summary)])
+        if not _is_smaller(listed, text):
+            listed = render([(info, "")])
         return Offload(
             item_id=item.id,
-            path=path,
+            path=info.path,
             placeholder=listed,
             tokens_before=item.token_count,
             tokens_after=counter.count(listed),
             reason=reason,
         )
+
+
+def _info(item: ContextItem, message: ToolMessage, text: str, *, path: str) -> ArtifactInfo:
+    """The artifact that a result is going to be."""
+    return ArtifactInfo(
+        artifact_id=item.id,
+        raw_id=message.tool_call_id,
+        artifact_type=ArtifactType.TEXT if isinstance(message.content, str) else ArtifactType.JSON,
+        path=path,
+        chars=len(text),
+        lines=line_count(text),
+        size_bytes=utf8_size(text),
+        stored_at=0,
+        session_id="",
+        context_type=TOOL_RESULT,
+        biz_id=message.tool_call_id,
+        tool_name=message.tool_name,
+    )
+
+
+def _is_smaller(listed: str, text: str) -> bool:
+    """Whether a list has fewer characters, and fewer bytes, than what it replaces."""
+    return len(listed) < len(text) and utf8_size(listed) < utf8_size(text)
