@@ -84,13 +84,9 @@ class Incoming:
 
 def skill_prompt(name: str, message: Message) -> Incoming:
     """The prompt of the skill ``name``, on its way in. Raises ``TranscriptError`` when one of the two is missing."""
-    blank = [
-        what
-        for what, value in (("name", name), ("text", message.content))
-        if isinstance(value, str) and not value.strip()
-    ]
-    if blank:
-        raise TranscriptError([f"the skill's {blank[0]} is blank: give the skill's name and its prompt"])
+    for what, value in (("name", name), ("text", message.content)):
+        if isinstance(value, str) and not value.strip():
+            raise TranscriptError([f"the skill's {what} is blank: give the skill's name and its prompt"])
     try:
         return Incoming(message=message, label=check_name(name, "the skill's name"))
     except ValueError as error:
