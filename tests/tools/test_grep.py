@@ -314,3 +314,14 @@ def test_a_hostile_pattern_ends(pattern: str) -> None:
 def test_numbers_count_only_newlines() -> None:
     assert found("z", "a\rb\u2028c\x85d\x0ce\nz") == [2]
     assert not re.search("z", "")
+
+
+def test_lines_after_one_that_could_not_be_searched_are_not_found() -> None:
+    pattern = LinePattern("a", budget=CpuBudget(1.0, clock=Meter()))
+    part = search_part(pattern, [(0, b"a\na\nb\na\n")], 10)
+    search = LineSearch(pattern, 10)
+    assert ([line.number for line in part.found], search.add(part)) == ([2], True)
+    search.search_shared()
+    assert search.finish(5) == []
+    assert search.stopped is not None
+    assert search.stopped.number == 1
