@@ -215,10 +215,10 @@ async def test_the_summary_says_whether_it_is_json(command: str, told: str, tmp_
         assert f"; JSON: {told}\n" in str((await run(fs, command)).content)
 
 
-@pytest.mark.parametrize("count", [900, 1_000, 2_000, 4_000, 9_000])
+@pytest.mark.parametrize("count", [80, 200, 400])
 async def test_what_is_shown_of_the_output_takes_at_most_a_fifth_of_it(count: int, tmp_path: Path) -> None:
     async with session(tmp_path) as fs:
-        text = str((await run(fs, f"seq -f 'an error %g' 1 {count}")).content)
+        text = str((await run(fs, f"seq -f 'an error %g {'x' * 60}' 1 {count}")).content)
         size = len(str(await fs.load("terminal_001")))
     assert (
         0 < len(text) - text.index("First lines:") <= size / 5 + len("First lines:\nLines with errors:\nLast lines:\n")
