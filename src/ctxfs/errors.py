@@ -146,7 +146,9 @@ class SessionExists(SessionError):
     """A session of that id is there already, and nothing of it is ever replaced."""
 
     def __init__(self, session_id: str, root: str) -> None:
-        super().__init__(f"there is a session {session_id!r} under {root} already: give it another session id")
+        super().__init__(
+            f"there is a session {session_id!r} under {root} already: give it another session id (--as ID)"
+        )
         self.session_id = session_id
         self.root = root
 

@@ -40,19 +40,23 @@ __all__ = [
 ]
 
 
-def plain_name(raw: str) -> str:
-    """Return ``raw`` if it is one plain file name, as it is.
+def plain_name(raw: str, what: str) -> str:
+    """Return ``raw``, which is ``what``, if it is one plain file name, as it is.
 
     Raises ``UnsafePath`` for a separator, "..", NUL, the empty name, a lone surrogate and more than 255 bytes.
     """
-    if len(check_name(raw)) != 1:
-        raise UnsafePath(raw, "cannot name one file: use an id without '/'")
+    try:
+        parts = check_name(raw)
+    except UnsafePath as error:
+        raise UnsafePath(raw, f"as {what} {error.reason}") from None
+    if len(parts) != 1:
+        raise UnsafePath(raw, f"as {what} cannot name one file: use an id without '/'")
     return raw
 
 
 def direct_file_name(session_id: str, tool_use_id: str) -> str:
     """Name the file of one tool result, "Tool Direct Offload", F-002. Raises ``UnsafePath``."""
-    return f"{plain_name(session_id)}/{plain_name(f'{plain_name(tool_use_id)}.md')}"
+    return f"{plain_name(session_id, 'session_id')}/{_md_name('', tool_use_id, '')}"
 
 
 def listed_file_name(tool_use_id: str, repeat: int = 0) -> str:
@@ -61,7 +65,12 @@ def listed_file_name(tool_use_id: str, repeat: int = 0) -> str:
     Raises ``UnsafePath``.
     """
     suffix = f"-{repeat}" if repeat else ""
-    return plain_name(f"tool-result-{plain_name(tool_use_id)}{suffix}.md")
+    return _md_name("tool-result-", tool_use_id, suffix)
+
+
+def _md_name(prefix: str, tool_use_id: str, suffix: str) -> str:
+    what = "tool_use_id"
+    return plain_name(f"{prefix}{plain_name(tool_use_id, what)}{suffix}.md", what)
 
 
 def render_direct(path: str) -> str:
@@ -263,12 +272,17 @@ async def offload_tool_results(
 # Which results ---------------------------------------------------------------------------------------------------
 
 
-def _every_result(messages: Sequence[RawMessage]) -> list[_Place]:
-    if not isinstance(messages, Sequence):
+def _check_messages(messages: object) -> None:
+    """Raise ``TranscriptError`` unless it is a sequence of dicts."""
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes | bytearray | memoryview):
         raise TranscriptError([f"messages is a {type(messages).__name__}: it must be a list of messages"])
     for number, message in enumerate(messages):
         if not isinstance(message, Mapping):
             raise TranscriptError([f"message {number} is a {type(message).__name__}: it must be a dict"])
+
+
+def _every_result(messages: Sequence[RawMessage]) -> list[_Place]:
+    _check_messages(messages)
     return [
         (number, position)
         for number, message in enumerate(messages)
@@ -383,6 +397,8 @@ def _copied(message: RawMessage) -> Any:
 
 
 async def _absolute(output_dir: str | Path) -> Path:
+    if output_dir == "":
+        raise ConfigError("output_dir is '': use '.' for the working directory")
     try:
         path = Path(output_dir)
         return path if path.is_absolute() else await to_thread.run_sync(lambda: path.expanduser().absolute())

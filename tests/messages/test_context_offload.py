@@ -325,7 +325,7 @@ async def test_f_005_an_existing_directory_is_no_error(tmp_path: Path) -> None:
     assert (await offload_tool_results([user(result(BIG))], output_dir=tmp_path)).offloaded_count == 1
 
 
-@pytest.mark.parametrize("output_dir", [None, 3, "~nobody-of-this-name/x"])
+@pytest.mark.parametrize("output_dir", ["", None, 3, "~nobody-of-this-name/x"])
 async def test_f_005_what_is_no_path_is_told(output_dir: Any) -> None:
     with pytest.raises(ConfigError, match="output_dir"):
         await offload_tool_results([user(result(BIG))], output_dir=output_dir)
@@ -377,6 +377,8 @@ def deep() -> list[Any]:
     [
         None,
         "text",
+        "",
+        b"",
         user(result(BIG)),
         iter([user(result(BIG))]),
         [None],
@@ -391,7 +393,7 @@ def deep() -> list[Any]:
         [user(result(BIG), {"type": "text", "text": threading.Lock()})],
         [user(result(5))],
     ],
-    ids=range(15),
+    ids=range(17),
 )
 async def test_what_is_no_message_is_told_before_anything_is_written(messages: Any, tmp_path: Path) -> None:
     if isinstance(messages, list):

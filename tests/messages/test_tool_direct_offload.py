@@ -214,7 +214,7 @@ async def test_f_002_any_other_name_is_a_typed_error(name: str, where: str, tmp_
     if where == "session_id" and len(name) == 253:
         name *= 2
     ids = {"session_id": "s", "tool_use_id": "t", where: name}
-    with pytest.raises(UnsafePath, match=r"cannot name (a|one) file: "):
+    with pytest.raises(UnsafePath, match=rf"as {where} cannot name (a|one) file: "):
         await offload_tool_result(
             result_message(LONG, ids["tool_use_id"]), session_id=ids["session_id"], output_dir=tmp_path
         )

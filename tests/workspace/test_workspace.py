@@ -23,6 +23,7 @@ from ctxfs.errors import (
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import ToolMessage
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.testing.strategies import png
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.base import Tool
 from ctxfs.workspace import (
@@ -278,6 +279,37 @@ async def test_log_names_the_call_whose_result_was_not_stored(tmp_path: Path, ca
     assert "\n" not in record.getMessage().split("InvalidRecord")[0]
 
 
+async def test_what_is_no_result_and_no_artifact_is_refused_before_anything_is_stored(tmp_path: Path) -> None:
+    one = artifact("c", "text")
+    wrong: Any
+    async with service_at(tmp_path) as service:
+        for wrong in ("x", None, ToolMessage("c", "t", "x")):
+            with pytest.raises(ConfigError, match="use ToolCallResult"):
+                await op_on(service).process(wrong)
+        for wrong in ("abc", [one, "b"], None, one):
+            with pytest.raises(ConfigError, match="use a list of Artifact"):
+                await service.offload_by_workspace(wrong, "b")
+            with pytest.raises(ConfigError, match="use a list of Artifact"):
+                await service.add_knowledge_list(wrong)
+        for wrong in (None, 5):
+            with pytest.raises(ConfigError, match="biz_id is"):
+                await service.offload_by_workspace([one], wrong)
+        assert (await service.query_artifacts()).total == 0
+
+
+@pytest.mark.parametrize(("metadata", "stored"), [({}, 0), ({"offload": True}, 1)])
+async def test_a_result_with_an_image_stays_unless_it_says_otherwise(
+    tmp_path: Path, metadata: dict[str, object], stored: int
+) -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": png(9, 9)}
+    blocks = [{"type": "image", "source": source}, {"type": "text", "text": LARGE}]
+    async with service_at(tmp_path) as service:
+        result = result_of(blocks, tool_name="listed", metadata=metadata)
+        done = await op_on(service, allow_list=["listed"], threshold_tokens=0).process(result)
+        assert done.offloaded is bool(stored)
+        assert (await service.query_artifacts()).total == stored
+
+
 # ---- when a result needs it: an explicit word, then the allow-list, then its size
 
 
@@ -319,8 +351,8 @@ async def test_need_not_twice(tmp_path: Path, settings: dict[str, Any]) -> None:
 async def test_an_image_that_no_provider_takes_is_stored_as_it_is(tmp_path: Path) -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aaaa"}}
     async with service_at(tmp_path) as service:
-        op = op_on(service, allow_list=["search"])
-        done = await op.process(result_of([{"type": "text", "text": LARGE * 2}, image]))
+        op = op_on(service)
+        done = await op.process(result_of([{"type": "text", "text": LARGE * 2}, image], metadata={"offload": True}))
         assert done.offloaded
         assert "aaaa" in (await service.get_knowledge_by_id("call_1")).content
 

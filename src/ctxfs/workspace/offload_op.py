@@ -11,7 +11,7 @@ from typing import Any
 from ctxfs.checks import require_text
 from ctxfs.errors import ConfigError
 from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.messages import ToolMessage
+from ctxfs.llm.messages import Content, ToolMessage, has_media
 from ctxfs.session.names import check_session_id
 from ctxfs.steps import run_in_steps
 from ctxfs.tokens import TokenCounter, exceeds, load_counter
@@ -75,7 +75,7 @@ class ToolResultOffloadOp:
         service: the workspace.
         session_id: the session that keeps the results.
         agent_id, task_id: recorded with each result, to be found by; None records nothing.
-        allow_list: the results of these tools always go to the workspace.
+        allow_list: the results of these tools go to the workspace whatever their size, unless they have an image.
         threshold_tokens: so do those of other tools with more tokens than this; 0 takes every one that is not empty,
             None none.
         counter: counts tokens; None takes the service's.
@@ -110,14 +110,18 @@ class ToolResultOffloadOp:
     async def process(self, result: ToolCallResult) -> ToolCallResult:
         """Return what the context gets: the result itself, or the same with a ``<knowledge_list>`` as its content.
 
-        A result that does not need it is not stored. One that does is; below the inline limit its content stays all the
+        A result that does not need it is not stored. One with an image or a document needs it only if its own metadata
+        says so. One that does is; below the inline limit its content stays all the
         same. One that was offloaded already is returned as it is. Raises like ``KnowledgeService.add_knowledge_list``,
         and ``ToolError`` for content that cannot be written as JSON; then the result stays as it is.
         """
+        if not isinstance(result, ToolCallResult):
+            raise ConfigError(f"the result is a {type(result).__name__}: use ToolCallResult(...)")
         if result.offloaded:
             return result
-        text = await run_in_steps(lambda: artifact_text(to_content(result.content)))
-        if not await self._needs_offload(result, text):
+        content = await run_in_steps(lambda: to_content(result.content))
+        text = await run_in_steps(lambda: artifact_text(content))
+        if not await self._needs_offload(result, content, text):
             return result
         artifact = await run_in_steps(lambda: self._artifact(result, text))
         done = await self._service.offload([artifact], biz_id=result.tool_call_id, inline_chars=len(text))
@@ -125,13 +129,15 @@ class ToolResultOffloadOp:
             return result
         return replace(result, content=done.content, offloaded=True, offload_path=done.artifacts[0].path)
 
-    async def _needs_offload(self, result: ToolCallResult, text: str) -> bool:
-        """What the result's own metadata says; else the allow-list; else its size."""
+    async def _needs_offload(self, result: ToolCallResult, content: Content, text: str) -> bool:
+        """What the result's own metadata says; else no, if it has an image; else the allow-list; else its size."""
         explicit = result.metadata.get("offload")
         if explicit is not None:
             if not isinstance(explicit, bool):
                 raise ConfigError(f"metadata['offload'] is {explicit!r}: it must be true, false or absent")
             return explicit
+        if has_media(content):
+            return False
         if result.tool_name in self._allow_list:
             return True
         limit = self._threshold_tokens

@@ -4,6 +4,7 @@ Follows "Context Offload：Tool Result 落盘与访问".
 """
 
 import logging
+import reprlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -140,6 +141,7 @@ class KnowledgeService:
         Raises ``ConfigError`` (no session id, or one that cannot name a directory), ``SessionLocked``, ``WriteFailed``
         and ``InvalidRecord`` (metadata that is not JSON data).
         """
+        _check_artifacts(artifacts)
         by_session: dict[str, list[int]] = {}
         for number, artifact in enumerate(artifacts):
             by_session.setdefault(check_session_id(artifact.session_id), []).append(number)
@@ -167,6 +169,8 @@ class KnowledgeService:
 
         ``inline_chars``: how many characters the content would take in the context; None: as many as it has.
         """
+        _check_artifacts(artifacts)
+        require_text("biz_id", biz_id)
         artifacts = [artifact.with_metadata(biz_id=biz_id) for artifact in artifacts]
         fields = {"context_type": TOOL_RESULT, "biz_id": biz_id}
         try:
@@ -372,3 +376,10 @@ def _checked_filter(search_filter: Mapping[str, Any]) -> dict[str, Any]:
         except (TypeError, ValueError) as error:
             raise ConfigError(f"search_filter[{key!r}] cannot be JSON: {error}") from error
     return dict(search_filter)
+
+
+def _check_artifacts(artifacts: object) -> None:
+    """Raise ``ConfigError`` unless it is a sequence of artifacts."""
+    if isinstance(artifacts, Sequence) and all(isinstance(artifact, Artifact) for artifact in artifacts):
+        return
+    raise ConfigError(f"artifacts is {reprlib.repr(artifacts)}: use a list of Artifact(...)")
