@@ -228,7 +228,7 @@ CONTAINMENT = (
     ),
     Removal("a session id that is a path", _LOCAL, "if len(check_name(session_id)) != 1:", "if False:"),
     Removal("a session id's characters", _LAYOUT, " or not _is_safe(given):", ":"),
-    Removal("a plain name that is a path", "messages.py", "if len(check_name(raw)) != 1:", "if False:"),
+    Removal("a plain name that is a path", "messages.py", "parts = check_name(raw)", "parts = (raw,)"),
     Removal(
         "an id's characters",
         _LAYOUT,
