@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from contents import ANY_TEXT, CONTENTS
 from ctxfs.content.stored import Stored
+from ctxfs.errors import InvalidRecord
 from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Usage
@@ -125,6 +126,18 @@ def journal(commits: Sequence[Sequence[Record]]) -> bytes:
 @given(RECORDS)
 def test_records_survive_json(record: Record) -> None:
     assert from_json(json_codec.loads(json_codec.dumps(to_json(record)))) == record
+
+
+def test_what_would_be_read_back_as_something_else_is_refused() -> None:
+    closed = {"type": "closed", "closed_at": 1.0}
+    with pytest.raises(InvalidRecord, match="read back as something else"):
+        encode_line(1, [UnknownRecord(data=closed)])
+
+
+def test_two_lone_surrogates_stay_two() -> None:
+    """The quick form of JSON makes one character of the two halves."""
+    record = Removed(item_ids=("\ud83d", "\ud83d\ude00"), reason="")
+    assert list(scan(encode_line(1, [record])).records) == [record]
 
 
 @given(COMMITS)

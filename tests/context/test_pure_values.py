@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.content.encoding import decode_blocks
-from ctxfs.errors import ArchiveTooLarge, ConfigError, MissingExtra, SessionExists
+from ctxfs.economics.prices import Prices
+from ctxfs.errors import ArchiveTooLarge, ConfigError, InvalidRecord, MissingExtra, SessionExists
 from ctxfs.eviction.plan import Archive, Plan
-from ctxfs.items import ContextItem, ItemType
+from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.jsontext.validate import is_json
 from ctxfs.jsontext.write_stream import is_longer
@@ -22,7 +23,7 @@ from ctxfs.placeholder.excerpts import Ends, Snippets
 from ctxfs.placeholder.lines import clean_line
 from ctxfs.placeholder.text import render_argument
 from ctxfs.session.records import ItemAdded, Restored, UnknownRecord, from_json, to_json
-from ctxfs.session.state import SessionState, fold
+from ctxfs.session.state import Savings, SessionState, fold
 from session_items import stored_record
 
 STORED = stored_record("msg_001", item_type=ItemType.USER_MESSAGE)
@@ -261,6 +262,27 @@ def test_no_more_errors_are_kept_than_can_be_shown() -> None:
     ends.feed(b"error " * 100_000, last=True)
     shown = ends.passages(line_count=100, lines=9, size_bytes=1_000)["Lines with errors"]
     assert shown == ["1: error 1", "2: error 2", "3: error 3"]
+
+
+def test_of_a_trace_after_the_last_error_that_fits_nothing_is_kept() -> None:
+    ends = Ends(head_bytes=0, tail_bytes=0, error_lines=1)
+    ends.feed(b"error: a test failed\n    at main (app.js:1:1)\n    at run (app.js:2:1)\n", last=True)
+    assert ends.passages(line_count=3, lines=9, size_bytes=100)["Lines with errors"] == ["1: error: a test failed"]
+
+
+def test_a_range_that_no_journal_could_hold_is_refused() -> None:
+    with pytest.raises(InvalidRecord, match="first_line of a ContentRange is '1': use"):
+        ContentRange(item_id="call_1", path="/s/call_1.json", first_line="1", last_line=2)  # type: ignore[arg-type]
+
+
+def test_what_left_on_arrival_saved_on_average() -> None:
+    assert Savings().mean_saved_chars == 0
+    assert Savings(count=2, saved_chars=3_000).mean_saved_chars == 1_500
+
+
+def test_a_price_of_input_is_above_zero() -> None:
+    with pytest.raises(ConfigError, match="input is 0: use a price above 0"):
+        Prices(input=0, cache_read=0, cache_write_5m=0, cache_write_1h=0, output=0)
 
 
 def test_what_fits_the_head_is_whole() -> None:
