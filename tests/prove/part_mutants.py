@@ -41,8 +41,9 @@ _ROOMS = {
 MODULES = tuple(f"{room}/{name}.py" for room, names in _ROOMS.items() for name in names.split())
 _FAULTS = "tests/prove/test_port_faults.py::test_every_call_of_an_operation_fails_once"
 TESTS = (
-    *(f"tests/{name}" for name in ("agent", "context", "materialize", "messages", "replay", "storage", "testing")),
-    *(f"tests/{name}" for name in ("tools", "transfer", "workspace")),
+    *(f"tests/{name}" for name in ("agent", "content", "context", "economics", "eviction", "jsontext", "materialize")),
+    *(f"tests/{name}" for name in ("messages", "placeholder", "replay", "session", "storage", "testing", "tools")),
+    *(f"tests/{name}" for name in ("transfer", "workspace")),
     *(f"tests/prove/test_{name}.py" for name in ("cancellation", "crash", "forgery", "fuzz", "names")),
     "tests/prove/test_port_faults.py",
     *(f"--deselect={_FAULTS}[{name}-asyncio]" for name in ("export", "import")),  # half a minute each
