@@ -36,6 +36,7 @@ PURE_CORE = (
     "content/blocks.py",
     "content/file.py",
     "content/readable.py",
+    "content/utf8.py",
     "session/archive.py",
     "session/records.py",
     "content/stored.py",

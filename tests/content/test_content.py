@@ -1,5 +1,6 @@
 """Content on disk: exact, checked, and readable by lines wherever they are."""
 
+import hashlib
 import json
 import math
 from itertools import islice
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contents import CONTENTS, TEXTS
-from ctxfs.content.blocks import BlockIndex, index_name
+from ctxfs.content.blocks import BlockIndex, BlockIndexBuilder, index_name
 from ctxfs.content.encoding import RawBytes
 from ctxfs.content.file import ContentFile, IndexChunks
 from ctxfs.content.readable import readable_text
@@ -284,13 +285,24 @@ async def test_a_deleted_file_is_not_stored() -> None:
         await reader.load()
 
 
-@given(st.lists(st.tuples(st.integers(0, 2**60), st.integers(0, 2**60), st.integers(0, 2**60)), max_size=9), st.data())
-def test_block_indexes_survive_the_disk_or_are_refused(rows: list[tuple[int, int, int]], data: st.DataObject) -> None:
-    index = BlockIndex.build([(*row, b"d" * 32) for row in rows], file_end=5, size_bytes=6, newlines=7)
-    encoded = index.to_bytes()
+@given(
+    st.integers(0, 2**60),
+    st.lists(st.tuples(st.sampled_from([b"", b"a", b"\n", b"b\n\nc"]), st.integers(0, 2**60)), max_size=9),
+    st.data(),
+)
+def test_block_indexes_survive_the_disk_or_are_refused(
+    start: int, blocks: list[tuple[bytes, int]], data: st.DataObject
+) -> None:
+    builder, rows, size, newlines = BlockIndexBuilder(start), [], 0, 0
+    for raw, length in blocks:
+        rows.append((builder.file_end, size, newlines, hashlib.sha256(raw).digest()))
+        builder.add(raw, length)
+        size, newlines = size + len(raw), newlines + raw.count(b"\n")
+    encoded = builder.build().to_bytes()
     decoded = BlockIndex.from_bytes(encoded)
-    assert [decoded.row(n) for n in range(decoded.count)] == [(*row, b"d" * 32) for row in rows]
-    assert (decoded.file_end, decoded.size_bytes, decoded.newlines) == (5, 6, 7)
+    assert [decoded.row(n) for n in range(decoded.count)] == rows
+    assert (decoded.size_bytes, decoded.newlines) == (size, newlines)
+    assert decoded.file_end == start + sum(length for _, length in blocks)
     cut = data.draw(st.integers(0, len(encoded) - 1))
     with pytest.raises(ValueError):
         BlockIndex.from_bytes(encoded[:cut])

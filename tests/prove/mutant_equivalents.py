@@ -25,7 +25,6 @@ _PIECE = "only how much is compared at a time"
 _SAME = "a short cut: what follows comes to the same"
 _MEMORY = "what has left is not looked for again: only memory"
 _CACHE = "what is not kept is read or opened again: only time"
-_TEXT_ROWS = 'rows = [(0, number * BLOCK, before, b"") for number, before in enumerate(newlines[:-1])]'
 _THREAD_READS = """if isinstance(self._store, ThreadStore):  # what was just read is in the cache
             forms = self._store.pieces(self.stored.name, ((start, end - start) for start, end in spans))
             return self._verified(index, numbers, forms)"""
@@ -126,8 +125,7 @@ EQUIVALENT = (
     Equivalent("eviction/window.py", "self._again_at = 0.0", "0.0", ("1.0",), "no context over its mark is smaller"),
     Equivalent("economics/ledger.py", "break", "break", ("pass",), "it looks on, and finds no more: only time"),
     Equivalent("storage/directories.py", "MAX_OPEN = 64", "64", ("128", "32"), _CACHE),
-    Equivalent("content/encoding.py", _TEXT_ROWS, "*", ("//",), _NO_PLACE),
-    Equivalent("content/encoding.py", _TEXT_ROWS, "0", ("1",), _NO_PLACE),
+    Equivalent("content/encoding.py", "index.add(piece, 0)", "0", ("1",), _NO_PLACE),
     Equivalent("economics/economy.py", "table.pop(item_id, None)", "table.pop(item_id, None)", ("pass",), _MEMORY),
     Equivalent("economics/economy.py", _KEEPS.format("_offloads"), _KEEPS.format("_offloads"), ("pass",), _MEMORY),
     Equivalent("economics/economy.py", _KEEPS.format("_prepared"), _KEEPS.format("_prepared"), ("pass",), _MEMORY),

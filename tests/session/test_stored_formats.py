@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 
-from ctxfs.content.blocks import BlockIndex, digest
+from ctxfs.content.blocks import BlockIndex, BlockIndexBuilder
 from ctxfs.content.encoding import RawBytes, first_block
 from ctxfs.content.file import ContentFile
 from ctxfs.items import ItemType
@@ -137,8 +137,10 @@ def test_an_index_that_could_not_be_written_again_is_none(value: bytes) -> None:
 
 
 def block_index() -> BlockIndex:
-    rows = [(10, 0, 0, digest(b"a\nb")), (13, 3, 1, digest(b"c\n\n")), (16, 6, 3, digest(b"d"))]
-    return BlockIndex.build(rows, file_end=17, size_bytes=7, newlines=3)
+    builder = BlockIndexBuilder(10)
+    for block in (b"a\nb", b"c\n\n", b"d"):
+        builder.add(block, len(block))
+    return builder.build()
 
 
 def test_a_block_index_comes_back() -> None:

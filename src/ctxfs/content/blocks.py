@@ -3,11 +3,11 @@
 import hashlib
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ctxfs.jsontext.write_stream import BLOCK
 
-__all__ = ["RAW_BLOCK", "BlockIndex", "digest", "index_name", "root_digest", "text_lines"]
+__all__ = ["RAW_BLOCK", "BlockIndex", "BlockIndexBuilder", "digest", "index_name", "root_digest", "text_lines"]
 
 RAW_BLOCK = BLOCK * 3 // 4
 
@@ -28,20 +28,12 @@ def text_lines(newlines: int, *, ends_open: bool) -> int:
 class BlockIndex:
     """Where the blocks of one content stand: in the file, in its bytes, in its lines, and their digests."""
 
-    def __init__(self, rows: bytes, count: int, *, file_end: int, size_bytes: int, newlines: int) -> None:
+    def __init__(self, rows: bytes, *, file_end: int, size_bytes: int, newlines: int) -> None:
         self._rows = rows
-        self.count = count
+        self.count = len(rows) // _ROW.size
         self.file_end = file_end
         self.size_bytes = size_bytes
         self.newlines = newlines
-
-    @classmethod
-    def build(
-        cls, rows: Sequence[tuple[int, int, int, bytes]], *, file_end: int, size_bytes: int, newlines: int
-    ) -> "BlockIndex":
-        """Build from one (file offset, byte offset, newlines before, digest) per block."""
-        packed = b"".join(_ROW.pack(*row) for row in rows)
-        return cls(packed, len(rows), file_end=file_end, size_bytes=size_bytes, newlines=newlines)
 
     def row(self, number: int) -> tuple[int, int, int, bytes]:
         """Return a block's file offset, byte offset, newlines before it, and digest."""
@@ -89,7 +81,37 @@ class BlockIndex:
         if zlib.crc32(memoryview(data)[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]:
             raise ValueError("the checksum of the block index does not match")
         file_end, size_bytes, newlines = _COUNTS.unpack_from(data, len(INDEX_MAGIC))
-        return cls(rows, len(rows) // _ROW.size, file_end=file_end, size_bytes=size_bytes, newlines=newlines)
+        return cls(rows, file_end=file_end, size_bytes=size_bytes, newlines=newlines)
+
+
+class BlockIndexBuilder:
+    """Builds the index of a content from its blocks, in their order.
+
+    Args:
+        file_start: where the first block starts in the file.
+    """
+
+    def __init__(self, file_start: int = 0) -> None:
+        self.file_end = file_start
+        self.size_bytes = 0
+        self.newlines = 0
+        self._rows = bytearray()
+
+    @property
+    def count(self) -> int:
+        """How many blocks were added."""
+        return len(self._rows) // _ROW.size
+
+    def add(self, raw: bytes, encoded_length: int) -> None:
+        """Take the next block: its bytes, and the length of its form in the file."""
+        self._rows += _ROW.pack(self.file_end, self.size_bytes, self.newlines, digest(raw))
+        self.file_end += encoded_length
+        self.size_bytes += len(raw)
+        self.newlines += raw.count(b"\n")
+
+    def build(self) -> BlockIndex:
+        """The index of the blocks so far."""
+        return BlockIndex(bytes(self._rows), file_end=self.file_end, size_bytes=self.size_bytes, newlines=self.newlines)
 
 
 def root_digest(digests: Iterable[bytes]) -> str:

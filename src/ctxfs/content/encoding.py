@@ -7,16 +7,15 @@ In an envelope the first two are JSON as they are, the others base64. Envelopes 
 """
 
 import base64
-import codecs
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import orjson
 from pydantic_core import SchemaValidator, core_schema
 
-from ctxfs.content.blocks import RAW_BLOCK, BlockIndex
+from ctxfs.content.blocks import RAW_BLOCK, BlockIndex, BlockIndexBuilder
 from ctxfs.content.readable import readable_text
+from ctxfs.content.utf8 import decoded, whole_characters
 from ctxfs.jsontext.read_stream import json_elements
 from ctxfs.jsontext.write_stream import BLOCK, has_surrogates, json_pieces
 from ctxfs.llm.messages import Block, Content, check_block, has_media
@@ -136,10 +135,10 @@ def text_of_blocks(blocks: Sequence[bytes]) -> BlocksText:
             yield "\n" + text if number else text
 
     pieces = list(_in_sizes((data for text in texts() for data in _raw_pieces(text)), BLOCK))
-    newlines = list(accumulate((piece.count(b"\n") for piece in pieces), initial=0))
-    rows = [(0, number * BLOCK, before, b"") for number, before in enumerate(newlines[:-1])]
-    index = BlockIndex.build(rows, file_end=0, size_bytes=sum(map(len, pieces)), newlines=newlines[-1])
-    return BlocksText(index=index, pieces=pieces, media=media)
+    index = BlockIndexBuilder()
+    for piece in pieces:
+        index.add(piece, 0)
+    return BlocksText(index=index.build(), pieces=pieces, media=media)
 
 
 def _content_blocks(blocks: Sequence[bytes]) -> Iterator[Block]:
@@ -149,10 +148,7 @@ def _content_blocks(blocks: Sequence[bytes]) -> Iterator[Block]:
 
 
 def _decoded(blocks: Iterable[bytes], encoding: str) -> str:
-    decoder = codecs.getincrementaldecoder("utf-8")(decoding_errors(encoding))
-    pieces = [decoder.decode(block) for block in blocks]
-    pieces.append(decoder.decode(b"", final=True))
-    return "".join(pieces)
+    return "".join(decoded(blocks, decoding_errors(encoding)))
 
 
 def decoding_errors(encoding: str) -> str:
@@ -172,7 +168,7 @@ def first_block(data: bytes, encoding: str, *, raw: bool) -> tuple[bytes, int]:
     if encoding != "text":
         return next(decode_blocks([data], encoding, raw=raw)), len(data)
     if raw:
-        block = codecs.getincrementaldecoder("utf-8")().decode(data)[:BLOCK].encode()
+        block = whole_characters(data)[:BLOCK].encode()
         return block, len(block)
     piece = str(orjson.loads(b'"' + _whole_escapes(data) + b'"'))[:BLOCK]
     return piece.encode(), len(orjson.dumps(piece)) - 2
@@ -185,8 +181,7 @@ def _whole_escapes(data: bytes) -> bytes:
         length = 6 if data[tail + 1 : tail + 2] == b"u" else 2
         if tail + length > len(data):
             data = data[:tail]
-    text = codecs.getincrementaldecoder("utf-8")().decode(data)
-    return text.encode()
+    return whole_characters(data).encode()
 
 
 def _is_escaped(data: bytes, position: int) -> bool:

@@ -1,10 +1,9 @@
 """One content as a file: written block by block, with its frame and the index of its blocks. Pure."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ctxfs.content.blocks import BlockIndex, text_lines
+from ctxfs.content.blocks import BlockIndex, BlockIndexBuilder, text_lines
 from ctxfs.content.encoding import RawBytes, encode_blocks, encoding_of
 from ctxfs.content.readable import readable_text
 from ctxfs.content.stored import Stored
@@ -75,31 +74,27 @@ class ContentFile:
         encoding = encoding_of(self._content)
         metadata = {**self._extra, "encoding": encoding}
         header, trailer = (b"", b"") if self._raw else self._frame(encoding, metadata)
-        offset, size, newlines, last = len(header), 0, 0, b""
-        rows: list[tuple[int, int, int, bytes]] = []
+        blocks, last = BlockIndexBuilder(len(header)), b""
         for raw, encoded, is_last in _mark_last(encode_blocks(self._content, encoding, raw=self._raw)):
-            yield b"".join((b"" if rows else header, encoded, trailer if is_last else b""))
-            rows.append((offset, size, newlines, hashlib.sha256(raw).digest()))  # the disk is writing already
-            offset += len(encoded)
-            size += len(raw)
-            newlines += raw.count(b"\n")
+            yield b"".join((b"" if blocks.count else header, encoded, trailer if is_last else b""))
+            blocks.add(raw, len(encoded))  # the disk is writing already
             last = raw
-        if not rows:
+        if not blocks.count:
             yield header + trailer
-        self._index = BlockIndex.build(rows, file_end=offset, size_bytes=size, newlines=newlines)
-        chars, lines = self._text_size(size, newlines, last)
+        self._index = blocks.build()
+        chars, lines = self._text_size(blocks.size_bytes, blocks.newlines, last)
         self._stored = Stored(
             item_id=self._item_id,
             item_type=self._item_type,
             name=self._name,
             encoding=encoding,
-            size_bytes=size,
+            size_bytes=blocks.size_bytes,
             chars=chars,
             lines=lines,
             digest=self._index.root,
-            blocks=len(rows),
+            blocks=blocks.count,
             content_offset=len(header),
-            content_length=offset - len(header),
+            content_length=blocks.file_end - len(header),
             raw=self._raw,
             offloaded_at=self._offloaded_at,
             metadata=metadata,

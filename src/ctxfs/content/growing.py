@@ -1,12 +1,12 @@
 """Content that comes over time: checked block by block as it grows, readable while it does, durable at its end."""
 
-import hashlib
 from collections.abc import Awaitable, Callable, Mapping
+from copy import deepcopy
 from typing import Any
 
 from anyio import to_thread
 
-from ctxfs.content.blocks import RAW_BLOCK, BlockIndex, index_name, text_lines
+from ctxfs.content.blocks import RAW_BLOCK, BlockIndex, BlockIndexBuilder, index_name, text_lines
 from ctxfs.content.reader import ContentReader, IndexCache
 from ctxfs.content.stored import Stored
 from ctxfs.errors import WriteFailed
@@ -21,40 +21,33 @@ class GrowingBlocks:
     """The blocks of bytes that come in pieces; no more than one block is kept."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[int, int, int, bytes]] = []
+        self._full = BlockIndexBuilder()
         self._open = bytearray()
-        self._done_bytes = 0
-        self._newlines = 0
 
     @property
     def size_bytes(self) -> int:
         """How many bytes have come."""
-        return self._done_bytes + len(self._open)
+        return self._full.size_bytes + len(self._open)
 
     @property
     def lines(self) -> int:
         """How many lines have come; an unfinished last one counts."""
-        newlines = self._newlines + self._open.count(b"\n")
+        newlines = self._full.newlines + self._open.count(b"\n")
         return text_lines(newlines, ends_open=bool(self._open) and not self._open.endswith(b"\n"))
 
     def feed(self, data: bytes) -> None:
         """Take the next piece."""
         self._open += data
         while len(self._open) > RAW_BLOCK:  # the last block stays open, so that the end is known
-            block = bytes(self._open[:RAW_BLOCK])
-            self._rows.append(self._row(block))
-            self._done_bytes += len(block)
-            self._newlines += block.count(b"\n")
+            self._full.add(bytes(self._open[:RAW_BLOCK]), RAW_BLOCK)
             del self._open[:RAW_BLOCK]
-
-    def _row(self, block: bytes) -> tuple[int, int, int, bytes]:
-        return self._done_bytes, self._done_bytes, self._newlines, hashlib.sha256(block).digest()
 
     def index(self) -> BlockIndex:
         """Where the blocks stand, up to what has come."""
-        rows = [*self._rows, self._row(bytes(self._open))] if self._open else self._rows
-        newlines = self._newlines + self._open.count(b"\n")
-        return BlockIndex.build(rows, file_end=self.size_bytes, size_bytes=self.size_bytes, newlines=newlines)
+        blocks = deepcopy(self._full)
+        if self._open:
+            blocks.add(bytes(self._open), len(self._open))
+        return blocks.build()
 
 
 class GrowingLog:

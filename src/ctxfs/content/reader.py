@@ -1,6 +1,5 @@
 """Reading stored content back: whole, by lines or from its end, each block checked before a byte of it is given out."""
 
-import codecs
 import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from ctxfs.content.blocks import BlockIndex, digest, index_name
+from ctxfs.content.blocks import BlockIndex, BlockIndexBuilder, digest, index_name
 from ctxfs.content.encoding import (
     BlocksText,
     RawBytes,
@@ -20,6 +19,7 @@ from ctxfs.content.encoding import (
     window,
 )
 from ctxfs.content.stored import Stored
+from ctxfs.content.utf8 import Utf8Decoder
 from ctxfs.errors import CorruptContent, NotStored, WriteFailed
 from ctxfs.jsontext.write_stream import BLOCK
 from ctxfs.llm.messages import Block, Content
@@ -213,7 +213,7 @@ class ContentReader:
 
     def _decoder(self) -> "_Decode":
         errors = "replace" if self.stored.encoding == "bytes" else "surrogatepass"
-        decoder = codecs.getincrementaldecoder("utf-8")(errors)
+        decoder = Utf8Decoder(errors)
 
         def decode(data: bytes, *, final: bool) -> str:
             try:
@@ -348,20 +348,15 @@ class IndexCache:
 
 async def scan_blocks(store: Store, stored: Stored) -> BlockIndex:
     """Find the blocks of a content in its file alone, as they were written."""
-    rows: list[tuple[int, int, int, bytes]] = []
-    position, end = stored.content_offset, stored.content_offset + stored.content_length
-    size = newlines = 0
+    blocks, end = BlockIndexBuilder(stored.content_offset), stored.content_offset + stored.content_length
     window_size = window(stored.encoding, raw=stored.raw)
-    while position < end:
-        data = await store.read(stored.name, position, min(window_size, end - position))
+    while blocks.file_end < end:
+        data = await store.read(stored.name, blocks.file_end, min(window_size, end - blocks.file_end))
         try:
             raw, used = first_block(data, stored.encoding, raw=stored.raw)
         except ValueError as error:
             raise CorruptContent(stored.name, str(error)) from error
         if not used:
             raise CorruptContent(stored.name, "it ends too early")
-        rows.append((position, size, newlines, digest(raw)))
-        position += used
-        size += len(raw)
-        newlines += raw.count(b"\n")
-    return BlockIndex.build(rows, file_end=end, size_bytes=size, newlines=newlines)
+        blocks.add(raw, used)
+    return blocks.build()

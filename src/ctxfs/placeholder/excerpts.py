@@ -4,12 +4,12 @@ Every line stands with its number (1-based; "\n" is the only separator), so that
 anything else, and a reader can ask for that place.
 """
 
-import codecs
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from ctxfs.content.utf8 import Utf8Decoder
 from ctxfs.placeholder.lines import clean_line, error_lines, line_count
 
 __all__ = ["Ends", "Snippets"]
@@ -137,7 +137,7 @@ class Ends:
         self._head = bytearray()
         self._tail = bytearray()
         self._size = 0
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = Utf8Decoder("replace")
         self._errors = _Errors(error_lines)
         self.chars = 0
         """How many characters have come; bytes that are no UTF-8 become U+FFFD."""

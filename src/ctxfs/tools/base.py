@@ -1,6 +1,5 @@
 """What a tool is to ctxfs: a name, a schema, and a coroutine from arguments to a result."""
 
-import codecs
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -10,6 +9,7 @@ from typing import Any
 import anyio.to_thread
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
+from ctxfs.content.utf8 import decoded
 from ctxfs.errors import ToolDefinitionError, ToolError
 from ctxfs.items import ContentRange
 from ctxfs.jsontext import codec as json_codec
@@ -193,8 +193,5 @@ def _is_block(value: object) -> bool:
 
 def _decode(data: memoryview) -> str:
     """UTF-8 with surrogateescape, slice by slice, so that other threads can run in between."""
-    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-    parts = [
-        decoder.decode(data[start : start + _DECODE_SLICE_BYTES]) for start in range(0, len(data), _DECODE_SLICE_BYTES)
-    ]
-    return "".join(parts) + decoder.decode(b"", final=True)
+    slices = (data[start : start + _DECODE_SLICE_BYTES] for start in range(0, len(data), _DECODE_SLICE_BYTES))
+    return "".join(decoded(slices, "surrogateescape"))

@@ -5,12 +5,12 @@ following links, so that nothing can be swapped in between.
 """
 
 import base64
-import codecs
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ctxfs.content.utf8 import Utf8Decoder
 from ctxfs.errors import ToolError
 from ctxfs.llm.messages import Block
 from ctxfs.media import MAX_IMAGE_FILE_BYTES, MAX_IMAGE_PIXELS, image_fault, image_type
@@ -141,7 +141,7 @@ class Roots:
 
     def _page(self, fd: int, cutter: LineCutter, first: int) -> FilePage:
         """Count line ends up to line ``first``, then cut lines; what follows the page is not read."""
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        decoder = Utf8Decoder("replace")
         to_skip, ends, size, last = first - 1, 0, 0, b""
         for block in self._blocks(fd):
             size += len(block)

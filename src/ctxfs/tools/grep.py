@@ -3,11 +3,12 @@
 The syntax is RE2's. A line matches when the expression is found in it; no match crosses a line's end.
 """
 
-import codecs
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
+from ctxfs.content.utf8 import Utf8Decoder, whole_characters
 from ctxfs.steps import checkpoint
 from ctxfs.tools.line_pattern import LinePattern, Match, SearchStopped
 from ctxfs.tools.paging import Line
@@ -263,7 +264,7 @@ def _counted(pattern: LinePattern, data: bytes, start: int, first: Match, end: i
 
 def _passed_over(data: bytes, start: int, stop: int) -> tuple[int, str]:
     """How many characters these bytes are, and the last ones of them."""
-    decoder = codecs.getincrementaldecoder("utf-8")("surrogatepass")
+    decoder = Utf8Decoder("surrogatepass")
     chars, last = 0, ""
     for position in range(start, stop, CHUNK_BYTES):
         checkpoint()
@@ -272,7 +273,7 @@ def _passed_over(data: bytes, start: int, stop: int) -> tuple[int, str]:
         try:
             text = decoder.decode(piece, final=position + CHUNK_BYTES >= stop)
         except UnicodeDecodeError:
-            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            decoder = Utf8Decoder("replace")
             text = decoder.decode(piece, final=position + CHUNK_BYTES >= stop)
         chars += len(text)
         last = (last + text)[-_SHOWN_BEFORE_CHARS:]
@@ -291,9 +292,9 @@ def _cut_around(number: int, data: bytes, match: int, end: int, *, char: int, be
 def _bytes_of(data: bytes, chars: int) -> int:
     """How many bytes the first ``chars`` characters of ``_decode(data)`` are."""
     try:
-        return len(_strict(data, final=False)[:chars].encode("utf-8", "surrogatepass"))
+        return len(whole_characters(data, "surrogatepass")[:chars].encode("utf-8", "surrogatepass"))
     except UnicodeDecodeError:  # U+FFFD is then a character of the text, or some bytes that are no UTF-8
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        decoder = Utf8Decoder("replace")
         made = 0
         for position in range(len(data)):
             made += len(decoder.decode(data[position : position + 1]))
@@ -306,11 +307,8 @@ def _bytes_of(data: bytes, chars: int) -> int:
 
 def _decode(data: bytes, *, final: bool = True) -> str:
     """The text; without ``final`` a character that is cut off at the end is left out."""
+    decode = partial(data.decode, "utf-8") if final else partial(whole_characters, data)
     try:
-        return _strict(data, final=final)
+        return decode("surrogatepass")
     except UnicodeDecodeError:
-        return codecs.getincrementaldecoder("utf-8")("replace").decode(data, final)
-
-
-def _strict(data: bytes, *, final: bool) -> str:
-    return codecs.getincrementaldecoder("utf-8")("surrogatepass").decode(data, final)
+        return decode("replace")

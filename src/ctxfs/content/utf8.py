@@ -1,0 +1,22 @@
+"""UTF-8 that comes in pieces, which may end within a character. Pure."""
+
+import codecs
+from collections.abc import Iterable, Iterator
+
+__all__ = ["Utf8Decoder", "decoded", "whole_characters"]
+
+Utf8Decoder = codecs.getincrementaldecoder("utf-8")
+"""Decodes pieces that come one by one; its argument names the error handler."""
+
+
+def decoded(pieces: Iterable[bytes | memoryview], errors: str = "strict") -> Iterator[str]:
+    """Decode pieces; what they hold of a character at the very end is an error. Raises UnicodeDecodeError."""
+    decoder = Utf8Decoder(errors)
+    yield from map(decoder.decode, pieces)
+    if rest := decoder.decode(b"", final=True):
+        yield rest
+
+
+def whole_characters(data: bytes, errors: str = "strict") -> str:
+    """Decode bytes without what they hold of a character that is cut off at their end. Raises UnicodeDecodeError."""
+    return Utf8Decoder(errors).decode(data)
