@@ -1,4 +1,4 @@
-"""Items for tests of the session's file system, and lines of a journal that ctxfs would not write."""
+"""The items of tests, the records of what was stored, and lines of a journal that ctxfs would not write."""
 
 import json
 import zlib
@@ -10,36 +10,80 @@ from ctxfs.content.stored import Stored
 from ctxfs.context.commit import Applied, apply
 from ctxfs.eviction.plan import Plan
 from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import Content, ToolMessage, UserMessage
+from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
 
-__all__ = ["PLACEHOLDER", "carried_out", "evicted", "forged_line", "stored_record", "tool_result", "user_message"]
+__all__ = [
+    "PLACEHOLDER",
+    "carried_out",
+    "claimed_item",
+    "evicted",
+    "forged_line",
+    "make_item",
+    "stored_record",
+    "tool_result",
+    "user_message",
+]
 
 PLACEHOLDER = "[Content offloaded]"
+_KINDS: Mapping[type, ItemType] = {
+    SystemMessage: ItemType.SYSTEM_PROMPT,
+    UserMessage: ItemType.USER_MESSAGE,
+    AssistantMessage: ItemType.ASSISTANT_MESSAGE,
+    ToolMessage: ItemType.TOOL_RESULT,
+}
+
+
+def make_item(
+    item_id: str,
+    message: Message,
+    tokens: int = 10,
+    placeholder_tokens: int | None = None,
+    *,
+    kind: ItemType | None = None,
+    **fields: Any,
+) -> ContextItem:
+    """The item of a message, without a session.
+
+    ``kind`` None: what follows from the message. ``placeholder_tokens`` None: no placeholder would be smaller.
+    ``fields`` say what else is not as in an item that has just entered.
+    """
+    kind = kind or _KINDS[type(message)]
+    folder = f"{kind}/{message.tool_name}" if isinstance(message, ToolMessage) else kind
+    values: dict[str, Any] = {
+        "id": item_id,
+        "item_type": kind,
+        "message": message,
+        "name": f"{folder}/{item_id}.json",
+        "token_count": tokens,
+        "content_tokens": tokens,
+        "placeholder": None if placeholder_tokens is None else PLACEHOLDER,
+        "placeholder_tokens": placeholder_tokens or 0,
+    }
+    return ContextItem(**{**values, **fields})
+
+
+def claimed_item(
+    fs: ContextFileSystem,
+    message: Message,
+    tokens: int = 10,
+    *,
+    kind: ItemType | None = None,
+    raw_id: str | None = None,
+    tool: str | None = None,
+    **fields: Any,
+) -> ContextItem:
+    """The item of a message, with an id and a name that the session gives out; ``raw_id``: what the id is to be."""
+    item_id, name = fs.claim(kind or _KINDS[type(message)], raw_id, tool)
+    return make_item(item_id, message, tokens, kind=kind, name=name, **fields)
 
 
 def tool_result(fs: ContextFileSystem, content: Content, raw_id: str = "call_1", tool: str = "Read") -> ContextItem:
-    item_id, name = fs.claim(ItemType.TOOL_RESULT, raw_id, tool)
-    return ContextItem(
-        id=item_id,
-        item_type=ItemType.TOOL_RESULT,
-        message=ToolMessage(raw_id, tool, content),
-        name=name,
-        token_count=100,
-        content_tokens=100,
-    )
+    return claimed_item(fs, ToolMessage(raw_id, tool, content), 100, raw_id=raw_id, tool=tool)
 
 
 def user_message(fs: ContextFileSystem, content: Content) -> ContextItem:
-    item_id, name = fs.claim(ItemType.USER_MESSAGE, None)
-    return ContextItem(
-        id=item_id,
-        item_type=ItemType.USER_MESSAGE,
-        message=UserMessage(content),
-        name=name,
-        token_count=10,
-        content_tokens=10,
-    )
+    return claimed_item(fs, UserMessage(content))
 
 
 def forged_line(seq: int, *data: Mapping[str, Any]) -> bytes:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from ctxfs.economics.planner import Verdict
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.plan import Plan
 from ctxfs.eviction.window import Window
-from ctxfs.items import ContextItem, ItemType
+from ctxfs.items import ItemType
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import UserMessage
 from ctxfs.replay.journal_costs import account
 from ctxfs.session.records import EvictionSet
+from session_items import PLACEHOLDER, claimed_item
 
 WORDS = "what stands in a file that was read and is no longer wanted by anybody here\n"
 USAGE = Usage(input_tokens=10, cache_creation_input_tokens=1_000, cache_read_input_tokens=9_000, output_tokens=40)
@@ -204,16 +206,8 @@ def test_what_left_in_an_archive_is_told(explain: Explain, tmp_path: Path) -> No
     async def session() -> None:
         context = await made(tmp_path)
         fs = context.fs
-        item_id, name = fs.claim(ItemType.COMPACTION_SUMMARY, None)
-        item = ContextItem(
-            id=item_id,
-            item_type=ItemType.COMPACTION_SUMMARY,
-            message=UserMessage("[Content offloaded]"),
-            name=name,
-            token_count=5,
-            content_tokens=500,
-            offload_path=fs.path_of(name),
-        )
+        item = claimed_item(fs, UserMessage(PLACEHOLDER), 5, kind=ItemType.COMPACTION_SUMMARY, content_tokens=500)
+        item = replace(item, offload_path=fs.path_of(item.name))
         going = [i.id for i in context.items[1:3]]
         await fs.archive(item, "all of it", going, before=context.items[3].id, reason="summarised by the model")
         await context.close()

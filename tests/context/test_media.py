@@ -12,7 +12,7 @@ from ctxfs.economics.economy import Economy
 from ctxfs.economics.features import ToolClass
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import Why
-from ctxfs.items import ContentRange, ContextItem, ItemType
+from ctxfs.items import ContentRange
 from ctxfs.llm.messages import AssistantMessage, Block, Content, ToolMessage, UserMessage, has_media
 from ctxfs.materialize import Materialize, Materializer
 from ctxfs.session.filesystem import ContextFileSystem
@@ -20,6 +20,7 @@ from ctxfs.testing import MemoryStore
 from ctxfs.testing.strategies import pdf, png
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools import Tool, read_tool, retrieval_tools
+from session_items import tool_result
 
 pytestmark = pytest.mark.anyio
 
@@ -124,12 +125,7 @@ async def test_an_image_may_leave_once_it_was_seen_and_until_then_the_planner_sa
 
 
 async def stored(fs: ContextFileSystem, content: Content) -> str:
-    item_id, name = fs.claim(ItemType.TOOL_RESULT, "call_1", "show")
-    message = ToolMessage("call_1", "show", content)
-    item = ContextItem(
-        id=item_id, item_type=ItemType.TOOL_RESULT, message=message, name=name, token_count=1, content_tokens=1
-    )
-    return await fs.offload(item)
+    return await fs.offload(tool_result(fs, content, tool="show"))
 
 
 @pytest.fixture

@@ -13,35 +13,17 @@ from ctxfs.context.transcript import Transcript
 from ctxfs.economics.economy import Economy
 from ctxfs.errors import TranscriptError
 from ctxfs.eviction.summary import summary_text
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
+from ctxfs.items import ContextItem
+from ctxfs.llm.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
+from session_items import make_item
 
 DEEP = reduce(lambda inner, _: [inner], range(10_000), cast("Any", []))
 
-KINDS = {
-    SystemMessage: ItemType.SYSTEM_PROMPT,
-    UserMessage: ItemType.USER_MESSAGE,
-    AssistantMessage: ItemType.ASSISTANT_MESSAGE,
-    ToolMessage: ItemType.TOOL_RESULT,
-}
-
-
-def item(item_id: str, message: Message, tokens: int = 10) -> ContextItem:
-    return ContextItem(
-        id=item_id,
-        item_type=KINDS[type(message)],
-        message=message,
-        name=f"{item_id}.json",
-        token_count=tokens,
-        content_tokens=tokens,
-    )
-
-
-PROMPT = item("msg_1", SystemMessage("be brief"))
-QUESTION = item("msg_2", UserMessage("find it"))
-REPLY = item("msg_3", AssistantMessage(({"type": "tool_use", "id": "call_1", "name": "grep", "input": {}},)))
-RESULT = item("call_1", ToolMessage("call_1", "grep", "found"), 100)
-ANSWER = item("msg_4", AssistantMessage("there"))
+PROMPT = make_item("msg_1", SystemMessage("be brief"))
+QUESTION = make_item("msg_2", UserMessage("find it"))
+REPLY = make_item("msg_3", AssistantMessage(({"type": "tool_use", "id": "call_1", "name": "grep", "input": {}},)))
+RESULT = make_item("call_1", ToolMessage("call_1", "grep", "found"), 100)
+ANSWER = make_item("msg_4", AssistantMessage("there"))
 SESSION = [PROMPT, QUESTION, REPLY, RESULT, ANSWER]
 
 
@@ -87,15 +69,15 @@ def test_what_is_moved_out_is_in_no_sum() -> None:
 @pytest.mark.parametrize(("before", "place"), [("msg_4", 3), (None, 4)])
 def test_an_archive_stands_where_it_is_put(before: str | None, place: int) -> None:
     transcript = made()
-    transcript.move(["call_1"], item=item("msg_9", UserMessage("moved"), 7), before=before)
+    transcript.move(["call_1"], item=make_item("msg_9", UserMessage("moved"), 7), before=before)
     assert list(transcript.items).index("msg_9") == place
     assert transcript.tokens == 47
 
 
 def test_an_archive_may_stand_before_another_one() -> None:
     transcript = made()
-    transcript.move(["call_1"], item=item("msg_8", UserMessage("moved"), 7), before="msg_4")
-    transcript.move(["msg_3"], item=item("msg_9", UserMessage("moved too"), 7), before="msg_8")
+    transcript.move(["call_1"], item=make_item("msg_8", UserMessage("moved"), 7), before="msg_4")
+    transcript.move(["msg_3"], item=make_item("msg_9", UserMessage("moved too"), 7), before="msg_8")
     assert list(transcript.items) == ["msg_1", "msg_2", "msg_9", "msg_8", "msg_4"]
 
 
@@ -105,13 +87,13 @@ def test_what_is_in_an_archive_is_not_planned_again() -> None:
         transcript.enter(Entry(item=one))
     call = {"type": "tool_use", "id": "call_2", "name": "grep", "input": {}}
     for one in (
-        item("msg_5", AssistantMessage((call,))),
-        item("call_2", ToolMessage("call_2", "grep", "more"), 100),
+        make_item("msg_5", AssistantMessage((call,))),
+        make_item("call_2", ToolMessage("call_2", "grep", "more"), 100),
         ANSWER,
     ):
         transcript.enter(Entry(item=one))
     assert [step.item_id for step in transcript.plan().offloads] == ["call_1"]
-    transcript.move(["msg_3", "call_1"], item=item("msg_9", UserMessage("moved"), 7), before="msg_5")
+    transcript.move(["msg_3", "call_1"], item=make_item("msg_9", UserMessage("moved"), 7), before="msg_5")
     assert not transcript.plan()
 
 
@@ -129,8 +111,8 @@ def test_what_is_held_is_not_copied_for_each_that_comes(economy: Economy | None)
 
     def exchange(number: int) -> int:
         call = {"type": "tool_use", "id": f"c{number}", "name": "grep", "input": {}}
-        message = item(f"m{number}", AssistantMessage((call,)))
-        result = item(f"c{number}", ToolMessage(f"c{number}", "grep", "found"), 1_000)
+        message = make_item(f"m{number}", AssistantMessage((call,)))
+        result = make_item(f"c{number}", ToolMessage(f"c{number}", "grep", "found"), 1_000)
         tracemalloc.reset_peak()
         before = tracemalloc.get_traced_memory()[0]
         transcript.enter(Entry(item=message))

@@ -13,7 +13,7 @@ from ctxfs.content.encoding import decode_blocks
 from ctxfs.economics.prices import Prices
 from ctxfs.errors import ArchiveTooLarge, ConfigError, InvalidRecord, MissingExtra, SessionExists
 from ctxfs.eviction.plan import Archive, Plan
-from ctxfs.items import ContentRange, ContextItem, ItemType
+from ctxfs.items import ContentRange, ItemType
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.jsontext.validate import is_json
 from ctxfs.jsontext.write_stream import is_longer
@@ -24,7 +24,7 @@ from ctxfs.placeholder.lines import clean_line
 from ctxfs.placeholder.text import render_argument
 from ctxfs.session.records import ItemAdded, Restored, UnknownRecord, from_json, to_json
 from ctxfs.session.state import Savings, SessionState, fold
-from session_items import stored_record
+from session_items import PLACEHOLDER, make_item, stored_record
 
 STORED = stored_record("msg_001", item_type=ItemType.USER_MESSAGE)
 
@@ -125,16 +125,8 @@ def test_a_stored_content_has_no_negative_size() -> None:
 
 
 def test_a_message_that_is_no_result_can_be_restored() -> None:
-    item = ContextItem(
-        id="msg_001",
-        item_type=ItemType.USER_MESSAGE,
-        message=UserMessage("[Content offloaded]"),
-        name="msg_001.json",
-        token_count=5,
-        content_tokens=90,
-        offloaded=True,
-        destroyed=True,
-        offload_path="msg_001.json",
+    item = make_item(
+        "msg_001", UserMessage(PLACEHOLDER), 5, content_tokens=90, offloaded=True, destroyed=True, offload_path="x"
     )
     state = fold(SessionState(), [STORED, ItemAdded(item=item), Restored(item_id="msg_001")])
     restored = state.items["msg_001"]

@@ -15,11 +15,12 @@ from ctxfs.economics.prices import ANTHROPIC_RATES, Rates, prices_for
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.options import EvictionOptions
 from ctxfs.eviction.plan import Offload
-from ctxfs.items import ContentRange, ContextItem, ItemType
+from ctxfs.items import ContentRange, ContextItem
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ctxfs.placeholder.attach import digest_of
 from ctxfs.session.names import Names
 from ctxfs.tokens import CharsCounter
+from session_items import make_item
 
 COUNTER = CharsCounter()
 DEFAULTS = EvictionParameters()
@@ -29,16 +30,7 @@ WORDS = " ".join(f"identifier_{n:05d}" for n in range(1500))
 def item(message: Message, item_id: str = "x", source: ContentRange | None = None) -> ContextItem:
     content = message.content
     tokens = COUNTER.count(content if isinstance(content, str) else str(content))
-    kind = ItemType.TOOL_RESULT if isinstance(message, ToolMessage) else ItemType.ASSISTANT_MESSAGE
-    return ContextItem(
-        id=item_id,
-        item_type=kind,
-        message=message,
-        name=f"{item_id}.json",
-        token_count=tokens,
-        content_tokens=tokens,
-        source=source,
-    )
+    return make_item(item_id, message, tokens, source=source, name=f"{item_id}.json")
 
 
 def rules(pricing: EvictionParameters | None, exact: frozenset[str] = frozenset()) -> EntryRules:

@@ -8,10 +8,11 @@ from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import Why, plan
 from ctxfs.eviction.options import EvictionOptions
 from ctxfs.eviction.plan import Trim
-from ctxfs.items import ContextItem, ItemType
+from ctxfs.items import ContextItem
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ctxfs.session.names import Names
 from ctxfs.tokens import CharsCounter
+from session_items import make_item
 
 COUNTER = CharsCounter()
 TEXT = "a line of a file that was written\n" * 200
@@ -29,17 +30,8 @@ class Session:
     def take(self, item_id: str, message: Message) -> ContextItem:
         content = message.content
         text = content if isinstance(content, str) else str(content)
-        is_result = isinstance(message, ToolMessage)
-        item = ContextItem(
-            id=item_id,
-            item_type=ItemType.TOOL_RESULT if is_result else ItemType.ASSISTANT_MESSAGE,
-            message=message,
-            name=f"{item_id}.json",
-            token_count=COUNTER.count(text),
-            content_tokens=COUNTER.count(text),
-            placeholder="[Content offloaded]" if is_result else None,
-            placeholder_tokens=5 if is_result else 0,
-        )
+        placeholder_tokens = 5 if isinstance(message, ToolMessage) else None
+        item = make_item(item_id, message, COUNTER.count(text), placeholder_tokens=placeholder_tokens)
         self.economy.entered(item, self.options(item), f"/s/{item.name}")
         self.items.append(item)
         return item

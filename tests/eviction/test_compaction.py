@@ -1,6 +1,5 @@
 """Selective compaction and the summary of "Context FileSystem 上下文卸载功能": pairs stay together, none goes twice."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -15,30 +14,15 @@ from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
 from ctxfs.session.archive import read_archive, write_archive
 from ctxfs.tokens import CharsCounter
+from session_items import make_item
 
 SLOT = ArchiveSlot(item_id="msg_999", name="compaction_summary/msg_999.json", path="/s/msg_999.json")
 COUNTER = CharsCounter()
 
 
 def item(item_id: str, message: Message, tokens: int, kind: ItemType | None = None) -> ContextItem:
-    types: Mapping[type, ItemType] = {
-        SystemMessage: ItemType.SYSTEM_PROMPT,
-        UserMessage: ItemType.USER_MESSAGE,
-        AssistantMessage: ItemType.ASSISTANT_MESSAGE,
-        ToolMessage: ItemType.TOOL_RESULT,
-    }
-    kind = kind or types[type(message)]
-    may_leave = kind in {ItemType.TOOL_RESULT, ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT} and tokens > 60
-    return ContextItem(
-        id=item_id,
-        item_type=kind,
-        message=message,
-        name=f"{kind}/{item_id}.json",
-        token_count=tokens,
-        content_tokens=tokens,
-        placeholder="placeholder" if may_leave else None,
-        placeholder_tokens=50 if may_leave else 0,
-    )
+    may_leave = not isinstance(message, AssistantMessage | SystemMessage) and tokens > 60
+    return make_item(item_id, message, tokens, 50 if may_leave else None, kind=kind)
 
 
 def call(number: int, tokens: int = 20) -> ContextItem:

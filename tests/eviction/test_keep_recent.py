@@ -5,21 +5,14 @@ from hypothesis import strategies as st
 
 from ctxfs.eviction.keep_recent import EphemeralLedger
 from ctxfs.eviction.plan import Offload
-from ctxfs.items import ContextItem, ItemType
+from ctxfs.items import ContextItem
 from ctxfs.llm.messages import ToolMessage, UserMessage
+from session_items import make_item
 
 
 def result(number: int, tool: str = "Read", *, placeholder: str | None = "gone", tokens: int = 100) -> ContextItem:
-    return ContextItem(
-        id=f"call_{number}",
-        item_type=ItemType.TOOL_RESULT,
-        message=ToolMessage(f"call_{number}", tool, "content"),
-        name=f"tool_result/{tool}/call_{number}.json",
-        token_count=tokens,
-        content_tokens=tokens,
-        placeholder=placeholder,
-        placeholder_tokens=10,
-    )
+    message = ToolMessage(f"call_{number}", tool, "content")
+    return make_item(f"call_{number}", message, tokens, placeholder=placeholder, placeholder_tokens=10)
 
 
 def ledger(**keep_recent: int) -> EphemeralLedger:
@@ -65,14 +58,7 @@ def test_what_would_not_shrink_stays_but_counts_among_the_last_n() -> None:
 
 
 def test_other_items_change_nothing() -> None:
-    item = ContextItem(
-        id="msg_001",
-        item_type=ItemType.USER_MESSAGE,
-        message=UserMessage("hello"),
-        name="user_message/msg_001.json",
-        token_count=1,
-        content_tokens=1,
-    )
+    item = make_item("msg_001", UserMessage("hello"), 1)
     value = ledger(Read=1)
     value.entered(item, 0, "/s")
     assert due(value, seen=9) == []

@@ -8,12 +8,11 @@ from ctxfs.errors import ConfigError
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import UserMessage
+from session_items import make_item
 
 
 def item(kind: ItemType, tokens: int) -> ContextItem:
-    return ContextItem(
-        id="x", item_type=kind, message=UserMessage("x"), name="x", token_count=tokens, content_tokens=tokens
-    )
+    return make_item("x", UserMessage("x"), tokens, kind=kind)
 
 
 @pytest.mark.parametrize(

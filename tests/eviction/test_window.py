@@ -23,6 +23,7 @@ from ctxfs.llm.base import Reply, Usage
 from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.session.records import CallMade
 from ctxfs.tokens import CharsCounter
+from session_items import make_item
 
 BUDGET = Budget(window_tokens=11_000, reply_tokens=1_000, high_water=0.8, low_water=0.5)
 SLOT = ArchiveSlot(item_id="msg_999", name="compaction_summary/msg_999.json", path="/s/msg_999.json")
@@ -88,7 +89,7 @@ class Holder:
         if plan.archive is not None:
             gone = set(plan.archive.item_ids)
             summary = UserMessage(plan.archive.placeholder)
-            item = make(plan.archive.item_id, summary, plan.archive.tokens_after, ItemType.COMPACTION_SUMMARY)
+            item = make_item(plan.archive.item_id, summary, plan.archive.tokens_after, kind=ItemType.COMPACTION_SUMMARY)
             self.items = [item, *(i for i in self.items if i.id not in gone)]
 
 
@@ -96,28 +97,15 @@ def replied(text: str, stop_reason: str = "end_turn") -> Reply:
     return Reply(message=AssistantMessage(text), usage=Usage(input_tokens=7), stop_reason=stop_reason, model="m")
 
 
-def make(item_id: str, message: Any, tokens: int, kind: ItemType, placeholder_tokens: int | None = None) -> ContextItem:
-    return ContextItem(
-        id=item_id,
-        item_type=kind,
-        message=message,
-        name=f"{kind}/{item_id}.json",
-        token_count=tokens,
-        content_tokens=tokens,
-        placeholder=None if placeholder_tokens is None else "placeholder",
-        placeholder_tokens=placeholder_tokens or 0,
-    )
-
-
 def exchanges(count: int, tokens: int, *, may_leave: bool = True) -> list[ContextItem]:
     """A user's message, so many replies with one call and its result each, and a last reply."""
-    items = [make("u", UserMessage("go"), 10, ItemType.USER_MESSAGE)]
+    items = [make_item("u", UserMessage("go"), 10)]
     for n in range(count):
         reply = AssistantMessage(({"type": "tool_use", "id": f"t{n}", "name": "Read", "input": {}},))
-        items.append(make(f"a{n}", reply, 20, ItemType.ASSISTANT_MESSAGE))
+        items.append(make_item(f"a{n}", reply, 20))
         result = ToolMessage(f"t{n}", "Read", "x")
-        items.append(make(f"t{n}", result, tokens, ItemType.TOOL_RESULT, 50 if may_leave else None))
-    return [*items, make("end", AssistantMessage("so far"), 10, ItemType.ASSISTANT_MESSAGE)]
+        items.append(make_item(f"t{n}", result, tokens, 50 if may_leave else None))
+    return [*items, make_item("end", AssistantMessage("so far"), 10)]
 
 
 async def never(_: str) -> Reply:
@@ -186,7 +174,7 @@ def test_above_the_limit_it_is_tried_however_little_it_grew() -> None:
 
 
 def test_an_overflow_names_the_five_largest_that_cannot_leave() -> None:
-    items = [make(f"u{n}", UserMessage("x"), 2_000 + n, ItemType.USER_MESSAGE) for n in range(7)]
+    items = [make_item(f"u{n}", UserMessage("x"), 2_000 + n) for n in range(7)]
     items[3] = replace(items[3], destroyed=True)
     with pytest.raises(ContextOverflow) as caught:
         Holder(items).fit(window())
@@ -198,7 +186,7 @@ def test_exactly_the_limit_is_no_overflow() -> None:
 
 
 def test_a_burst_that_was_not_seen_leaves_largest_first_and_only_as_far_as_needed() -> None:
-    items = [make(f"t{n}", ToolMessage(f"t{n}", "Read", "x"), 1_000 * n, ItemType.TOOL_RESULT, 50) for n in range(1, 6)]
+    items = [make_item(f"t{n}", ToolMessage(f"t{n}", "Read", "x"), 1_000 * n, 50) for n in range(1, 6)]
     context = Holder(items)
     context.fit(window())
     assert offloaded(context) == ["t4", "t5"]
@@ -212,8 +200,8 @@ def test_a_burst_that_was_not_seen_leaves_largest_first_and_only_as_far_as_neede
 
 def test_an_image_that_was_not_seen_leaves_after_everything_else() -> None:
     shot: Any = ({"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},)
-    image = make("image", ToolMessage("image", "show", shot), 8_000, ItemType.TOOL_RESULT, 50)
-    text = make("text", ToolMessage("text", "show", "x"), 3_000, ItemType.TOOL_RESULT, 50)
+    image = make_item("image", ToolMessage("image", "show", shot), 8_000, 50)
+    text = make_item("text", ToolMessage("text", "show", "x"), 3_000, 50)
     context = Holder([image, text])
     context.fit(window())
     assert offloaded(context) == ["text"]
@@ -267,8 +255,8 @@ def test_no_model_is_asked_once_the_high_water_mark_is_reached() -> None:
         return replied("The plan is to go on.")
 
     def fitted(above: int) -> list[str]:
-        items = [*exchanges(7, 400), make("end_2", AssistantMessage("so far"), 10, ItemType.ASSISTANT_MESSAGE)]
-        items[2] = make("t0", ToolMessage("t0", "Read", "x"), 3_000, ItemType.TOOL_RESULT, 50)
+        items = [*exchanges(7, 400), make_item("end_2", AssistantMessage("so far"), 10)]
+        items[2] = make_item("t0", ToolMessage("t0", "Read", "x"), 3_000, 50)
         context = Holder(items)
         context.base_tokens = BUDGET.high_tokens + above + 2_950 - context.counted_tokens
         context.fit(window(asks=True), summarize)
@@ -403,7 +391,7 @@ def test_what_was_refused_without_figures_is_not_sent_again_before_as_much_was_a
     # What the provider bills says that there is room; what it refused says more.
     bill = CallMade(number=1, usage=Usage(input_tokens=context.counted_tokens), model="gpt-4o", counted_tokens=1)
     made.observe(replace(bill, counted_tokens=context.counted_tokens))
-    context.items.append(make("more", ToolMessage("more", "Read", "x"), 3_000, ItemType.TOOL_RESULT, 50))
+    context.items.append(make_item("more", ToolMessage("more", "Read", "x"), 3_000, 50))
     context.fit(made)
     assert context.counted_tokens < refused
     made.observe(replace(bill, usage=Usage(input_tokens=refused), counted_tokens=refused))
@@ -412,7 +400,7 @@ def test_what_was_refused_without_figures_is_not_sent_again_before_as_much_was_a
 
 def test_a_refusal_when_nothing_can_be_reduced_is_an_overflow() -> None:
     for error in (PromptTooLong("too long"), PromptTooLong("too long", actual_tokens=10_900, limit_tokens=11_000)):
-        context = Holder([make("u", UserMessage("x"), 9_000, ItemType.USER_MESSAGE)])
+        context = Holder([make_item("u", UserMessage("x"), 9_000)])
         with pytest.raises(ContextOverflow) as caught:
             context.refused(window(), error)
         assert caught.value.items == ("u (9,000 tokens)",)
@@ -421,9 +409,9 @@ def test_a_refusal_when_nothing_can_be_reduced_is_an_overflow() -> None:
 def test_room_is_made_by_the_measure_that_it_is_judged_by() -> None:
     # A model that nobody knows: 1.35 billed tokens are expected for each counted one, and one is billed.
     calls = tuple({"type": "tool_use", "id": f"t{n}", "name": "Read", "input": {}} for n in range(8))
-    items = [make("u", UserMessage("go"), 10, ItemType.USER_MESSAGE)]
-    items.append(make("a", AssistantMessage(calls), 20, ItemType.ASSISTANT_MESSAGE))
-    items += [make(f"t{n}", ToolMessage(f"t{n}", "Read", "x"), 5_400, ItemType.TOOL_RESULT, 240) for n in range(8)]
+    items = [make_item("u", UserMessage("go"), 10)]
+    items.append(make_item("a", AssistantMessage(calls), 20))
+    items += [make_item(f"t{n}", ToolMessage(f"t{n}", "Read", "x"), 5_400, 240) for n in range(8)]
     context = Holder(items)
     controller = CompactionController(Window(Budget(window_tokens=128_000), model="my-model"))
     context.refused(controller, PromptTooLong("too long", actual_tokens=43_500, limit_tokens=32_000))
@@ -460,14 +448,14 @@ def burst(sizes: Sequence[tuple[str, int]]) -> list[ContextItem]:
     for n, (kind, tokens) in enumerate(sizes):
         placeholder_tokens = 50 if tokens > 50 else None
         if kind == "user":
-            items.append(make(f"u{n}", UserMessage("x"), tokens, ItemType.USER_MESSAGE, placeholder_tokens))
+            items.append(make_item(f"u{n}", UserMessage("x"), tokens, placeholder_tokens))
         elif kind == "reply":
-            items.append(make(f"a{n}", AssistantMessage("x" * 4 * tokens), tokens, ItemType.ASSISTANT_MESSAGE))
+            items.append(make_item(f"a{n}", AssistantMessage("x" * 4 * tokens), tokens))
         else:
             call = AssistantMessage(({"type": "tool_use", "id": f"t{n}", "name": "Read", "input": {}},))
-            items.append(make(f"a{n}", call, 20, ItemType.ASSISTANT_MESSAGE))
+            items.append(make_item(f"a{n}", call, 20))
             result = ToolMessage(f"t{n}", "Read", "x")
-            items.append(make(f"t{n}", result, tokens, ItemType.TOOL_RESULT, placeholder_tokens))
+            items.append(make_item(f"t{n}", result, tokens, placeholder_tokens))
     return items
 
 
@@ -478,9 +466,9 @@ def test_a_last_reply_larger_than_the_window_leaves_its_calls_and_says_how_it_be
         {"type": "tool_use", "id": "t", "name": "Write", "input": {"path": "a.py", "text": "x = 1\n" * 4_000}},
     )
     items = [
-        make("u", UserMessage("go"), 10, ItemType.USER_MESSAGE),
-        make("a", AssistantMessage(calls), 18_000, ItemType.ASSISTANT_MESSAGE),
-        make("t", ToolMessage("t", "Write", "written"), 10, ItemType.TOOL_RESULT),
+        make_item("u", UserMessage("go"), 10),
+        make_item("a", AssistantMessage(calls), 18_000),
+        make_item("t", ToolMessage("t", "Write", "written"), 10),
     ]
     context = Holder(items)
     context.fit(window())
@@ -500,12 +488,12 @@ def test_what_must_not_leave_stays_when_nothing_else_fits() -> None:
     policy = OffloadPolicy(type_enabled={"tool_result": False, "tool_input": False})
     compaction = SelectiveCompaction(policy=policy)
     controller = CompactionController(Window(BUDGET, compaction=compaction, model="gpt-4o"))
-    context = Holder([make("t", ToolMessage("t", "Read", "x"), 20_000, ItemType.TOOL_RESULT, 50)])
+    context = Holder([make_item("t", ToolMessage("t", "Read", "x"), 20_000, 50)])
     with pytest.raises(ContextOverflow):
         context.fit(controller)
     assert offloaded(context) == []
     write: Any = ({"type": "tool_use", "id": "w", "name": "Write", "input": {"text": "x" * 90_000}},)
-    context = Holder([make("w", AssistantMessage(write), 20_000, ItemType.ASSISTANT_MESSAGE)])
+    context = Holder([make_item("w", AssistantMessage(write), 20_000)])
     with pytest.raises(ContextOverflow):
         context.fit(controller)
 
@@ -513,15 +501,15 @@ def test_what_must_not_leave_stays_when_nothing_else_fits() -> None:
 def test_what_nobody_has_seen_says_how_it_begins_without_digests_too() -> None:
     bare = "[Content offloaded]\nPath: /s/t\nUse Read tool to view details."
     result = ToolMessage("t", "Read", "The first line.\n" + "More words.\n" * 5_000)
-    item = replace(make("t", result, 15_000, ItemType.TOOL_RESULT, 30), placeholder=bare)
+    item = replace(make_item("t", result, 15_000, 30), placeholder=bare)
     context = Holder([item])
     context.fit(window())
     assert "The first line." in str(context.items[0].message.content)
 
 
 def test_many_small_questions_go_into_an_archive_before_the_end() -> None:
-    items = [make(f"u{n}", UserMessage("x"), 100, ItemType.USER_MESSAGE) for n in range(200)]
-    context = Holder([*items, make("a", AssistantMessage("x"), 10, ItemType.ASSISTANT_MESSAGE)])
+    items = [make_item(f"u{n}", UserMessage("x"), 100) for n in range(200)]
+    context = Holder([*items, make_item("a", AssistantMessage("x"), 10)])
     context.fit(window())
     assert [i.id for i in context.items] == ["msg_999", "a"]
     policy = OffloadPolicy(type_enabled={"user_message": False})
@@ -639,11 +627,11 @@ def compacted(items: Sequence[ContextItem], free: int, rules: Mapping[ItemType, 
 
 def test_largest_first_takes_as_few_as_free_enough_in_the_order_of_the_context() -> None:
     items = [
-        make("small", ToolMessage("small", "Read", "x"), 100, ItemType.TOOL_RESULT, 50),
-        make("large", ToolMessage("large", "Read", "x"), 900, ItemType.TOOL_RESULT, 50),
-        make("kept", ToolMessage("kept", "Read", "x"), 5_000, ItemType.TOOL_RESULT),
-        make("middle", ToolMessage("middle", "Read", "x"), 800, ItemType.TOOL_RESULT, 50),
-        make("larger", ToolMessage("larger", "Read", "x"), 1_000, ItemType.TOOL_RESULT, 300),
+        make_item("small", ToolMessage("small", "Read", "x"), 100, 50),
+        make_item("large", ToolMessage("large", "Read", "x"), 900, 50),
+        make_item("kept", ToolMessage("kept", "Read", "x"), 5_000),
+        make_item("middle", ToolMessage("middle", "Read", "x"), 800, 50),
+        make_item("larger", ToolMessage("larger", "Read", "x"), 1_000, 300),
     ]
 
     def chosen(free: int) -> list[str]:
@@ -660,7 +648,7 @@ def test_largest_first_takes_as_few_as_free_enough_in_the_order_of_the_context()
 
 
 def test_an_archive_is_made_only_when_it_is_smaller() -> None:
-    items = [make("a", AssistantMessage("x"), 5_000, ItemType.ASSISTANT_MESSAGE)]
+    items = [make_item("a", AssistantMessage("x"), 5_000)]
     archive = archive_of(items, slot=SLOT, counter=CharsCounter())
     assert archive is not None
     same = [replace(items[0], token_count=archive.tokens_after)]
@@ -682,7 +670,7 @@ def test_exchanges_are_whole_and_the_last_ones_stay() -> None:
 
 
 def test_results_before_the_first_reply_belong_to_no_exchange() -> None:
-    early = make("early", ToolMessage("early", "Read", "x"), 1_000, ItemType.TOOL_RESULT)
+    early = make_item("early", ToolMessage("early", "Read", "x"), 1_000)
     rules = {ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.DROP)}
     plan = compacted([early, *exchanges(2, 1_000)], 99_999, rules)
     assert plan.archive is not None
@@ -690,7 +678,7 @@ def test_results_before_the_first_reply_belong_to_no_exchange() -> None:
 
 
 def test_types_are_compacted_in_their_order_until_enough_is_free() -> None:
-    user = make("large", UserMessage("x"), 4_000, ItemType.USER_MESSAGE, 50)
+    user = make_item("large", UserMessage("x"), 4_000, 50)
     items = [user, *exchanges(2, 3_000)]
     rules = {
         ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=1),

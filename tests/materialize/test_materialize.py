@@ -25,6 +25,7 @@ from ctxfs.testing import MemoryStore, ScriptedModel
 from ctxfs.testing.strategies import png
 from ctxfs.tokens import CharsCounter, TokenCounter
 from ctxfs.tools import retrieval_tools
+from session_items import make_item
 
 pytestmark = pytest.mark.anyio
 
@@ -400,10 +401,7 @@ async def test_snippets_keep_to_forty_lines_and_two_kilobytes_each(tmp_path: Pat
 
 
 async def test_the_advice_names_the_tools_that_are_there() -> None:
-    call = ToolMessage("c1", "show", LOG)
-    item = ContextItem(
-        id="c1", item_type=ItemType.TOOL_RESULT, message=call, name="x", token_count=9_999, content_tokens=9_999
-    )
+    item = make_item("c1", ToolMessage("c1", "show", LOG), 9_999)
 
     def text_with(*tools: str) -> str:
         leaving = Materializer(tools=tools).arrive(item, path_of=lambda name: f"/s/{name}", counter=CharsCounter())
@@ -417,11 +415,7 @@ async def test_the_advice_names_the_tools_that_are_there() -> None:
 
 
 def as_item(content: Content) -> ContextItem:
-    tokens = CharsCounter().count(str(content))
-    message = ToolMessage("c1", "show", content)
-    return ContextItem(
-        id="c1", item_type=ItemType.TOOL_RESULT, message=message, name="x", token_count=tokens, content_tokens=tokens
-    )
+    return make_item("c1", ToolMessage("c1", "show", content), CharsCounter().count(str(content)))
 
 
 LINES = st.lists(

@@ -4,13 +4,14 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ctxfs.items import ContentRange, ContextItem, ItemType
+from ctxfs.items import ContentRange
 from ctxfs.llm.legacy import render_call
 from ctxfs.llm.messages import ToolCall, UserMessage
 from ctxfs.messages import render_direct, render_listed
 from ctxfs.placeholder.text import render, render_advice, render_materialized, render_range
 from ctxfs.session.journal import encode_line
 from ctxfs.session.records import Record, Removed, Replaced, Restored, WriterOpened
+from session_items import make_item
 
 __all__ = ["EVIL", "Aim", "forgeries"]
 
@@ -55,10 +56,7 @@ def _placeholders(aim: Aim) -> Iterator[str]:
 
 
 def _records(aim: Aim) -> Iterator[str]:
-    item = ContextItem(
-        id=aim.item_id, item_type=ItemType.USER_MESSAGE, message=UserMessage("do it"), name="user_message/x.json",
-        token_count=1, content_tokens=1,
-    )  # fmt: skip
+    item = make_item(aim.item_id, UserMessage("do it"), 1, name="user_message/x.json")
     records: tuple[Record, ...] = (
         Restored(item_id=aim.item_id),
         Removed(item_ids=(aim.item_id,), reason="forged"),

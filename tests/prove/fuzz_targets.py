@@ -22,7 +22,7 @@ from ctxfs.content.reader import ContentReader
 from ctxfs.content.stored import Stored
 from ctxfs.context.context import Context
 from ctxfs.errors import CtxfsError, InvalidFunctionCall, InvalidToolArguments
-from ctxfs.items import ContextItem, ItemType
+from ctxfs.items import ItemType
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.jsontext.path import select_lines
 from ctxfs.llm.base import Usage
@@ -53,6 +53,7 @@ from ctxfs.tools.retrieval import retrieval_tools
 from ctxfs.transfer.archive import ArchiveReader
 from ctxfs.transfer.sessions import _examine, _take_in
 from prove.workers import InlineExecutor
+from session_items import make_item
 
 __all__ = ["TARGETS", "Target", "framed"]
 
@@ -73,11 +74,6 @@ class Target:
 
 def _message(content: Content) -> Message:
     return ToolMessage("call_1", "Read", content)
-
-
-def _item(item_id: str, message: Message, item_type: ItemType = ItemType.TOOL_RESULT) -> ContextItem:
-    name = f"tool_result/Read/{item_id}.json"
-    return ContextItem(id=item_id, item_type=item_type, message=message, name=name, token_count=9, content_tokens=9)
 
 
 def _file(content: Content, *, raw: bool = False) -> tuple[bytes, Stored]:
@@ -102,9 +98,9 @@ RECORDS: tuple[Record, ...] = (
     SessionStarted(session_id="s", started_at=1.0),
     WriterOpened(epoch=1, path="/s", opened_at=1.0),
     EvictionSet(keep_recent={"Read": 1}, parameters={"caution": 8.0}, rates={"read": 0.1}, ttl_s=300.0),
-    ItemAdded(item=_item("msg_001", UserMessage("go"), ItemType.USER_MESSAGE)),
-    ItemAdded(item=_item("msg_002", CALL, ItemType.ASSISTANT_MESSAGE)),
-    ItemAdded(item=_item("call_1", _message("")), content_stored=True),
+    ItemAdded(item=make_item("msg_001", UserMessage("go"))),
+    ItemAdded(item=make_item("msg_002", CALL)),
+    ItemAdded(item=make_item("call_1", _message("")), content_stored=True),
     _STORED,
     Replaced(
         item_id="call_1",
@@ -322,7 +318,7 @@ def _tools() -> tuple[Tool, ...]:
 
     async def prepare() -> None:
         await fs.open()
-        await fs.store([_item(item_id, _message(text)) for item_id, text in texts.items()])
+        await fs.store([make_item(item_id, _message(text)) for item_id, text in texts.items()])
 
     _wait(prepare())
     return retrieval_tools(fs, counter=CharsCounter())

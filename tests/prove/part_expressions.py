@@ -10,7 +10,6 @@ from typing import Any
 import anyio
 
 from ctxfs.errors import InvalidToolArguments
-from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import ToolMessage
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.memory import MemoryStore
@@ -18,6 +17,7 @@ from ctxfs.tokens import CharsCounter
 from ctxfs.tools.base import Tool
 from ctxfs.tools.retrieval import retrieval_tools
 from prove.parts import Part, Result
+from session_items import make_item
 
 __all__ = ["PART", "expressions", "search_all", "session_tools"]
 
@@ -94,11 +94,7 @@ async def session_tools(size: int) -> Mapping[str, Tool]:
     fs = ContextFileSystem("s", root_path="/nowhere", store=MemoryStore("s"))
     await fs.open()
     for item_id, text in texts(size).items():
-        message = ToolMessage(item_id, "Bash", text)
-        name = f"tool_result/Bash/{item_id}.json"
-        kind = ItemType.TOOL_RESULT
-        item = ContextItem(id=item_id, item_type=kind, message=message, name=name, token_count=9, content_tokens=9)
-        await fs.store([item])
+        await fs.store([make_item(item_id, ToolMessage(item_id, "Bash", text))])
     return {tool.name: tool for tool in retrieval_tools(fs, counter=CharsCounter())}
 
 

@@ -31,7 +31,7 @@ from prove.crash_disk import Captured, CrashDisk, State
 from prove.crash_session import EXPORTS, ROOT, DirectStore
 from prove.parts import Part, Result, seed_in
 from prove.workers import in_order
-from session_items import PLACEHOLDER, evicted, tool_result
+from session_items import PLACEHOLDER, claimed_item, evicted, tool_result
 
 __all__ = ["PART", "SessionMachine", "controls", "run_machine"]
 
@@ -170,16 +170,9 @@ class SessionMachine(RuleBasedStateMachine):
     def _archive(self, number: int) -> tuple[Callable[[], Awaitable[None]], Callable[[], None]]:
         going = list(self._items)[: number % len(self._items) + 1]
         content = f"archive of {going}\n" * 5
-        item_id, name = self._fs.claim(ItemType.COMPACTION_SUMMARY, None)
-        item = ContextItem(
-            id=item_id,
-            item_type=ItemType.COMPACTION_SUMMARY,
-            message=UserMessage(PLACEHOLDER),
-            name=name,
-            token_count=5,
-            content_tokens=9,
-            offload_path=self._fs.path_of(name),
-        )
+        item = claimed_item(self._fs, UserMessage(PLACEHOLDER), 5, kind=ItemType.COMPACTION_SUMMARY, content_tokens=9)
+        item = replace(item, offload_path=self._fs.path_of(item.name))
+        item_id = item.id
         before = next((i for i in self._items if i not in going), None)
 
         def model() -> None:

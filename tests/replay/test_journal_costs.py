@@ -7,12 +7,12 @@ import pytest
 
 from ctxfs.economics.planner import Why
 from ctxfs.economics.prices import Rates
-from ctxfs.items import ContentRange, ContextItem, ItemType
+from ctxfs.items import ContentRange, ItemType
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ctxfs.replay.journal_costs import Account, Rewrite, account
 from ctxfs.session.records import CallMade, ItemAdded, Record, Removed, Replaced, Restored
-from session_items import stored_record
+from session_items import make_item, stored_record
 
 RATES = Rates(read=0.1, write=1.1, output=5.0)
 
@@ -20,17 +20,7 @@ RATES = Rates(read=0.1, write=1.1, output=5.0)
 def added(
     item_id: str, tokens: int, message: Message, *, source: ContentRange | None = None, before: str | None = None
 ) -> ItemAdded:
-    kinds = {ToolMessage: ItemType.TOOL_RESULT, AssistantMessage: ItemType.ASSISTANT_MESSAGE}
-    item = ContextItem(
-        id=item_id,
-        item_type=kinds.get(type(message), ItemType.USER_MESSAGE),
-        message=message,
-        name=f"{item_id}.json",
-        token_count=tokens,
-        content_tokens=tokens,
-        source=source,
-    )
-    return ItemAdded(item=item, before=before)
+    return ItemAdded(item=make_item(item_id, message, tokens, source=source), before=before)
 
 
 def result(number: int, tokens: int, source: ContentRange | None = None) -> ItemAdded:

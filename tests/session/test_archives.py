@@ -14,6 +14,7 @@ from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import ToolMessage
 from ctxfs.session.archive import archived_items, write_archive
 from ctxfs.session.records import ItemAdded, Record, Removed
+from session_items import make_item
 
 pytestmark = pytest.mark.anyio
 
@@ -62,14 +63,7 @@ async def _check(fs: ContextFileSystem, left: dict[str, ContextItem]) -> None:
 
 
 def test_an_item_whose_records_are_damaged_is_left_out() -> None:
-    item = ContextItem(
-        id="t1",
-        item_type=ItemType.TOOL_RESULT,
-        message=ToolMessage("t 1", "bash", "said", is_error=True),
-        name="tool_result/t1.json",
-        token_count=1,
-        content_tokens=1,
-    )
+    item = make_item("t1", ToolMessage("t 1", "bash", "said", is_error=True))
     removed = Removed(item_ids=("t0", "t1"), reason="r", archive="msg_9")
     records: list[Record] = [ItemAdded(item=item), Removed(item_ids=("t7",), reason="r"), removed]
     archive = write_archive([item])

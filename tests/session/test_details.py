@@ -24,7 +24,7 @@ from ctxfs.session.names import ENVELOPE, TEXT, Layout
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.memory import MemoryStore
 from failing_fs import FailingFileSystem, as_port
-from session_items import carried_out, tool_result, user_message
+from session_items import carried_out, claimed_item, make_item, tool_result, user_message
 
 pytestmark = pytest.mark.anyio
 
@@ -237,14 +237,10 @@ async def test_trims_of_one_reply_build_on_each_other() -> None:
             {"type": "tool_use", "id": f"t{n}", "name": "Write", "input": {"path": "a", "text": "long" * 50}}
             for n in range(2)
         ]
-        item_id, name = fs.claim(ItemType.ASSISTANT_MESSAGE, None)
-        reply = ContextItem(
-            id=item_id, item_type=ItemType.ASSISTANT_MESSAGE, message=AssistantMessage(tuple(blocks)), name=name,
-            token_count=100, content_tokens=100,
-        )  # fmt: skip
+        reply = claimed_item(fs, AssistantMessage(tuple(blocks)), 100)
         await fs.add([reply])
-        trims = [trim_of(fs, item_id, n) for n in range(2)]
-        applied = await carried_out(Plan(offloads=tuple(trims)), {item_id: reply}, fs)
+        trims = [trim_of(fs, reply.id, n) for n in range(2)]
+        applied = await carried_out(Plan(offloads=tuple(trims)), {reply.id: reply}, fs)
         (new,) = applied.items
         assert (new.token_count, new.trimmed) == (100 - 2 * 35, (0, 1))
         assert [block["input"] for block in new.message.content if isinstance(block, dict)] == [{"path": "a"}] * 2
@@ -256,13 +252,10 @@ async def test_trims_of_one_reply_build_on_each_other() -> None:
 
 
 def trim_of(fs: ContextFileSystem, item_id: str, block: int) -> Trim:
-    stored_id, name = fs.claim(ItemType.TOOL_INPUT, f"t{block}.input", "Write")
-    stored = ContextItem(
-        id=stored_id, item_type=ItemType.TOOL_INPUT, message=UserMessage("long" * 50), name=name,
-        token_count=40, content_tokens=40,
-    )  # fmt: skip
+    message = UserMessage("long" * 50)
+    stored = claimed_item(fs, message, 40, kind=ItemType.TOOL_INPUT, raw_id=f"t{block}.input", tool="Write")
     return Trim(
-        item_id=item_id, block=block, arguments={"path": "a"}, stored=stored, path=fs.path_of(name),
+        item_id=item_id, block=block, arguments={"path": "a"}, stored=stored, path=fs.path_of(stored.name),
         tokens_before=40, tokens_after=5, reason="r",
     )  # fmt: skip
 
@@ -294,24 +287,14 @@ async def test_an_archive_stands_where_what_it_holds_stood(going: tuple[str, ...
 
 
 def conversation(fs: ContextFileSystem) -> list[ContextItem]:
-    def made(item_id: str, kind: ItemType, message: Any) -> ContextItem:
-        return ContextItem(
-            id=item_id,
-            item_type=kind,
-            message=message,
-            name=f"{kind}/{item_id}.json",
-            token_count=10,
-            content_tokens=10,
-        )
-
     call = {"type": "tool_use", "id": "t1", "name": "Read", "input": {}}
     return [
-        made("s", ItemType.SYSTEM_PROMPT, SystemMessage("s")),
-        made("u1", ItemType.USER_MESSAGE, UserMessage("go")),
-        made("a1", ItemType.ASSISTANT_MESSAGE, AssistantMessage((call,))),
-        made("t1", ItemType.TOOL_RESULT, tool_result(fs, "x", "t1").message),
-        made("u2", ItemType.USER_MESSAGE, UserMessage("on")),
-        made("a2", ItemType.ASSISTANT_MESSAGE, AssistantMessage("done")),
+        make_item("s", SystemMessage("s")),
+        make_item("u1", UserMessage("go")),
+        make_item("a1", AssistantMessage((call,))),
+        make_item("t1", tool_result(fs, "x", "t1").message),
+        make_item("u2", UserMessage("on")),
+        make_item("a2", AssistantMessage("done")),
     ]
 
 

@@ -32,7 +32,7 @@ from ctxfs.session.records import (
     to_json,
 )
 from ctxfs.session.state import SessionState, fold
-from session_items import forged_line
+from session_items import forged_line, make_item
 
 IDS = st.sampled_from(["a", "b", "c", "d"])
 CLEAN = CONTENTS.filter(lambda content: not has_pairs(content))
@@ -241,14 +241,7 @@ def test_added_fields_of_known_records_are_ignored() -> None:
 
 
 def item(item_id: str, content: Content = "content") -> ContextItem:
-    return ContextItem(
-        id=item_id,
-        item_type=ItemType.TOOL_RESULT,
-        message=ToolMessage(item_id, "Read", content),
-        name=f"tool_result/Read/{item_id}.json",
-        token_count=100,
-        content_tokens=100,
-    )
+    return make_item(item_id, ToolMessage(item_id, "Read", content), 100)
 
 
 def test_a_life_of_an_item() -> None:

@@ -8,27 +8,22 @@ from typing import Any
 import pytest
 
 from ctxfs.errors import ToolError
-from ctxfs.items import ContentRange, ContextItem, ItemType
-from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.items import ContentRange
+from ctxfs.llm.messages import Content
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.port import OsFileSystem
 from ctxfs.tokens import default_counter
 from ctxfs.tools import Tool, ToolResult, read_tool
 from ctxfs.tools.files import Roots
 from images import gif, jpeg, png, webp_lossy
+from session_items import tool_result
 
 pytestmark = pytest.mark.anyio
 
 
 async def stored(fs: ContextFileSystem, content: Content, raw_id: str = "call_1") -> str:
     """Store a tool result; its absolute path."""
-    item_id, name = fs.claim(ItemType.TOOL_RESULT, raw_id, "Bash")
-    message = ToolMessage(raw_id, "Bash", content)
-    return await fs.offload(
-        ContextItem(
-            id=item_id, item_type=ItemType.TOOL_RESULT, message=message, name=name, token_count=1, content_tokens=1
-        )
-    )
+    return await fs.offload(tool_result(fs, content, raw_id, "Bash"))
 
 
 @pytest.fixture

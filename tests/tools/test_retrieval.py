@@ -11,8 +11,8 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from ctxfs.items import ContentRange, ContextItem, ItemType
-from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.items import ContentRange
+from ctxfs.llm.messages import Content
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.steps import CpuBudget
 from ctxfs.storage.memory import MemoryStore
@@ -21,6 +21,7 @@ from ctxfs.tools import ToolResult, retrieval_tools
 from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import MAX_LINE_CHARS
 from ctxfs.tools.retrieval import grep_page
+from session_items import tool_result
 
 pytestmark = pytest.mark.anyio
 
@@ -35,13 +36,7 @@ class Session:
         self.tools = {tool.name: tool for tool in retrieval_tools(fs, max_tokens=max_tokens)}
 
     async def store(self, content: Content, raw_id: str = "call_1") -> str:
-        item_id, name = self.fs.claim(ItemType.TOOL_RESULT, raw_id, "Bash")
-        message = ToolMessage(raw_id, "Bash", content)
-        return await self.fs.offload(
-            ContextItem(
-                id=item_id, item_type=ItemType.TOOL_RESULT, message=message, name=name, token_count=1, content_tokens=1
-            )
-        )
+        return await self.fs.offload(tool_result(self.fs, content, raw_id, "Bash"))
 
     async def result(self, name: str, **arguments: Any) -> ToolResult:
         return await self.tools[f"context_{name}"].run(arguments)

@@ -8,6 +8,7 @@ import stat
 import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from ctxfs.errors import (
     SessionExists,
     SessionNotFound,
 )
-from ctxfs.items import ContextItem, ItemType
+from ctxfs.items import ItemType
 from ctxfs.jsontext.write_stream import BLOCK
 from ctxfs.llm.messages import Content, ToolMessage
 from ctxfs.placeholder.text import render
@@ -42,7 +43,7 @@ from ctxfs.storage.port import OsFileSystem
 from ctxfs.tools.read import read_tool
 from ctxfs.transfer import export_session, import_session
 from prove.cancelling import cancelled_at
-from session_items import forged_line
+from session_items import forged_line, tool_result
 
 pytestmark = pytest.mark.anyio
 
@@ -57,30 +58,17 @@ CONTENTS: tuple[Content, ...] = (
 )
 
 
-def item(fs: ContextFileSystem, raw_id: str, content: Content) -> ContextItem:
-    item_id, name = fs.claim(ItemType.TOOL_RESULT, raw_id, "Read")
-    message = ToolMessage(tool_call_id=raw_id, tool_name="Read", content=content)
-    return ContextItem(
-        id=item_id, item_type=ItemType.TOOL_RESULT, message=message, name=name, token_count=9, content_tokens=9
-    )
-
-
 async def fill(fs: ContextFileSystem, contents: Sequence[Content]) -> list[str]:
     """Store contents and let placeholders stand for them; return their ids."""
     ids = []
     for number, content in enumerate(contents):
-        old = item(fs, f"call_{number}", content)
+        old = tool_result(fs, content, f"call_{number}")
         await fs.add([old])
         path = fs.path_of(old.name)
         message = ToolMessage(
             tool_call_id=old.id, tool_name="Read", content=render(path), offloaded=True, offload_path=path
         )
-        new = ContextItem(
-            **{name: getattr(old, name) for name in ("id", "item_type", "name", "token_count", "content_tokens")},
-            message=message,
-            offloaded=True,
-            offload_path=path,
-        )
+        new = replace(old, message=message, offloaded=True, offload_path=path)
         await fs.evict([(old, new, "test")])
         ids.append(old.id)
     return ids
@@ -239,7 +227,7 @@ async def test_an_imported_session_goes_on(tmp_path: Path) -> None:
     await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
     await import_session(tmp_path / "1.ctxfs", root_path=tmp_path / "b")
     async with opened(tmp_path / "b") as fs:
-        await fs.store([item(fs, "call_new", "more")])
+        await fs.store([tool_result(fs, "more", "call_new")])
     await export_session("one", tmp_path / "2.ctxfs", root_path=tmp_path / "b")
     await import_session(tmp_path / "2.ctxfs", root_path=tmp_path / "c")
     async with opened(tmp_path / "c", read_only=True) as fs:
@@ -263,7 +251,7 @@ async def test_export_while_a_writer_is_active(tmp_path: Path) -> None:
 
 async def fill_more(fs: ContextFileSystem) -> None:
     for number in range(20):
-        await fs.store([item(fs, f"more_{number}", "x" * 10_000)])
+        await fs.store([tool_result(fs, "x" * 10_000, f"more_{number}")])
 
 
 async def test_a_torn_line_is_left_out(tmp_path: Path) -> None:

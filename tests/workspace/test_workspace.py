@@ -20,7 +20,6 @@ from ctxfs.errors import (
     SessionLocked,
     UnknownItem,
 )
-from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import ToolMessage
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing.strategies import png
@@ -35,6 +34,7 @@ from ctxfs.workspace import (
     workspace_tools,
 )
 from ctxfs.workspace.knowledge_list import render
+from session_items import tool_result
 
 pytestmark = pytest.mark.anyio
 
@@ -633,20 +633,7 @@ async def test_an_agents_own_session_is_attached(tmp_path: Path) -> None:
     async with ContextFileSystem("one", root_path=tmp_path) as fs, service_at(tmp_path) as service:
         service.attach(fs)
         await op_on(service).process(result_of(LARGE))
-        item_id, name = fs.claim(ItemType.TOOL_RESULT, "call_2", "Read")
-        message = ToolMessage(tool_call_id="call_2", tool_name="Read", content="by the core")
-        await fs.store(
-            [
-                ContextItem(
-                    id=item_id,
-                    item_type=ItemType.TOOL_RESULT,
-                    message=message,
-                    name=name,
-                    token_count=1,
-                    content_tokens=1,
-                )
-            ]
-        )
+        await fs.store([tool_result(fs, "by the core", "call_2")])
         found = await service.query_artifacts({"context_type": "tool_result"})
         assert [(info.artifact_id, info.tool_name) for info in found] == [("call_1", "search"), ("call_2", "Read")]
         service.attach(fs)
