@@ -57,6 +57,11 @@ PURE_CORE = (
     "economics/economy.py",
     "context/transcript.py",
     "context/repair.py",
+    "history/parts.py",
+    "history/wire.py",
+    "history/wire_messages.py",
+    "history/wire_chat.py",
+    "history/wire_responses.py",
 )
 
 

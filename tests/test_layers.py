@@ -23,7 +23,7 @@ ROOMS = (
     *("jsontext", "llm", "tokens", "items"),
     *("storage", "content", "session"),
     *("placeholder", "eviction", "economics", "context"),
-    *("materialize", "tools", "agent"),
+    *("materialize", "tools", "history", "agent"),
     *("messages", "workspace", "transfer", "testing", "replay"),
     *("cli", "__main__"),
 )
@@ -33,7 +33,7 @@ LARGEST_ROOM = 0.12
 # Packages' __init__ modules only gather public names; they stand above all rooms, and nothing below imports from them.
 FACADES = (
     *("", "jsontext", "llm", "storage", "content", "session", "placeholder", "eviction", "economics", "context"),
-    *("tools", "agent", "testing", "replay", "workspace", "transfer"),
+    *("tools", "history", "agent", "testing", "replay", "workspace", "transfer"),
 )
 
 # Packages that `pip install ctxfs` does not bring, or that cost too much to import with it, and where they live.

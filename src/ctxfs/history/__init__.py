@@ -1,0 +1,1 @@
+"""A history that somebody else owns, such as a framework's: parts of it in, edits to it out."""

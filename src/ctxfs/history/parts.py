@@ -1,0 +1,111 @@
+"""What a history is shown as, and what is given back: parts in, edits out. Pure.
+
+Nothing is ever converted there and back: an adapter shows a view of its own messages, and applies the edits to copies
+of them, so that no field of theirs can be lost.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+from ctxfs.errors import ContextOverflow, TranscriptError
+from ctxfs.jsontext.codec import check_json
+from ctxfs.llm.messages import Block, check_content
+
+__all__ = ["Edits", "Kind", "Part", "Replacement", "plain_content"]
+
+Kind = Literal["user", "reply", "call", "result"]
+"""What a part is: what the model is told, what it says, a tool that it calls, and what that call gave."""
+
+Replacement = str | tuple[Block, ...] | Mapping[str, Any]
+"""What stands in the place of a part: a text or content blocks; of a call, its arguments."""
+
+_KINDS = frozenset(get_args(Kind))
+
+
+class Part(NamedTuple):
+    """One part of a history.
+
+    ``kind``: "user" (what the model is told, by whomever), "reply" (what it says), "call" (of a tool) or "result" (of
+    such a call). ``content``: a text, or content blocks in the shape of the Messages API; of a call, its arguments.
+    ``place``: the adapter's own, unique in one history; edits are given by it. ``id``: the id of the call, for a call
+    and its result; "" where the framework has none. ``tool``: the name of the tool, for a call and its result.
+    ``stays``: it is counted, and never replaced, such as another library's placeholder.
+    """
+
+    kind: Kind
+    content: str | Sequence[Block] | Mapping[str, Any]
+    place: Hashable
+    id: str = ""
+    tool: str = ""
+    stays: bool = False
+
+
+class Edits(Mapping[Hashable, Replacement]):
+    """What to replace in a history, by place; what is not in it stays as it is.
+
+    ``tokens``: the history with these edits, and what is sent beside it, by the counter. ``breakpoints``: the places
+    after which a prompt-cache breakpoint is worth its price, in order. ``overflow``: the error of a history that is
+    certain not to fit its window although nothing more can be replaced; None if it fits, or may fit.
+    """
+
+    __slots__ = ("_content", "breakpoints", "overflow", "tokens")
+
+    def __init__(
+        self,
+        content: Mapping[Hashable, Replacement],
+        *,
+        tokens: int = 0,
+        breakpoints: Sequence[Hashable] = (),
+        overflow: ContextOverflow | None = None,
+    ) -> None:
+        self._content = dict(content)
+        self.tokens = tokens
+        self.breakpoints = tuple(breakpoints)
+        self.overflow = overflow
+
+    def __getitem__(self, place: Hashable) -> Replacement:
+        return self._content[place]
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(self._content)
+
+    def __len__(self) -> int:
+        return len(self._content)
+
+    def __repr__(self) -> str:
+        return f"Edits({self._content!r}, tokens={self.tokens})"
+
+
+def plain_content(part: Part) -> str | tuple[Block, ...] | dict[str, Any]:
+    """The content of ``part``, checked: a text, blocks, or arguments, without the marks of a prompt cache.
+
+    These marks move from call to call, and say nothing about the content.
+
+    Raises:
+        TranscriptError: the part is not one: another kind, or content that is not of its kind.
+
+    """
+    if part.kind not in _KINDS:
+        raise TranscriptError([f"a part of kind {part.kind!r}: use one of {', '.join(sorted(_KINDS))}"])
+    content = part.content
+    try:
+        if part.kind == "call":
+            return _arguments(content)
+        blocks = check_content(content)
+        return blocks if isinstance(blocks, str) else tuple([_without_mark(block) for block in blocks])
+    except ValueError as error:
+        raise TranscriptError([f"a part of kind {part.kind!r} at {part.place!r}: {error}"]) from error
+
+
+def _arguments(content: object) -> dict[str, Any]:
+    if not isinstance(content, Mapping):
+        raise ValueError(f"the arguments of a call are a mapping, not {type(content).__name__}")  # noqa: TRY004 - data
+    arguments = dict(content)
+    check_json(arguments, "arguments")
+    return arguments
+
+
+def _without_mark(block: Block) -> Block:
+    if "cache_control" not in block:
+        return block
+    return {key: value for key, value in block.items() if key != "cache_control"}

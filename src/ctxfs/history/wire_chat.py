@@ -1,0 +1,127 @@
+"""The view of a request to the Chat Completions API: its ``messages`` as parts. Pure.
+
+The place of a message's content is (number of the message, None), that of a call (number of the message, number of the
+call), that of the call in an old ``function_call`` (number of the message, -1).
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from ctxfs.errors import TranscriptError
+from ctxfs.history.parts import Part, Replacement
+from ctxfs.history.wire import Body, WireView, blocks_or_text, edited_list, messages_in
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.llm.messages import Block, to_plain
+
+__all__ = ["CHAT", "call_part", "edited_arguments", "image_block"]
+
+_OLD_CALL = -1
+
+
+def _parts_of(body: Body) -> list[Part]:
+    parts: list[Part] = []
+    tools: dict[str, str] = {}
+    for number, message in enumerate(messages_in(body, "messages")):
+        try:
+            _read(message, number, parts, tools)
+        except (KeyError, TypeError, AttributeError) as error:
+            said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise TranscriptError([f"messages[{number}] is not a message of Chat Completions: {said}"]) from error
+    return parts
+
+
+def _read(message: Mapping[str, Any], number: int, parts: list[Part], tools: dict[str, str]) -> None:
+    role, place = message["role"], (number, None)
+    content = message.get("content")
+    content = "" if content is None else content if isinstance(content, str) else _blocks(content)
+    if role in ("tool", "function"):
+        call_id = message.get("tool_call_id") or ""
+        tool = tools.get(call_id) or message.get("name") or ""
+        parts.append(Part("result", content, place, call_id, tool))
+        return
+    if role != "assistant":
+        parts.append(Part("user", content, place, stays=role != "user"))
+        return
+    if content:
+        parts.append(Part("reply", content, place))
+    for n, given in enumerate(message.get("tool_calls") or ()):
+        call = to_plain(given)
+        custom = call.get("type") == "custom"
+        named = call["custom" if custom else "function"]
+        tools[call["id"]] = named["name"]
+        made = named["input"] if custom else named["arguments"]
+        parts.append(call_part(made, (number, n), call["id"], named["name"], is_json=not custom))
+    if old := message.get("function_call"):
+        parts.append(call_part(old["arguments"], (number, _OLD_CALL), "", old["name"], is_json=True))
+
+
+def call_part(arguments: str, place: Hashable, call_id: str, tool: str, *, is_json: bool) -> Part:
+    """A call whose arguments are text: JSON of an object, or free text; broken JSON stays as it is."""
+    if not is_json:
+        return Part("call", {"input": arguments}, place, call_id, tool)
+    try:
+        read = json_codec.loads(arguments or "{}")
+    except ValueError:
+        read = None
+    if not isinstance(read, dict):
+        return Part("call", {"arguments": arguments}, place, call_id, tool, stays=True)
+    return Part("call", read, place, call_id, tool)
+
+
+def edited_arguments(new: Replacement, *, is_json: bool) -> str:
+    """The replaced arguments of a call as the text that ``call_part`` reads."""
+    assert isinstance(new, Mapping)
+    return json_codec.dumps_text(dict(new)) if is_json else str(new["input"])
+
+
+def _blocks(content: Sequence[Any]) -> list[Block]:
+    return [_block(to_plain(part)) for part in content]
+
+
+def _block(part: Block) -> Block:
+    """A part of a content as a block of ours: an image as one, so that it is counted as such; the rest as it is."""
+    if part["type"] == "image_url":
+        return image_block(part["image_url"]["url"])
+    return part
+
+
+def image_block(url: str) -> Block:
+    """The image at ``url``, which may be a data URL."""
+    head, comma, data = url.partition(";base64,")
+    if comma and head.startswith("data:"):
+        source = {"type": "base64", "media_type": head.removeprefix("data:"), "data": data}
+        return {"type": "image", "source": source}
+    return {"type": "image", "source": {"type": "url", "url": url}}
+
+
+def _applied(body: Body, edits: Mapping[Any, Replacement]) -> Body:
+    return edited_list(body, "messages", edits, _edited)
+
+
+def _edited(message: Mapping[str, Any], edits: Mapping[Any, Replacement]) -> Mapping[str, Any]:
+    made = dict(message)
+    if None in edits:
+        made["content"] = blocks_or_text(edits[None])
+    if _OLD_CALL in edits:
+        arguments = edited_arguments(edits[_OLD_CALL], is_json=True)
+        made["function_call"] = {**message["function_call"], "arguments": arguments}
+    if changed := [n for n in edits if n not in (None, _OLD_CALL)]:
+        calls = list(message["tool_calls"])
+        for n in changed:
+            calls[n] = _edited_call(to_plain(calls[n]), edits[n])
+        made["tool_calls"] = calls
+    return made
+
+
+def _edited_call(call: Mapping[str, Any], new: Replacement) -> Mapping[str, Any]:
+    if call.get("type") == "custom":
+        return {**call, "custom": {**call["custom"], "input": edited_arguments(new, is_json=False)}}
+    return {**call, "function": {**call["function"], "arguments": edited_arguments(new, is_json=True)}}
+
+
+def _beside(body: Body) -> Any:
+    return {key: body[key] for key in ("tools", "functions") if body.get(key)}
+
+
+CHAT = WireView(_parts_of, _applied, _beside)
+"""A request to the Chat Completions API."""

@@ -1,0 +1,90 @@
+"""The view of a request to the Messages API: its ``messages`` as parts. Pure.
+
+The place of a call or a result is (number of the message, number of the block), that of everything else in a message
+(number of the message, None).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ctxfs.errors import TranscriptError
+from ctxfs.history.parts import Kind, Part, Replacement
+from ctxfs.history.wire import Body, WireView, blocks_or_text, edited_list, last_mark, messages_in, spread
+from ctxfs.llm.messages import to_plain
+
+__all__ = ["MESSAGES"]
+
+_OWN = {"tool_use": "input", "tool_result": "content"}
+"""Blocks that are a part of their own, and what of them can be replaced."""
+
+
+def _parts_of(body: Body) -> list[Part]:
+    parts: list[Part] = []
+    tools: dict[str, str] = {}
+    for number, message in enumerate(messages_in(body, "messages")):
+        try:
+            _read(message, number, parts, tools)
+        except (KeyError, TypeError, AttributeError) as error:
+            said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise TranscriptError([f"messages[{number}] is not a message of the Messages API: {said}"]) from error
+    return parts
+
+
+def _read(message: Mapping[str, Any], number: int, parts: list[Part], tools: dict[str, str]) -> None:
+    role, content = message["role"], message["content"]
+    kind: Kind = "reply" if role == "assistant" else "user"
+    stays = role not in ("assistant", "user")
+    if isinstance(content, str):
+        parts.append(Part(kind, content, (number, None), stays=stays))
+        return
+    others, calls = [], []
+    for n, given in enumerate(content):
+        block = given if isinstance(given, dict) else to_plain(given)
+        if block["type"] == "tool_result":
+            call_id = block["tool_use_id"]
+            parts.append(Part("result", block.get("content") or "", (number, n), call_id, tools.get(call_id, "")))
+        elif block["type"] == "tool_use":
+            tools[block["id"]] = block["name"]
+            calls.append(Part("call", block["input"], (number, n), block["id"], block["name"]))
+        else:
+            others.append(block)
+    if others:
+        parts.append(Part(kind, others, (number, None), stays=stays))
+    parts += calls
+
+
+def _applied(body: Body, edits: Mapping[Any, Replacement]) -> Body:
+    return edited_list(body, "messages", edits, _edited)
+
+
+def _edited(message: Mapping[str, Any], edits: Mapping[Any, Replacement]) -> Mapping[str, Any]:
+    content = message["content"]
+    if isinstance(content, str):
+        return {**message, "content": blocks_or_text(edits[None])}
+    blocks: list[Any] = list(content)
+    for n, new in edits.items():
+        if n is not None:
+            block = to_plain(blocks[n])
+            own = _OWN[block["type"]]
+            blocks[n] = {**block, own: new if own == "input" else _marked(new, block.get("content"))}
+    if None in edits:
+        places = [n for n, block in enumerate(content) if to_plain(block)["type"] not in _OWN]
+        for n, new_block in zip(places, spread([to_plain(content[n]) for n in places], edits[None]), strict=True):
+            blocks[n] = new_block
+    return {**message, "content": [block for block in blocks if block is not None]}
+
+
+def _marked(new: Replacement, old: Any) -> Any:
+    """A result's new content, with the mark of a prompt cache that stood inside the old one."""
+    mark = None if isinstance(old, str) else last_mark(old or ())
+    if mark is None or not isinstance(new, str):
+        return blocks_or_text(new)
+    return [{"type": "text", "text": new, "cache_control": mark}]
+
+
+def _beside(body: Body) -> Any:
+    return {key: body[key] for key in ("system", "tools") if body.get(key)}
+
+
+MESSAGES = WireView(_parts_of, _applied, _beside)
+"""A request to the Messages API."""
