@@ -1,13 +1,16 @@
 """What an economy makes of items, at the edges: which arguments are large, and what a placeholder mentions."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ctxfs.context.entry import Entry, EntryRules, Known, new_entry
 from ctxfs.economics.economy import Economy
-from ctxfs.economics.features import ToolClass
+from ctxfs.economics.features import ToolClass, identifiers_in
 from ctxfs.economics.ledger import Candidate, Ledger
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import Why, plan
@@ -186,6 +189,11 @@ def test_a_reply_that_is_all_arguments_counts_once_when_the_context_is_rewritten
     economy.entered(reply, options, "/s/x.json")
     economy.rebuilt([reply])
     assert economy.ledger.total_tokens == reply.token_count
+
+
+@given(st.text(st.sampled_from("abAZ09_./:- \n,ü→😀"), max_size=200))
+def test_identifiers_are_runs_of_twelve_characters_or_more_in_order(text: str) -> None:
+    assert list(identifiers_in(text)) == list(dict.fromkeys(re.findall(r"[A-Za-z0-9_./:-]{12,}", text)))
 
 
 def test_a_digest_of_much_takes_nearly_a_fifth_of_it() -> None:

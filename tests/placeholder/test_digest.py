@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctxfs.llm.messages import Content
-from ctxfs.placeholder.digest import describe
+from ctxfs.placeholder.digest import _CODE, _HEADING, _outline, describe
+from ctxfs.placeholder.lines import Pick, lines_of
 from ctxfs.placeholder.text import HEADER
 from ctxfs.tokens import CharsCounter, default_counter
 
@@ -292,3 +293,52 @@ def test_hostile_megabytes_end_in_bounded_memory(unit: str) -> None:
     tracemalloc.stop()
     assert len(made) < 2_000
     assert peak < 8_000_000
+
+
+def outline_line_by_line(text: str) -> list[Pick]:
+    """The outline of a text, with every line looked at on its own."""
+    lines = list(lines_of(text))
+    code = [line for line in lines if _CODE.match(text, line.start, line.end)]
+    headings = [line for line in lines if _HEADING.match(text, line.start, line.end)]
+    for found, density in ((code, 80), (headings, 120)):
+        if len(found) >= 3 and len(found) * density >= len(lines):
+            return found
+    return []
+
+
+SOURCE_LINES = st.builds(
+    lambda number, indent, modifiers, rest: f"{number}{indent}{modifiers}{rest}",
+    st.sampled_from(["", "", "", "12→", "  7\t", "3: ", "١٢:", "99|", "1234567→", "12345678→"]),
+    st.sampled_from(["", "", "    ", "\t", " " * 17]),
+    st.sampled_from(["", "", "export default ", "pub(crate) async ", "static " * 5, "pub(A) "]),
+    st.sampled_from(
+        [
+            "def f(x):",
+            "class\tÄ",
+            "fn größe() {",
+            "function* g() {",
+            "macro_rules! m",
+            "type T = int",
+            "type Schöpfung {",
+            "const f = (a) => a",
+            "let x = 1",
+            "# Title",
+            "####### no",
+            "#\u00a0x",
+            "prose, and more",
+            "",
+            "\ud800",
+        ]
+    ),
+)
+
+
+@given(st.lists(SOURCE_LINES, max_size=40), st.sampled_from(["\n", "\r\n"]), st.booleans())
+def test_an_outline_is_what_a_look_at_every_line_finds(lines: list[str], newline: str, ends: bool) -> None:
+    text = newline.join(lines) + newline * ends
+    assert _outline(text) == outline_line_by_line(text)
+
+
+def test_the_rest_of_a_very_long_line_is_no_line_of_an_outline() -> None:
+    text = "x" * 131_072 + "def f(x):\n" + "def g(x):\n" * 3
+    assert [pick.number for pick in _outline(text)] == [2, 3, 4]

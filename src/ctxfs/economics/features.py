@@ -5,10 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
-__all__ = ["IDENTIFIER", "IdentifierIndex", "ToolClass", "classify", "paths_of", "strings_of", "writes"]
+__all__ = ["IdentifierIndex", "ToolClass", "classify", "identifiers_in", "paths_of", "strings_of", "writes"]
 
-IDENTIFIER: Final = re.compile(r"[A-Za-z0-9_./:-]{12,}")
-"""What a model can only quote if it has seen it."""
+# What stands before an identifier is passed over with it, so that no character is looked at twice; "" ends the text.
+_IDENTIFIER = re.compile(
+    r"[^A-Za-z0-9_./:-]*+(?:[A-Za-z0-9_./:-]{1,11}+(?:[^A-Za-z0-9_./:-]++|\Z))*+([A-Za-z0-9_./:-]{12,}+|\Z)"
+)
 
 MAX_IDENTIFIER_CHARS: Final = 40
 """Longer ones (hashes, long paths) are hardly ever quoted, and cost more."""
@@ -19,6 +21,13 @@ _WRITING = ("write", "edit", "create", "insert", "patch", "replace")
 _WRITING_WHOLE = ("write", "write_file", "create", "create_file")
 _READING = ("read", "read_file", "open", "view", "view_file", "cat")
 _SEARCHING = ("grep", "glob", "task", "agent", "search", "web_search", "web_fetch", "ls", "list")
+
+
+def identifiers_in(text: str) -> dict[str, None]:
+    """What a model can only quote if it has seen it, in order: runs of 12 or more of ``[A-Za-z0-9_./:-]``."""
+    found = dict.fromkeys(_IDENTIFIER.findall(text))
+    found.pop("", None)
+    return found
 
 
 class ToolClass(StrEnum):
@@ -99,7 +108,7 @@ class IdentifierIndex:
 
     def new_in(self, text: str) -> list[str]:
         """The identifiers of ``text`` that no earlier text had, in order; they count as known from now on."""
-        found = list(dict.fromkeys(IDENTIFIER.findall(text)))
+        found = list(identifiers_in(text))
         for known in self._layers:
             found = [name for name in found if name not in known]
         self.take(found)

@@ -24,7 +24,7 @@ from ctxfs.placeholder.lines import (
     head_lines,
     latin1_re2,
     line_count,
-    lines_of,
+    lines_with,
     plural,
     shown,
     slices,
@@ -65,17 +65,30 @@ _RUN_OUTPUT = latin1_re2(
     rb"(?m)^(?:E   |FAILED |ERROR |Traceback \(most recent call last\)|error(?:\[E\d+\])?: |npm ERR!)"
 )
 
-_CODE = re.compile(
-    rf"(?:{NUMBERED})?[ \t]{{0,16}}"
+_MODIFIERS = (
     r"(?:(?:export|default|declare|public|private|protected|internal|static|final|abstract|sealed|override|async|"
     r"pub(?:\([a-z]+\))?|unsafe|extern|const|inline|virtual) ){0,4}"
-    r"(?:(?:def|class|fn|func|function\*?|struct|enum|trait|impl|interface|module|namespace|protocol|mod|macro_rules!)"
-    r"[ \t<(]+[A-Za-z_$(<*&'\[]|type \w{1,64}[^=\n]{0,64}(?:=|struct|interface)"
+)
+
+_DEFINES = (
+    r"(?:def|class|fn|func|function\*?|struct|enum|trait|impl|interface|module|namespace|protocol|mod|macro_rules!)"
+    r"[ \t<(]"
+)
+
+_CODE = re.compile(
+    rf"(?:{NUMBERED})?[ \t]{{0,16}}{_MODIFIERS}(?:{_DEFINES}+[A-Za-z_$(<*&'\[]"
+    r"|type \w{1,64}[^=\n]{0,64}(?:=|struct|interface)"
     r"|(?:const|let|var) [\w$]{1,64} ?(?:: ?[^=\n]{1,80})?= ?(?:async ?)?"
     r"(?:function\b|\([^()\n]{0,120}\) ?(?::[^=\n]{1,80})?=>))"
 )
 
 _HEADING = re.compile(rf"(?:{NUMBERED})?#{{1,6}} \S")
+
+_MAY_OUTLINE = latin1_re2(
+    rb"(?m)^(?:[ \t]{0,8}[0-9\x80-\xff]{1,28}(?:\xe2\x86\x92|\t|[:|] ?))?(?:#{1,6} |[ \t]{0,16}"
+    + f"{_MODIFIERS}(?:{_DEFINES}|type |(?:const|let|var) ))".encode()
+)
+"""Finds every line that ``_CODE`` or ``_HEADING`` matches, and a few more; only these lines are given to those two."""
 
 _HEADER_CELL = re.compile(r"[^\W\d][\w .()/%#-]{0,39}")
 
@@ -219,18 +232,21 @@ def _is_cell(cell: str) -> bool:
 
 def _outline(text: str) -> list[Pick]:
     """Lines that define something, or the headings of a document; [] when it does not look like either."""
-    if len(text) > _MAX_SOURCE_CHARS or line_count(text) > _MAX_SOURCE_LINES or _is_run_output(text):
+    lines = line_count(text)
+    if len(text) > _MAX_SOURCE_CHARS or lines > _MAX_SOURCE_LINES or _is_run_output(text):
         return []
-    code, headings, total = [], [], 0
-    for pick in lines_of(text):
-        total += 1
+    code, headings = [], []
+    for found in lines_with(_MAY_OUTLINE, text):
+        if found.start and text[found.start - 1] != "\n":
+            continue  # the rest of a line that is longer than a slice
+        pick = found.pick(text, found.start)
         if _CODE.match(text, pick.start, pick.end):
             code.append(pick)
         elif _HEADING.match(text, pick.start, pick.end):
             headings.append(pick)
-    for found, density in ((code, 80), (headings, 120)):
-        if len(found) >= 3 and len(found) * density >= total:
-            return found
+    for picks, density in ((code, 80), (headings, 120)):
+        if len(picks) >= 3 and len(picks) * density >= lines:
+            return picks
     return []
 
 

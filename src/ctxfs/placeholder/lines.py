@@ -20,6 +20,7 @@ __all__ = [
     "latin1_re2",
     "line_count",
     "lines_of",
+    "lines_with",
     "plural",
     "shown",
     "slices",
@@ -70,30 +71,55 @@ class Pick:
 
 def error_lines(text: str, *, number: int = 1, begin: int = 0) -> Iterator[Pick]:
     """Find the lines that speak of an error, from the line ``number`` on, which begins at the character ``begin``."""
-    last, counted = 0, begin  # the line ``number`` begins at the character ``counted``
+    last = 0
+    for found in lines_with(_ERROR, text, number=number, begin=begin):
+        pick = _error_pick(text, found)
+        said = _NO_ERROR.search(text, pick.start, min(pick.end, pick.start + LINE_CHARS))
+        if found.number > last and not said:  # a line longer than a slice is found again
+            last = found.number
+            yield pick
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A line with a match, which begins ``offset`` characters into it; ``end`` is behind its newline, if it has one."""
+
+    number: int
+    start: int
+    end: int
+    offset: int
+
+    def pick(self, text: str, start: int) -> Pick:
+        """The line from the character ``start`` on."""
+        return Pick(self.number, start, self.end - 1 if text[self.end - 1] == "\n" else self.end)
+
+
+def lines_with(expression: Any, text: str, *, number: int = 1, begin: int = 0) -> Iterator[Found]:
+    """Find the lines with a match of an RE2 ``expression`` in one pass; see ``error_lines`` for the other parameters.
+
+    A line that is longer than a slice is found once for each slice with a match in it.
+    """
     for start, end in slices(text, begin):
         data = text[start:end].encode("utf-8", "surrogatepass")
+        size = len if len(data) == end - start else _chars  # bytes are characters in ASCII
         position, char = 0, start  # the same place in bytes and in characters, always at a line's begin
-        while match := _ERROR.search(data, position):
-            line_start = max(data.rfind(b"\n", position, match.start()) + 1, position)
-            line_end = data.find(b"\n", match.start())
-            line_end = len(data) if line_end < 0 else line_end + 1
-            char += _chars(data[position:line_start])
-            number, counted = number + text.count("\n", counted, char), char
-            line = data[line_start:line_end]
-            pick = _error_pick(text, number, char, char + _chars(line), _chars(data[line_start : match.start()]))
-            said = _NO_ERROR.search(text, pick.start, min(pick.end, pick.start + LINE_CHARS))
-            if number > last and not said:  # a line longer than a slice is found again
-                last = number
-                yield pick
-            char += _chars(line)
+        while match := expression.search(data, position):
+            at = match.start()
+            line_start = max(data.rfind(b"\n", position, at) + 1, position)
+            line_end = data.find(b"\n", at) + 1 or len(data)
+            number += data.count(b"\n", position, line_start)
+            char += size(data[position:line_start])
+            line_chars = size(data[line_start:line_end])
+            yield Found(number, char, char + line_chars, size(data[line_start:at]))
+            number += data.count(b"\n", line_end - 1, line_end)
+            char += line_chars
             position = line_end
+        number += data.count(b"\n", position)
 
 
-def _error_pick(text: str, number: int, start: int, end: int, offset: int) -> Pick:
+def _error_pick(text: str, found: Found) -> Pick:
     """The line from its begin or, where the error stands far to the right, from a little before the error."""
-    begin = start if offset < LINE_CHARS // 2 else start + offset - 24
-    return Pick(number, begin, end - 1 if text[end - 1] == "\n" else end)
+    return found.pick(text, found.start if found.offset < LINE_CHARS // 2 else found.start + found.offset - 24)
 
 
 def _chars(data: bytes) -> int:

@@ -24,7 +24,8 @@ _NUMBER = re.compile(r"([0-9]+)")
 _PART = re.compile(r"[A-Za-z0-9]+")
 _HEX = re.compile(r"(?=.*[0-9])(?=.*[a-f])[0-9a-f]{7,}|(?=.*[0-9])(?=.*[A-F])[0-9A-F]{7,}")
 _RUN = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
-_WORD = re.compile(r"[A-Za-z]{3}")
+_WORD_CHARS = 3
+_WORD = re.compile(rf"[A-Za-z]{{{_WORD_CHARS}}}")
 _RANDOM_CHARS = 8
 _RANDOM_RUN_CHARS = 2.5
 """A part of this many characters or more is random when its runs of one case, or of digits, are shorter than this."""
@@ -36,7 +37,11 @@ def worth_naming(name: str) -> bool:
     has_word = False
     for part in _PART.findall(name):
         chars += len(part)
-        if _is_random(part):
+        if part.isdigit():
+            noise += len(part)
+        elif part.isalpha() and (part.islower() or part.isupper()):
+            has_word = has_word or len(part) >= _WORD_CHARS
+        elif _is_random(part):
             noise += len(part)
         else:
             noise += sum(map(str.isdigit, part))
@@ -45,8 +50,7 @@ def worth_naming(name: str) -> bool:
 
 
 def _is_random(part: str) -> bool:
-    if part.isdigit() or (part.isalpha() and (part.islower() or part.isupper())):
-        return False
+    """Whether ``part``, which mixes cases or letters and digits, is a hash or a random id."""
     if _HEX.fullmatch(part):
         return True
     return len(part) >= _RANDOM_CHARS and len(part) < _RANDOM_RUN_CHARS * len(_RUN.findall(part))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ctxfs.context.entry import Entry, EntryRules, Known, new_entry, recorded_entry
 from ctxfs.economics.economy import CacheTerms, Economy
-from ctxfs.economics.features import IDENTIFIER
+from ctxfs.economics.features import identifiers_in
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import Rates
 from ctxfs.errors import ConfigError
@@ -274,7 +274,7 @@ class _SkiRentalRun(_Passive):
         return batch[:best]
 
     def _offer(self, item: Item) -> Replacement:
-        names = list(dict.fromkeys(IDENTIFIER.findall(item.text)))[: self._policy.identifiers]
+        names = list(identifiers_in(item.text))[: self._policy.identifiers]
         known = self._session.vocabulary
         size = MIN_PLACEHOLDER_TOKENS + -(-sum(len(name) + 1 for name in names) // 4)
         return Replacement(item.index, size, tuple(known[name] for name in names if name in known))

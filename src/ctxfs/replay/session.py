@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ctxfs.economics.features import IDENTIFIER
+from ctxfs.economics.features import identifiers_in
 from ctxfs.replay.recording import Block, Kind, Recording, Role
 
 __all__ = ["Item", "Session", "Turn", "distinctive", "prepare"]
@@ -66,7 +66,7 @@ def distinctive(text: str) -> dict[str, None]:
 
     Identifiers have 12 or more of ``[A-Za-z0-9_./:-]``, lines 20 or more characters without the number before them.
     """
-    found = dict.fromkeys(IDENTIFIER.findall(text))
+    found = identifiers_in(text)
     for line in text.split("\n"):
         stripped = _LINE_NUMBER.sub("", line).strip()
         if len(stripped) >= MIN_LINE_CHARS:
