@@ -16,6 +16,7 @@ PURE_CORE = (
     "llm/base.py",
     "llm/invariants.py",
     "llm/serialize.py",
+    "llm/wire_names.py",
     "items.py",
     "events.py",
     "placeholder/text.py",

@@ -305,3 +305,17 @@ async def test_options_go_into_the_body_as_they_are() -> None:
         await model.close()
     (request,) = server.requests
     assert (request["max_tokens"], request["temperature"], request["metadata"]) == (77, 0.5, {"user_id": "u"})
+
+
+async def test_a_tool_choice_names_the_tool_as_it_is_sent_and_is_left_out_without_tools() -> None:
+    tool = ToolSchema(name="files.read", description="Reads.", input_schema={"type": "object"})
+    async with MessagesServer(["a", "a summary"]) as server:
+        model = chat(server, options={"tool_choice": {"type": "tool", "name": "files.read"}})
+        await reply_of(model, UserMessage("q"), tools=(tool,))
+        await reply_of(model, UserMessage("Summarize."))
+        await model.close()
+    assert server.refusals == []
+    first, second = server.requests
+    assert first["tool_choice"] == {"type": "tool", "name": first["tools"][0]["name"]}
+    assert first["tools"][0]["name"].startswith("files_read_")
+    assert "tool_choice" not in second

@@ -1,6 +1,7 @@
 """``ChatOpenAI`` through the real SDK against a server on loopback, and the mapping of bodies."""
 
 import json
+import re
 from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
@@ -35,6 +36,7 @@ from ctxfs.testing import Broken, ChatCompletionsServer, Cut, Failure
 from ctxfs.testing.strategies import png, transcripts
 
 READ = ToolSchema(name="Read", description="Reads a file.", input_schema={"type": "object"})
+READ_CALL = {"name": "Read", "arguments": "{}"}
 NO_WAIT = RetryPolicy(jitter=0, base_delay_s=0)
 
 
@@ -417,6 +419,145 @@ async def test_more_calls_than_a_message_may_hold_are_sent_in_several(count: int
         f"c{n}": f"r{n}" for n in range(count)
     }
     assert [m["content"] for m in messages if m["role"] == "assistant"] == ["Many.", None, None][: -(-count // 128)]
+
+
+MISTRAL_ID = re.compile("[a-zA-Z0-9]{9}")
+
+
+@given(transcripts(hostile_ids=True))
+def test_mistral_accepts_every_transcript(messages: tuple[Message, ...]) -> None:
+    model = ChatOpenAI("m", base_url="https://api.mistral.ai/v1", max_tokens=9)
+    assert violations(model.body(ModelRequest(messages=messages)), "mistral") == []
+
+
+@pytest.mark.anyio
+async def test_mistral_gets_ids_of_nine_letters_and_digits_and_no_user_right_after_a_tool() -> None:
+    own = "aB3dE6gH9"
+    ids = ("call_001", own, "toolu_x", "é")
+    calls = tuple({"type": "tool_use", "id": i, "name": "Read", "input": {}} for i in ids)
+    results = [ToolMessage(i, "Read", f"of {i}") for i in ids]
+    async with ChatCompletionsServer([[ToolCall("Read", {})], "done"], dialect="mistral") as server:
+        model = ChatOpenAI("m", base_url=server.url, dialect="mistral")
+        messages: list[Message] = [UserMessage("q"), AssistantMessage(calls), *results, UserMessage("and now?")]
+        reply = await reply_of(model, *messages, tools=(READ,))
+        answers = [ToolMessage(c.id, c.name, "x") for c in reply.message.tool_calls]
+        await reply_of(model, *messages, reply.message, *answers, tools=(READ,))
+        await model.close()
+    assert server.refusals == []
+    assert reply.usage.total_input_tokens > 0, "which its API sends unasked"
+    first, second = (request["messages"] for request in server.requests)
+    assert second[: len(first)] == first
+    sent = {m["tool_call_id"]: m["content"] for m in first if m["role"] == "tool"}
+    assert sent[own] == f"of {own}"
+    assert len(sent) == 4
+    assert all(MISTRAL_ID.fullmatch(call_id) for call_id in sent)
+    assert [m["role"] for m in first[-2:]] == ["assistant", "user"]
+
+
+@pytest.mark.parametrize(
+    ("url", "mistral"),
+    [
+        ("https://api.mistral.ai/v1", True),
+        ("https://codestral.mistral.ai/v1", True),
+        ("https://notmistral.ai/v1", False),
+        ("http://localhost:1/v1", False),
+        (None, False),
+    ],
+)
+def test_mistral_is_known_by_its_host(url: str | None, mistral: bool) -> None:
+    calls = ({"type": "tool_use", "id": "call_001", "name": "Read", "input": {}},)
+    messages = (UserMessage("q"), AssistantMessage(calls), ToolMessage("call_001", "Read", "x"))
+    body = ChatOpenAI("m", base_url=url, api_key="k").body(ModelRequest(messages=messages))
+    assert (body["messages"][1]["tool_calls"][0]["id"] != "call_001") == mistral
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"stream_options": {"include_usage": True}}, "include_usage: extra inputs"),
+        ({"max_completion_tokens": 9}, "max_completion_tokens: extra inputs"),
+        (
+            {"messages": [{"role": "tool", "tool_call_id": "a", "content": ""}, {"role": "user", "content": "q"}]},
+            "unex",
+        ),
+        (
+            {
+                "messages": [
+                    {"role": "assistant", "tool_calls": [{"id": i, "type": "function", "function": READ_CALL}]}
+                    for i in ("short", "under_sco", "of-ten-cha")
+                ]
+            },
+            "length of 9",
+        ),
+    ],
+)
+def test_what_mistral_refuses_and_openai_does_not_is_found(change: dict[str, Any], reason: str) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "q"}], **change}
+    assert any(reason in found for found in violations(body, "mistral"))
+    assert not any(reason in found for found in violations(body))
+
+
+def test_an_unknown_dialect_is_refused() -> None:
+    with pytest.raises(ConfigError, match="dialect is 'claude': use one of openai, mistral"):
+        ChatOpenAI("m", dialect="claude")  # type: ignore[arg-type]
+
+
+def many_tools(count: int) -> tuple[ToolSchema, ...]:
+    return tuple(ToolSchema(name=f"t{n}", description="x", input_schema={"type": "object"}) for n in range(count))
+
+
+def test_more_tools_than_openai_takes_are_refused_before_anything_is_sent() -> None:
+    def request(count: int) -> ModelRequest:
+        return ModelRequest(messages=(UserMessage("q"),), tools=many_tools(count))
+
+    openai, local = ChatOpenAI("m", api_key="k"), ChatOpenAI("m", base_url="http://localhost:1")
+    assert len(openai.body(request(128))["tools"]) == 128
+    with pytest.raises(InvalidRequest, match="129 tools: OpenAI takes at most 128, so leave some out"):
+        openai.body(request(129))
+    assert len(local.body(request(129))["tools"]) == 129, "another server may take more"
+
+
+def named(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        named(LONG_NAME),
+        {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [named("Read"), named(LONG_NAME)]}},
+        "required",
+    ],
+)
+@pytest.mark.anyio
+async def test_a_tool_choice_names_the_tool_as_it_is_sent(choice: Any) -> None:
+    tools = (ToolSchema(name=LONG_NAME, description="Long.", input_schema={"type": "object"}), READ)
+    async with ChatCompletionsServer(["done", "summary"]) as server:
+        model = ChatOpenAI("m", base_url=server.url, options={"tool_choice": choice, "parallel_tool_calls": False})
+        await reply_of(model, UserMessage("q"), tools=tools)
+        await reply_of(model, UserMessage("Summarize."))
+        await model.close()
+    assert server.refusals == []
+    first, second = server.requests
+    sent = first["tools"][0]["function"]["name"]
+    assert sent != LONG_NAME
+    assert first["tool_choice"] == json.loads(json.dumps(choice).replace(LONG_NAME, sent))
+    assert first["parallel_tool_calls"] is False
+    assert not {"tools", "tool_choice", "parallel_tool_calls"} & second.keys(), "refused without tools"
+
+
+@pytest.mark.parametrize(
+    ("choice", "tools", "reason"),
+    [
+        ("auto", [], "tool_choice: only allowed when tools are specified"),
+        ("any", [named("Read")], "one of auto, none, required"),
+        ({"type": "function"}, [named("Read")], "one of auto, none, required"),
+        (named("Write"), [named("Read"), "x"], "the function 'Write' is not among the tools"),
+    ],
+)
+def test_a_tool_choice_that_openai_refuses_is_found(choice: Any, tools: list[Any], reason: str) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "q"}], "tools": tools, "tool_choice": choice}
+    assert any(reason in found for found in violations(body))
 
 
 def test_cached_tokens_are_not_counted_twice() -> None:

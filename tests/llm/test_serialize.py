@@ -12,7 +12,8 @@ from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import ModelRequest, Reply, ToolSchema, Usage
 from ctxfs.llm.invariants import violations
 from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from ctxfs.llm.serialize import EMPTY_ERROR, MessagesSerializer, from_dict, to_messages_body, with_own_names
+from ctxfs.llm.serialize import EMPTY_ERROR, MessagesSerializer, from_dict, to_messages_body
+from ctxfs.llm.wire_names import with_own_names
 from ctxfs.testing.strategies import bodies, thinking, transcripts
 
 TOOLS = (ToolSchema(name="Read", description="Reads.", input_schema={"type": "object"}),)

@@ -12,8 +12,9 @@ from ctxfs.errors import ConfigError, MissingApiKey
 from ctxfs.llm.accumulate import ReplyBuilder
 from ctxfs.llm.base import ModelEvent, ModelRequest, Reply, Retrying
 from ctxfs.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
-from ctxfs.llm.serialize import CacheTtl, MessagesSerializer, with_own_names
+from ctxfs.llm.serialize import CacheTtl, MessagesSerializer
 from ctxfs.llm.sse import streamed_reply
+from ctxfs.llm.wire_names import with_options, with_own_names
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -29,7 +30,8 @@ class ChatAnthropic:
 
     ``api_key`` None: from ``ANTHROPIC_API_KEY``, when it is first needed. ``base_url`` None: from
     ``ANTHROPIC_BASE_URL``, else Anthropic's own. ``max_tokens`` bounds a reply unless the request says otherwise.
-    ``thinking`` and every other field of ``options`` (``temperature``, ``tool_choice`` …) go into the body as they are.
+    ``thinking`` and every other field of ``options`` (``temperature``, ``tool_choice`` …) go into the body as they are;
+    only a ``tool_choice`` is left out of a request without tools, and names its tool as the tool is sent.
     ``cache`` False sets no breakpoints; ``cache_ttl`` "1h" costs more to write. ``max_retries`` 0 never retries;
     ``retry`` is a whole policy in its place. ``timeout_s`` bounds the silence on the connection. ``sleep`` waits
     between attempts.
@@ -88,7 +90,7 @@ class ChatAnthropic:
         body = self._serializer.body(
             request, model=self._model, max_tokens=self._max_tokens, cache=self._cache, cache_ttl=self._cache_ttl
         )
-        return {**body, **self._extra}
+        return with_options(body, self._extra, request.tools)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Send ``request``; yield deltas (and ``Retrying``, after which they start over), then one ``Reply``.

@@ -3,15 +3,17 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.accumulate import INVALID_JSON, parse_arguments, text_in
 from ctxfs.llm.base import Reply, TextDelta, ThinkingDelta, Usage
 from ctxfs.llm.messages import AssistantMessage, Block, check_content
 from ctxfs.llm.serialize import ERROR
+from ctxfs.llm.wire_names import WireLimits
 
-__all__ = ["MAX_CALLS", "MAX_ID_CHARS", "MAX_NAME_CHARS", "ChatReplyBuilder", "to_chat_body"]
+__all__ = ["MAX_CALLS", "MAX_TOOLS", "WIRE_LIMITS", "ChatReplyBuilder", "Dialect", "to_chat_body"]
 
 STOP_REASONS = {
     "stop": "end_turn",
@@ -21,18 +23,29 @@ STOP_REASONS = {
     "content_filter": "refusal",
 }
 ATTACHED = "[attached below]"
-MAX_ID_CHARS = 40
-MAX_NAME_CHARS = 64
 MAX_CALLS = 128
 """The most calls that one assistant message may hold."""
+
+MAX_TOOLS = 128
+"""The most tools that OpenAI takes in a request."""
+
+Dialect = Literal["openai", "mistral"]
+"""Mistral's API takes other call ids and fewer fields than OpenAI's, and no user message right after a tool's."""
+
+WIRE_LIMITS: Mapping[Dialect, WireLimits] = {
+    "openai": WireLimits(max_id_chars=40, max_name_chars=64),
+    "mistral": WireLimits(max_id_chars=9, max_name_chars=64, exact_ids=True),
+}
+_DONE: Mapping[str, Any] = {"role": "assistant", "content": "Done."}
+"""What a dialect gets between a tool's message and a user's that does not take one right after the other."""
 
 _log = logging.getLogger("ctxfs")
 
 
-def to_chat_body(body: Mapping[str, Any], *, max_tokens_field: str) -> dict[str, Any]:
+def to_chat_body(body: Mapping[str, Any], *, max_tokens_field: str, dialect: Dialect = "openai") -> dict[str, Any]:
     """The Chat Completions body of a Messages API body (see ``to_messages_body``), which is without breakpoints.
 
-    Its ids and names must be within ``MAX_ID_CHARS`` and ``MAX_NAME_CHARS``.
+    Its ids and names must be within the dialect's ``WIRE_LIMITS``.
 
     Thinking is dropped. A tool message can hold text only: images and documents of results follow in a user message,
     and ``is_error`` becomes a prefix. More than 128 calls in one reply become several messages, each with its results.
@@ -44,6 +57,8 @@ def to_chat_body(body: Mapping[str, Any], *, max_tokens_field: str) -> dict[str,
     for message in _rounds(body["messages"]):
         convert = _assistant if message["role"] == "assistant" else _user
         messages.extend(convert(message["content"]))
+    if dialect == "mistral":
+        messages = list(_without_user_after_tool(messages))
     chat: dict[str, Any] = {"model": body["model"], max_tokens_field: body["max_tokens"], "messages": messages}
     if tools := body.get("tools"):
         chat["tools"] = [
@@ -73,6 +88,14 @@ def _rounds(messages: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]
         yield {"role": "user", "content": blocks}
         replies = []
     yield from ({"role": "assistant", "content": reply} for reply in replies)
+
+
+def _without_user_after_tool(messages: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    yield from messages[:1]
+    for before, message in pairwise(messages):
+        if (before["role"], message["role"]) == ("tool", "user"):
+            yield dict(_DONE)
+        yield message
 
 
 def _cut(blocks: Sequence[Block]) -> list[list[Block]]:

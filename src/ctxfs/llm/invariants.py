@@ -23,6 +23,7 @@ TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 SURROGATE = re.compile("[\ud800-\udfff]")
 ASSISTANT_ONLY = THINKING | {"tool_use"}
 USER_ONLY = frozenset({"tool_result", "image", "document", "search_result"})
+TOOL_CHOICES = frozenset({"auto", "any", "tool", "none"})
 RESULT_ONLY = frozenset({"text", "image", "document", "search_result", "tool_reference"})
 
 Placed = tuple[str, Mapping[str, Any]]
@@ -108,6 +109,20 @@ def _settings(body: Mapping[str, Any]) -> Iterator[str]:
     budget = thinking.get("budget_tokens")
     if thinking.get("type") == "enabled" and not (isinstance(budget, int) and 1024 <= budget < max_tokens):
         yield "thinking.budget_tokens: must be at least 1024 and less than max_tokens"
+    if body.get("tool_choice") is not None:
+        yield from _tool_choice(body["tool_choice"], body.get("tools") or (), thinks=thinking.get("type") == "enabled")
+
+
+def _tool_choice(choice: Mapping[str, Any], tools: Sequence[Mapping[str, Any]], *, thinks: bool) -> Iterator[str]:
+    kind, name = choice.get("type"), choice.get("name")
+    if kind not in TOOL_CHOICES:
+        yield f"tool_choice.type: should be one of {', '.join(sorted(TOOL_CHOICES))}"
+    if not tools:
+        yield "tool_choice: may only be specified while providing tools"
+    elif kind == "tool" and name not in [tool.get("name") for tool in tools]:
+        yield f"tool_choice.name: tool {name!r} not found in the provided tools"
+    if thinks and kind in ("any", "tool"):
+        yield "thinking: may not be enabled when tool_choice forces tool use"
 
 
 def _tools(tools: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -125,8 +140,9 @@ def _tools(tools: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _shape(body: Mapping[str, Any]) -> Iterator[str]:
     """What is not of the type that it has to be."""
-    if not isinstance(body.get("thinking"), Mapping | None):
-        yield "thinking: should be an object"
+    for field in ("thinking", "tool_choice"):
+        if not isinstance(body.get(field), Mapping | None):
+            yield f"{field}: should be an object"
     yield from _objects("tools", body.get("tools") or [], name=str, input_schema=Mapping)
     system = body.get("system") or ""
     if not isinstance(system, str):

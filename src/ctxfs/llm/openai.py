@@ -4,17 +4,19 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
+from urllib.parse import urlsplit
 
 import anyio
 from anyio import to_thread
 
-from ctxfs.errors import ConfigError, MissingApiKey, MissingExtra
+from ctxfs.errors import ConfigError, InvalidRequest, MissingApiKey, MissingExtra
 from ctxfs.llm.base import ModelEvent, ModelRequest, Reply
-from ctxfs.llm.chat_completions import MAX_ID_CHARS, MAX_NAME_CHARS, ChatReplyBuilder, to_chat_body
+from ctxfs.llm.chat_completions import MAX_TOOLS, WIRE_LIMITS, ChatReplyBuilder, Dialect, to_chat_body
 from ctxfs.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
-from ctxfs.llm.serialize import MessagesSerializer, with_own_names
+from ctxfs.llm.serialize import MessagesSerializer
 from ctxfs.llm.sse import streamed_reply
+from ctxfs.llm.wire_names import with_options, with_own_names
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -30,12 +32,13 @@ class ChatOpenAI:
 
     ``base_url`` None: from ``OPENAI_BASE_URL``, else OpenAI's own. With a base URL (a local server) the key is
     optional, and ``max_tokens`` is sent under that name, as compatible servers expect it. ``api_key`` None: from
-    ``OPENAI_API_KEY``. Fields of ``options`` go into the body as they are; the other settings are those of
-    ``ChatAnthropic``. Thinking is streamed where a server sends it, and is not kept. If a server sends several choices,
-    the first one is the reply, and a warning is logged.
+    ``OPENAI_API_KEY``. ``dialect`` "mistral": the server refuses what Mistral's API refuses, such as call ids of any
+    other form than nine letters and digits; None: "mistral" if the base URL is on ``mistral.ai``, else "openai".
+    ``options`` and the other settings are those of ``ChatAnthropic``. Thinking is streamed where a server sends it, and
+    is not kept. If a server sends several choices, the first one is the reply, and a warning is logged.
 
     Raises:
-        ConfigError: ``stream`` or ``n`` in ``options``.
+        ConfigError: ``stream`` or ``n`` in ``options``, or an unknown ``dialect``.
 
     """
 
@@ -45,6 +48,7 @@ class ChatOpenAI:
         *,
         api_key: str | None = None,
         base_url: str | None = None,
+        dialect: Dialect | None = None,
         max_tokens: int = 16_384,
         options: Mapping[str, Any] | None = None,
         max_retries: int = 4,
@@ -62,7 +66,11 @@ class ChatOpenAI:
         self._retry = retry or RetryPolicy(max_retries=max_retries)
         self._timeout_s = timeout_s
         self._sleep = sleep
-        self._serializer = MessagesSerializer(max_id_chars=MAX_ID_CHARS, max_name_chars=MAX_NAME_CHARS)
+        if dialect is not None and dialect not in get_args(Dialect):
+            raise ConfigError(f"dialect is {dialect!r}: use one of {', '.join(get_args(Dialect))}, or None")
+        self._dialect: Dialect = dialect or _dialect_of(self._url() or "")
+        self._limits = WIRE_LIMITS[self._dialect]
+        self._serializer = MessagesSerializer(self._limits)
         self._client: AsyncOpenAI | None = None
         self._connecting = anyio.Lock()
 
@@ -78,10 +86,16 @@ class ChatOpenAI:
         self._key()
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
-        """The Chat Completions body that ``stream`` sends for ``request``, without the streaming options."""
+        """The Chat Completions body that ``stream`` sends for ``request``, without the streaming options.
+
+        Raises ``InvalidRequest`` for more tools than OpenAI takes.
+        """
+        if len(request.tools) > MAX_TOOLS and not self._url():
+            raise InvalidRequest(f"{len(request.tools)} tools: OpenAI takes at most {MAX_TOOLS}, so leave some out")
         body = self._serializer.body(request, model=self._model, max_tokens=self._max_tokens, cache=False)
         field = "max_tokens" if self._url() else "max_completion_tokens"
-        return {**to_chat_body(body, max_tokens_field=field), **self._options}
+        chat = to_chat_body(body, max_tokens_field=field, dialect=self._dialect)
+        return with_options(chat, self._options, request.tools, self._limits)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Send ``request``; yield deltas (and ``Retrying``, after which they start over), then one ``Reply``.
@@ -94,13 +108,11 @@ class ChatOpenAI:
         self.check()
         client = await self._connect()
         body = self.body(request)
-        async with aclosing(retrying(lambda: _attempt(client, body), self._retry, self._sleep)) as events:
+        # Mistral's API sends the usage unasked, and refuses to be asked for it.
+        extra = {} if self._dialect == "mistral" else {"stream_options": {"include_usage": True}}
+        async with aclosing(retrying(lambda: _attempt(client, extra | body), self._retry, self._sleep)) as events:
             async for event in events:
-                yield (
-                    with_own_names(event, request.tools, max_name_chars=MAX_NAME_CHARS)
-                    if isinstance(event, Reply)
-                    else event
-                )
+                yield with_own_names(event, request.tools, self._limits) if isinstance(event, Reply) else event
 
     async def close(self) -> None:
         """Release connections; the next call opens new ones."""
@@ -127,6 +139,11 @@ class ChatOpenAI:
             return self._client
 
 
+def _dialect_of(url: str) -> Dialect:
+    host = urlsplit(url).hostname or ""
+    return "mistral" if f".{host}".endswith(".mistral.ai") else "openai"
+
+
 def _new_client(api_key: str, base_url: str | None, timeout_s: float) -> "AsyncOpenAI":
     from openai import AsyncOpenAI  # noqa: PLC0415 — an optional extra
 
@@ -143,7 +160,7 @@ async def _attempt(client: "AsyncOpenAI", body: dict[str, Any]) -> AsyncGenerato
         model=body["model"],
         messages=body["messages"],
         stream=True,
-        extra_body={"stream_options": {"include_usage": True}, **extra},
+        extra_body=extra,
     )
     try:
         async with aclosing(streamed_reply(opening, ChatReplyBuilder())) as events:

@@ -8,17 +8,14 @@ would refuse, or that repeat, are rewritten. An error result may hold nothing bu
 blocks, so that appending never changes what stands before.
 """
 
-import hashlib
-import re
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal
 
 from ctxfs.errors import TranscriptError
-from ctxfs.llm.base import ModelRequest, Reply, ToolSchema
+from ctxfs.llm.base import ModelRequest
 from ctxfs.llm.messages import (
     THINKING,
     AssistantMessage,
@@ -33,17 +30,16 @@ from ctxfs.llm.messages import (
     encodable,
     unchanged,
 )
+from ctxfs.llm.wire_names import ANTHROPIC, WireLimits, WireNames
 
 __all__ = [
     "EMPTY_ERROR",
     "ERROR",
     "MAX_BREAKPOINTS",
-    "MAX_NAME_CHARS",
     "CacheTtl",
     "MessagesSerializer",
     "from_dict",
     "to_messages_body",
-    "with_own_names",
 ]
 
 CacheTtl = Literal["5m", "1h"]
@@ -53,11 +49,6 @@ EMPTY_ERROR = "(no output)"
 
 ERROR = "Error:"
 """What a result begins with where ``is_error`` cannot say it."""
-
-MAX_ID_CHARS = 64
-MAX_NAME_CHARS = 128
-
-_NOT_WIRE = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def to_messages_body(
@@ -81,17 +72,16 @@ class MessagesSerializer:
     """Makes the bodies of one conversation: what was serialised for the last request is used again in the next.
 
     A body costs what changed since the last one, and it is the same as ``to_messages_body`` makes. Bodies share the
-    messages that did not change: copy one before you change anything in it. ``max_id_chars`` and ``max_name_chars``:
-    the longest call ids and tool names that the provider takes. Longer ones are rewritten, always to the same;
-    ``with_own_names`` gives a reply its tools' own names back.
+    messages that did not change: copy one before you change anything in it. ``limits``: which call ids and tool names
+    the provider takes. Others are rewritten, always to the same; ``wire_names.with_own_names`` undoes it in a reply.
     """
 
-    def __init__(self, *, max_id_chars: int = MAX_ID_CHARS, max_name_chars: int = MAX_NAME_CHARS) -> None:
+    def __init__(self, limits: WireLimits = ANTHROPIC) -> None:
         self._messages: tuple[Message, ...] = ()
         self._system: list[tuple[int, list[Block]]] = []
         self._turns: list[_Turn] = []
         self._ended: list[dict[str, Any]] = []  # the turns as they are sent, but for the last one while it goes on
-        self._wire = _Wire(max_id_chars, max_name_chars)
+        self._wire = WireNames(limits)
 
     def body(
         self, request: ModelRequest, *, model: str, max_tokens: int, cache: bool = True, cache_ttl: CacheTtl = "5m"
@@ -103,7 +93,14 @@ class MessagesSerializer:
             "max_tokens": max_tokens if request.max_tokens is None else request.max_tokens,
         }
         if request.tools:
-            body["tools"] = [self._wire.tool(tool) for tool in request.tools]
+            body["tools"] = [
+                {
+                    "name": self._wire.name(tool.name),
+                    "description": tool.description,
+                    "input_schema": _clean(tool.input_schema),
+                }
+                for tool in request.tools
+            ]
         if system := [block for _, blocks in self._system for block in blocks]:
             body["system"] = system
         messages = body["messages"] = self._ended[:]
@@ -170,16 +167,6 @@ class MessagesSerializer:
             self._turns.pop()
 
 
-def with_own_names(reply: Reply, tools: Iterable[ToolSchema], *, max_name_chars: int = MAX_NAME_CHARS) -> Reply:
-    """``reply`` with the names of ``tools`` in its calls, where they were sent as others (see ``to_messages_body``)."""
-    own = {sent: t.name for t in tools if (sent := _stand_in(t.name, max_name_chars)) != t.name}
-    content = reply.message.content
-    if isinstance(content, str) or not own:
-        return reply
-    named = [{**b, "name": own.get(b["name"], b["name"])} if b["type"] == "tool_use" else b for b in content]
-    return replace(reply, message=AssistantMessage(tuple(named)))
-
-
 def from_dict(message: Mapping[str, Any], tool_names: Mapping[str, str]) -> list[Message]:
     """Our messages for one Messages API message; tool results come first, one message each.
 
@@ -219,7 +206,7 @@ class _Turn:
     end: int = 0
     calls: list[str] = field(default_factory=list)
 
-    def add(self, message: UserMessage | AssistantMessage | ToolMessage, wire: "_Wire") -> None:
+    def add(self, message: UserMessage | AssistantMessage | ToolMessage, wire: WireNames) -> None:
         """Take in another message of the turn's role."""
         if isinstance(message, ToolMessage):
             self.content.insert(self.results, _result(message, wire))
@@ -231,67 +218,6 @@ class _Turn:
             self.content.extend(_blocks(message.content))
 
 
-class _Wire:
-    """Call ids and tool names as they are sent: their own where the provider takes them, else readable stand-ins.
-
-    An id that repeats gets a stand-in too, so that no two calls share one.
-    """
-
-    def __init__(self, max_id_chars: int, max_name_chars: int) -> None:
-        self._max_id_chars = max_id_chars
-        self._max_name_chars = max_name_chars
-        self._uses: dict[str, int] = {}
-        self._open: dict[str, deque[str]] = {}
-        self._last: dict[str, str] = {}
-
-    def open_turn(self) -> None:
-        """Forget the calls of earlier assistant turns: a result answers the turn right before it."""
-        self._open.clear()
-
-    def tool(self, tool: ToolSchema) -> Block:
-        """A tool as it is sent."""
-        name = _stand_in(tool.name, self._max_name_chars)
-        return {"name": name, "description": tool.description, "input_schema": _clean(tool.input_schema)}
-
-    def call(self, block: Block, raw: Block) -> Block:
-        """A cleaned tool call under the id and name to send, which go by the ``raw`` ones."""
-        call_id, name = self._use(raw["id"]), _stand_in(raw["name"], self._max_name_chars)
-        return block if (call_id, name) == (block["id"], block["name"]) else {**block, "id": call_id, "name": name}
-
-    def answer(self, raw: str) -> str:
-        """The id to send for a result of the call ``raw``."""
-        waiting = self._open.get(raw)
-        if waiting:
-            return waiting.popleft()
-        return self._last.get(raw) or _stand_in(raw, self._max_id_chars)
-
-    def forget(self, raw_ids: Sequence[str]) -> None:
-        """Take back the last uses of these ids."""
-        for raw in raw_ids:
-            uses = self._uses[raw] = self._uses[raw] - 1
-            if uses:
-                self._last[raw] = self._sent_for(raw, uses)
-            else:
-                del self._uses[raw], self._last[raw]
-
-    def _use(self, raw: str) -> str:
-        uses = self._uses[raw] = self._uses.get(raw, 0) + 1
-        sent = self._last[raw] = self._sent_for(raw, uses)
-        self._open.setdefault(raw, deque()).append(sent)
-        return sent
-
-    def _sent_for(self, raw: str, use: int) -> str:
-        return _stand_in(raw, self._max_id_chars, salt="" if use == 1 else str(use))
-
-
-def _stand_in(raw: str, max_chars: int, *, salt: str = "") -> str:
-    """``raw`` if it can be sent and is unsalted, else what is readable of it and a hash, within ``max_chars``."""
-    if not salt and 0 < len(raw) <= max_chars and not _NOT_WIRE.search(raw):
-        return raw
-    digest = hashlib.sha256(f"{salt}\0{raw}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{_NOT_WIRE.sub('_', raw[: max_chars - 13])}_{digest}"
-
-
 def _sendable(content: list[Block]) -> list[Block]:
     """The content without the thinking at its end, where it is refused."""
     end = len(content)
@@ -300,7 +226,7 @@ def _sendable(content: list[Block]) -> list[Block]:
     return content[:end]
 
 
-def _result(message: ToolMessage, wire: _Wire) -> Block:
+def _result(message: ToolMessage, wire: WireNames) -> Block:
     content: str | list[Block]
     if isinstance(message.content, str):
         content = encodable(message.content) if message.content.strip() else ""
@@ -314,7 +240,7 @@ def _result(message: ToolMessage, wire: _Wire) -> Block:
     return {**block, "content": content or EMPTY_ERROR, "is_error": True}
 
 
-def _blocks(content: Content, wire: _Wire | None = None) -> list[Block]:
+def _blocks(content: Content, wire: WireNames | None = None) -> list[Block]:
     """The blocks to send: cleaned, without invisible text and without cache breakpoints."""
     if isinstance(content, str):
         return [{"type": "text", "text": encodable(content)}] if content.strip() else []

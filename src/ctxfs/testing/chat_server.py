@@ -7,6 +7,7 @@ from typing import Any
 from ctxfs.errors import InvalidRequest
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Usage
+from ctxfs.llm.chat_completions import Dialect
 from ctxfs.llm.chat_invariants import violations
 from ctxfs.llm.messages import AssistantMessage, ToolCall
 from ctxfs.testing.loopback import Answer, LoopbackServer
@@ -25,8 +26,8 @@ class ChatCompletionsServer(LoopbackServer):
     """Plays the turns of a script (see ``MessagesServer``) at ``url``, which ends in ``/v1``: streaming or not.
 
     A request that OpenAI would refuse is refused with 400 and the reason, kept in ``refusals``; all others are kept in
-    ``requests``. Usage counts a cache of every prefix. ``context_window_tokens`` None: no prompt is too long. No key is
-    asked for.
+    ``requests``. Usage counts a cache of every prefix. ``context_window_tokens`` None: no prompt is too long.
+    ``dialect`` "mistral": refuses what Mistral's API refuses as well. No key is asked for.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class ChatCompletionsServer(LoopbackServer):
         turns: Iterable[ServerTurn] = (),
         *,
         context_window_tokens: int | None = None,
+        dialect: Dialect = "openai",
         counter: TokenCounter = CHARS4,
     ) -> None:
         super().__init__()
@@ -41,6 +43,7 @@ class ChatCompletionsServer(LoopbackServer):
         self.refusals: list[str] = []
         self.script = Script(turns)
         self._window = context_window_tokens
+        self._dialect: Dialect = dialect
         self._counter = counter
         self._cache = PromptCache(explicit=False, counter=counter)
 
@@ -58,7 +61,7 @@ class ChatCompletionsServer(LoopbackServer):
             request = json_codec.loads(body)
         except ValueError as error:
             return self._refuse(f"the request body is not valid JSON: {error}")
-        if found := violations(request):
+        if found := violations(request, self._dialect):
             return self._refuse("; ".join(found))
         total = self._cache.count_tokens(_as_messages_body(request))
         if self._window is not None and total > self._window:
@@ -83,7 +86,8 @@ class ChatCompletionsServer(LoopbackServer):
         usage = _usage(self._cache.account(_as_messages_body(request), output_tokens=output_tokens))
         if not request.get("stream"):
             return Answer(200, _completion(request, message, stop_reason, usage))
-        events = [_sse(chunk) for chunk in _chunks(request, message, stop_reason, usage)]
+        chunks = _chunks(request, message, stop_reason, usage, asks_usage=self._dialect == "openai")
+        events = [_sse(chunk) for chunk in chunks]
         events.append(b"data: [DONE]\n\n")
         if broken:
             events = events[: broken.after_events]
@@ -115,7 +119,7 @@ def _completion(
 
 
 def _chunks(
-    request: Mapping[str, Any], message: AssistantMessage, stop_reason: str, usage: dict[str, Any]
+    request: Mapping[str, Any], message: AssistantMessage, stop_reason: str, usage: dict[str, Any], *, asks_usage: bool
 ) -> Iterator[dict[str, Any]]:
     base = _base(request, "chat.completion.chunk")
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
@@ -130,7 +134,7 @@ def _chunks(
     for delta in deltas:
         yield {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
     yield {**base, "choices": [{"index": 0, "delta": {}, "finish_reason": FINISH_REASONS.get(stop_reason, "length")}]}
-    if (request.get("stream_options") or {}).get("include_usage"):
+    if not asks_usage or (request.get("stream_options") or {}).get("include_usage"):
         yield {**base, "choices": [], "usage": usage}
 
 

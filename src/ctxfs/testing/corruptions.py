@@ -126,6 +126,14 @@ def _set(pick: Callable[[Body], Body], **fields: Any) -> Callable[[Body], None]:
     return spoil
 
 
+def _choose(kind: str, *, tools: list[Any] | None = None, **choice: str) -> Callable[[Body], None]:
+    def spoil(body: Body) -> None:
+        body["tool_choice"] = {"type": kind, **choice}
+        body["tools"] = body["tools"] if tools is None else tools
+
+    return spoil
+
+
 def _drop(pick: Callable[[Body], Any], key: Any) -> Callable[[Body], None]:
     def spoil(body: Body) -> None:
         del pick(body)[key]
@@ -148,6 +156,11 @@ _THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
 CORRUPTIONS: dict[str, tuple[Callable[[Body], None], str]] = {
     "no model": (_drop(lambda b: b, "model"), "model: field required"),
     "no room for a reply": (_set(lambda b: b, max_tokens=0), "max_tokens: must be"),
+    "a choice of tools, and none there": (_choose("auto", tools=[]), "only be specified while providing tools"),
+    "an unknown choice of tools": (_choose("required"), "tool_choice.type: should be one of"),
+    "the choice of an unknown tool": (_choose("tool", name="Write"), "tool 'Write' not found"),
+    "a choice of tools that is no object": (_set(lambda b: b, tool_choice="auto"), "tool_choice: should be an object"),
+    "thinking with a call that is forced": (_choose("any"), "thinking: may not be enabled when tool_choice forces"),
     "thinking over the reply's limit": (
         _set(lambda b: b["thinking"], budget_tokens=9999),
         "thinking.budget_tokens: must be",
