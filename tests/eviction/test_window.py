@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import ceil
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ctxfs.context.commit import evicted
@@ -598,7 +599,25 @@ def test_an_estimate_is_never_negative_and_a_sure_one_never_dearer() -> None:
     assert learned.at_least(1_100) == 1_200
     assert learned.at_least(500) == 0
     assert Calibration(model="m", base_real=900, base_counted=1_000, ratios=(0.5,)).at_least(500) == 450
-    assert learned.counted_for(1_100) == 1_050
+    assert learned.counted_for(1_100) == 1_049  # one short of 100 / 2.0, since the ratio was learned from whole numbers
+
+
+@example(ratio=1.35, growths=[226, 257, 366, 1381, 286], change=6_916)
+@given(
+    ratio=st.floats(0.6, 2.8),
+    growths=st.lists(st.integers(200, 5_000), min_size=1, max_size=20),
+    change=st.integers(-20_000, 100_000),
+)
+def test_what_is_billed_at_one_ratio_is_never_more_than_the_estimate(
+    ratio: float, growths: list[int], change: int
+) -> None:
+    """However the bills were rounded that the ratio was learned from."""
+    value, counted = Calibration(model="m"), 0
+    for growth in growths:
+        counted += growth
+        value = value.observed(model="m", counted=counted, real=ceil(ratio * counted))
+    counted = max(0, counted + change)
+    assert value.estimate(counted) >= ceil(ratio * counted - 1e-6)
 
 
 @given(

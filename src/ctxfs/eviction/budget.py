@@ -46,6 +46,7 @@ _PRIORS: Mapping[str, float] = MappingProxyType({"claude-": 1.35, "gpt-": 1.0, "
 _DEFAULT_PRIOR = 1.35
 _SAMPLES = 15
 _MIN_SAMPLE_TOKENS = 200
+_ROUNDING = 1 / _MIN_SAMPLE_TOKENS
 _PLAUSIBLE = (0.5, 3.0)
 
 
@@ -157,10 +158,11 @@ class Calibration:
     def estimate(self, counted: int) -> int:
         """The provider's tokens for a prompt of ``counted``: the last billed one, and only what changed estimated.
 
-        Cautious both ways: what was added may be expensive, what was removed may have been cheap.
+        Cautious both ways: what was added may be expensive, what was removed may have been cheap. Bills are whole
+        numbers, so each ratio may be off by one token of the smallest sample.
         """
         change = counted - self.base_counted
-        return max(0, self.base_real + ceil(change * (self.factor if change >= 0 else self._removed_factor)))
+        return max(0, self.base_real + ceil(change * (self._added_factor if change >= 0 else self._removed_factor)))
 
     def at_least(self, counted: int) -> int:
         """Like ``estimate``, but not cautious, and never more: a prompt of ``counted`` tokens has at least these."""
@@ -171,8 +173,8 @@ class Calibration:
     def counted_for(self, real: int) -> int:
         """The largest count whose ``estimate`` is at most ``real``; 0 when there is none."""
         change = real - self.base_real
-        factor = self.factor if change >= 0 else self._removed_factor
-        counted = max(0, self.base_counted + floor(change / factor)) if factor else 0
+        factor = self._added_factor if change >= 0 else self._removed_factor
+        counted = max(0, self.base_counted + floor(change / factor)) if factor > 0 else 0
         while counted and self.estimate(counted) > real:  # at most once: the division was rounded
             counted -= 1
         return counted
@@ -183,6 +185,11 @@ class Calibration:
         return self.base_real / self.base_counted if self.base_counted else 0.0
 
     @property
+    def _added_factor(self) -> float:
+        """What each counted token that is added costs at most."""
+        return self.factor + _ROUNDING if self.ratios else self.factor
+
+    @property
     def _removed_factor(self) -> float:
         """What each counted token that is removed frees at least; without observations, what it was billed at."""
-        return min(self.factor, self._base_factor) if self.ratios else self._base_factor
+        return min(self.factor - _ROUNDING, self._base_factor) if self.ratios else self._base_factor
