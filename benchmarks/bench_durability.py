@@ -67,7 +67,7 @@ async def offloads(fs: ContextFileSystem, size: int, together: int) -> float:
 
 
 def item_for(fs: ContextFileSystem, content: str) -> ContextItem:
-    item_id, name = fs.claim(ItemType.TOOL_RESULT, None, "Read")
+    item_id, name = fs.writer.allocate(ItemType.TOOL_RESULT, None, "Read")
     message = ToolMessage(tool_call_id=item_id, tool_name="Read", content=content)
     return ContextItem(
         id=item_id, item_type=ItemType.TOOL_RESULT, message=message, name=name, token_count=1, content_tokens=1

@@ -68,7 +68,7 @@ async def ratio(fs: ContextFileSystem, name: str, content: str) -> tuple[float, 
 
 
 async def new_item(fs: ContextFileSystem, call_id: str, content: str) -> ContextItem:
-    item_id, name = fs.claim(ItemType.TOOL_RESULT, call_id, "show")
+    item_id, name = fs.writer.allocate(ItemType.TOOL_RESULT, call_id, "show")
     message = ToolMessage(call_id, "show", content)
     return ContextItem(
         id=item_id, item_type=ItemType.TOOL_RESULT, message=message, name=name, token_count=1, content_tokens=1

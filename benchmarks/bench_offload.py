@@ -35,7 +35,7 @@ def text_of_size(chars: int) -> str:
 
 
 def item_for(fs: ContextFileSystem, content: Content) -> ContextItem:
-    item_id, name = fs.claim(ItemType.TOOL_RESULT, None, "Read")
+    item_id, name = fs.writer.allocate(ItemType.TOOL_RESULT, None, "Read")
     message = ToolMessage(tool_call_id=item_id, tool_name="Read", content=content)
     return ContextItem(
         id=item_id, item_type=ItemType.TOOL_RESULT, message=message, name=name, token_count=1, content_tokens=1
@@ -167,7 +167,7 @@ async def longest_stall(root: Path) -> float:
             item = item_for(fs, content)
             path = await fs.offload(item)
             new = ToolMessage(item.id, "Read", "[Content offloaded]", offloaded=True, offload_path=path)
-            await fs.replace([replaced(item, new, path)], reason="benchmark")
+            await fs.writer.replace([replaced(item, new, path)], reason="benchmark")
         tasks.cancel_scope.cancel()
     return worst
 

@@ -56,7 +56,7 @@ def log_lines(size_bytes: int) -> Iterator[str]:
 
 
 async def stored(fs: ContextFileSystem, content: Content, call_id: str) -> str:
-    item_id, name = fs.claim(ItemType.TOOL_RESULT, call_id, "Bash")
+    item_id, name = fs.writer.allocate(ItemType.TOOL_RESULT, call_id, "Bash")
     message = ToolMessage(call_id, "Bash", content)
     item = ContextItem(
         id=item_id, item_type=ItemType.TOOL_RESULT, message=message, name=name, token_count=1, content_tokens=1

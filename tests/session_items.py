@@ -74,7 +74,7 @@ def claimed_item(
     **fields: Any,
 ) -> ContextItem:
     """The item of a message, with an id and a name that the session gives out; ``raw_id``: what the id is to be."""
-    item_id, name = fs.claim(kind or _KINDS[type(message)], raw_id, tool)
+    item_id, name = fs.writer.allocate(kind or _KINDS[type(message)], raw_id, tool)
     return make_item(item_id, message, tokens, kind=kind, name=name, **fields)
 
 

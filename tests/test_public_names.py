@@ -36,7 +36,8 @@ PUBLIC = {
     "ctxfs.session": """
         BlockIndex BlockRange CallMade Closed ContentReader ContextFileSystem Damage DamagedContent ENVELOPE
         EvictionSet GrowingLog IndexCache ItemAdded Layout Names Problem Record Recovery Removed Replaced Restored
-        SessionStarted Stored TEXT UnknownRecord VerifyReport WriterOpened list_sessions remove_session
+        Savings SessionStarted SessionState SessionWriter Stored TEXT UnknownRecord VerifyReport WriterOpened
+        list_sessions remove_session
     """,
     "ctxfs.storage": """
         Durability FileKind FileStat FileSystem GrowingStore LocalStore NewFile OsFileSystem Store

@@ -292,7 +292,7 @@ async def materialize(
 
     def look() -> tuple[Leaving, ContextRef] | None:
         incoming = Incoming(message=message)
-        item_id, name = fs.names.draft().claim(*incoming.claims)
+        item_id, name = fs.writer.names.draft().allocate(*incoming.id_request)
         item = new_item(incoming, item_id=item_id, name=name, counter=counter)
         return policy.referred(item, path_of=fs.path_of, counter=counter)
 
@@ -301,10 +301,10 @@ async def materialize(
         if found is None:
             return Materialized(content=content, ref=None, saved_chars=0)
         leaving, ref = found
-        if fs.names.is_free(leaving.item.id):  # or another task took the name meanwhile
+        if fs.writer.names.is_free(leaving.item.id):  # or another task took the name meanwhile
             break
-    fs.names.take([leaving.item.id])
+    fs.writer.names.take([leaving.item.id])
     decision = begin(leaving.decide)  # while the content is being written
-    await fs.store([leaving.item])
+    await fs.writer.store([leaving.item])
     placeholder = (await outcome(decision)).placeholder
     return Materialized(content=placeholder, ref=ref, saved_chars=leaving.chars - len(placeholder))

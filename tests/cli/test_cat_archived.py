@@ -25,7 +25,7 @@ async def _session(root: Path) -> dict[str, str]:
             await context.add({"role": "assistant", "content": [{"type": "text", "text": "word " * 300}, call]})
             await context.add({"role": "user", "content": [result]})
             await context.messages()
-        archive = context.fs.archive_of("call_0")
+        archive = context.fs.state.archived.get("call_0")
         assert archive is not None
         return {item.id: archive for item in await context.fs.archived(archive)}
 

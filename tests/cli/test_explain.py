@@ -107,7 +107,7 @@ def test_it_knows_the_rules_that_the_session_was_opened_with(explain: Explain, t
 
     async def reopened() -> None:
         async with Context(session_id, root_path=tmp_path, keep_recent={"Write": 3}, economy=Economy()) as context:
-            assert context.fs.eviction is not None
+            assert context.fs.state.eviction is not None
 
     anyio.run(reopened)
     items = {item["item_id"]: item for item in as_json(explain)["items"]}
@@ -137,7 +137,7 @@ def test_what_is_due_is_said_to_leave_next(explain: Explain, tmp_path: Path) -> 
 def test_rules_of_another_version_are_an_error_that_says_so(explain: Explain, tmp_path: Path) -> None:
     async def session() -> None:
         async with ContextFileSystem(root_path=tmp_path) as fs:
-            await fs.record_eviction(EvictionSet(parameters={"patience": 3}))
+            await fs.writer.record_eviction(EvictionSet(parameters={"patience": 3}))
 
     anyio.run(session)
     code, _, err = explain("last")
@@ -209,7 +209,7 @@ def test_what_left_in_an_archive_is_told(explain: Explain, tmp_path: Path) -> No
         item = claimed_item(fs, UserMessage(PLACEHOLDER), 5, kind=ItemType.COMPACTION_SUMMARY, content_tokens=500)
         item = replace(item, offload_path=fs.path_of(item.name))
         going = [i.id for i in context.items[1:3]]
-        await fs.archive(item, "all of it", going, before=context.items[3].id, reason="summarised by the model")
+        await fs.writer.archive(item, "all of it", going, before=context.items[3].id, reason="summarised by the model")
         await context.close()
 
     anyio.run(session)
@@ -258,7 +258,7 @@ def test_a_call_for_a_summary_is_on_the_bill_and_is_no_turn(explain: Explain, tm
     async def session() -> None:
         fs = ContextFileSystem(root_path=tmp_path, clock=lambda: now[0])
         context = await made(tmp_path, economy=Economy(clock=lambda: now[0]), fs=fs)
-        await fs.record_call(Usage(input_tokens=5), "another-model", summary=True)
+        await fs.writer.record_call(Usage(input_tokens=5), "another-model", summary=True)
         await context.close()
 
     anyio.run(session)

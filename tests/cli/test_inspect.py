@@ -304,7 +304,7 @@ def printed(tmp_path: Path) -> Path:
 
     async def make() -> None:
         async with ContextFileSystem("one", root_path=tmp_path) as fs:
-            log = await fs.grow("Bash")
+            log = await fs.writer.grow("Bash")
             await log.append(PRINTED)
             await log.finish({})
 
@@ -358,7 +358,7 @@ def test_json_of_blocks_with_a_lone_surrogate(ctxfs: Command, tmp_path: Path) ->
 
     async def make() -> None:
         async with ContextFileSystem("one", root_path=tmp_path) as fs:
-            await fs.store([tool_result(fs, tuple(blocks))])
+            await fs.writer.store([tool_result(fs, tuple(blocks))])
 
     anyio.run(make)
     told = orjson.loads(ctxfs("cat", "last", "call_1", "--root", tmp_path, "--json").out)
@@ -441,8 +441,8 @@ def test_a_content_that_is_gone_is_1(ctxfs: Command, session: Session) -> None:
 def test_what_a_command_had_not_finished_is_partial(ctxfs: Command, tmp_path: Path) -> None:
     async def make() -> None:
         async with ContextFileSystem("one", root_path=tmp_path) as fs:
-            await (await fs.grow("Bash")).append(b"so far")
-            log = await fs.grow("Bash")
+            await (await fs.writer.grow("Bash")).append(b"so far")
+            log = await fs.writer.grow("Bash")
             await log.finish({})
 
     anyio.run(make)

@@ -90,19 +90,19 @@ async def test_a_log_that_outlives_its_session_writes_nothing_into_the_next_one(
     """What had come belongs to the session that was opened next, with its digest: more would damage it."""
     fs = ContextFileSystem("session_1", root_path=tmp_path)
     await fs.open()
-    log = await fs.grow("Bash")
+    log = await fs.writer.grow("Bash")
     await log.append(b"one\n")
     await fs.close()
     for opened_again in (False, True):
         if opened_again:
             await fs.open()
             assert fs.recovery.adopted == (log.name,)
-            await fs.record_call(Usage(input_tokens=1), "m")
+            await fs.writer.record_call(Usage(input_tokens=1), "m")
         with pytest.raises(SessionClosed, match="session_1"):
             await log.append(b"two\n")
         with pytest.raises(SessionClosed, match="session_1"):
             await log.finish({"exit_code": 0})
-    await fs.record_call(Usage(input_tokens=2), "m")
+    await fs.writer.record_call(Usage(input_tokens=2), "m")
     assert (await fs.load(log.item_id), fs.stored()[log.item_id].metadata["partial"]) == ("one\n", True)
     await fs.close()
     async with ContextFileSystem("session_1", root_path=tmp_path) as again:
@@ -113,7 +113,7 @@ async def test_a_log_that_outlives_its_session_writes_nothing_into_the_next_one(
 async def test_a_log_that_outlives_its_session_is_no_file_of_a_new_one(tmp_path: Path) -> None:
     fs = ContextFileSystem("session_1", root_path=tmp_path)
     await fs.open()
-    log = await fs.grow("Bash")
+    log = await fs.writer.grow("Bash")
     await fs.close()
     await remove_session(tmp_path, "session_1")
     async with fs:

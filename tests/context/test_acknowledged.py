@@ -381,11 +381,11 @@ async def test_an_error_that_no_retry_can_help_is_raised_at_once(tmp_path: Path)
         size = log.stat().st_size
         for bad in (replace(good, token_count=1.5), replace(good, label=5)):  # type: ignore[arg-type]
             with pytest.raises(InvalidRecord):
-                await fs.add([bad])
+                await fs.writer.add([bad])
         with pytest.raises(InvalidRecord):
-            await fs.remove([5], reason="not an id")  # type: ignore[list-item]
+            await fs.writer.remove([5], reason="not an id")  # type: ignore[list-item]
         assert log.stat().st_size == size
-        await fs.add([good])
+        await fs.writer.add([good])
 
 
 @pytest.mark.anyio
@@ -397,7 +397,7 @@ async def test_one_callers_bad_record_is_not_anothers(tmp_path: Path) -> None:
 
         async def record(item: ContextItem) -> None:
             try:
-                await fs.add([item])
+                await fs.writer.add([item])
             except InvalidRecord:
                 failed.append(item.id)
 
@@ -414,8 +414,8 @@ async def test_two_lone_surrogates_side_by_side_stay_two(tmp_path: Path) -> None
     pair = "\ud83d\ude00"
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
         item = replace(user_message(fs, "x"), label=pair)
-        await fs.add([item])
-        await fs.record_call(Usage(), pair)
+        await fs.writer.add([item])
+        await fs.writer.record_call(Usage(), pair)
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
         assert fs.recovery.clean
         assert ([one.label for one in await fs.items()], fs.calls[0].model) == ([pair], pair)

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.anyio
 async def archived(fs: ContextFileSystem, count: int, going: Sequence[int]) -> tuple[Applied, list[ContextItem]]:
     """Add so many messages, and move some of them into an archive."""
     items = [user_message(fs, f"message {number}") for number in range(count)]
-    await fs.add(items)
-    item_id, name = fs.claim(ItemType.COMPACTION_SUMMARY, None)
+    await fs.writer.add(items)
+    item_id, name = fs.writer.allocate(ItemType.COMPACTION_SUMMARY, None)
     archive = Archive(
         item_id=item_id,
         name=name,

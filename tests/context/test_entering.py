@@ -103,7 +103,7 @@ async def test_a_name_that_another_task_takes_meanwhile_is_not_given_out_twice()
     async with new_context(counter) as context:
         await context.add(*QUESTION)
         await context.add(*REPLY)
-        counter.interrupt = lambda: context.fs.claim(ItemType.TOOL_RESULT, "call_1", "fetch")
+        counter.interrupt = lambda: context.fs.writer.allocate(ItemType.TOOL_RESULT, "call_1", "fetch")
         first, second = await context.add(*RESULTS)
         assert (first.id, second.id) == ("call_1~2", "call_2")
         assert all("Mentions: identifier_" in str(item.placeholder) for item in (first, second))

@@ -160,8 +160,8 @@ async def test_a_resumed_session_explains_itself_by_the_policy_it_had(tmp_path: 
     async with Context(root_path=tmp_path, offload_policy=LARGE_ONLY) as context:
         pass
     async with ContextFileSystem(context.session_id, root_path=tmp_path, read_only=True) as fs:
-        assert fs.eviction is not None
-        assert fs.eviction.policy == LARGE_ONLY.to_mapping()
+        assert fs.state.eviction is not None
+        assert fs.state.eviction.policy == LARGE_ONLY.to_mapping()
 
 
 # Types and combinations ----------------------------------------------------------------------------------------------

@@ -130,19 +130,19 @@ async def _write(
         ids = " ".join(item.id for item in new)
         if broken:
             say(ADDED, ids)
-        await fs.add(new)
+        await fs.writer.add(new)
         if not broken:
             say(ADDED, ids)
         inside += new
         if rng.random() < 0.5:
             going, inside = inside[:4], inside[4:]
-            await fs.evict([(item, evicted(fs, item), "test") for item in going])
+            await fs.writer.evict([(item, evicted(fs, item), "test") for item in going])
             say(LEFT, " ".join(item.id for item in going))
         match rng.randrange(20):
             case 0:
-                await fs.flush()
+                await fs.writer.flush()
             case 1:
-                await fs.record_call(Usage(input_tokens=1, output_tokens=1), "model")
+                await fs.writer.record_call(Usage(input_tokens=1, output_tokens=1), "model")
 
 
 # ---- the parent

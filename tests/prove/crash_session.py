@@ -204,7 +204,7 @@ class Run:
         self.may_store(item)
         before = self.now.snapshots[0]
         self.now = replace(self.now, snapshots=(before, (*before, _seen(item))))
-        await fs.add([item])
+        await fs.writer.add([item])
         self._acknowledged([item.id] if item.id in fs.stored() else [])
 
     async def add_together(self, contents: Sequence[str]) -> None:
@@ -218,14 +218,14 @@ class Run:
         self.now = replace(self.now, snapshots=tuple(snapshots))
         async with anyio.create_task_group() as tasks:
             for item in items:
-                tasks.start_soon(fs.add, [item])
+                tasks.start_soon(fs.writer.add, [item])
         self._acknowledged([item.id for item in items if item.id in fs.stored()])
 
     async def store(self, items: Sequence[ContextItem]) -> None:
         fs = await self.session()
         for item in items:
             self.may_store(item)
-        await fs.store(items)
+        await fs.writer.store(items)
         self._acknowledged([item.id for item in items])
 
     async def evict(self, item: ContextItem) -> None:
@@ -236,10 +236,10 @@ class Run:
         after = tuple(_seen(new) if entry[0] == item.id else entry for entry in before)
         self.now = replace(self.now, snapshots=(before, after))
         if self.variant.placeholder_first:
-            await fs.replace([new], reason="test")
-            await fs.store([item])
+            await fs.writer.replace([new], reason="test")
+            await fs.writer.store([item])
         else:
-            await fs.evict([(item, new, "test")])
+            await fs.writer.evict([(item, new, "test")])
         self._acknowledged([item.id])
 
     async def close(self) -> None:
@@ -248,7 +248,7 @@ class Run:
         self.fs = None
 
     async def flush(self) -> None:
-        await (await self.session()).flush()
+        await (await self.session()).writer.flush()
 
     async def export(self) -> None:
         await self.session()
@@ -304,9 +304,9 @@ async def make_base(run: Run) -> None:
     items += [tool_result(fs, content, raw_id=f"call_{n}", tool=tool) for n, (tool, content) in enumerate(contents)]
     for item in items:
         run.may_store(item)
-    await fs.add(items)
+    await fs.writer.add(items)
     run.now = replace(run.now, snapshots=(tuple(_seen(item) for item in items),), must=frozenset(fs.stored()))
-    await fs.flush()
+    await fs.writer.flush()
     run.disk.sync_all()
     run.forget()
 

@@ -136,7 +136,7 @@ def journal(data: bytes) -> None:
     text = data[1:] if data[:1] < b"\x40" else framed(data[1:])
     found = scan(text)
     state = fold(SessionState(), found.records)
-    Names(state.ids).claim(ItemType.TOOL_RESULT, "call_1")
+    Names(state.ids).allocate(ItemType.TOOL_RESULT, "call_1")
     for seq, record in enumerate(found.records, 1):
         again = scan(encode_line(seq, [record]), last_seq=seq - 1)
         assert again.records, "what was read cannot be written"
@@ -318,7 +318,7 @@ def _tools() -> tuple[Tool, ...]:
 
     async def prepare() -> None:
         await fs.open()
-        await fs.store([make_item(item_id, _message(text)) for item_id, text in texts.items()])
+        await fs.writer.store([make_item(item_id, _message(text)) for item_id, text in texts.items()])
 
     _wait(prepare())
     return retrieval_tools(fs, counter=CharsCounter())

@@ -60,8 +60,8 @@ async def prepare(root: Path) -> None:
     for session_id in (REMOVED, OTHER):
         async with ContextFileSystem(session_id, root_path=root, inline_limit_chars=100) as fs:
             items = [tool_result(fs, content, f"call_{number}") for number, content in enumerate(CONTENTS)]
-            await fs.add(items)
-            await fs.evict([(items[0], evicted(fs, items[0]), "test")])
+            await fs.writer.add(items)
+            await fs.writer.evict([(items[0], evicted(fs, items[0]), "test")])
 
 
 def run_all(base: Path, *, in_place: bool = False) -> Tally:

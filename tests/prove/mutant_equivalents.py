@@ -133,7 +133,7 @@ EQUIVALENT = (
         "storage/local.py", "OTHERS = 0o077", "0o077", ("126",), "what is its owner's alone is made so once more"
     ),
     Equivalent(
-        "session/writer.py",
+        "session/journal_writer.py",
         "self._index_size = 0",
         "0",
         ("1",),

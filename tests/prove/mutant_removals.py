@@ -280,9 +280,9 @@ CONTAINMENT = (
     Removal("a journal that was moved or removed", _LOG, "self._check(self._fs.stat(self._dir_fd, LOG_NAME))", "pass"),
     Removal(
         "a journal that another one took over from",
-        "session/writer.py",
-        "        self.check_open()\n",
-        "        pass\n",
+        "session/journal_writer.py",
+        "            self.check_open()\n",
+        "            pass\n",
     ),
     Removal(
         "a growing file of a session that was closed",

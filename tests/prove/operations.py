@@ -101,9 +101,9 @@ async def filled(bench: Bench) -> None:
     """Make a session with an item in its journal, one in its file, and one that left."""
     bench.root.mkdir()
     await bench.open()
-    await bench.session.add([bench.item("old_small"), bench.item("old_large"), bench.item("old_evicted")])
+    await bench.session.writer.add([bench.item("old_small"), bench.item("old_large"), bench.item("old_evicted")])
     left = bench.item("old_evicted")
-    await bench.session.evict([(left, evicted(bench.session, left), "test")])
+    await bench.session.writer.evict([(left, evicted(bench.session, left), "test")])
     await bench.close()
 
 
@@ -143,12 +143,12 @@ async def offload_blocks(bench: Bench) -> None:
 
 
 async def add(bench: Bench) -> None:
-    await bench.session.add([bench.item("new_small"), bench.item("new_large")])
+    await bench.session.writer.add([bench.item("new_small"), bench.item("new_large")])
 
 
 async def evict(bench: Bench) -> None:
     items = [item for item in await bench.session.items() if not item.offloaded]
-    await bench.session.evict([(item, evicted(bench.session, item), "test") for item in items])
+    await bench.session.writer.evict([(item, evicted(bench.session, item), "test") for item in items])
 
 
 async def store_one(bench: Bench) -> None:
@@ -156,7 +156,7 @@ async def store_one(bench: Bench) -> None:
 
 
 async def flush(bench: Bench) -> None:
-    await bench.session.flush()
+    await bench.session.writer.flush()
 
 
 async def close(bench: Bench) -> None:

@@ -173,8 +173,8 @@ OPERATIONS: dict[str, Operation] = {
 async def _placeholder_first(bench: Bench) -> None:
     fs = bench.context.fs
     item = next(i for i in bench.context.items if i.id == "call_1")
-    await fs.replace([evicted(fs, item)], reason="before its content is stored")
-    await fs.store([item])
+    await fs.writer.replace([evicted(fs, item)], reason="before its content is stored")
+    await fs.writer.store([item])
 
 
 BROKEN = Operation(run=_placeholder_first)
@@ -245,19 +245,17 @@ async def _contradictions(context: Context, past: _Prepared) -> list[str]:
     recorded = [item for item in context.items if item.id not in context.unrecorded]
     goes_next = context._recorder._removed  # by the commit that records what takes its place
     wrong = _difference("journal", [i for i in await fs.items() if i.id not in goes_next], recorded)
-    wrong += [
-        f"{i.id}: a placeholder without content" for i in context.items if i.offload_path and not fs.is_stored(i.id)
-    ]
+    wrong += [f"{i.id}: a placeholder without content" for i in context.items if i.offload_path and not fs.find(i.id)]
     if context.token_count != (tokens := sum(i.token_count for i in context.items)):
         wrong.append(f"{context.token_count} tokens are counted instead of {tokens}")
     if len(prompts := [i.id for i in context.items if i.item_type is ItemType.SYSTEM_PROMPT]) > 1:
         wrong.append(f"{prompts} are all sent as the system prompt")
     current = {item.id: item for item in context.items}
     for item_id, content in past.originals.items():
-        item, archive = current.get(item_id), fs.archive_of(item_id)
+        item, archive = current.get(item_id), fs.state.archived.get(item_id)
         if item is not None and not item.offloaded:
             found: Content | None = item.message.content
-        elif fs.is_stored(item_id):
+        elif fs.find(item_id):
             found = await fs.load(item_id)
         else:
             found = read_archive(str(await fs.load(archive))).get(item_id) if archive else None
@@ -270,39 +268,39 @@ async def _contradictions(context: Context, past: _Prepared) -> list[str]:
 
 
 async def _fs_evict(fs: ContextFileSystem, items: Sequence[ContextItem]) -> None:
-    await fs.evict([(item, evicted(fs, item), "due") for item in items])
+    await fs.writer.evict([(item, evicted(fs, item), "due") for item in items])
 
 
 async def _fs_concurrently(fs: ContextFileSystem, items: Sequence[ContextItem]) -> None:
     async with anyio.create_task_group() as group:
         for item in items:
-            group.start_soon(fs.add, [item])
+            group.start_soon(fs.writer.add, [item])
             group.start_soon(fs.offload, item)
 
 
 async def _fs_add_and_restore(fs: ContextFileSystem, items: Sequence[ContextItem]) -> None:
-    await fs.add(items)
+    await fs.writer.add(items)
     await _fs_evict(fs, items)
     await fs.restore(items[0].id)
-    await fs.remove([items[1].id], reason="enough")
+    await fs.writer.remove([items[1].id], reason="enough")
 
 
 async def _fs_archive(fs: ContextFileSystem, items: Sequence[ContextItem]) -> None:
-    await fs.add(items)
+    await fs.writer.add(items)
     archive = user_message(fs, "what was there")
-    await fs.archive(archive, _long("the archive"), [i.id for i in items], before=None, reason="old")
+    await fs.writer.archive(archive, _long("the archive"), [i.id for i in items], before=None, reason="old")
 
 
 async def _fs_grow(fs: ContextFileSystem, items: Sequence[ContextItem]) -> None:
-    log = await fs.grow("Bash")
+    log = await fs.writer.grow("Bash")
     for _ in range(3):
         await log.append(b"a line\n" * 10_000)
     await log.finish({})
 
 
 async def _fs_tools(fs: ContextFileSystem, items: Sequence[ContextItem]) -> None:
-    await fs.add(items)
-    await fs.store(items)
+    await fs.writer.add(items)
+    await fs.writer.store(items)
     tools = {t.name: t for t in (read_tool(fs, counter=_COUNTER), *retrieval_tools(fs, counter=_COUNTER))}
     ref = items[0].id
     await tools["Read"].run({"file_path": fs.path_of(items[0].name)})
@@ -313,14 +311,14 @@ async def _fs_tools(fs: ContextFileSystem, items: Sequence[ContextItem]) -> None
 
 
 FS_OPERATIONS: dict[str, Callable[[ContextFileSystem, Sequence[ContextItem]], Awaitable[Any]]] = {
-    "fs: add": lambda fs, items: fs.add(items),
-    "fs: store": lambda fs, items: fs.store(items),
+    "fs: add": lambda fs, items: fs.writer.add(items),
+    "fs: store": lambda fs, items: fs.writer.store(items),
     "fs: evict": _fs_evict,
     "fs: concurrent commits": _fs_concurrently,
     "fs: restore and remove": _fs_add_and_restore,
     "fs: archive": _fs_archive,
-    "fs: record a call": lambda fs, items: fs.record_call(Usage(input_tokens=9), "a-model"),
-    "fs: flush": lambda fs, items: fs.flush(),
+    "fs: record a call": lambda fs, items: fs.writer.record_call(Usage(input_tokens=9), "a-model"),
+    "fs: flush": lambda fs, items: fs.writer.flush(),
     "fs: verify": lambda fs, items: fs.verify(),
     "fs: grow": _fs_grow,
     "fs: close": lambda fs, items: fs.close(),
@@ -340,19 +338,19 @@ async def _fs_attempt(cancel: Cancel, name: str) -> tuple[int, list[str]]:
         else:
             await fs.open()
             before = [tool_result(fs, _long("before"), "before"), user_message(fs, "before")]
-            await fs.add(before)
+            await fs.writer.add(before)
             items = [tool_result(fs, _long(f"item {n}", 300), f"item_{n}") for n in range(3)]
             fired = await cancel(lambda: FS_OPERATIONS[name](fs, items))
             await fs.open()
             wrong += [f"{i.id} is lost" for i in before if i not in await fs.items()]
         more = tool_result(fs, _long("more"), "more")
-        await fs.add([more])
+        await fs.writer.add([more])
         await _fs_evict(fs, [more])
         state, contents = await fs.items(), {item_id: await fs.load(item_id) for item_id in fs.stored()}
         await fs.close()
         async with ContextFileSystem(_ID, root_path=folder) as again:
             wrong += _difference("reopened", await again.items(), state)
-            wrong += [f"{i.id}: no content" for i in state if i.offload_path and not again.is_stored(i.id)]
+            wrong += [f"{i.id}: no content" for i in state if i.offload_path and not again.find(i.id)]
             wrong += [f"{i} changed" for i, content in contents.items() if await again.load(i) != content]
             wrong += [f"{p.name}: {p.detail}" for p in (await again.verify()).problems]
             # What a command had printed so far is taken in when the session is opened next.

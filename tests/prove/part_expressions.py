@@ -94,7 +94,7 @@ async def session_tools(size: int) -> Mapping[str, Tool]:
     fs = ContextFileSystem("s", root_path="/nowhere", store=MemoryStore("s"))
     await fs.open()
     for item_id, text in texts(size).items():
-        await fs.store([make_item(item_id, ToolMessage(item_id, "Bash", text))])
+        await fs.writer.store([make_item(item_id, ToolMessage(item_id, "Bash", text))])
     return {tool.name: tool for tool in retrieval_tools(fs, counter=CharsCounter())}
 
 

@@ -82,7 +82,7 @@ async def make_other(root: Path, layout: str = "envelope") -> None:
     chosen = TEXT if layout == "text" else ENVELOPE
     async with ContextFileSystem("other", root_path=root, layout=chosen) as fs:
         for raw_id in ("call_other", "call_x/.."):
-            await fs.store([tool_result(fs, f"{SECRET}\n" * 9, raw_id, "fetch")])
+            await fs.writer.store([tool_result(fs, f"{SECRET}\n" * 9, raw_id, "fetch")])
 
 
 # Forgery -------------------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ async def matrix(root: Path) -> tuple[int, list[str]]:
     for layout in ("envelope", "text"):
         await make_other(root, layout)
         async with ContextFileSystem("mine", root_path=root) as fs, KnowledgeService(root) as service:
-            await fs.store([tool_result(fs, "mine", "call_mine", "fetch")])
+            await fs.writer.store([tool_result(fs, "mine", "call_mine", "fetch")])
             service.attach(fs)
             await anyio.to_thread.run_sync(_plant_links, root)
             tools: list[Tool] = [*retrieval_tools(fs), *workspace_tools(service, "mine")]

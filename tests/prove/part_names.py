@@ -36,9 +36,9 @@ def claims(raws: Iterable[str], names: Names | None = None) -> Iterator[tuple[st
     """Claim a name for each id: as a call's id, as a tool's name, and as both."""
     names = names or Names()
     for raw in raws:
-        yield names.claim(ItemType.TOOL_RESULT, raw, "Read")
-        yield names.claim(ItemType.TOOL_RESULT, "call_1", raw)
-        yield names.claim(ItemType.TOOL_RESULT, raw, raw)
+        yield names.allocate(ItemType.TOOL_RESULT, raw, "Read")
+        yield names.allocate(ItemType.TOOL_RESULT, "call_1", raw)
+        yield names.allocate(ItemType.TOOL_RESULT, raw, raw)
 
 
 def audit(made: Iterable[tuple[str, str]]) -> list[str]:
@@ -76,14 +76,14 @@ def _problems(item_id: str, name: str) -> Iterator[str]:
 class _AsItComes(Names):
     """A broken naming: the id is the file's name."""
 
-    def claim(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
+    def allocate(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
         return raw_id or "", f"{item_type}/{tool_name}/{raw_id}.json"
 
 
 class _Replacing(Names):
     """A broken naming: what is unsafe becomes an underscore, and nothing else tells the ids apart."""
 
-    def claim(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
+    def allocate(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
         safe = "".join(c if c.isascii() and c.isalnum() else "_" for c in raw_id or "")[:100]
         return f"x{safe}", f"{item_type}/tool/x{safe}.json"
 
@@ -91,17 +91,19 @@ class _Replacing(Names):
 class _CaseCounts(Names):
     """A broken naming: ids that differ in case are taken for different files."""
 
-    def claim(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
-        return Names(layout=self._layout).claim(item_type, raw_id, "Read")
+    def allocate(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
+        return Names(layout=self._layout).allocate(item_type, raw_id, "Read")
 
 
 def controls() -> dict[str, bool]:
     """Whether the audit finds what is wrong with each broken naming."""
     distinct = dict.fromkeys(CURATED)
     broken: dict[str, Callable[[], Iterable[tuple[str, str]]]] = {
-        "ids as they come": lambda: (_AsItComes().claim(ItemType.TOOL_RESULT, raw, "t") for raw in distinct),
-        "unsafe characters replaced": lambda: (_Replacing().claim(ItemType.TOOL_RESULT, raw, "t") for raw in distinct),
-        "case counts": lambda: (_CaseCounts().claim(ItemType.TOOL_RESULT, raw, "t") for raw in distinct),
+        "ids as they come": lambda: (_AsItComes().allocate(ItemType.TOOL_RESULT, raw, "t") for raw in distinct),
+        "unsafe characters replaced": lambda: (
+            _Replacing().allocate(ItemType.TOOL_RESULT, raw, "t") for raw in distinct
+        ),
+        "case counts": lambda: (_CaseCounts().allocate(ItemType.TOOL_RESULT, raw, "t") for raw in distinct),
     }
     return {name: bool(audit(make())) for name, make in broken.items()}
 
@@ -118,11 +120,11 @@ async def on_disk(root: Path, raws: Sequence[str], layout: Layout) -> list[str]:
                 wrong.append(f"opening again had to repair {fs.recovery}")
             for number, some in enumerate(raws[start : start + BATCH] for start in range(0, len(raws), BATCH)):
                 items = [tool_result(fs, f"{reopened} {number} {n} {raw!r}", raw, raw) for n, raw in enumerate(some)]
-                await fs.add(items)
-                await fs.store(items)
+                await fs.writer.add(items)
+                await fs.writer.store(items)
                 expected |= {item.id: str(item.message.content) for item in items}
             for item_id, content in expected.items():
-                if await fs.load(item_id) != content or fs.item_of_path(_path(fs, item_id)) != item_id:
+                if await fs.load(item_id) != content or fs.find(_path(fs, item_id)) != item_id:
                     wrong.append(f"{item_id!r} reads back as something else")
             if not (await fs.verify()).ok:
                 wrong.append("verify found damage")

@@ -141,7 +141,7 @@ class SessionMachine(RuleBasedStateMachine):
             if item.id in self._fs.stored():
                 self._keep_content(item)
 
-        return lambda: self._fs.add([item]), model
+        return lambda: self._fs.writer.add([item]), model
 
     def _evict(self, number: int) -> tuple[Callable[[], Awaitable[None]], Callable[[], None]]:
         old = self._pick(number)
@@ -153,11 +153,11 @@ class SessionMachine(RuleBasedStateMachine):
             self._keep_content(old)
             self._items[old.id] = new
 
-        return lambda: self._fs.evict([(old, new, "due")]), model
+        return lambda: self._fs.writer.evict([(old, new, "due")]), model
 
     def _offload(self, number: int) -> tuple[Callable[[], Awaitable[None]], Callable[[], None]]:
         item = self._pick(number)
-        return lambda: self._fs.store([item]), lambda: self._keep_content(item)
+        return lambda: self._fs.writer.store([item]), lambda: self._keep_content(item)
 
     def _remove(self, number: int) -> tuple[Callable[[], Awaitable[None]], Callable[[], None]]:
         item = self._pick(number)
@@ -165,7 +165,7 @@ class SessionMachine(RuleBasedStateMachine):
         def model() -> None:
             del self._items[item.id]
 
-        return lambda: self._fs.remove([item.id], reason="enough"), model
+        return lambda: self._fs.writer.remove([item.id], reason="enough"), model
 
     def _archive(self, number: int) -> tuple[Callable[[], Awaitable[None]], Callable[[], None]]:
         going = list(self._items)[: number % len(self._items) + 1]
@@ -180,10 +180,10 @@ class SessionMachine(RuleBasedStateMachine):
             self._items = {item_id: item, **rest}
             self._stored[item_id] = content
 
-        return lambda: self._fs.archive(item, content, going, before=before, reason="old"), model
+        return lambda: self._fs.writer.archive(item, content, going, before=before, reason="old"), model
 
     def _flush(self, number: int) -> tuple[Callable[[], Awaitable[None]], Callable[[], None]]:
-        return self._fs.flush, lambda: None
+        return self._fs.writer.flush, lambda: None
 
     def _operation(self, number: int) -> tuple[Callable[[], Awaitable[None]], Callable[[], None]]:
         makers = (self._add, self._evict, self._offload, self._remove, self._archive, self._flush)
@@ -211,7 +211,7 @@ class SessionMachine(RuleBasedStateMachine):
         async def together() -> None:
             async with anyio.create_task_group() as group:
                 for item in made:
-                    group.start_soon(self._fs.add, [item])
+                    group.start_soon(self._fs.writer.add, [item])
                     group.start_soon(self._fs.offload, item)
 
         self._run(together())
@@ -307,7 +307,7 @@ class SessionMachine(RuleBasedStateMachine):
         (*often, *often, *often, self._lose_the_lock, self._lose_the_lock, self._export_and_import)[number % 18]()
 
     def _call(self) -> None:
-        self._run(self._fs.record_call(Usage(input_tokens=1), "a-model"))
+        self._run(self._fs.writer.record_call(Usage(input_tokens=1), "a-model"))
         self._calls += 1
 
     def _close_and_open(self) -> None:
@@ -335,7 +335,7 @@ class SessionMachine(RuleBasedStateMachine):
         older, self._fs = self._fs, self._open()
         item = tool_result(older, "of the older one", raw_id="older")
         try:
-            self._run(older.add([item]))
+            self._run(older.writer.add([item]))
         except SessionLocked:
             self._check(self._fs)
             return

@@ -73,7 +73,7 @@ class Playground:
         _make_directories(self)
         for session_id, text in (("other", SECRET), ("mine", "mine")):
             async with session(self.root, session_id) as fs:
-                await fs.store([tool_result(fs, text, "call_1"), tool_result(fs, _large(text), "call_2")])
+                await fs.writer.store([tool_result(fs, text, "call_1"), tool_result(fs, _large(text), "call_2")])
         shutil.copytree(self.root / "other", self.outside / "session")
         self.outside_before = self.around()
 
@@ -239,9 +239,9 @@ class _Victim:
     async def _write(self, fs: ContextFileSystem, number: int) -> None:
         item = tool_result(fs, f"mine {number}", f"new_{number}")
         try:
-            await fs.add([item])
+            await fs.writer.add([item])
             self.acknowledged[item.id] = f"mine {number}"
-            await fs.flush()
+            await fs.writer.flush()
         except CtxfsError:
             self.refused += 1
 

@@ -193,7 +193,7 @@ def controls() -> dict[str, bool]:
 
 async def _two_writers(root: Path) -> bytes:
     async with ContextFileSystem(SESSION_ID, root_path=root) as fs:
-        await fs.add([tool_result(fs, "a", "w0-1-0"), tool_result(fs, "b", "w1-1-0")])
+        await fs.writer.add([tool_result(fs, "a", "w0-1-0"), tool_result(fs, "b", "w1-1-0")])
     return (root / SESSION_ID / "journal.jsonl").read_bytes()
 
 

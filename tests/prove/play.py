@@ -220,7 +220,7 @@ class _Player:
         if item_id in fs.stored():
             self.played.left += 1
             return await fs.load(item_id)
-        archive = fs.archive_of(item_id)
+        archive = fs.state.archived.get(item_id)
         if archive is None:
             return None
         if archive not in self._archives:
@@ -240,7 +240,7 @@ class _Player:
         )
         if lines is None:
             return block
-        stored = await fs.load(str(fs.item_of_path(lines[1].removeprefix("Path: "))))
+        stored = await fs.load(str(fs.find(lines[1].removeprefix("Path: "))))
         assert not isinstance(stored, str)
         left = {b["argument"]: json_codec.loads(b["text"]) if b["json"] else b["text"] for b in stored}
         return {**block, "input": {**block["input"], **left}}

@@ -70,7 +70,7 @@ async def test_who_waits_for_a_writer_that_is_cancelled_writes_on_his_own() -> N
 
     async def add(number: int) -> None:
         try:
-            await fs.add([items[number]])
+            await fs.writer.add([items[number]])
         except NameTaken as error:
             taken.append(str(error))
 

@@ -82,8 +82,8 @@ async def test_the_disk_in_memory_ends_up_like_a_real_one(tmp_path: Path) -> Non
         fs = ContextFileSystem(SESSION_ID, root_path=root, store=store, clock=lambda: 1.0, inline_limit_chars=10)
         async with fs:
             items = [tool_result(fs, "a long result\n" * n, raw_id=f"c{n}") for n in (1, 2)]
-            await fs.add(items)
-            await fs.evict([(items[0], evicted(fs, items[0]), "test")])
+            await fs.writer.add(items)
+            await fs.writer.evict([(items[0], evicted(fs, items[0]), "test")])
     below = f"{ROOT}/{SESSION_ID}/"
     simulated = {path.removeprefix(below): data for path, data in disk.contents().files.items() if path > below}
     found = {str(path.relative_to(real / SESSION_ID)): path for path in sorted((real / SESSION_ID).rglob("*"))}

@@ -56,7 +56,7 @@ async def test_what_is_written_in_place_has_no_second_name(tmp_path: Path, name:
 async def test_a_session_without_its_journal_is_still_no_file_of_anybody(tmp_path: Path) -> None:
     for session_id, text in (("mine", "mine"), ("other", "SECRET")):
         async with session(tmp_path, session_id) as fs:
-            await fs.store([tool_result(fs, text)])
+            await fs.writer.store([tool_result(fs, text)])
     (tmp_path / "other" / "journal.jsonl").unlink()
     async with session(tmp_path, "mine") as fs:
         read = read_tool(fs, roots=[tmp_path], counter=CharsCounter())

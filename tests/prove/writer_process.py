@@ -63,7 +63,7 @@ async def write(process: Process) -> None:
                 forks = False
             raw_id = f"{process.name}-{epoch}-{number}"
             item = tool_result(fs, content_of(raw_id), raw_id)
-            await fs.add([item])
+            await fs.writer.add([item])
             process.note(f"ack {item.id}")
         process.note(f"closing {epoch}")
         await fs.close()

@@ -56,7 +56,7 @@ async def test_the_items_of_an_archive_are_those_that_left_as_they_were(tmp_path
 
 
 async def _check(fs: ContextFileSystem, left: dict[str, ContextItem]) -> None:
-    archives = sorted({archive for item_id in left if (archive := fs.archive_of(item_id)) is not None})
+    archives = sorted({archive for item_id in left if (archive := fs.state.archived.get(item_id)) is not None})
     assert len(archives) > 2
     found = {item.id: item for archive in archives for item in await fs.archived(archive)}
     assert found == left

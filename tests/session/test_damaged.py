@@ -156,7 +156,7 @@ async def test_it_is_never_stored_as_if_it_were_the_content(tmp_path: Path) -> N
     delete(file_of(tmp_path, before[3]))
     async with context_of(tmp_path) as context:
         item = context.items[3]
-        for write in (context.fs.store, context.fs.add):
+        for write in (context.fs.writer.store, context.fs.writer.add):
             with pytest.raises(CorruptContent, match="the file is missing"):
                 await write([item])
         with pytest.raises(CorruptContent, match="the file is missing"):
@@ -164,7 +164,7 @@ async def test_it_is_never_stored_as_if_it_were_the_content(tmp_path: Path) -> N
         assert not file_of(tmp_path, item).exists()
     async with ContextFileSystem("other", root_path=tmp_path) as other:
         with pytest.raises(CorruptContent, match="the file is missing"):
-            await other.add([item])
+            await other.writer.add([item])
         assert await other.items() == ()
 
 
@@ -189,7 +189,7 @@ async def test_an_archive_says_what_was_damaged(tmp_path: Path) -> None:
     delete(file_of(tmp_path, before[3]))
     async with context_of(tmp_path) as context:
         inside = context.items[2:5]
-        item_id, name = context.fs.claim(ItemType.COMPACTION_SUMMARY, None)
+        item_id, name = context.fs.writer.allocate(ItemType.COMPACTION_SUMMARY, None)
         archive = Archive(
             item_id=item_id,
             name=name,
@@ -232,7 +232,7 @@ async def test_a_lost_record_of_a_content_keeps_nothing_shut(tmp_path: Path) -> 
     async with context_of(tmp_path) as context:
         await context.add(UserMessage("hello"), called("c1"))
         await context.add(ToolMessage("c1", "t", "a short result " * 20))
-        await context.fs.store([context.items[-1]])
+        await context.fs.writer.store([context.items[-1]])
         await context.fs.restore("c1")
     journal = tmp_path / "s" / "journal.jsonl"
     lines = [line for line in journal.read_bytes().splitlines(keepends=True) if b'"type":"stored"' not in line]

@@ -50,15 +50,15 @@ async def test_a_session_keeps_the_layout_it_was_started_with(first: Layout, sec
     async with session(store, layout=first):
         pass
     async with session(store, layout=second) as fs:
-        assert fs.layout == first
-        await fs.store([tool_result(fs, "content")])
+        assert fs.state.layout == first.name
+        await fs.writer.store([tool_result(fs, "content")])
     assert set(store.disk.files) == {f"tool_result/Read/call_1{first.extension}", INDEX_NAME}
 
 
 async def test_messages_and_results_are_found_again_in_the_text_layout() -> None:
     store = MemoryStore("session_1")
     async with session(store, layout=TEXT) as fs:
-        await fs.store([user_message(fs, "hello\nyou"), tool_result(fs, "content")])
+        await fs.writer.store([user_message(fs, "hello\nyou"), tool_result(fs, "content")])
     store.disk.log.clear()
     del store.disk.files[INDEX_NAME]
     async with session(store, layout=TEXT) as fs:
@@ -70,8 +70,8 @@ async def test_messages_and_results_are_found_again_in_the_text_layout() -> None
 async def test_what_is_stored_already_does_not_keep_the_rest_from_being_stored() -> None:
     async with session(MemoryStore("session_1")) as fs:
         first, second = tool_result(fs, "one", "call_1"), tool_result(fs, "two", "call_2")
-        await fs.store([first])
-        await fs.store([first, second], metadata={"call_2": {"note": "n"}})
+        await fs.writer.store([first])
+        await fs.writer.store([first, second], metadata={"call_2": {"note": "n"}})
         assert await fs.load("call_2") == "two"
         assert fs.stored()["call_2"].metadata["note"] == "n"
         assert fs.stored()["call_2"].offloaded_at == 9
@@ -82,7 +82,7 @@ async def test_a_label_and_an_error_are_recorded_beside_the_content() -> None:
         skill = replace(user_message(fs, "how to"), item_type=ItemType.SKILL_PROMPT, label="a skill")
         failed = tool_result(fs, "no", "../odd")
         assert isinstance(failed.message, ToolMessage)
-        await fs.store(
+        await fs.writer.store(
             [skill, replace(failed, message=replace(failed.message, is_error=True)), tool_result(fs, "yes", "call_2")]
         )
         stored = fs.stored()
@@ -101,7 +101,7 @@ async def test_only_content_of_several_blocks_has_a_block_index(size: int, has_i
     store = MemoryStore("session_1")
     async with session(store) as fs:
         item = tool_result(fs, "x" * size)
-        await fs.store([item])
+        await fs.writer.store([item])
         assert fs.stored()["call_1"].blocks == 1 + has_index
         assert (f"{item.name}.idx" in store.disk.files) == has_index
         assert await fs.load("call_1") == "x" * size
@@ -121,8 +121,8 @@ async def test_content_above_the_inline_limit_goes_to_its_file_at_once(chars: in
     store = MemoryStore("session_1")
     async with session(store, inline_limit_chars=100) as fs:
         item = tool_result(fs, "x" * chars)
-        await fs.add([item])
-        assert fs.is_stored(item.id) == in_file
+        await fs.writer.add([item])
+        assert (fs.find(item.id) is not None) == in_file
     async with session(store) as fs:
         assert await fs.items() == (item,)
         (unloaded,) = await fs.items(load=False)
@@ -132,31 +132,31 @@ async def test_content_above_the_inline_limit_goes_to_its_file_at_once(chars: in
 async def test_paths_inside_the_session_are_known_by_either_name() -> None:
     async with session(MemoryStore("session_1")) as fs:
         item = tool_result(fs, "content")
-        assert fs.item_of_path(fs.path_of(item.name)) is None
-        await fs.store([item])
-        assert fs.item_of_path(fs.path_of(item.name)) == fs.item_of_path(item.name) == item.id
-        assert fs.item_of_path(f"/elsewhere/{item.name}") is None
-        assert fs.item_of_path(f"{fs.session_path}x/{item.name}") is None
+        assert fs.find(fs.path_of(item.name)) is None
+        await fs.writer.store([item])
+        assert fs.find(fs.path_of(item.name)) == fs.find(item.name) == item.id
+        assert fs.find(f"/elsewhere/{item.name}") is None
+        assert fs.find(f"{fs.session_path}x/{item.name}") is None
 
 
 async def test_a_closed_session_and_a_reader_write_nothing() -> None:
     store = MemoryStore("session_1")
     fs = session(store)
     with pytest.raises(SessionClosed, match="not open"):
-        await fs.flush()
+        await fs.writer.flush()
     await fs.open()
     await fs.open()
     item = tool_result(fs, "content")
-    await fs.store([item])
+    await fs.writer.store([item])
     await fs.close()
     await fs.close()
     assert not fs.is_open
     log = bytes(store.disk.log)
     async with session(store, read_only=True) as reader:
         with pytest.raises(SessionClosed, match="reading only"):
-            await reader.remove([item.id], reason="r")
+            await reader.writer.remove([item.id], reason="r")
         with pytest.raises(SessionClosed, match="reading only"):
-            reader.claim(ItemType.USER_MESSAGE, None)
+            reader.writer.allocate(ItemType.USER_MESSAGE, None)
         with pytest.raises(UnknownItem):
             reader.reader("nobody")
     assert bytes(store.disk.log) == log
@@ -165,18 +165,18 @@ async def test_a_closed_session_and_a_reader_write_nothing() -> None:
 async def test_calls_are_numbered_and_items_archived_are_found() -> None:
     store = MemoryStore("session_1")
     async with session(store) as fs:
-        await fs.record_call(Usage(input_tokens=5), "m", counted_tokens=4)
-        await fs.record_call(Usage(input_tokens=6), "m")
+        await fs.writer.record_call(Usage(input_tokens=5), "m", counted_tokens=4)
+        await fs.writer.record_call(Usage(input_tokens=6), "m")
         first, second, archive = user_message(fs, "a"), user_message(fs, "b"), user_message(fs, "gone")
-        await fs.add([first, second])
-        await fs.archive(archive, "a, b", [first.id], before=second.id, reason="r")
+        await fs.writer.add([first, second])
+        await fs.writer.archive(archive, "a, b", [first.id], before=second.id, reason="r")
     async with session(store) as fs:
         assert [(c.number, c.usage.input_tokens, c.counted_tokens, c.made_at) for c in fs.calls] == [
             (1, 5, 4, 9.5),
             (2, 6, 0, 9.5),
         ]
         assert [i.id for i in await fs.items()] == [archive.id, second.id]
-        assert (fs.archive_of(first.id), fs.archive_of(second.id)) == (archive.id, None)
+        assert (fs.state.archived.get(first.id), fs.state.archived.get(second.id)) == (archive.id, None)
         assert await fs.load(archive.id) == "a, b"
 
 
@@ -186,11 +186,11 @@ async def test_calls_are_numbered_and_items_archived_are_found() -> None:
 async def test_one_plan_makes_the_items_and_tells_of_each() -> None:
     async with session(MemoryStore("session_1")) as fs:
         items = [tool_result(fs, "one", "call_1"), tool_result(fs, "two", "call_2")]
-        await fs.add(items)
+        await fs.writer.add(items)
         again = replace(
             items[1], id="call_3", source=ContentRange(item_id="call_1", path="p", first_line=1, last_line=1)
         )
-        await fs.add([again])
+        await fs.writer.add([again])
         found = {item.id: item for item in [*items, again]}
         applied = await carried_out(Plan(offloads=tuple(offload(fs, item) for item in found.values())), found, fs)
         assert applied.left == ("call_1", "call_2", "call_3")
@@ -199,7 +199,7 @@ async def test_one_plan_makes_the_items_and_tells_of_each() -> None:
         ] * 3
         kinds = [type(event) for event in applied.events]
         assert kinds == [Offloaded, Evicted, Offloaded, Evicted, Evicted]  # what repeats lines is not stored again
-        assert not fs.is_stored("call_3")
+        assert not fs.find("call_3")
 
 
 async def test_what_cannot_be_stored_stays_and_holds_back_nothing_else(tmp_path: Path) -> None:
@@ -208,8 +208,8 @@ async def test_what_cannot_be_stored_stays_and_holds_back_nothing_else(tmp_path:
     store = LocalStore(tmp_path, "session_1", fs=as_port(disk))
     async with ContextFileSystem("session_1", root_path=tmp_path, store=store) as fs:
         stored, new = tool_result(fs, "one", "call_1"), tool_result(fs, "two", "call_2")
-        await fs.add([stored, new])
-        await fs.store([stored])
+        await fs.writer.add([stored, new])
+        await fs.writer.store([stored])
         disk.armed = True
         found = {item.id: item for item in (stored, new)}
         applied = await carried_out(Plan(offloads=(offload(fs, new), offload(fs, stored))), found, fs)
@@ -238,15 +238,15 @@ async def test_trims_of_one_reply_build_on_each_other() -> None:
             for n in range(2)
         ]
         reply = claimed_item(fs, AssistantMessage(tuple(blocks)), 100)
-        await fs.add([reply])
+        await fs.writer.add([reply])
         trims = [trim_of(fs, reply.id, n) for n in range(2)]
         applied = await carried_out(Plan(offloads=tuple(trims)), {reply.id: reply}, fs)
         (new,) = applied.items
         assert (new.token_count, new.trimmed) == (100 - 2 * 35, (0, 1))
         assert [block["input"] for block in new.message.content if isinstance(block, dict)] == [{"path": "a"}] * 2
         assert applied.left == ("t0.input", "t1.input")
-        assert fs.is_stored("t0.input")
-        assert fs.is_stored("t1.input")
+        assert fs.find("t0.input")
+        assert fs.find("t1.input")
         assert await fs.items() == (new,)
         assert trimmed(reply, trims[0]).trimmed == (0,)
 
@@ -267,8 +267,8 @@ def trim_of(fs: ContextFileSystem, item_id: str, block: int) -> Trim:
 async def test_an_archive_stands_where_what_it_holds_stood(going: tuple[str, ...], before: str | None) -> None:
     async with session(MemoryStore("session_1")) as fs:
         items = {i.id: i for i in conversation(fs)}
-        await fs.add(list(items.values()))
-        slot_id, name = fs.claim(ItemType.COMPACTION_SUMMARY, None)
+        await fs.writer.add(list(items.values()))
+        slot_id, name = fs.writer.allocate(ItemType.COMPACTION_SUMMARY, None)
         archive = Archive(
             item_id=slot_id, name=name, path=fs.path_of(name), item_ids=going, placeholder="moved",
             tokens_before=40, tokens_after=2, reason="r",
@@ -316,9 +316,9 @@ async def test_what_comes_in_takes_the_place_of_others_in_one_commit() -> None:
     store = MemoryStore("session_1")
     async with session(store, inline_limit_chars=100) as fs:
         old, new, more = (user_message(fs, text) for text in ("old", "new " * 100, "more"))
-        await fs.add([old])
+        await fs.writer.add([old])
         lines = bytes(store.disk.log).count(b"\n")
-        await fs.add([new, more], removing=[old.id])
+        await fs.writer.add([new, more], removing=[old.id])
         assert bytes(store.disk.log).count(b"\n") == lines + 1
         assert await fs.items() == (new, more)
     async with session(store) as again:

@@ -57,8 +57,8 @@ async def test_metadata_that_would_not_read_back_equal_is_refused(tmp_path: Path
     async with ContextFileSystem("session_1", root_path=tmp_path, layout=layout) as fs:
         first = tool_result(fs, "one")
         with pytest.raises(InvalidRecord, match=r"metadata\['note'\]"):
-            await fs.store([first], metadata={first.id: {"note": value}})
-        await fs.store([first], metadata={first.id: {"note": 2**70}})
+            await fs.writer.store([first], metadata={first.id: {"note": value}})
+        await fs.writer.store([first], metadata={first.id: {"note": 2**70}})
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
         assert fs.stored()[first.id].metadata["note"] == 2**70
         assert (await fs.verify()).ok
@@ -69,8 +69,8 @@ async def test_blocks_that_would_not_read_back_equal_are_refused(tmp_path: Path,
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
         for value in (math.nan, date(2026, 1, 1), {1: 2}, b"x", (1,)):
             with pytest.raises(InvalidRecord, match=r"\['note'\]"):
-                await fs.add([user_message(fs, ({"type": "text", "text": long, "note": value},))])
-        await fs.add([user_message(fs, ({"type": "text", "text": long, "note": 2**70},))])
+                await fs.writer.add([user_message(fs, ({"type": "text", "text": long, "note": value},))])
+        await fs.writer.add([user_message(fs, ({"type": "text", "text": long, "note": 2**70},))])
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
         (item,) = await fs.items()
         assert item.message.content == ({"type": "text", "text": long, "note": 2**70},)
@@ -83,7 +83,7 @@ async def test_a_relative_root_is_that_of_the_moment(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert fs.session_path == tmp_path / "sessions" / "session_1"
     async with fs:
-        await fs.add([user_message(fs, "hello")])
+        await fs.writer.add([user_message(fs, "hello")])
     assert await anyio.Path(tmp_path / "sessions" / "session_1" / "journal.jsonl").exists()
 
 
@@ -100,7 +100,7 @@ async def test_offload_writes_the_specs_file_and_returns_its_path(tmp_path: Path
             "content": "... 原始内容 ...",
         }
         assert await fs.load("call_abc123") == "... 原始内容 ..."
-        assert fs.item_of_path(path) == "call_abc123"
+        assert fs.find(path) == "call_abc123"
 
 
 @given(contents=st.lists(CONTENTS, min_size=1, max_size=5), text_layout=st.booleans())
@@ -110,8 +110,8 @@ async def test_any_session_resumes_as_it_was(contents: list[Content], text_layou
     layout = TEXT if text_layout else ENVELOPE
     async with ContextFileSystem("session_1", store=store, inline_limit_chars=40, layout=layout) as fs:
         items = [tool_result(fs, content) for content in contents]
-        await fs.add(items)
-        await fs.evict([(item, evicted(fs, item), "keep_recent") for item in items[::2]])
+        await fs.writer.add(items)
+        await fs.writer.evict([(item, evicted(fs, item), "keep_recent") for item in items[::2]])
         expected = [evicted(fs, item) if n % 2 == 0 else item for n, item in enumerate(items)]
         assert list(await fs.items()) == expected
     async with ContextFileSystem("session_1", store=store.peer()) as fs:
@@ -127,27 +127,27 @@ async def test_a_session_that_was_never_closed_loses_nothing(tmp_path: Path) -> 
     fs = ContextFileSystem("session_1", store=store)
     await fs.open()
     item = tool_result(fs, LONG)
-    await fs.add([user_message(fs, "hello"), item])
-    await fs.evict([(item, evicted(fs, item), "keep_recent")])
-    await fs.record_call(Usage(input_tokens=7), "model")
+    await fs.writer.add([user_message(fs, "hello"), item])
+    await fs.writer.evict([(item, evicted(fs, item), "keep_recent")])
+    await fs.writer.record_call(Usage(input_tokens=7), "model")
     reader = ContextFileSystem("session_1", store=store.peer(), read_only=True)
     async with reader:
         assert [entry.id for entry in await reader.items()] == ["msg_001", "call_1"]
         assert await reader.load("call_1") == LONG
         assert [call.usage.input_tokens for call in reader.calls] == [7]
         with pytest.raises(SessionClosed):
-            await reader.add([])
+            await reader.writer.add([])
         with pytest.raises(SessionClosed):
-            reader.claim(ItemType.USER_MESSAGE, None)
+            reader.writer.allocate(ItemType.USER_MESSAGE, None)
 
 
 async def test_large_content_is_stored_once(tmp_path: Path) -> None:
     async with ContextFileSystem(root_path=tmp_path) as fs:
         large, small = tool_result(fs, LONG, "large"), tool_result(fs, "small", "small")
-        await fs.add([large, small])
+        await fs.writer.add([large, small])
         assert set(fs.stored()) == {"large"}
         before = written_at(fs.path_of(large.name))
-        await fs.evict([(large, evicted(fs, large), "r"), (small, evicted(fs, small), "r")])
+        await fs.writer.evict([(large, evicted(fs, large), "r"), (small, evicted(fs, small), "r")])
         assert set(fs.stored()) == {"large", "small"}
         assert written_at(fs.path_of(large.name)) == before
         assert "a line of a long" not in (fs.session_path / "journal.jsonl").read_text()
@@ -166,16 +166,16 @@ async def test_what_only_repeats_stored_content_is_not_stored_again(tmp_path: Pa
     async with ContextFileSystem(root_path=tmp_path) as fs:
         source = ContentRange(item_id="call_1", path=fs.path_of("x"), first_line=1, last_line=2)
         item = replace(tool_result(fs, LONG), source=source)
-        await fs.add([item])
-        await fs.evict([(item, evicted(fs, item), "r")])
+        await fs.writer.add([item])
+        await fs.writer.evict([(item, evicted(fs, item), "r")])
         assert dict(fs.stored()) == {}
 
 
 async def test_restored_content_is_back(tmp_path: Path) -> None:
     async with ContextFileSystem(root_path=tmp_path) as fs:
         item = tool_result(fs, LONG)
-        await fs.add([item])
-        await fs.evict([(item, evicted(fs, item), "r")])
+        await fs.writer.add([item])
+        await fs.writer.evict([(item, evicted(fs, item), "r")])
         await fs.restore(item.id)
         assert await fs.items() == (item,)
         with pytest.raises(UnknownItem):
@@ -185,27 +185,27 @@ async def test_restored_content_is_back(tmp_path: Path) -> None:
 async def test_an_archive_takes_the_place_of_what_it_holds(tmp_path: Path) -> None:
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
         first, second, third = (user_message(fs, text) for text in ("one", "two", "three"))
-        await fs.add([first, second, third])
+        await fs.writer.add([first, second, third])
         summary = user_message(fs, "summary")
-        await fs.archive(summary, "one\ntwo\n", [first.id, second.id], before=third.id, reason="compaction")
+        await fs.writer.archive(summary, "one\ntwo\n", [first.id, second.id], before=third.id, reason="compaction")
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
         assert [item.id for item in await fs.items()] == [summary.id, third.id]
         assert (await fs.items())[0].message.content == "summary"
         assert await fs.load(summary.id) == "one\ntwo\n"
-        assert fs.archive_of(first.id) == summary.id
+        assert fs.state.archived.get(first.id) == summary.id
 
 
 async def test_paths_are_known_by_the_index_alone(tmp_path: Path) -> None:
     async with ContextFileSystem("session_1", root_path=tmp_path / "a") as fs:
         item = tool_result(fs, LONG)
         path = await fs.offload(item)
-        await fs.add([evicted(fs, item)])
-        assert fs.item_of_path(item.name) == item.id
+        await fs.writer.add([evicted(fs, item)])
+        assert fs.find(item.name) == item.id
         for unknown in ("/etc/passwd", fs.path_of("index.json"), fs.path_of(f"x/../{item.name}"), "", path + "/"):
-            assert fs.item_of_path(unknown) is None
+            assert fs.find(unknown) is None
     (tmp_path / "a").rename(tmp_path / "b")
     async with ContextFileSystem("session_1", root_path=tmp_path / "b") as fs:
-        assert fs.item_of_path(path) == item.id  # placeholders still say where it was
+        assert fs.find(path) == item.id  # placeholders still say where it was
         assert (await fs.items())[0].offload_path == str(tmp_path / "b" / "session_1" / item.name)
 
 
@@ -228,7 +228,7 @@ async def test_sessions_that_are_not_there_closed_or_taken(tmp_path: Path) -> No
     await fs.close()
     await fs.close()
     with pytest.raises(SessionClosed):
-        await fs.flush()
+        await fs.writer.flush()
     await remove_session(tmp_path, "session_1")
     with pytest.raises(ConfigError):
         ContextFileSystem("../session_1", root_path=tmp_path)
@@ -259,7 +259,7 @@ async def test_a_reader_follows_the_writer(tmp_path: Path) -> None:
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
         async with ContextFileSystem("session_1", root_path=tmp_path, read_only=True) as reader:
             for number in range(5):
-                await fs.add([user_message(fs, f"message {number}")])
+                await fs.writer.add([user_message(fs, f"message {number}")])
                 await reader.refresh()
                 assert len(await reader.items()) == number + 1
             with (fs.session_path / "journal.jsonl").open("ab") as log:
@@ -321,18 +321,18 @@ async def evict_with_failure(root: Path, failing: int) -> bool:
     fs = ContextFileSystem("session_1", root_path=root, store=LocalStore(root, "session_1", fs=as_port(calls)))
     await fs.open()
     item = tool_result(fs, "small")
-    await fs.add([item])
+    await fs.writer.add([item])
     step = (item, evicted(fs, item), "keep_recent")
     calls.armed = True
     try:
-        await fs.evict([step])
+        await fs.writer.evict([step])
     except WriteFailed:
         assert await fs.items() == (item,)
         assert dict(fs.stored()) == {}
         calls.armed = False
         async with ContextFileSystem("session_1", root_path=root, read_only=True) as reader:
             assert await reader.items() == (item,)
-        await fs.evict([step])
+        await fs.writer.evict([step])
     calls.armed = False
     assert await fs.items() == (evicted(fs, item),)
     assert await fs.load(item.id) == "small"
@@ -346,9 +346,9 @@ async def evict_with_failure(root: Path, failing: int) -> bool:
 async def test_a_cancelled_eviction_is_whole_or_absent(tmp_path: Path, anyio_backend_name: str) -> None:
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
         items = [tool_result(fs, f"content {n}", f"call_{n}") for n in range(20)]
-        await fs.add(items)
+        await fs.writer.add(items)
         for number, item in enumerate(items):
-            eviction = partial(fs.evict, [(item, evicted(fs, item), "r")])
+            eviction = partial(fs.writer.evict, [(item, evicted(fs, item), "r")])
             await cancelled_at(f"scope on {anyio_backend_name}", number + 1, eviction)
         now = await fs.items()
         for item, entry in zip(items, now, strict=True):
@@ -388,12 +388,12 @@ async def test_the_index_is_there_from_the_first_moment_and_rewritten_seldom(tmp
         for number in range(300):
             await fs.offload(tool_result(fs, "x", f"call_{number}"))
         assert calls.log.count("rename") < 12
-        await fs.flush()
+        await fs.writer.flush()
         entries = json.loads(index.read_bytes())["items"]
         assert [entry["item_id"] for entry in entries] == [f"call_{number}" for number in range(300)]
         assert entries[0]["name"] == "tool_result/Read/call_0.json"
         before = index.stat().st_mtime_ns
-        await fs.flush()
+        await fs.writer.flush()
         assert index.stat().st_mtime_ns == before
 
 
@@ -412,9 +412,9 @@ async def test_the_index_lags_behind_by_half_of_itself_at_most() -> None:
 async def test_verify_names_every_damage(tmp_path: Path) -> None:
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
         items = [tool_result(fs, f"content {n}", f"call_{n}") for n in range(3)]
-        await fs.add(items)
-        await fs.store(items)
-        await fs.flush()
+        await fs.writer.add(items)
+        await fs.writer.store(items)
+        await fs.writer.flush()
         assert await fs.verify() == type(await fs.verify())(checked=3, problems=())
         first, second = (fs.session_path / item.name for item in items[:2])
         first.write_bytes(first.read_bytes().replace(b"content 0", b"content X"))
@@ -432,20 +432,20 @@ async def test_an_index_that_cannot_be_written_stops_nothing_but_flush(tmp_path:
         for number in range(40):
             await fs.offload(tool_result(fs, "x", f"call_{number}"))
         with pytest.raises(WriteFailed):
-            await fs.flush()
+            await fs.writer.flush()
         (fs.session_path / "index.json").rmdir()
-        await fs.flush()
+        await fs.writer.flush()
         assert len(fs.stored()) == 40
 
 
 async def test_a_replaced_item_stands_in_its_new_form_until_it_is_removed(tmp_path: Path) -> None:
     async with ContextFileSystem(root_path=tmp_path) as fs:
         item = tool_result(fs, ({"type": "text", "text": "x"},))
-        await fs.add([item])
-        await fs.store([item])
-        await fs.replace([evicted(fs, item)], reason="r")
+        await fs.writer.add([item])
+        await fs.writer.store([item])
+        await fs.writer.replace([evicted(fs, item)], reason="r")
         assert (await fs.items())[0].message.content == PLACEHOLDER
-        await fs.remove([item.id], reason="r")
+        await fs.writer.remove([item.id], reason="r")
         assert await fs.items() == ()
         assert isinstance(fs.stored()[item.id], Stored)
         assert fs.stored()[item.id].tool_name == "Read"

@@ -32,8 +32,8 @@ async def with_one(content: str = "content") -> MemoryStore:
     store = MemoryStore("session_1")
     async with session(store) as fs:
         item = tool_result(fs, content)
-        await fs.add([item])
-        await fs.evict([(item, evicted(fs, item), "r")])
+        await fs.writer.add([item])
+        await fs.writer.evict([(item, evicted(fs, item), "r")])
     return store
 
 
@@ -65,7 +65,7 @@ async def test_with_the_journal_lost_a_changed_file_counts_as_what_it_holds_now(
 async def test_with_the_journal_lost_the_index_says_what_the_file_does_not() -> None:
     store = MemoryStore("session_1")
     async with session(store, TEXT) as fs:
-        await fs.store([tool_result(fs, "content", tool="Read: a tool")], metadata={"call_1": {"note": "kept"}})
+        await fs.writer.store([tool_result(fs, "content", tool="Read: a tool")], metadata={"call_1": {"note": "kept"}})
         before = dict(fs.stored())
     store.disk.log.clear()
     async with session(store) as fs:
@@ -133,13 +133,13 @@ async def test_a_file_of_an_id_that_is_stored_elsewhere_is_foreign() -> None:
     async with session(store) as fs:
         assert fs.recovery.foreign == (other,)
         assert await fs.load("call_1") == "content"
-        assert fs.item_of_path(fs.path_of(other)) is None
+        assert fs.find(fs.path_of(other)) is None
 
 
 async def test_a_file_of_an_id_that_left_the_context_but_is_stored_is_foreign() -> None:
     store = await with_one("content")
     async with session(store) as fs:
-        await fs.remove(["call_1"], reason="r")
+        await fs.writer.remove(["call_1"], reason="r")
     other = "tool_result/Bash/call_1.json"
     store.disk.files[other] = envelope("planted")
     async with session(store) as fs:
@@ -151,7 +151,7 @@ async def test_a_file_that_says_something_else_than_the_context_is_put_aside() -
     store = MemoryStore("session_1")
     async with session(store) as fs:
         item = tool_result(fs, "content")
-        await fs.add([item])
+        await fs.writer.add([item])
     store.disk.files[NAME] = envelope("planted")
     async with session(store) as fs:
         assert fs.recovery.foreign == (NAME,)
@@ -216,7 +216,7 @@ async def test_a_block_index_beside_the_file_is_never_believed(damage: str) -> N
     beside = f"{NAME}.idx"
     good = store.disk.files[beside]
     async with session(MemoryStore("session_2")) as other:
-        await other.store([tool_result(other, "other\n" * 100_000)])
+        await other.writer.store([tool_result(other, "other\n" * 100_000)])
         other_index = await other._store.read(beside)
     damaged = {
         "another's": other_index,
@@ -250,10 +250,10 @@ async def test_what_a_command_printed_before_it_was_killed_is_there_in_part() ->
     store = MemoryStore("session_1")
     fs = session(store)
     await fs.open()
-    growing = await fs.grow("Bash")
+    growing = await fs.writer.grow("Bash")
     await growing.append(b"one\nand \xff half")
-    assert fs.item_of_path(growing.name) == growing.item_id
-    assert fs.item_of_path("tool_result/Read/unknown.json") is None
+    assert fs.find(growing.name) == growing.item_id
+    assert fs.find("tool_result/Read/unknown.json") is None
     async with session(MemoryStore("session_1")):
         pass
     name = growing.name

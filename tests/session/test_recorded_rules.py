@@ -19,17 +19,17 @@ async def test_the_rules_by_which_results_leave_are_recorded_once_and_found_agai
     store = MemoryStore("session_1")
     rules = EvictionSet(keep_recent={"Read": 2}, parameters=None, rates={}, ttl_s=300.0)
     async with session(store) as fs:
-        await fs.record_eviction(rules)
-        assert fs.eviction == rules
+        await fs.writer.record_eviction(rules)
+        assert fs.state.eviction == rules
         written = len(store.disk.log)
-        await fs.record_eviction(rules)
+        await fs.writer.record_eviction(rules)
         assert len(store.disk.log) == written
     other = replace(rules, keep_recent={"Read": 3})
     async with session(store) as fs:
-        assert fs.eviction == rules
-        await fs.record_eviction(other)
+        assert fs.state.eviction == rules
+        await fs.writer.record_eviction(other)
     async with session(store) as fs:
-        assert fs.eviction == other
+        assert fs.state.eviction == other
         history = await fs.history()
     assert [record for record in history if isinstance(record, EvictionSet)] == [rules, other]
     assert [record for record in history if isinstance(record, Closed)] == [Closed(closed_at=9.5)] * 2

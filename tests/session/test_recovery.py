@@ -39,8 +39,8 @@ async def filled(store: MemoryStore, layout: Layout = ENVELOPE) -> list[tuple[st
         made = []
         for number, content in enumerate(CONTENTS_OF_A_SESSION):
             item = tool_result(fs, content, f"call_{number}")
-            await fs.add([item])
-            await fs.evict([(item, evicted(fs, item), "r")])
+            await fs.writer.add([item])
+            await fs.writer.evict([(item, evicted(fs, item), "r")])
             made.append((item.id, content))
         return made
 
@@ -78,9 +78,9 @@ async def test_a_journal_torn_at_any_byte_of_its_last_commit() -> None:
     store = MemoryStore("session_1")
     async with ContextFileSystem("session_1", store=store) as fs:
         item = tool_result(fs, "content")
-        await fs.add([item])
+        await fs.writer.add([item])
         start = len(store.disk.log)
-        await fs.evict([(item, evicted(fs, item), "r")])
+        await fs.writer.evict([(item, evicted(fs, item), "r")])
         end = len(store.disk.log)
         whole, files = bytes(store.disk.log), dict(store.disk.files)
     for cut in {*range(start, end, 11), start + 1, end - 1, end}:
@@ -92,7 +92,7 @@ async def test_a_journal_torn_at_any_byte_of_its_last_commit() -> None:
             new = evicted(again, item)
             assert await again.items() == ((new,) if cut == end else (item,))
             assert await again.load(item.id) == "content"  # its file was there already, whole
-            await again.evict([(item, new, "r")])
+            await again.writer.evict([(item, new, "r")])
             assert await again.items() == (new,)
 
 
@@ -137,7 +137,7 @@ async def test_journal_and_index_lost_the_envelopes_say_it_all() -> None:
     assert await stored_in(store) == before
     await assert_holds(store, expected)
     async with ContextFileSystem("session_1", store=store.peer()) as fs:
-        assert fs.claim(ItemType.TOOL_RESULT, "call_0", "Read")[0] == "call_0~2"
+        assert fs.writer.allocate(ItemType.TOOL_RESULT, "call_0", "Read")[0] == "call_0~2"
 
 
 async def filled_more(store: MemoryStore) -> list[tuple[str, Content]]:
@@ -197,7 +197,7 @@ async def test_a_file_of_a_commit_that_never_was_is_adopted_or_left_alone() -> N
     store = MemoryStore("session_1")
     async with ContextFileSystem("session_1", store=store) as fs:
         same, other = tool_result(fs, "content", "same"), tool_result(fs, "content", "other")
-        await fs.add([same, other])
+        await fs.writer.add([same, other])
     store.disk.files[same.name] = envelope(same, "content")
     store.disk.files[other.name] = envelope(other, "something else")
     store.disk.files["tool_result/Read/new.json"] = envelope(same, "x").replace(b'"same"', b'"new"')
@@ -209,10 +209,10 @@ async def test_a_file_of_a_commit_that_never_was_is_adopted_or_left_alone() -> N
         assert set(fs.recovery.foreign) == {
             other.name, "tool_result/Read/fake.json", "notes.txt", "tool_result/Read/broken.json",
         }  # fmt: skip
-        await fs.evict([(same, evicted(fs, same), "r")])
+        await fs.writer.evict([(same, evicted(fs, same), "r")])
         assert await fs.load("same") == "content"
         assert await fs.load("new") == "x"
-        assert fs.claim(ItemType.TOOL_RESULT, "new", "Read")[0] == "new~2"
+        assert fs.writer.allocate(ItemType.TOOL_RESULT, "new", "Read")[0] == "new~2"
         assert await fs.offload(other) == fs.path_of(fs.stored()[other.id].name)
         assert await fs.load("other") == "content"
 
@@ -239,8 +239,8 @@ async def test_a_session_directory_without_anything_is_a_new_session(tmp_path: P
 async def test_a_copied_session_opens_as_it_was(tmp_path: Path) -> None:
     async with ContextFileSystem("session_1", root_path=tmp_path / "a") as fs:
         item = tool_result(fs, "many\nlines\n" * 100_000)
-        await fs.add([user_message(fs, "hello"), item])
-        await fs.evict([(item, evicted(fs, item), "r")])
+        await fs.writer.add([user_message(fs, "hello"), item])
+        await fs.writer.evict([(item, evicted(fs, item), "r")])
         shutil.copytree(tmp_path / "a", tmp_path / "b")  # taken while it is written to
     async with ContextFileSystem("session_1", root_path=tmp_path / "b") as copy:
         assert [entry.id for entry in await copy.items()] == ["msg_001", item.id]

@@ -197,7 +197,7 @@ async def test_what_a_command_printed_stays_when_it_has_ended() -> None:
     disk = CrashDisk()
     fs = ContextFileSystem(ID, root_path=ROOT, store=LocalStore(ROOT, ID, fs=disk), clock=lambda: 1.0)
     await fs.open()
-    growing = await fs.grow("Bash")
+    growing = await fs.writer.grow("Bash")
     await growing.append(b"printed ")
     await growing.append(b"and printed")
     stored = await growing.finish({})
@@ -304,7 +304,7 @@ async def test_a_file_outside_of_sessions_is_there_whole_or_not_at_all(overwrite
 async def a_session(disk: CrashDisk) -> None:
     fs = ContextFileSystem(ID, root_path=ROOT, store=LocalStore(ROOT, ID, fs=disk), clock=lambda: 1.0)
     async with fs:
-        await fs.store([tool_result(fs, "a long result", raw_id="call_1")])
+        await fs.writer.store([tool_result(fs, "a long result", raw_id="call_1")])
 
 
 async def test_an_export_stays() -> None:

@@ -305,7 +305,7 @@ async def test_a_cancelled_call_ends_the_command_and_keeps_its_output(tmp_path: 
         with anyio.fail_after(HANGS_S):
             async with anyio.create_task_group() as group:
                 group.start_soon(run, fs, f"echo $$; exec cat {gate}")
-                while not (fs.is_stored("terminal_001") and await fs.load("terminal_001")):
+                while not (fs.find("terminal_001") and await fs.load("terminal_001")):
                     await anyio.lowlevel.checkpoint()
                 group.cancel_scope.cancel()
         assert not is_running(int(str(await fs.load("terminal_001"))))
@@ -360,7 +360,7 @@ from ctxfs import ContextFileSystem
 async def main():
     fs = ContextFileSystem("s1", root_path=sys.argv[1])
     await fs.open()
-    log = await fs.grow("Bash")
+    log = await fs.writer.grow("Bash")
     for n in range(3):
         await log.append(b"piece %d\\n" % n)
     os._exit(9)

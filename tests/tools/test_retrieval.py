@@ -334,7 +334,7 @@ async def test_another_sessions_items_fail_exactly_like_unknown_ones(
 
 async def test_list_says_what_a_command_had_not_finished(tmp_path: Path) -> None:
     async with ContextFileSystem("one", root_path=tmp_path) as fs:
-        log = await fs.grow("Bash")
+        log = await fs.writer.grow("Bash")
         await log.append(b"one line\n")
     async with ContextFileSystem("one", root_path=tmp_path) as fs:
         listed = await Session(fs).text("list")

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 async def exported(tmp_path: Path) -> Path:
     async with ContextFileSystem("session_1", root_path=tmp_path / "from") as fs:
-        await fs.store([tool_result(fs, "content")])
+        await fs.writer.store([tool_result(fs, "content")])
     await export_session("session_1", tmp_path / "archive", root_path=tmp_path / "from")
     return tmp_path / "archive"
 
@@ -93,7 +93,7 @@ async def forge(
     ``parts``: the names that its parts have, when they are others.
     """
     async with ContextFileSystem("session_1", root_path=tmp_path / "from") as fs:
-        await fs.store([tool_result(fs, "content", raw_id=f"call_{number}") for number in range(len(names))])
+        await fs.writer.store([tool_result(fs, "content", raw_id=f"call_{number}") for number in range(len(names))])
     journal = (tmp_path / "from" / "session_1" / "journal.jsonl").read_bytes()
     given = iter(names)
     records = [forged_record(record, given, session_id) for record in scan(journal).records]

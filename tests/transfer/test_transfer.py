@@ -63,13 +63,13 @@ async def fill(fs: ContextFileSystem, contents: Sequence[Content]) -> list[str]:
     ids = []
     for number, content in enumerate(contents):
         old = tool_result(fs, content, f"call_{number}")
-        await fs.add([old])
+        await fs.writer.add([old])
         path = fs.path_of(old.name)
         message = ToolMessage(
             tool_call_id=old.id, tool_name="Read", content=render(path), offloaded=True, offload_path=path
         )
         new = replace(old, message=message, offloaded=True, offload_path=path)
-        await fs.evict([(old, new, "test")])
+        await fs.writer.evict([(old, new, "test")])
         ids.append(old.id)
     return ids
 
@@ -139,7 +139,7 @@ async def test_placeholders_of_the_old_place_mean_the_imported_files(tmp_path: P
     async with opened(tmp_path / "a") as fs:
         old = fs.path_of("tool_result/Read/call_0.json")
     async with opened(tmp_path / "b", "other") as fs:
-        assert fs.item_of_path(old) == ids[0]
+        assert fs.find(old) == ids[0]
         (there,) = await fs.items()
         assert old in str(there.message.content), "the history is as it was"
         assert there.offload_path == str(tmp_path / "b" / "other" / "tool_result" / "Read" / "call_0.json")
@@ -149,7 +149,7 @@ async def test_placeholders_of_the_old_place_mean_the_imported_files(tmp_path: P
 
 async def test_what_a_command_printed_moves_too(tmp_path: Path) -> None:
     async with ContextFileSystem("one", root_path=tmp_path / "a") as fs:
-        log = await fs.grow("Bash")
+        log = await fs.writer.grow("Bash")
         for number in range(50):
             await log.append(b"line %d of the output\xff\n" % number * 1_000)
         await log.finish({})
@@ -171,7 +171,7 @@ PRINTED = [b"", b"one line\n", "half a char\u00e4".encode()[:-1], b"\xff\n" * 20
 async def test_what_a_command_has_printed_so_far_moves_too(tmp_path: Path, printed: bytes, alive: bool) -> None:
     async with ContextFileSystem("one", root_path=tmp_path / "a") as fs:
         await fill(fs, ["first"])
-        log = await fs.grow("Bash")
+        log = await fs.writer.grow("Bash")
         await log.append(printed)
         root = tmp_path / "a" if alive else image_of(tmp_path / "a", tmp_path / "killed")
         before = contents_of(root / "one")
@@ -201,7 +201,7 @@ def contents_of(session: Path) -> dict[str, bytes]:
 
 async def test_a_command_that_goes_on_printing_is_exported_as_it_stood_at_one_moment(tmp_path: Path) -> None:
     async with ContextFileSystem("one", root_path=tmp_path / "a") as fs:
-        log = await fs.grow("Bash")
+        log = await fs.writer.grow("Bash")
         await log.append(b"before\n" * 50_000)
         port = Printing(tmp_path / "a" / "one" / log.name)
         await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a", fs=port)
@@ -227,7 +227,7 @@ async def test_an_imported_session_goes_on(tmp_path: Path) -> None:
     await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
     await import_session(tmp_path / "1.ctxfs", root_path=tmp_path / "b")
     async with opened(tmp_path / "b") as fs:
-        await fs.store([tool_result(fs, "more", "call_new")])
+        await fs.writer.store([tool_result(fs, "more", "call_new")])
     await export_session("one", tmp_path / "2.ctxfs", root_path=tmp_path / "b")
     await import_session(tmp_path / "2.ctxfs", root_path=tmp_path / "c")
     async with opened(tmp_path / "c", read_only=True) as fs:
@@ -251,7 +251,7 @@ async def test_export_while_a_writer_is_active(tmp_path: Path) -> None:
 
 async def fill_more(fs: ContextFileSystem) -> None:
     for number in range(20):
-        await fs.store([tool_result(fs, "x" * 10_000, f"more_{number}")])
+        await fs.writer.store([tool_result(fs, "x" * 10_000, f"more_{number}")])
 
 
 async def test_a_torn_line_is_left_out(tmp_path: Path) -> None:

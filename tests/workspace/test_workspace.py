@@ -96,7 +96,7 @@ async def test_place_the_artifact_is_in_the_session_as_the_core_keeps_it(tmp_pat
     assert done.offload_path == str(tmp_path / "one" / "tool_result" / "search" / "call_1.json")
     async with ContextFileSystem("one", root_path=tmp_path, read_only=True) as fs:
         assert await fs.load("call_1") == LARGE
-        assert fs.item_of_path(done.offload_path) == "call_1"
+        assert fs.find(done.offload_path) == "call_1"
         assert (await fs.verify()).ok
 
 
@@ -633,7 +633,7 @@ async def test_an_agents_own_session_is_attached(tmp_path: Path) -> None:
     async with ContextFileSystem("one", root_path=tmp_path) as fs, service_at(tmp_path) as service:
         service.attach(fs)
         await op_on(service).process(result_of(LARGE))
-        await fs.store([tool_result(fs, "by the core", "call_2")])
+        await fs.writer.store([tool_result(fs, "by the core", "call_2")])
         found = await service.query_artifacts({"context_type": "tool_result"})
         assert [(info.artifact_id, info.tool_name) for info in found] == [("call_1", "search"), ("call_2", "Read")]
         service.attach(fs)

@@ -113,7 +113,7 @@ async def find_entry(fs: ContextFileSystem, given: str) -> Entry:
     known = {entry.item_id: entry for entry in await entries(fs)}
     if given in known:
         return known[given]
-    if (archive := fs.archive_of(given)) is not None:
+    if (archive := fs.state.archived.get(given)) is not None:
         for item in await fs.archived(archive):
             if item.id == given:
                 return _archived(item)

@@ -47,6 +47,11 @@ class ContentFile:
         self._index: BlockIndex | None = None
 
     @property
+    def item_id(self) -> str:
+        """The id of the item whose content it is."""
+        return self._item_id
+
+    @property
     def name(self) -> str:
         """The file's name in the session."""
         return self._name

@@ -12,7 +12,8 @@ from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ctxfs.session.archive import write_archive
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.records import CallMade
+from ctxfs.session.item_records import replacement
+from ctxfs.session.records import CallMade, Replaced
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import begin
 
@@ -75,14 +76,16 @@ async def admit(
     decisions = [begin(leaving[item.id].decide) for item in going]  # while the contents are being written
     steps: list[tuple[Offload, ContextItem, ContextItem]] = []
 
-    def replaced() -> list[tuple[ContextItem, str, int]]:
+    def evictions() -> list[Replaced]:
         offloads = [decision.result() for decision in decisions]
         steps[:] = [(offload, item, evicted(item, offload)) for item, offload in zip(going, offloads, strict=True)]
-        saved = [leaving[new.id].chars - len(new.message.content) for _, _, new in steps]
-        return [(new, offload.reason, chars) for (offload, _, new), chars in zip(steps, saved, strict=True)]
+        return [
+            replacement(new, fs.session_path, step.reason, saved_chars=leaving[new.id].chars - len(new.message.content))
+            for step, _, new in steps
+        ]
 
     try:
-        await fs.add(items, leaving=leaving, replaced=replaced, removing=removing, calls=calls)
+        await fs.writer.add(items, evicting=leaving, deferred=evictions, removing=removing, calls=calls)
     except StorageError:
         for decision in decisions:
             if decision.done():
@@ -100,7 +103,7 @@ async def _offload(
 ) -> None:
     steps = _steps(offloads, items)
     try:
-        await fs.evict([(old, new, step.reason) for step, old, new in steps])
+        await fs.writer.evict([(old, new, step.reason) for step, old, new in steps])
     except StorageError as error:
         if len(steps) == 1:
             done(Applied(events=(OffloadFailed(item_id=steps[0][0].item_id, error=error),)))
@@ -146,7 +149,7 @@ async def _archive(archive: Archive, items: Mapping[str, ContextItem], fs: Conte
     )
     content = await run_in_steps(lambda: write_archive([items[i] for i in archive.item_ids]))
     try:
-        await fs.archive(item, content, archive.item_ids, before=before, reason=archive.reason)
+        await fs.writer.archive(item, content, archive.item_ids, before=before, reason=archive.reason)
     except StorageError as error:
         done(Applied(events=(OffloadFailed(item_id=archive.item_id, error=error),)))
         return

@@ -189,7 +189,7 @@ class Context:
             await self.fs.open()
             try:
                 await self._resume()
-                await self.fs.record_eviction(self._rules())
+                await self.fs.writer.record_eviction(self._rules())
             except BaseException:
                 await self.fs.close()
                 raise
@@ -224,13 +224,13 @@ class Context:
 
     async def _repaired(self, items: tuple[ContextItem, ...]) -> tuple[ContextItem, ...]:
         """Make what a damaged journal left a valid transcript, and record how; what is cut short goes on next time."""
-        repairs = repaired(items, names=self.fs.names, counter=self.counter)
+        repairs = repaired(items, names=self.fs.writer.names, counter=self.counter)
         if not repairs:
             return items
         for item, before in repairs.added:
-            await self.fs.add([item], before=before)
+            await self.fs.writer.add([item], before=before)
         if repairs.removed:
-            await self.fs.remove(repairs.removed, reason="its call is lost: the journal was damaged")
+            await self.fs.writer.remove(repairs.removed, reason="its call is lost: the journal was damaged")
         text = "session %s: the journal was damaged; to go on, %d messages were put in and %d left out"
         _log.warning(text, self.session_id, len(repairs.added), len(repairs.removed))
         return repairs.items
@@ -306,7 +306,7 @@ class Context:
     @property
     def left_on_arrival(self) -> Savings:
         """What left the moment it came in, in the whole life of the session; 0.1.0 did not record it."""
-        return self.fs.left_on_arrival
+        return self.fs.state.left_on_arrival
 
     # Coming in -------------------------------------------------------------------------------------------------------
 
@@ -332,7 +332,7 @@ class Context:
         """
         model = check_model(model)
         async with self._changing():
-            call = None if usage is None else self.fs.call_made(usage, model, counted_tokens=self._sent_tokens)
+            call = None if usage is None else self.fs.writer.call_made(usage, model, counted_tokens=self._sent_tokens)
             incoming = with_sources(await self._parsed(messages), sources or {})
             return await self._take(incoming, call=call)
 
@@ -452,7 +452,7 @@ class Context:
 
     @property
     def _known(self) -> Known:
-        return Known(self.fs.names, self._identifiers)
+        return Known(self.fs.writer.names, self._identifiers)
 
     @asynccontextmanager
     async def _changing(self) -> AsyncIterator[None]:
@@ -501,7 +501,7 @@ class Context:
             for one in incoming:
                 entries.append(await self._built(one, draft, rules))
                 draft.take(entries[-1])
-            names = self.fs.names
+            names = self.fs.writer.names
             if all(names.is_free(item_id) for entry in entries for item_id in entry.new_ids):
                 return entries
 
@@ -547,7 +547,7 @@ class Context:
 
     def _view(self) -> View:
         if self._slot is None:
-            item_id, name = self.fs.claim(ItemType.COMPACTION_SUMMARY, None)
+            item_id, name = self.fs.writer.allocate(ItemType.COMPACTION_SUMMARY, None)
             self._slot = ArchiveSlot(item_id=item_id, name=name, path=self.fs.path_of(name))
         paths = {item.id: self._transcript.path_of(item) for item in self.items}
         return View(items=self.items, counted_tokens=self.counted_tokens, paths=paths, slot=self._slot)
@@ -567,7 +567,7 @@ class Context:
         except ModelError as error:
             return error
         async with self._changing():
-            self._recorder.called(self.fs.call_made(reply.usage, reply.model, summary=True))
+            self._recorder.called(self.fs.writer.call_made(reply.usage, reply.model, summary=True))
             await self._record()
         return reply
 

@@ -75,7 +75,7 @@ class Incoming:
                 return ItemType.USER_MESSAGE if self.label is None else ItemType.SKILL_PROMPT
 
     @property
-    def claims(self) -> tuple[ItemType, str, str | None]:
+    def id_request(self) -> tuple[ItemType, str, str | None]:
         """What its id and its file are claimed for: its type and, of a result, the call and the tool."""
         if isinstance(self.message, ToolMessage):
             return self.item_type, self.message.tool_call_id, self.message.tool_name
@@ -168,7 +168,7 @@ class Known:
 
 def build_entry(incoming: Incoming, known: Known, rules: EntryRules) -> Entry:
     """Decide how ``incoming`` enters a session in which ``known`` is taken; ``known`` stays as it is."""
-    item_id, name = known.names.draft().claim(*incoming.claims)
+    item_id, name = known.names.draft().allocate(*incoming.id_request)
     return new_entry(new_item(incoming, item_id=item_id, name=name, counter=rules.counter), known, rules)
 
 

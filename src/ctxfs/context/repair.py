@@ -102,7 +102,7 @@ def repaired(items: Sequence[ContextItem], *, names: Names, counter: TokenCounte
     added: dict[str, list[ContextItem]] = {}
     for message, before in missing:
         incoming = Incoming(message=message)
-        item_id, name = names.claim(*incoming.claims)
+        item_id, name = names.allocate(*incoming.id_request)
         added.setdefault(before, []).append(new_item(incoming, item_id=item_id, name=name, counter=counter))
     kept = [item for item in items if item.id not in losses.orphans]
     return Repairs(

@@ -40,7 +40,7 @@ def trim_of(
         return None
     if not policy.allows(ItemType.TOOL_INPUT, tokens):
         return None
-    item_id, name = names.claim(ItemType.TOOL_INPUT, f"{call['id']}.input", call["name"])
+    item_id, name = names.allocate(ItemType.TOOL_INPUT, f"{call['id']}.input", call["name"])
     arguments = without_large_arguments(call["input"], render(path_of(name), digest(tokens)))
     return Trim(
         item_id=reply_id,

@@ -346,7 +346,7 @@ class _EconomicRun:
 
     def _item(self, kind: ItemType, raw_id: str, message: Message, tokens: int) -> ContextItem:
         tool = message.tool_name if isinstance(message, ToolMessage) else None
-        item_id, name = self._known.names.claim(kind, raw_id, tool)
+        item_id, name = self._known.names.allocate(kind, raw_id, tool)
         return ContextItem(
             id=item_id, item_type=kind, message=message, name=name, token_count=tokens, content_tokens=tokens
         )

@@ -22,7 +22,9 @@ from ctxfs.session.records import (
     WriterOpened,
 )
 from ctxfs.session.recovery import Recovery
+from ctxfs.session.state import Savings, SessionState
 from ctxfs.session.verify import Problem, VerifyReport
+from ctxfs.session.writer import SessionWriter
 
 __all__ = [
     "ENVELOPE",
@@ -47,7 +49,10 @@ __all__ = [
     "Removed",
     "Replaced",
     "Restored",
+    "Savings",
     "SessionStarted",
+    "SessionState",
+    "SessionWriter",
     "Stored",
     "UnknownRecord",
     "VerifyReport",

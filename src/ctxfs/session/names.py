@@ -27,6 +27,7 @@ __all__ = [
     "Names",
     "artifact_name",
     "check_session_id",
+    "layout_named",
     "new_session_id",
     "safe_name",
     "terminal_name",
@@ -114,6 +115,11 @@ TEXT = Layout(name="text", extension=".txt", raw=True)
 LAYOUTS: Mapping[str, Layout] = MappingProxyType({layout.name: layout for layout in (ENVELOPE, TEXT)})
 
 
+def layout_named(name: str | None) -> Layout:
+    """The layout that a journal names; ``ENVELOPE`` when it names none that is known here."""
+    return LAYOUTS.get(name or ENVELOPE.name, ENVELOPE)
+
+
 class Names:
     """The names that a session has given out: no two are equal, also where case does not count."""
 
@@ -148,7 +154,7 @@ class Names:
                 self._repeats[name] = self._repeats.get(name, 1) + 1
         self._next_message()
 
-    def claim(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
+    def allocate(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
         """Return a new item id and the name of its file.
 
         Without a ``raw_id`` (None or empty) a message gets the next of msg_001, msg_002, ... A repeated id becomes
@@ -161,7 +167,7 @@ class Names:
         self.take([item_id])
         return item_id, self._layout.file_name(item_type, item_id, tool_name)
 
-    def claim_terminal(self) -> tuple[str, str]:
+    def allocate_terminal(self) -> tuple[str, str]:
         """Return a new id for what a command prints, terminal_001, terminal_002, ..., and the name of its file."""
         while True:
             self._terminals += 1

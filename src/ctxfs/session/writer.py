@@ -1,193 +1,285 @@
-"""A session's journal at work: who writes waits for durability, and who waits together is written together."""
+"""The writing side of an open session: each method builds a commit, and returns when it is durable."""
 
-import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
-import anyio
-from anyio.lowlevel import checkpoint_if_cancelled
+from ctxfs.content.file import ContentFile
+from ctxfs.content.growing import GrowingLog
+from ctxfs.content.stored import Stored
+from ctxfs.errors import ConfigError, UnknownItem
+from ctxfs.items import ContextItem, ItemType
+from ctxfs.jsontext.write_stream import has_surrogates, is_longer
+from ctxfs.llm.base import Usage, UsageLike, check_model
+from ctxfs.llm.messages import has_media
+from ctxfs.session.damaged import refuse_damaged
+from ctxfs.session.field_types import check_types
+from ctxfs.session.item_records import added, metadata_of, replacement
+from ctxfs.session.journal_writer import Commit, JournalWriter
+from ctxfs.session.names import Layout, Names, layout_named
+from ctxfs.session.records import (
+    CallMade,
+    Closed,
+    EvictionSet,
+    Record,
+    Removed,
+    Restored,
+    SessionStarted,
+    WriterOpened,
+    with_content,
+)
+from ctxfs.session.recovery import Recovery, examine, move_aside
+from ctxfs.storage.base import GrowingStore, Store
 
-from ctxfs.content.blocks import index_name
-from ctxfs.content.file import ContentFile, IndexChunks
-from ctxfs.errors import SessionClosed, WriteFailed
-from ctxfs.session.index import INDEX_NAME, render_index
-from ctxfs.session.journal import encode_line, scan
-from ctxfs.session.records import Record
-from ctxfs.session.recovery import Found
-from ctxfs.session.state import SessionState, fold
-from ctxfs.storage.base import NewFile, Store
-from ctxfs.storage.threads import uninterrupted
-
-__all__ = ["SessionLog"]
-
-INDEX_MIN_CHANGES = 32
-
-logger = logging.getLogger(__name__)
-
-Prepare = Callable[[], Sequence[ContentFile]]
-Make = Callable[[], Sequence[Record]]
-
-
-def _no_files() -> Sequence[ContentFile]:
-    return ()
-
-
-class _Ticket:
-    """One caller's commit. ``prepare`` says which files it needs, just before they are written."""
-
-    __slots__ = ("done", "error", "files", "make", "prepare", "records")
-
-    def __init__(self, make: Make, prepare: Prepare) -> None:
-        self.make = make
-        self.prepare = prepare
-        self.files: Sequence[ContentFile] = ()
-        self.records: Sequence[Record] = ()
-        self.error: Exception | None = None
-        self.done = False
-
-    def fail(self, error: Exception) -> None:
-        """End with ``error``, which is raised in this ticket's caller and nowhere else."""
-        self.error, self.done = error, True
+__all__ = ["SessionWriter"]
 
 
-class SessionLog:
-    """The state of an open session, and the only way to change it: a commit that is durable first."""
+class SessionWriter:
+    """What the one writer of an open session may do; ``ContextFileSystem.writer`` gives it.
 
-    def __init__(self, store: Store, session_id: str, found: Found) -> None:
+    Every method that writes raises ``WriteFailed``, ``SessionLocked`` (another writer took over), ``SessionClosed`` and
+    ``InvalidRecord``; then nothing of what it was to write is in the session.
+
+    Args:
+        store: the session's storage, open for writing.
+        session_id: the session's id.
+        session_path: the session's directory, absolute.
+        layout: where contents go, and in which form, in a new session; an existing one keeps its own.
+        clock: gives seconds since the epoch.
+        inline_limit_chars: content whose JSON has more than about so many characters goes to a file of its own when its
+            item is added.
+
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        session_id: str,
+        session_path: Path,
+        layout: Layout,
+        clock: Callable[[], float],
+        inline_limit_chars: int,
+    ) -> None:
+        self.journal = JournalWriter(store, session_id)
+        self.names = Names(layout=layout)
+        self.growing: dict[str, GrowingLog] = {}
         self._store = store
         self._session_id = session_id
-        self.state: SessionState = found.state
-        self._seq = found.last_seq
-        self._end = found.log_end
-        self._queue: list[_Ticket] = []
-        self._turn = anyio.Lock()
-        self._ended = False
-        self._index_seq = -1
-        self._index_size = 0
+        self._session_path = session_path
+        self._layout = layout
+        self._clock = clock
+        self._inline_limit_chars = inline_limit_chars
 
-    async def commit(self, make: Make, prepare: Prepare = _no_files) -> None:
-        """Write the files of ``prepare``, then the records of ``make``, and take these in when they are durable.
+    # Opening and closing ---------------------------------------------------------------------------------------------
 
-        ``make`` runs after the files were written, in a worker thread. All of it happens, or nothing. Raises
-        ``WriteFailed``, ``NameTaken``, ``SessionLocked`` and ``SessionClosed``. A commit that is cancelled has
-        ended when the cancellation is raised.
+    async def open(self) -> Recovery:
+        """Take up what the session holds, repair what a crash left, and record that this writer opened it."""
+        found = await examine(self._store, read_only=False)
+        if found.state.layout is not None:
+            self._layout = layout_named(found.state.layout)
+        if found.recovery.cut_bytes:
+            await self._store.truncate_log(found.log_end)
+        for name in found.in_the_way:
+            await move_aside(self._store, name)
+        now = self._clock()
+        opened = WriterOpened(epoch=found.state.epoch + 1, path=str(self._session_path), opened_at=now)
+        records: list[Record] = [*found.adopt, opened]
+        if found.new:
+            rebuilt = found.recovery.rebuilt_journal
+            layout = self._layout.name
+            started = SessionStarted(session_id=self._session_id, started_at=now, layout=layout, rebuilt=rebuilt)
+            records.insert(0, started)
+        self.journal.resume(found)
+        await self.journal.commit(Commit(records=records))
+        await self.flush()
+        self.names = Names(self.journal.state.ids, layout=self._layout)
+        return found.recovery
+
+    async def close(self) -> None:
+        """Record the end and write the index; nothing is written after that, whether it succeeds or not."""
+        try:
+            await self.journal.commit(Commit(records=[Closed(closed_at=self._clock())]))
+            await self.flush()
+        finally:
+            self.journal.end()
+
+    async def flush(self) -> None:
+        """Write the index."""
+        await self.journal.write_index()
+
+    # Items -----------------------------------------------------------------------------------------------------------
+
+    def allocate(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
+        """Return a new item's id and the name of its file; see ``Names.allocate``."""
+        return self.names.allocate(item_type, raw_id, tool_name)
+
+    async def add(
+        self,
+        items: Sequence[ContextItem],
+        *,
+        before: str | None = None,
+        evicting: Collection[str] = (),
+        deferred: Callable[[], Sequence[Record]] | None = None,
+        removing: Collection[str] = (),
+        calls: Sequence[CallMade] = (),
+    ) -> None:
+        """Record items that join the context; all of them, or none.
+
+        Args:
+            items: the items, in order.
+            before: the item that they stand before; None is the end.
+            evicting: ids of those that are evicted in the same commit: their contents go to files, whatever their size.
+            deferred: gives the records of these evictions; see ``Commit``.
+            removing: ids of items that leave the context in the same commit: the new ones take their place.
+            calls: the model calls that came to this, as ``call_made`` gives them.
+
+        Raises:
+            CorruptContent: an item's content is damaged, and it only says so.
+
         """
-        await checkpoint_if_cancelled()
-        await self._written(_Ticket(make, prepare))
+        refuse_damaged(items)
+        stored = self.journal.state.stored
+        filed = [i for i in items if self._needs_file(i) or (i.id in evicting and self._must_store(i))]
+        in_file = {item.id for item in filed} | {i.id for i in items if i.id in stored and i.offload_path is None}
+        joined = [added(i, self._session_path, content_stored=i.id in in_file, before=before) for i in items]
+        replaced = [Removed(item_ids=tuple(removing), reason="a new one took its place")] if removing else []
+        files = [self._file_for(item) for item in filed]
+        await self.journal.commit(Commit(files=files, records=[*joined, *replaced, *calls], deferred=deferred))
 
-    @uninterrupted
-    async def _written(self, ticket: _Ticket) -> None:
-        self._queue.append(ticket)
-        async with self._turn:
-            while not ticket.done:
-                await self._write_queue()
-        if ticket.error is not None:
-            raise ticket.error
+    async def store(
+        self, items: Sequence[ContextItem], *, metadata: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    ) -> None:
+        """Make the contents of items durable; those that are already cost nothing.
 
-    def end(self) -> None:
-        """Begin to write nothing more: the session is closed, and what opens it next numbers its lines itself."""
-        self._ended = True
-
-    def check_open(self) -> None:
-        """Raise ``SessionClosed`` after the end."""
-        if self._ended:
-            raise SessionClosed(f"session {self._session_id} was closed meanwhile: open it, and begin again")
-
-    async def _write_queue(self) -> None:
-        tickets = self._next_batch()
-        try:
-            await self._write_batch(tickets)
-        except BaseException:  # the event loop ends: those who waited along write their own
-            self._queue[:0] = [ticket for ticket in tickets if not ticket.done]
-            raise
-        await self._write_index_if_due()
-
-    async def _write_batch(self, tickets: Sequence[_Ticket]) -> None:
-        try:
-            await self._write(tickets)
-        except Exception as error:  # noqa: BLE001 - each caller gets its own
-            if len(tickets) == 1:
-                tickets[0].fail(error)
-            else:
-                await self._write_each(tickets)
-
-    def _next_batch(self) -> list[_Ticket]:
-        """Take the callers that wait; who wants a file that another one is about to write waits for the next round."""
-        batch: list[_Ticket] = []
-        waiting: list[_Ticket] = []
-        names: set[str] = set()
-        for ticket in self._queue:
-            try:
-                ticket.files = ticket.prepare()
-            except Exception as error:  # noqa: BLE001 - raised in its caller
-                ticket.fail(error)
-                continue
-            wanted = {file.name for file in ticket.files}
-            (batch if names.isdisjoint(wanted) else waiting).append(ticket)
-            names |= wanted
-        self._queue = waiting
-        return batch
-
-    async def _write_each(self, tickets: Sequence[_Ticket]) -> None:
-        """Write one by one: one caller's failure is not another's."""
-        for ticket in tickets:
-            try:
-                await self._write([ticket])
-            except Exception as error:  # noqa: BLE001 - raised in its caller
-                ticket.fail(error)
-
-    async def _write(self, tickets: Sequence[_Ticket]) -> None:
-        self.check_open()
-        line = b""
-
-        def log() -> bytes:
-            """One line for all, so that a power failure leaves all of it or nothing."""
-            nonlocal line
-            for ticket in tickets:
-                ticket.records = ticket.make()
-            records = [record for ticket in tickets for record in ticket.records]
-            line = encode_line(self._seq + 1, records) if records else b""
-            return line
-
-        await self._store.commit(_new_files(file for ticket in tickets for file in ticket.files), log)
-        self._seq += bool(line)
-        self._end += len(line)
-        for ticket in tickets:
-            fold(self.state, ticket.records)
-            ticket.done = True
-
-    async def write_index(self, *, always: bool = False) -> None:
-        """Write the index unless it says all already. Raises ``WriteFailed``."""
-        if self._index_seq == self._seq and not always:
-            return
-        seq, entries = self._seq, list(self.state.stored.values())
-        await self._store.replace(INDEX_NAME, render_index(self._session_id, seq, entries))
-        self._index_seq, self._index_size = seq, len(entries)
-
-    async def _write_index_if_due(self) -> None:
-        changes = len(self.state.stored) - self._index_size
-        if self._ended or changes < max(INDEX_MIN_CHANGES, self._index_size // 2):
-            return
-        try:
-            await self.write_index()
-        except WriteFailed as error:  # a cache: the journal has it all, and flush and close try again
-            self._index_size = len(self.state.stored)
-            logger.warning("session %s: %s", self._session_id, error)
-
-    async def refresh(self) -> None:
-        """Take in what another process appended since; a torn last line is left for the next time.
-
-        For readers: what a writer has is current.
+        ``metadata``, JSON by item id, is recorded beside each content and read back in ``stored()[item_id].metadata``.
+        Raises ``CorruptContent`` for an item whose content is damaged, and which only says so.
         """
-        async with self._turn:  # what one caller has read, no other one reads again
-            log = scan(await self._store.read_log(self._end), last_seq=self._seq, offset=self._end)
-            fold(self.state, log.records)
-            self._seq, self._end = log.last_seq, log.end
+        refuse_damaged(items)
+        if files := [self._file_for(item, metadata.get(item.id)) for item in items if self._must_store(item)]:
+            await self.journal.commit(Commit(files=files))
 
+    async def replace(self, items: Sequence[ContextItem], *, reason: str) -> None:
+        """Record that items stand in the context in a new form, their placeholders; contents are stored already."""
+        records = [replacement(item, self._session_path, reason) for item in items]
+        await self.journal.commit(Commit(records=records))
 
-def _new_files(files: Iterable[ContentFile]) -> list[NewFile]:
-    made: list[NewFile] = []
-    for file in files:
-        made.append(NewFile(name=file.name, chunks=file))
-        if file.wants_index:
-            made.append(NewFile(name=index_name(file.name), chunks=IndexChunks(file), derived=True))
-    return made
+    async def evict(self, steps: Sequence[tuple[ContextItem, ContextItem, str]]) -> None:
+        """Store the contents of old items and record the new ones in their place, in one commit.
+
+        A step is the old item, the new one and the reason. An item that only repeats lines of stored content
+        (``source``) is not stored a second time.
+        """
+        files = [self._file_for(old) for old, _, _ in steps if old.source is None and self._must_store(old)]
+        records = [replacement(new, self._session_path, reason) for _, new, reason in steps]
+        await self.journal.commit(Commit(files=files, records=records))
+
+    async def remove(self, item_ids: Sequence[str], *, reason: str) -> None:
+        """Record that items left the context; what was stored of them stays."""
+        await self.journal.commit(Commit(records=[Removed(item_ids=tuple(item_ids), reason=reason)]))
+
+    async def archive(
+        self, item: ContextItem, content: str, item_ids: Sequence[str], *, before: str | None, reason: str
+    ) -> None:
+        """Store ``content`` as the content of ``item``, which joins the context in the place of ``item_ids``.
+
+        ``before`` is the item that follows it, None at the end. One commit: all of it happens, or nothing.
+        """
+        full = replace(item, message=with_content(item.message, content), offload_path=None)
+        joined = added(item, self._session_path, content_stored=False, before=before)
+        removed = Removed(item_ids=tuple(item_ids), reason=reason, archive=item.id)
+        await self.journal.commit(Commit(files=[self._file_for(full)], records=[joined, removed]))
+
+    async def restore(self, item_id: str, *, reason: str) -> None:
+        """Record that an item's stored content is back in the context. Raises ``UnknownItem``."""
+        if item_id not in self.journal.state.stored:
+            raise UnknownItem(item_id)
+        await self.journal.commit(Commit(records=[Restored(item_id=item_id, reason=reason)]))
+
+    # Model calls and rules -------------------------------------------------------------------------------------------
+
+    def call_made(
+        self, usage: UsageLike, model: str | None, *, counted_tokens: int = 0, summary: bool = False
+    ) -> CallMade:
+        """What a call on the context as it stands was billed, to be recorded; see ``CallMade`` for the rest.
+
+        It has no number yet. Raises ``InvalidReply`` and ``InvalidRecord`` when it cannot be recorded.
+        """
+        call = CallMade(
+            number=0,
+            usage=Usage.of(usage),
+            model=check_model(model),
+            counted_tokens=counted_tokens,
+            made_at=self._clock(),
+            summary=summary,
+        )
+        check_types(call)
+        return call
+
+    async def record_call(
+        self, usage: UsageLike, model: str | None, *, counted_tokens: int = 0, summary: bool = False
+    ) -> None:
+        """Record what a call on the context as it stands was billed, and nothing else; raises like ``call_made``."""
+        await self.add([], calls=[self.call_made(usage, model, counted_tokens=counted_tokens, summary=summary)])
+
+    async def record_eviction(self, rules: EvictionSet) -> None:
+        """Record by which rules results leave from here on; nothing is written when that is known."""
+        if rules != self.journal.state.eviction:
+            await self.journal.commit(Commit(records=[rules]))
+
+    # Content that grows ----------------------------------------------------------------------------------------------
+
+    async def grow(self, tool_name: str) -> GrowingLog:
+        """Start a file of the session that is written as a command prints: ``artifacts/terminal/<id>.log``.
+
+        It can be read at once; ``finish`` makes it durable and records it, and a crash before that loses nothing that
+        was appended, and neither does closing the session. Raises ``ConfigError`` when the store cannot do this.
+        """
+        if not isinstance(self._store, GrowingStore):
+            raise ConfigError(f"{type(self._store).__name__} has no files that grow: use the local disk")
+        item_id, name = self.names.allocate_terminal()
+
+        async def record(stored: Stored) -> None:
+            await self.journal.commit(Commit(records=[stored]))
+            self.growing.pop(item_id, None)  # the next opening forgets them all
+
+        log = GrowingLog(
+            self._store,
+            item_id=item_id,
+            name=name,
+            metadata={"tool_name": tool_name},
+            clock=self._clock,
+            record=record,
+            check_open=self.journal.check_open,
+        )
+        await log.append(b"")
+        self.growing[item_id] = log
+        return log
+
+    # Files -----------------------------------------------------------------------------------------------------------
+
+    def _must_store(self, item: ContextItem) -> bool:
+        return item.id not in self.journal.state.stored and item.offload_path is None and item.damaged is None
+
+    def _needs_file(self, item: ContextItem) -> bool:
+        """Whether the content does not go into the journal: it is large, or JSON escapes would change it.
+
+        A page that was read back is never so large, unless an image or a document came with it.
+        """
+        content = item.message.content
+        if not self._must_store(item) or (item.source is not None and not has_media(content)):
+            return False
+        return is_longer(content, self._inline_limit_chars) or has_surrogates(content)
+
+    def _file_for(self, item: ContextItem, metadata: Mapping[str, Any] | None = None) -> ContentFile:
+        return ContentFile(
+            item.message.content,
+            item_id=item.id,
+            item_type=item.item_type,
+            name=item.name,
+            raw=self._layout.is_raw(item.name),
+            offloaded_at=int(self._clock()),
+            extra={**metadata_of(item), **(metadata or {})},
+        )

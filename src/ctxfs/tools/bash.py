@@ -134,7 +134,7 @@ def bash_tool(
         ] = None,
     ) -> ToolResult:
         try:
-            return await _Command(bash, await fs.grow(_NAME), shown).run(command, timeout_s or bash.timeout_s)
+            return await _Command(bash, await fs.writer.grow(_NAME), shown).run(command, timeout_s or bash.timeout_s)
         except StorageError as error:
             return ToolResult(f"The output could not be stored: {error}", is_error=True)
 

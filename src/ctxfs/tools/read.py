@@ -14,7 +14,6 @@ from ctxfs.tools.files import Roots
 from ctxfs.tools.stored import (
     CHARS_PER_TOKEN,
     MIN_PAGE_TOKENS,
-    find_stored,
     page_result,
     read_page,
     reading_tool,
@@ -77,7 +76,7 @@ def read_tool(
             int | None, Field(ge=0, description="Read line `offset` only, from this character (from 0) on")
         ] = None,
     ) -> ToolResult:
-        item_id = find_stored(fs, file_path)
+        item_id = fs.find(file_path)
         if item_id is None:
             return await of_file(file_path, offset, limit, char_offset)
         return await read_page(

@@ -27,7 +27,6 @@ from ctxfs.tools.paging import MAX_LINE_CHARS, Line, LineCutter, render_page, ro
 from ctxfs.tools.stored import (
     CHARS_PER_TOKEN,
     MIN_PAGE_TOKENS,
-    find_stored,
     page_result,
     read_page,
     reading_tool,
@@ -73,7 +72,7 @@ class _Scope:
 
     def known(self, ref: str) -> str:
         """The item that ``ref`` means. Raises UnknownItem, for another session's too."""
-        item_id = find_stored(self.fs, ref)
+        item_id = self.fs.find(ref)
         if item_id is None:
             raise UnknownItem(ref)
         return item_id

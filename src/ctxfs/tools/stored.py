@@ -23,7 +23,6 @@ from ctxfs.tools.grep import FoundLine, LineSearch, SearchedPart, search_part
 from ctxfs.tools.paging import Line, LineCutter, LineEnds, Page, render_page
 
 __all__ = [
-    "find_stored",
     "page_result",
     "read_page",
     "reading_tool",
@@ -68,14 +67,6 @@ def reading_tool(
         return tool(description, name=name)(read)
 
     return decorate
-
-
-def find_stored(fs: ContextFileSystem, ref: str) -> str | None:
-    """The item that ``ref``, a path or an item id, means in this session; None for what is another's or nothing."""
-    item_id = fs.item_of_path(ref)
-    if item_id is not None:
-        return item_id
-    return ref if fs.is_stored(ref) else None
 
 
 async def stored_lines(

@@ -54,7 +54,7 @@ class OpenSession:
                     known = item.id
                 ids.append(known)
             metadata = {item_id: artifact.recorded_metadata() for item_id, (artifact, _) in new.items()}
-            await self.fs.store([item for _, item in new.values()], metadata=metadata)
+            await self.fs.writer.store([item for _, item in new.values()], metadata=metadata)
         except BaseException:
             self._release([item for _, item in new.values() if item.id not in self.fs.stored()])
             raise
@@ -81,7 +81,7 @@ class OpenSession:
         tool_name = artifact.metadata.get("tool_name")
         unused = self._unused.get((artifact.artifact_id, tool_name))
         raw_id = artifact.artifact_id
-        item_id, name = unused.pop() if unused else self.fs.claim(ItemType.TOOL_RESULT, raw_id, tool_name)
+        item_id, name = unused.pop() if unused else self.fs.writer.allocate(ItemType.TOOL_RESULT, raw_id, tool_name)
         message = ToolMessage(tool_call_id=raw_id, tool_name=tool_name or "", content=artifact.content)
         return ContextItem(
             id=item_id, item_type=ItemType.TOOL_RESULT, message=message, name=name, token_count=0, content_tokens=0

@@ -7,15 +7,13 @@ import anyio
 import pytest
 from anyio import lowlevel, to_thread, wait_all_tasks_blocked
 
-from ctxfs.content.file import ContentFile
+from ctxfs.content.stored import Stored
 from ctxfs.errors import SessionClosed, WriteFailed
 from ctxfs.llm.base import Usage
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.index import INDEX_NAME, parse_index
+from ctxfs.session.journal_writer import Commit, JournalWriter
 from ctxfs.session.records import CallMade, Record
-from ctxfs.session.recovery import Found
-from ctxfs.session.state import SessionState
-from ctxfs.session.writer import SessionLog
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.memory import MemoryStore
 from patience import HANGS_S
@@ -44,7 +42,11 @@ class Held:
         self._record = CallMade(number=number, usage=Usage(input_tokens=1), model="m")
         self._began, self._goes_on = threading.Event(), threading.Event()
 
-    def make(self) -> Sequence[Record]:
+    @property
+    def commit(self) -> Commit:
+        return Commit(deferred=self.records)
+
+    def records(self) -> Sequence[Record]:
         self._began.set()
         self._goes_on.wait(HANGS_S)
         return [self._record]
@@ -59,7 +61,7 @@ class Held:
 async def test_who_gives_up_while_another_one_writes_for_him_waits_until_it_is_written() -> None:
     store = MemoryStore("session_1")
     await store.open(create=True, write=True)
-    log = SessionLog(store, "session_1", Found(state=SessionState(), last_seq=0, log_end=0, new=True))
+    log = JournalWriter(store, "session_1")
     first, second, third = Held(1), Held(2), Held(3)
     third.go_on()
     scope = anyio.CancelScope()
@@ -67,14 +69,14 @@ async def test_who_gives_up_while_another_one_writes_for_him_waits_until_it_is_w
 
     async def gives_up() -> None:
         with scope:
-            await log.commit(third.make)
+            await log.commit(third.commit)
             await lowlevel.checkpoint()  # where the cancellation of a scope is raised
         known_when_told.append([call.number for call in log.state.calls])
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(log.commit, first.make)
+        tasks.start_soon(log.commit, first.commit)
         await first.began()
-        tasks.start_soon(log.commit, second.make)
+        tasks.start_soon(log.commit, second.commit)
         await wait_all_tasks_blocked()
         tasks.start_soon(gives_up)
         await wait_all_tasks_blocked()
@@ -91,47 +93,47 @@ async def test_who_gives_up_while_another_one_writes_for_him_waits_until_it_is_w
 async def test_who_gives_up_before_his_turn_is_not_written() -> None:
     store = MemoryStore("session_1")
     await store.open(create=True, write=True)
-    log = SessionLog(store, "session_1", Found(state=SessionState(), last_seq=0, log_end=0, new=True))
+    log = JournalWriter(store, "session_1")
     first, second = Held(1), Held(2)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(log.commit, first.make)
+        tasks.start_soon(log.commit, first.commit)
         await first.began()
         with anyio.CancelScope() as scope:
             scope.cancel()
-            await log.commit(second.make)
+            await log.commit(second.commit)
         first.go_on()
     assert [call.number for call in log.state.calls] == [1]
 
 
-async def opened_log() -> SessionLog:
+async def opened_log() -> JournalWriter:
     store = MemoryStore("session_1")
     await store.open(create=True, write=True)
-    return SessionLog(store, "session_1", Found(state=SessionState(), last_seq=0, log_end=0, new=True))
+    return JournalWriter(store, "session_1")
 
 
 def call(number: int) -> CallMade:
     return CallMade(number=number, usage=Usage(input_tokens=1), model="m")
 
 
-def unknown_files() -> Sequence[ContentFile]:
-    raise LookupError("which files?")
+def undecided() -> Sequence[Record]:
+    raise LookupError("which records?")
 
 
-async def test_who_cannot_say_which_files_he_needs_is_told_and_nobody_else() -> None:
+async def test_who_cannot_say_what_he_records_is_told_and_nobody_else() -> None:
     log = await opened_log()
     first = Held(1)
     told: list[int] = []
 
     async def commits(number: int) -> None:
-        await log.commit(lambda: [call(number)])
+        await log.commit(Commit(records=[call(number)]))
 
     async def fails(number: int) -> None:
-        with pytest.raises(LookupError, match="which files"):
-            await log.commit(lambda: [call(number)], unknown_files)
+        with pytest.raises(LookupError, match="which records"):
+            await log.commit(Commit(records=[call(number)], deferred=undecided))
         told.append(number)
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(log.commit, first.make)
+        tasks.start_soon(log.commit, first.commit)
         await first.began()
         for number in range(2, 8):  # they wait together, whoever writes for all
             tasks.start_soon(commits if number % 2 else fails, number)
@@ -169,7 +171,7 @@ async def test_a_reader_that_looks_several_times_at_once_sees_every_line_once() 
         ContextFileSystem("session_1", store=peer, read_only=True) as reader,
     ):
         for number in range(1, 4):
-            await writer.record_call(Usage(input_tokens=number), "m")
+            await writer.writer.record_call(Usage(input_tokens=number), "m")
             async with anyio.create_task_group() as tasks:
                 for _ in range(4):
                     tasks.start_soon(reader.refresh)
@@ -188,32 +190,55 @@ async def test_what_a_writer_has_is_current_also_while_it_writes() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(looks_all_the_time)
             for number in range(8):
-                await writer.record_call(Usage(input_tokens=number), "m")
+                await writer.writer.record_call(Usage(input_tokens=number), "m")
             tasks.cancel_scope.cancel()
         assert len(writer.calls) == 8
-        await writer.record_call(Usage(input_tokens=9), "m")
+        await writer.writer.record_call(Usage(input_tokens=9), "m")
         journal = await writer.history()
     assert sum(isinstance(record, CallMade) for record in journal) == len(writer.calls) == 9
+
+
+async def test_calls_that_are_recorded_together_are_numbered_one_after_the_other() -> None:
+    store = MemoryStore("session_1")
+    async with ContextFileSystem("session_1", store=store) as fs:
+        async with anyio.create_task_group() as tasks:
+            for tokens in range(5):
+                tasks.start_soon(fs.writer.record_call, Usage(input_tokens=tokens), "m")
+        await fs.writer.record_call(Usage(input_tokens=5), "m")
+        assert [call.number for call in fs.calls] == [1, 2, 3, 4, 5, 6]
+        assert sorted(call.usage.input_tokens for call in fs.calls) == [0, 1, 2, 3, 4, 5]
+
+
+async def test_a_content_that_another_one_stored_meanwhile_is_not_written_twice() -> None:
+    """Both were decided before either was written; the file of an item is written once, and never replaced."""
+    store = MemoryStore("session_1")
+    async with ContextFileSystem("session_1", store=store) as fs:
+        item = tool_result(fs, "x" * 10_000)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(4):
+                tasks.start_soon(fs.writer.store, [item])
+            tasks.start_soon(fs.writer.add, [item])
+        assert await fs.items() == (item,)
+        assert sum(isinstance(record, Stored) for record in await fs.history()) == 1
 
 
 async def test_a_log_that_has_ended_writes_neither_lines_nor_an_index() -> None:
     store = MemoryStore("session_1")
     await store.open(create=True, write=True)
-    log = SessionLog(store, "session_1", Found(state=SessionState(), last_seq=0, log_end=0, new=True))
+    log = JournalWriter(store, "session_1")
     held = Held(1)
 
-    def make() -> Sequence[Record]:
-        return [*held.make(), *(stored_record(f"call_{number}") for number in range(100))]
+    stored = [stored_record(f"call_{number}") for number in range(100)]
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(log.commit, make)
+        tasks.start_soon(log.commit, Commit(records=stored, deferred=held.records))
         await held.began()
         log.end()
         held.go_on()  # what was begun is written, and acknowledged
     assert len(log.state.stored) == 100
     before = bytes(store.disk.log)
     with pytest.raises(SessionClosed, match="was closed meanwhile"):
-        await log.commit(lambda: [call(2)])
+        await log.commit(Commit(records=[call(2)]))
     assert (bytes(store.disk.log), store.disk.files) == (before, {})
 
 
@@ -225,5 +250,5 @@ async def test_an_index_that_is_refused_is_not_tried_again_each_time() -> None:
             await fs.offload(tool_result(fs, "x", f"call_{number}"))
         assert 1 <= store.refused <= 3
         store.full = False
-        await fs.flush()
+        await fs.writer.flush()
         assert len(parse_index(await store.read(INDEX_NAME)).items) == 100

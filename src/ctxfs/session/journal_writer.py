@@ -1,0 +1,213 @@
+"""An open session's journal: the state that it adds up to, and commits that are durable before they count.
+
+Group commit: who waits for durability is written together with all who wait, as one line of the journal. A commit that
+fails in a group is written again by itself, so that its failure is nobody else's.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
+
+from ctxfs.content.blocks import index_name
+from ctxfs.content.file import ContentFile, IndexChunks
+from ctxfs.content.stored import Stored
+from ctxfs.errors import SessionClosed, WriteFailed
+from ctxfs.session.index import INDEX_NAME, render_index
+from ctxfs.session.journal import encode_line, scan
+from ctxfs.session.records import CallMade, Record
+from ctxfs.session.recovery import Found
+from ctxfs.session.state import SessionState, fold
+from ctxfs.storage.base import NewFile, Store
+from ctxfs.storage.threads import uninterrupted
+
+__all__ = ["Commit", "JournalReader", "JournalWriter"]
+
+INDEX_MIN_CHANGES = 32
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What becomes durable together: contents, then records; all of it, or nothing.
+
+    ``files``: one whose item was stored meanwhile is left out. ``records``: model calls with the number 0 get theirs
+    when they are written. ``deferred`` gives the last records; it is called in a worker thread, when the files were
+    written, so that deciding takes its time while the disk takes its own.
+    """
+
+    files: Sequence[ContentFile] = ()
+    records: Sequence[Record] = ()
+    deferred: Callable[[], Sequence[Record]] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A commit that waits. ``files``: what is left of its files to write; ``error`` is raised in its caller only."""
+
+    commit: Commit
+    files: Sequence[ContentFile] = ()
+    records: Sequence[Record] = ()
+    error: Exception | None = None
+    done: bool = False
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Commits that are written together, as line ``seq`` of the journal, after ``calls`` model calls."""
+
+    commits: Sequence[_Pending]
+    seq: int
+    calls: int
+    line: bytes = field(default=b"", init=False)
+
+    def files(self) -> list[NewFile]:
+        """The contents, large ones with the index of their blocks."""
+        made: list[NewFile] = []
+        for file in (file for pending in self.commits for file in pending.files):
+            made.append(NewFile(name=file.name, chunks=file))
+            if file.wants_index:
+                made.append(NewFile(name=index_name(file.name), chunks=IndexChunks(file), derived=True))
+        return made
+
+    def encode(self) -> bytes:
+        """One line for all, so that a power failure leaves all of it or nothing; once the files were written."""
+        calls = self.calls
+        for pending in self.commits:
+            deferred = pending.commit.deferred
+            records = [*(file.stored for file in pending.files), *pending.commit.records]
+            pending.records = _numbered([*records, *(deferred() if deferred is not None else ())], calls)
+            calls += sum(isinstance(record, CallMade) for record in records)
+        records = [record for pending in self.commits for record in pending.records]
+        self.line = encode_line(self.seq, records) if records else b""
+        return self.line
+
+
+class JournalReader:
+    """The state of an open session, which follows what is appended to its journal."""
+
+    def __init__(self, store: Store, session_id: str) -> None:
+        self.state = SessionState()
+        self._store = store
+        self._session_id = session_id
+        self._seq = 0
+        self._end = 0
+        self._turn = anyio.Lock()
+
+    def resume(self, found: Found) -> None:
+        """Go on where the session was found."""
+        self.state, self._seq, self._end = found.state, found.last_seq, found.log_end
+
+    async def catch_up(self) -> None:
+        """Take in what another process appended since; a torn last line is left for the next time."""
+        async with self._turn:  # what one caller has read, no other one reads again
+            log = scan(await self._store.read_log(self._end), last_seq=self._seq, offset=self._end)
+            fold(self.state, log.records)
+            self._seq, self._end = log.last_seq, log.end
+
+
+class JournalWriter(JournalReader):
+    """The state of an open session, and the only way to change it: a commit that is durable first."""
+
+    def __init__(self, store: Store, session_id: str) -> None:
+        super().__init__(store, session_id)
+        self._queue: list[_Pending] = []
+        self._ended = False
+        self._index_seq = -1
+        self._index_size = 0
+
+    async def commit(self, commit: Commit) -> None:
+        """Write ``commit`` and take its records in when they are durable.
+
+        Raises ``WriteFailed``, ``NameTaken``, ``SessionLocked``, ``SessionClosed`` and ``InvalidRecord``. A commit that
+        is cancelled has ended when the cancellation is raised.
+        """
+        await checkpoint_if_cancelled()
+        await self._committed(_Pending(commit))
+
+    @uninterrupted
+    async def _committed(self, pending: _Pending) -> None:
+        self._queue.append(pending)
+        async with self._turn:
+            while not pending.done:
+                batch, self._queue = _next_batch(self._queue, self.state.stored)
+                try:
+                    await self._write(batch)
+                except BaseException:  # the event loop ends: those who waited along write their own
+                    self._queue[:0] = [waiting for waiting in batch if not waiting.done]
+                    raise
+                await self._write_index_if_due()
+        if pending.error is not None:
+            raise pending.error
+
+    async def _write(self, commits: Sequence[_Pending]) -> None:
+        """Write them together or, when that fails, one by one: one caller's failure is not another's."""
+        try:
+            self.check_open()
+            batch = _Batch(commits, seq=self._seq + 1, calls=len(self.state.calls))
+            await self._store.commit(batch.files(), batch.encode)
+        except Exception as error:  # noqa: BLE001 - raised in its caller
+            if len(commits) == 1:
+                commits[0].error, commits[0].done = error, True
+                return
+            for alone in commits:
+                await self._write([alone])
+            return
+        self._seq += bool(batch.line)
+        self._end += len(batch.line)
+        for pending in commits:
+            fold(self.state, pending.records)
+            pending.done = True
+
+    def end(self) -> None:
+        """Accept no more commits: the session is closed, and its next writer numbers its lines itself."""
+        self._ended = True
+
+    def check_open(self) -> None:
+        """Raise ``SessionClosed`` after the end."""
+        if self._ended:
+            raise SessionClosed(f"session {self._session_id} was closed meanwhile: open it, and begin again")
+
+    async def write_index(self) -> None:
+        """Write the index unless it says all already. Raises ``WriteFailed``."""
+        if self._index_seq == self._seq:
+            return
+        seq, entries = self._seq, list(self.state.stored.values())
+        await self._store.replace(INDEX_NAME, render_index(self._session_id, seq, entries))
+        self._index_seq, self._index_size = seq, len(entries)
+
+    async def _write_index_if_due(self) -> None:
+        changes = len(self.state.stored) - self._index_size
+        if self._ended or changes < max(INDEX_MIN_CHANGES, self._index_size // 2):
+            return
+        try:
+            await self.write_index()
+        except WriteFailed as error:  # a cache: the journal has it all, and flush and close try again
+            self._index_size = len(self.state.stored)
+            logger.warning("session %s: %s", self._session_id, error)
+
+
+def _next_batch(queue: Iterable[_Pending], stored: Mapping[str, Stored]) -> tuple[list[_Pending], list[_Pending]]:
+    """The commits to write now, and those that wait: they write a file that an earlier one is about to write."""
+    batch: list[_Pending] = []
+    waiting: list[_Pending] = []
+    names: set[str] = set()
+    for pending in queue:
+        pending.files = [file for file in pending.commit.files if file.item_id not in stored]
+        wanted = {file.name for file in pending.files}
+        (batch if names.isdisjoint(wanted) else waiting).append(pending)
+        names |= wanted
+    return batch, waiting
+
+
+def _numbered(records: Iterable[Record], calls: int) -> list[Record]:
+    """``records``, and in them the model calls without a number as those that follow ``calls`` others."""
+    numbers = count(calls + 1)
+    return [
+        replace(record, number=next(numbers)) if isinstance(record, CallMade) and not record.number else record
+        for record in records
+    ]
