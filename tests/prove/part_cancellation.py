@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.context.context import Context
@@ -530,6 +531,7 @@ def _in_scopes_only(method: Any) -> Any:
 
     async def shielded(*args: Any) -> Any:
         with anyio.CancelScope(shield=True):
+            await anyio.lowlevel.checkpoint()  # small results are added without any other await before the commit
             return await inner(*args)
 
     return shielded
