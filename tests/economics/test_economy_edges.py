@@ -167,7 +167,7 @@ def test_an_unseen_result_of_the_arrival_size_stays(tokens: int, leaves: bool) -
 
 
 def test_a_result_that_left_unseen_counts_with_its_longer_placeholder() -> None:
-    economy = Economy()
+    economy = Economy(parameters=EvictionParameters(arrival_caution=0))
     before = economy.ledger.total_tokens
     result = replace(item(ToolMessage("c", "Read", WORDS), "c"), placeholder="short", placeholder_tokens=5)
     economy.entered(result, EvictionOptions(eager_placeholder=("a longer placeholder", 40)), "/s/c.json")

@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.economics.features import IdentifierIndex, ToolClass, classify, paths_of, writes
-from ctxfs.economics.ledger import ITEMS_PER_FILE, Added, Candidate, Ledger, Outcome, ReadBack, Replied, Step
+from ctxfs.economics.ledger import (
+    ITEMS_PER_FILE,
+    Added,
+    Candidate,
+    Ledger,
+    Outcome,
+    ReadBack,
+    Replied,
+    Step,
+    at_arrival,
+)
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import EconomicPlan, Why, plan, verdicts
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates, prices_for
@@ -277,12 +287,14 @@ def test_a_large_result_leaves_at_arrival_while_read_backs_are_cheap() -> None:
     new = [item("a", 8_000)]
     assert plan(Ledger().added(new)).evictions[0].why is Why.ARRIVAL
     assert not plan(Ledger(parameters=EvictionParameters(arrival_tokens=0)).added(new))
-    assert not plan(Ledger().added([item("a", 900)]))
+    only_large = EvictionParameters(arrival_tokens=900)
+    assert not plan(Ledger(parameters=only_large).added([item("a", 900)]))
+    assert plan(Ledger(parameters=only_large).added([item("a", 901)]))
     assert not plan(replace(Ledger().added(new), total_tokens=900_000))
 
 
 def test_what_the_model_has_not_seen_never_leaves_otherwise() -> None:
-    ledger = later(with_one(item("a")), 60).added([item("b", 500)])
+    ledger = later(with_one(item("a")), 60).added([item("b", 400)])
     assert plan(ledger).item_ids == ("a",)
     assert [v.why for v in verdicts(ledger)] == [Why.BATCH, Why.NEW]
 
@@ -322,6 +334,20 @@ def test_a_tool_whose_results_are_never_missed_teaches_patience_and_the_reverse(
     assert leaves_after(forgotten) < leaves_after(ledger) < leaves_after(loved)
     untaught = EvictionParameters(memory_weight=0)
     assert leaves_after(replace(loved, parameters=untaught)) == leaves_after(replace(ledger, parameters=untaught))
+
+
+def test_a_tool_whose_unseen_results_are_read_back_is_sent_in_full_soon() -> None:
+    ledger = Ledger().added([item("a", 1_000)])
+    lesson = at_arrival(ledger.held["a"].lesson)
+
+    def hidden(left: int, read_back: int, parameters: EvictionParameters = ledger.parameters) -> bool:
+        memory = MappingProxyType({lesson: Outcome(left=left, read_back=read_back)})
+        return bool(plan(replace(ledger, memory=memory, parameters=parameters)))
+
+    assert hidden(0, 0)
+    assert hidden(5, 0)
+    assert not hidden(5, 5)
+    assert hidden(5, 5, EvictionParameters(arrival_memory_weight=0))
 
 
 def test_a_tool_that_taught_nothing_is_as_careful_as_without_memory() -> None:

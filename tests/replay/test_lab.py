@@ -170,8 +170,7 @@ def test_the_planner_reaches_its_figures_on_recorded_sessions() -> None:
     economic, ski_rental, few_read_backs = report.policies
     assert economic.relative_cost <= 0.55
     assert economic.mean_relative_cost <= 0.75
-    # Digests have a bound in tokens and mention less: one short session of the 33 costs 1.039, and more is read back.
-    assert economic.max_relative_cost <= 1.04
+    assert economic.max_relative_cost <= 1.02
     assert few_read_backs.relative_cost <= ski_rental.relative_cost
-    assert few_read_backs.read_backs_per_100_evictions <= ski_rental.read_backs_per_100_evictions * 0.55
-    assert few_read_backs.read_backs <= ski_rental.read_backs * 0.65
+    assert few_read_backs.read_backs_per_100_evictions <= ski_rental.read_backs_per_100_evictions / 2
+    assert few_read_backs.read_backs <= ski_rental.read_backs / 2

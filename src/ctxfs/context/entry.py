@@ -48,9 +48,8 @@ __all__ = [
     "with_sources",
 ]
 
-_DESCRIBED_FRACTION = 3
-"""Of a result that was never sent at least this part of the digest describes it, and at most a half if it mentions
-anything: what it mentions is worth more to the model."""
+_SHORT_FRACTION = 3
+"""The digest of a result that is evicted before it was sent is short up to this part of the bound on digests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,11 +263,16 @@ def _trims(
 
 
 def _mentions(
-    entries: Sequence[str], tokens: int, *, rules: EntryRules, pricing: EvictionParameters, reserved_tokens: int = 0
+    entries: Sequence[str],
+    tokens: int,
+    *,
+    rules: EntryRules,
+    pricing: EvictionParameters,
+    bound_tokens: int | None = None,
 ) -> str:
-    """What a placeholder for content of so many ``tokens`` mentions, beside ``reserved_tokens`` of other text."""
-    budget = digest_budget(tokens, rules.digest_tokens) - reserved_tokens
-    return mentions(entries, budget_tokens=min(budget, int(pricing.digest_share * tokens)), counter=rules.counter)
+    """What a placeholder for content of so many ``tokens`` mentions; ``bound_tokens`` None: the bound on digests."""
+    bound = digest_budget(tokens, rules.digest_tokens) if bound_tokens is None else bound_tokens
+    return mentions(entries, budget_tokens=min(bound, int(pricing.digest_share * tokens)), counter=rules.counter)
 
 
 # Placeholders --------------------------------------------------------------------------------------------------------
@@ -288,7 +292,7 @@ def _with_placeholders(
         return with_placeholder(item, path=path, counter=counter, digest=described), None
     listed = _mentions(entries, tokens, rules=rules, pricing=rules.pricing)
     item = with_placeholder(item, path=path, counter=counter, digest=listed)
-    if not _may_leave_eagerly(item, rules.pricing):
+    if not _may_leave_eagerly(item, rules, rules.pricing):
         return item, None
     digest = _eager_digest(item, entries, rules, rules.pricing)
     if not digest:
@@ -298,17 +302,27 @@ def _with_placeholders(
 
 
 def _eager_digest(item: ContextItem, entries: Sequence[str], rules: EntryRules, pricing: EvictionParameters) -> str:
+    """What the model learns of a result that it never sees: above all what the result mentions.
+
+    It is described only while both are short: a longer description costs more than the read-backs that it saves.
+    """
     tokens, counter = item.content_tokens, rules.counter
-    budget = digest_budget(tokens, rules.digest_tokens)
-    listed = _mentions(entries, tokens, rules=rules, pricing=pricing, reserved_tokens=budget // _DESCRIBED_FRACTION)
-    left = min(budget - counter.count(f"\n{listed}"), budget // 2) if listed else budget
+    bound = digest_budget(tokens, rules.digest_tokens)
+    short = bound // _SHORT_FRACTION
+    listed = _mentions(entries, tokens, rules=rules, pricing=pricing, bound_tokens=bound - short // 2)
+    left = max(0, min(short - counter.count(f"\n{listed}"), short // 2)) if listed else short
     described = digest_of(item, counter=counter, digest_tokens=left)
     return "\n".join(part for part in (described, listed) if part)
 
 
-def _may_leave_eagerly(item: ContextItem, pricing: EvictionParameters) -> bool:
-    """Whether a result may be evicted before the model has seen it.
+def _may_leave_eagerly(item: ContextItem, rules: EntryRules, pricing: EvictionParameters) -> bool:
+    """Whether a result may be evicted, because that pays, before the model has seen it.
 
-    An image or a document may not: no text says what is in it.
+    An image or a document may not: no text says what is in it. Where an arrival policy decides about unseen results it
+    decides alone: what it leaves in the context is sent.
     """
-    return 0 < pricing.arrival_tokens < item.content_tokens and not has_media(item.message.content)
+    return (
+        rules.arrival is None
+        and 0 < pricing.arrival_tokens < item.content_tokens
+        and not has_media(item.message.content)
+    )

@@ -43,7 +43,8 @@ class EvictionParameters:
     company_factor: an item joins a batch early when its risk is up to this many times its rent; 1 means never early.
     max_loss: a batch may cost at most this share of what the session would have cost so far without eviction, and what
         was saved so far; so a session that ends at once after it has lost no more than that.
-    arrival_tokens: a result above this many tokens may leave before it was ever sent; 0 means never.
+    arrival_tokens: a result above this many tokens may leave before it was ever sent; 0 means never. Where an
+        ``ArrivalPolicy`` (such as ``materialize``) decides about what was never sent, it decides alone.
     arrival_caution: how much read-backs count against that saving.
     memory_weight: how many items of a tool must have left for what happened to them to count as much as
         ``needs_by_class``; ``arrival_memory_weight``: the same for those that left at arrival. 0 means no memory.
@@ -69,8 +70,8 @@ class EvictionParameters:
     rent_share: float = 0.6
     company_factor: float = 8.0
     max_loss: float = 0.03
-    arrival_tokens: int = 1_000
-    arrival_caution: float = 0.3
+    arrival_tokens: int = 400
+    arrival_caution: float = 0.4
     memory_weight: float = 5.0
     arrival_memory_weight: float = 3.0
     tool_inputs: bool = True

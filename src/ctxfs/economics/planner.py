@@ -169,17 +169,29 @@ def _arrivals(ledger: Ledger) -> list[Held]:
     p = ledger.parameters
     if not p.arrival_tokens or not ledger.new_tokens:
         return []
-    price = p.arrival_caution * ledger.read_back_price()
+    price = ledger.read_back_price()
     found = []
     for h in ledger.newest_first():
         if not ledger.is_new(h):
             break
         if h.tokens <= p.arrival_tokens or h.candidate.pinned:
             continue
-        taught = _taught(ledger, at_arrival(h.lesson), p.arrival_memory_weight)
-        if ledger.rates.write * h.saved_tokens > price * taught * p.needs(h.candidate.tool_class, h.tokens):
+        if ledger.rates.write * h.saved_tokens > price * _chance_of_read_back(ledger, h):
             found.append(h)
     return found[::-1]
+
+
+def _chance_of_read_back(ledger: Ledger, held: Held) -> float:
+    """How many read-backs to expect of a result that is evicted before it was sent.
+
+    The expectation of its class is the prior, which the tool's results that were evicted so before correct.
+    """
+    p = ledger.parameters
+    expected = p.arrival_caution * p.needs(held.candidate.tool_class, held.tokens)
+    if not p.arrival_memory_weight:
+        return expected
+    seen = ledger.memory.get(at_arrival(held.lesson), Outcome())
+    return (p.arrival_memory_weight * expected + seen.read_back) / (p.arrival_memory_weight + seen.left)
 
 
 _Batch = tuple[list[Held], float, float]

@@ -30,7 +30,10 @@ Cached = Literal["prefix", "ends"]
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """An item that leaves: its placeholder's size, and the strings that the placeholder still shows."""
+    """An item that leaves: its placeholder's size, and the strings that the placeholder still shows.
+
+    The second one of an item puts a shorter placeholder in the place of the first.
+    """
 
     index: int
     tokens: int
@@ -109,6 +112,7 @@ class _Replay:
         self._cached = 0  # places before this one were in the last request or reply
         self._ends: list[int] = []  # places at which a request or reply ended, before which nothing has changed since
         self._visible: Counter[int] = Counter()
+        self._shown: dict[int, tuple[int, ...]] = {}  # by the place of an evicted item: what its placeholder shows
         self._evicted: dict[int, list[int]] = {}  # a string: the places of the evicted items that have it
         self._next_index = sum(len(t.added) + len(t.reply) for t in session.turns)
         self._calls: list[CallFigures] = []
@@ -171,13 +175,15 @@ class _Replay:
             place = self._place[r.index]
             item = self._items[place]
             self._sizes[place] = r.tokens
-            self._visible.subtract(item.quotable)
+            self._visible.subtract(self._shown.get(place, item.quotable))
             self._visible.update(r.shown)
-            for string in item.quotable:
-                self._evicted.setdefault(string, []).append(place)
-            self._evictions += 1
-            self._stored += 0 if item.page_of is not None else len(item.text.encode("utf-8", "surrogatepass"))
             first = min(first, place)
+            if place not in self._shown:
+                for string in item.quotable:
+                    self._evicted.setdefault(string, []).append(place)
+                self._evictions += 1
+                self._stored += 0 if item.page_of is not None else len(item.text.encode("utf-8", "surrogatepass"))
+            self._shown[place] = r.shown
         return first
 
     def _read_back(self, reply: Sequence[Item], total: int) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ctxfs.context.commit import evicted
 from ctxfs.context.entry import Entry, EntryRules, Known, new_entry, recorded_entry
 from ctxfs.economics.economy import CacheTerms, Economy
 from ctxfs.economics.features import identifiers_in
@@ -35,6 +36,9 @@ DEFAULT_POLICIES = (
 
 _DIGEST_TOKENS = 200
 """What an agent's configuration has by default."""
+
+_PATIENT_DIGEST_TOKENS = 1_600
+"""Enough for nearly all that a result mentions: a read-back that a longer placeholder saves pays for it."""
 
 POLICY_NAMES = (
     "none, exact-N (each tool keeps its last N results), clear-TOKENS-keep-N[-clear-at-least-TOKENS] "
@@ -74,12 +78,15 @@ def _with_numbers(name: str) -> Policy | None:
 
 
 def _patient(name: str, rates: Rates, count: Callable[[str], int]) -> Policy | None:
-    """Nothing leaves unseen, risks count more, batches may be large: fewer read-backs the higher the caution."""
+    """Fewer read-backs the higher the caution.
+
+    Nothing is evicted unseen, risks count more, batches may be large, and placeholders may mention more.
+    """
     m = re.fullmatch(r"patient-([1-9]\d{0,5})", name)
     if m is None:
         return None
     parameters = EvictionParameters(caution=int(m[1]), company_factor=8, max_loss=0.1, arrival_tokens=0)
-    return Economic(name=name, rates=rates, count=count, parameters=parameters)
+    return Economic(name=name, rates=rates, count=count, parameters=parameters, digest_tokens=_PATIENT_DIGEST_TOKENS)
 
 
 def _tokens(text: str) -> int:
@@ -291,6 +298,7 @@ class Economic:
     rates: Rates
     count: Callable[[str], int]
     parameters: EvictionParameters = field(default_factory=EvictionParameters)
+    digest_tokens: int = _DIGEST_TOKENS
     session_path: str = "/home/user/.agent/context/session_20260101_000000_abcdef"
 
     def start(self, session: Session) -> Run:
@@ -306,7 +314,7 @@ class _EconomicRun:
         self._rules = EntryRules(
             counter=_Counter(policy.count),
             path_of=self._path_of,
-            digest_tokens=_DIGEST_TOKENS,
+            digest_tokens=policy.digest_tokens,
             pricing=policy.parameters,
         )
         self._economy = Economy(
@@ -314,13 +322,17 @@ class _EconomicRun:
         )
         self._known = Known(Names())
         self._items: dict[str, Item] = {}  # by the id that the economy knows
+        self._results: dict[str, ContextItem] = {}
         self._ids: dict[int, str] = {}
 
     def plan(self, added: Sequence[Item]) -> Sequence[Replacement]:
         for item in added:
             self._enter(item)
         steps = self._economy.plan()
-        self._economy.left([_left(step) for step in steps])
+        self._results |= {s.item_id: evicted(self._results[s.item_id], s) for s in steps if isinstance(s, Offload)}
+        left = [_left(step) for step in steps]
+        results = [self._results[item_id] for item_id in left if item_id in self._results]
+        self._economy.left(left, {result.id: result for result in results if result.can_shrink})
         return [self._replacement(step) for step in steps]
 
     def replied(self, reply: Sequence[Item]) -> None:
@@ -342,7 +354,7 @@ class _EconomicRun:
         message = ToolMessage(item.call_id, item.tool, item.text)
         entered = replace(self._item(ItemType.TOOL_RESULT, item.call_id, message, item.tokens), source=source)
         self._items[entered.id], self._ids[item.index] = item, entered.id
-        self._entered(new_entry(entered, self._known, self._rules))
+        self._results[entered.id] = self._entered(new_entry(entered, self._known, self._rules)).item
 
     def _item(self, kind: ItemType, raw_id: str, message: Message, tokens: int) -> ContextItem:
         tool = message.tool_name if isinstance(message, ToolMessage) else None
@@ -361,9 +373,11 @@ class _EconomicRun:
 
     def _replacement(self, step: Offload | Trim) -> Replacement:
         item = self._items[_left(step)]
-        text = str(step.arguments) if isinstance(step, Trim) else step.placeholder
-        size = max(MIN_PLACEHOLDER_TOKENS, item.tokens - (step.tokens_before - step.tokens_after))
-        return Replacement(item.index, size, self._session.quotable(text))
+        if isinstance(step, Offload):
+            text, size = step.placeholder, step.tokens_after
+        else:
+            text, size = str(step.arguments), item.tokens - (step.tokens_before - step.tokens_after)
+        return Replacement(item.index, max(MIN_PLACEHOLDER_TOKENS, size), self._session.quotable(text))
 
 
 @dataclass(frozen=True, slots=True)
