@@ -40,7 +40,7 @@ PUBLIC = {
         list_sessions remove_session
     """,
     "ctxfs.storage": """
-        Durability FileKind FileStat FileSystem GrowingStore LocalStore NewFile OsFileSystem Store
+        Durability FileKind FileStat FileSystem GrowingStore LeaseStore LocalStore NewFile OsFileSystem Store
     """,
     "ctxfs.economics": """
         ANTHROPIC_RATES Added CacheTerms CacheTtl Candidate EconomicPlan Economy Eviction EvictionOptions

@@ -143,9 +143,9 @@ EQUIVALENT = (
     Equivalent(_SESSION, "self._temp_number += 1", "1", ("2",), _UNIQUE),
     Equivalent(_SESSION, "self._temp_number = 0", "0", ("1",), _UNIQUE),
     Equivalent(
-        _SESSION,
-        "self._fs.unlock(self._lock_fd)",
-        "self._fs.unlock(self._lock_fd)",
+        "storage/lock_file.py",
+        "self._fs.unlock(self._fd)",
+        "self._fs.unlock(self._fd)",
         ("pass",),
         "closing releases it too",
     ),

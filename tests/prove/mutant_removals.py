@@ -26,6 +26,7 @@ _TEMP, _DIRS, _LOG = "storage/temp_files.py", "storage/directories.py", "storage
 _SESSION, _LOCAL, _PORT, _BASE = "storage/session_dir.py", "storage/local.py", "storage/port.py", "storage/base.py"
 _FILES, _JOURNAL, _INDEX = "storage/files.py", "session/journal.py", "session/index.py"
 _CONTENT, _ENCODING, _RECOVERY = "content/reader.py", "content/encoding.py", "session/recovery.py"
+_LOCK = "storage/lock_file.py"
 _LAYOUT, _ARCHIVE, _TRANSFER = "session/names.py", "transfer/archive.py", "transfer/sessions.py"
 
 SYNCS = (
@@ -203,8 +204,19 @@ CONTAINMENT = (
     Removal("modes under any umask, of a file", _PORT, "os.fchmod(fd, FILE_MODE)", "pass"),
     Removal("modes under any umask, of a directory", _PORT, "os.chmod(name, DIR_MODE, dir_fd=dir_fd)", "pass"),
     Removal("the lock", _PORT, "fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass"),
-    Removal("taking the lock", _SESSION, "self._fs.lock(fd)", "pass"),
-    Removal("taking the lock to write", _LOCAL, "opened.take_lock()", "pass"),
+    Removal("taking the lock", _LOCK, "fs.lock(self._fd)", "pass"),
+    Removal(
+        "taking the lock to write",
+        _LOCAL,
+        "the directory was removed\n                    opened.take_lock()",
+        "the directory was removed\n                    pass",
+    ),
+    Removal(
+        "taking the lock again",
+        _LOCAL,
+        "suppress(FileNotFoundError):\n                opened.take_lock()",
+        "suppress(FileNotFoundError):\n                pass",
+    ),
     Removal("parts of a name that lead up", _BASE, 'part in {"", ".", ".."} or ', ""),
     Removal("NUL in a name", _BASE, '"\\0" in part or ', ""),
     Removal("backslashes in a name", _BASE, '"\\\\" in part or ', ""),
@@ -265,15 +277,25 @@ CONTAINMENT = (
     ),
     Removal("whose a file or directory is", _DIRS, "if status.owner != fs.user():", "if False:"),
     Removal("whose a directory in a session is", _DIRS, "check_owner(self._fs, where, status)", "pass"),
-    Removal("whose a content is", _SESSION, "        check_owner(self._fs, name, status)", "        pass"),
+    Removal("whose a content is", _DIRS, "    check_owner(fs, name, status)", "    pass"),
     Removal("whose the journal is", _LOG, "check_owner(fs, LOG_NAME, status)", "pass"),
     Removal("a second name", _DIRS, "if status.links > 1:", "if False:"),
     Removal("a second name of the journal", _LOG, "check_only_name(LOG_NAME, status)", "pass"),
-    Removal("a second name of the lock", _SESSION, "check_only_name(LOCK_NAME, status)", "pass"),
-    Removal("what the lock is", _SESSION, "self._check_file(LOCK_NAME, status)", "pass"),
-    Removal("what a growing file is", _SESSION, "self._check_file(name, self._fs.stat_handle(fd))", "pass"),
-    Removal("what a content is", _SESSION, "            self._check_file(name, status)", "            pass"),
-    Removal("a file's kind", _SESSION, "if status.kind is not FileKind.FILE:", "if False:"),
+    Removal("a second name of the lock", _LOCK, "check_only_name(LOCK_NAME, status)", "pass"),
+    Removal("what the lock is", _LOCK, "check_file(fs, LOCK_NAME, status)", "pass"),
+    Removal(
+        "a lock that its holder died with",
+        _LOCK,
+        "self.settled = fs.stat_handle(self._fd).size == 0",
+        "self.settled = True",
+    ),
+    Removal(
+        "the name of who begins to write", _LOCK, 'write_all(self._fs, self._fd, [b"process %d\\n" % process])', "pass"
+    ),
+    Removal("a session that was moved while its lock was released", _LOCAL, "== opened.identity:", "is not None:"),
+    Removal("what a growing file is", _SESSION, "check_file(self._fs, name, self._fs.stat_handle(fd))", "pass"),
+    Removal("what a content is", _SESSION, "            check_file(self._fs, name, status)", "            pass"),
+    Removal("a file's kind", _DIRS, "if status.kind is not FileKind.FILE:", "if False:"),
     Removal("the journal's kind", _LOG, "if kind is not FileKind.FILE:", "if False:"),
     Removal("a journal that is another file now", _LOG, "status.identity != self._identity or ", ""),
     Removal("a journal that is shorter now", _LOG, " or status.size < self.length", ""),
@@ -318,8 +340,14 @@ CONTAINMENT = (
     Removal(
         "a forked child that writes",
         _SESSION,
-        "self._check_process()\n        with self._write_lock:",
-        "with self._write_lock:",
+        "def _writing(self) -> Iterator[LogFile]:\n        self._check_process()",
+        "def _writing(self) -> Iterator[LogFile]:",
+    ),
+    Removal(
+        "a forked child that releases the lock",
+        _SESSION,
+        '"""See ``LeaseStore.release``."""\n        self._check_process()',
+        '"""See ``LeaseStore.release``."""',
     ),
     Removal(
         "a forked child that reads",

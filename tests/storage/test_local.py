@@ -198,6 +198,8 @@ async def test_a_forked_child_cannot_use_or_release_the_session(tmp_path: Path) 
         await store.commit([content()], lambda: b"1\n")
     with pytest.raises(SessionClosed, match="parent"):
         await store.read("a")
+    with pytest.raises(SessionClosed, match="parent"):
+        await store.release()
     await store.close()
     with pytest.raises(SessionLocked):
         await opened(tmp_path)

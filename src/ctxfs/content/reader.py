@@ -20,7 +20,7 @@ from ctxfs.content.encoding import (
 )
 from ctxfs.content.stored import Stored
 from ctxfs.content.utf8 import Utf8Decoder
-from ctxfs.errors import CorruptContent, NotStored, WriteFailed
+from ctxfs.errors import CorruptContent, NotStored, SessionClosed, WriteFailed
 from ctxfs.jsontext.write_stream import BLOCK
 from ctxfs.llm.messages import Block, Content
 from ctxfs.steps import checkpoint, run_in_steps
@@ -342,7 +342,7 @@ class IndexCache:
     async def _write_back(self, name: str, index: BlockIndex) -> None:
         try:
             await self._store.replace(name, index.to_bytes())
-        except WriteFailed as error:  # derived: reading goes on without it
+        except (WriteFailed, SessionClosed) as error:  # derived: reading goes on without it, also without the lock
             logger.warning("%s", error)
 
 

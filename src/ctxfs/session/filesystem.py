@@ -5,17 +5,19 @@ Follows "Context FileSystem 上下文卸载功能". One object is one session; i
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import Self, TypeVar
 from warnings import warn
+
+import anyio
 
 from ctxfs.content.reader import ContentReader, IndexCache
 from ctxfs.content.stored import Stored
-from ctxfs.errors import CtxfsError, SessionClosed, UnknownItem
+from ctxfs.errors import CtxfsError, SessionClosed, SessionLocked, UnknownItem
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import Content
 from ctxfs.session.archive import archived_items
@@ -34,6 +36,10 @@ from ctxfs.storage.local import LocalStore, absolute_root, default_root, list_se
 from ctxfs.storage.threads import uninterrupted
 
 __all__ = ["ContextFileSystem", "default_root", "list_sessions", "remove_session"]
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.05
+
+T = TypeVar("T")
 
 
 class ContextFileSystem:
@@ -124,14 +130,16 @@ class ContextFileSystem:
 
     # Opening and closing ---------------------------------------------------------------------------------------------
 
-    async def open(self, *, create: bool = True) -> None:
+    async def open(self, *, create: bool = True, wait_s: float = 0.0) -> None:
         """Open the session, and make it when it is not there and ``create`` is true; does nothing when it is open.
 
-        Raises ``SessionLocked``, ``SessionNotFound``, ``UnsafePath``, ``ConfigError`` and ``WriteFailed``.
+        ``wait_s``: for how many seconds to try again while another writer has it. Raises ``SessionLocked``,
+        ``SessionNotFound``, ``UnsafePath``, ``ConfigError`` and ``WriteFailed``.
         """
         if self._journal is not None:
             return
-        await self._store.open(create=create and not self._read_only, write=not self._read_only)
+        write = not self._read_only
+        await _patiently(lambda: self._store.open(create=create and write, write=write), wait_s)
         try:
             await self._resume()
         except BaseException:
@@ -190,6 +198,53 @@ class ContextFileSystem:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def release(self) -> None:
+        """Let another process write; this object reads on, and writes after ``acquire``.
+
+        So that several processes take turns in one session, each opens and releases it, and then takes a lease for each
+        use: ``acquire``, write, ``release``. Between two leases of one object nothing is read again but what the others
+        appended. Whatever a lease allocates (ids, names) it must record too: after the release another process may
+        allocate the same.
+
+        Not counted, and not for tasks that write at the same time: one of them would release what another one still
+        uses. A session that is closed while it is released is closed without a word in its journal.
+
+        Raises:
+            ConfigError: the store cannot do this, or a content of ``SessionWriter.grow`` is not finished.
+            SessionClosed: the session is not open, or for reading only.
+
+        """
+        await self.writer.release()
+
+    async def acquire(self, *, wait_s: float = 0.0) -> tuple[Record, ...]:
+        """Be the writer again after ``release``, with all that others recorded meanwhile; returns that.
+
+        It is in ``state`` already, and ``items`` shows it. It costs next to nothing when nobody wrote. When a writer
+        died meanwhile the session is opened again: ``recovery`` says what was repaired, and ``state`` and ``writer``
+        are new objects. Does nothing when the session was not released.
+
+        Args:
+            wait_s: for how many seconds to try again while another writer has the session.
+
+        Raises:
+            SessionLocked: another writer still has it.
+            SessionNotFound: it was removed meanwhile.
+            WriteFailed: it cannot be written.
+            SessionClosed: the session is not open, or for reading only.
+
+        """
+        gained = await _patiently(self.writer.acquire, wait_s)
+        return await self._reopened() if gained is None else gained
+
+    @uninterrupted
+    async def _reopened(self) -> tuple[Record, ...]:
+        """Open the session again; returns what its journal gained since it was released."""
+        known = self._opened()
+        self._journal = self._writer = None
+        await self._store.close()
+        await self.open(create=False)
+        return await known.catch_up()
 
     async def refresh(self) -> None:
         """Take in what the session's writer appended since. Does nothing in the writer, which has it all."""
@@ -310,3 +365,16 @@ class ContextFileSystem:
         if self._journal is None:
             raise SessionClosed(f"session {self._session_id} is not open: use `async with`, or await open()")
         return self._journal
+
+
+async def _patiently(attempt: Callable[[], Awaitable[T]], wait_s: float) -> T:
+    """Make the attempt again while another writer has the session, for up to ``wait_s`` seconds."""
+    until, pause_s = anyio.current_time() + wait_s, FIRST_PAUSE_S
+    while True:
+        try:
+            return await attempt()
+        except SessionLocked:
+            if anyio.current_time() + pause_s > until:
+                raise
+        await anyio.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

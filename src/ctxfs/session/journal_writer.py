@@ -15,13 +15,13 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from ctxfs.content.blocks import index_name
 from ctxfs.content.file import ContentFile, IndexChunks
 from ctxfs.content.stored import Stored
-from ctxfs.errors import SessionClosed, WriteFailed
+from ctxfs.errors import ConfigError, SessionClosed, WriteFailed
 from ctxfs.session.index import INDEX_NAME, render_index
 from ctxfs.session.journal import encode_line, scan
-from ctxfs.session.records import CallMade, Record
+from ctxfs.session.records import CallMade, Record, WriterOpened
 from ctxfs.session.recovery import Found
 from ctxfs.session.state import SessionState, fold
-from ctxfs.storage.base import NewFile, Store
+from ctxfs.storage.base import LeaseStore, NewFile, Store
 from ctxfs.storage.threads import uninterrupted
 
 __all__ = ["Commit", "JournalReader", "JournalWriter"]
@@ -58,11 +58,15 @@ class _Pending:
 
 @dataclass(slots=True)
 class _Batch:
-    """Commits that are written together, as line ``seq`` of the journal, after ``calls`` model calls."""
+    """Commits that are written together, as line ``seq`` of the journal, after ``calls`` model calls.
+
+    ``opened``: the writer that writes them, if the line must say so.
+    """
 
     commits: Sequence[_Pending]
     seq: int
     calls: int
+    opened: Sequence[WriterOpened] = ()
     line: bytes = field(default=b"", init=False)
 
     def files(self) -> list[NewFile]:
@@ -83,7 +87,7 @@ class _Batch:
             pending.records = _numbered([*records, *(deferred() if deferred is not None else ())], calls)
             calls += sum(isinstance(record, CallMade) for record in records)
         records = [record for pending in self.commits for record in pending.records]
-        self.line = encode_line(self.seq, records) if records else b""
+        self.line = encode_line(self.seq, [*self.opened, *records]) if records else b""
         return self.line
 
 
@@ -102,12 +106,18 @@ class JournalReader:
         """Go on where the session was found."""
         self.state, self._seq, self._end = found.state, found.last_seq, found.log_end
 
-    async def catch_up(self) -> None:
-        """Take in what another process appended since; a torn last line is left for the next time."""
+    async def catch_up(self) -> tuple[Record, ...]:
+        """Take in what another process appended since, and return it; a torn last line is left for the next time."""
         async with self._turn:  # what one caller has read, no other one reads again
-            log = scan(await self._store.read_log(self._end), last_seq=self._seq, offset=self._end)
-            fold(self.state, log.records)
-            self._seq, self._end = log.last_seq, log.end
+            return self._take_in(await self._store.read_log(self._end))
+
+    def _take_in(self, appended: bytes) -> tuple[Record, ...]:
+        if not appended:
+            return ()
+        log = scan(appended, last_seq=self._seq, offset=self._end)
+        fold(self.state, log.records)
+        self._seq, self._end = log.last_seq, log.end
+        return log.records
 
 
 class JournalWriter(JournalReader):
@@ -115,6 +125,7 @@ class JournalWriter(JournalReader):
 
     def __init__(self, store: Store, session_id: str) -> None:
         super().__init__(store, session_id)
+        self.opened: tuple[WriterOpened, ...] = ()  # recorded with the next line: who writes from there on
         self._queue: list[_Pending] = []
         self._ended = False
         self._index_seq = -1
@@ -148,7 +159,7 @@ class JournalWriter(JournalReader):
         """Write them together or, when that fails, one by one: one caller's failure is not another's."""
         try:
             self.check_open()
-            batch = _Batch(commits, seq=self._seq + 1, calls=len(self.state.calls))
+            batch = _Batch(commits, seq=self._seq + 1, calls=len(self.state.calls), opened=self.opened)
             await self._store.commit(batch.files(), batch.encode)
         except Exception as error:  # noqa: BLE001 - raised in its caller
             if len(commits) == 1:
@@ -157,11 +168,33 @@ class JournalWriter(JournalReader):
             for alone in commits:
                 await self._write([alone])
             return
-        self._seq += bool(batch.line)
-        self._end += len(batch.line)
+        if batch.line:
+            self._seq += 1
+            self._end += len(batch.line)
+            fold(self.state, batch.opened)
+            self.opened = ()
         for pending in commits:
             fold(self.state, pending.records)
             pending.done = True
+
+    async def release(self) -> None:
+        """Let another writer in; until ``acquire`` every commit raises ``SessionClosed``."""
+        async with self._turn:
+            await _leased(self._store).release()
+
+    async def acquire(self) -> tuple[Record, ...] | None:
+        """Be the writer again, and take in what others appended meanwhile, which is returned.
+
+        None: the session must be opened again, because another writer died, or the journal is not the one that was
+        released. Raises ``SessionLocked``, ``SessionNotFound`` and ``WriteFailed``.
+        """
+        async with self._turn:
+            store, known = _leased(self._store), self._end - 1
+            settled = await store.acquire()
+            since = await store.read_log(known) if settled else b""
+            if not since.startswith(b"\n"):  # the end of the last line that is known here
+                return None
+            return self._take_in(since[1:])
 
     def end(self) -> None:
         """Accept no more commits: the session is closed, and its next writer numbers its lines itself."""
@@ -189,6 +222,12 @@ class JournalWriter(JournalReader):
         except WriteFailed as error:  # a cache: the journal has it all, and flush and close try again
             self._index_size = len(self.state.stored)
             logger.warning("session %s: %s", self._session_id, error)
+
+
+def _leased(store: Store) -> LeaseStore:
+    if not isinstance(store, LeaseStore):
+        raise ConfigError(f"{type(store).__name__} cannot give its lock back: close the session instead")
+    return store
 
 
 def _next_batch(queue: Iterable[_Pending], stored: Mapping[str, Stored]) -> tuple[list[_Pending], list[_Pending]]:

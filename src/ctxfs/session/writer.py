@@ -1,6 +1,6 @@
 """The writing side of an open session: each method builds a commit, and returns when it is durable."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from ctxfs.session.records import (
     CallMade,
     Closed,
     EvictionSet,
+    ItemAdded,
     Record,
     Removed,
     Restored,
@@ -32,6 +33,7 @@ from ctxfs.session.records import (
 )
 from ctxfs.session.recovery import Recovery, examine, move_aside
 from ctxfs.storage.base import GrowingStore, Store
+from ctxfs.storage.threads import uninterrupted
 
 __all__ = ["SessionWriter"]
 
@@ -72,6 +74,8 @@ class SessionWriter:
         self._layout = layout
         self._clock = clock
         self._inline_limit_chars = inline_limit_chars
+        self._epoch = 0
+        self._released = False
 
     # Opening and closing ---------------------------------------------------------------------------------------------
 
@@ -84,22 +88,52 @@ class SessionWriter:
             await self._store.truncate_log(found.log_end)
         for name in found.in_the_way:
             await move_aside(self._store, name)
-        now = self._clock()
-        opened = WriterOpened(epoch=found.state.epoch + 1, path=str(self._session_path), opened_at=now)
-        records: list[Record] = [*found.adopt, opened]
+        records: list[Record] = [*found.adopt, self._opened(found.state.epoch + 1)]
         if found.new:
-            rebuilt = found.recovery.rebuilt_journal
-            layout = self._layout.name
-            started = SessionStarted(session_id=self._session_id, started_at=now, layout=layout, rebuilt=rebuilt)
-            records.insert(0, started)
+            records.insert(0, self._started(rebuilt=found.recovery.rebuilt_journal))
         self.journal.resume(found)
         await self.journal.commit(Commit(records=records))
         await self.flush()
         self.names = Names(self.journal.state.ids, layout=self._layout)
         return found.recovery
 
+    def _started(self, *, rebuilt: bool) -> SessionStarted:
+        layout, now = self._layout.name, self._clock()
+        return SessionStarted(session_id=self._session_id, started_at=now, layout=layout, rebuilt=rebuilt)
+
+    def _opened(self, epoch: int) -> WriterOpened:
+        self._epoch = epoch
+        return WriterOpened(epoch=epoch, path=str(self._session_path), opened_at=self._clock())
+
+    @uninterrupted
+    async def release(self) -> None:
+        """See ``ContextFileSystem.release``."""
+        if self.growing:
+            raise ConfigError(f"{', '.join(self.growing)} is being written: finish it before the session is released")
+        await self.journal.release()
+        self._released = True
+
+    @uninterrupted
+    async def acquire(self) -> tuple[Record, ...] | None:
+        """See ``ContextFileSystem.acquire``; None: the session must be opened again."""
+        if not self._released:
+            return ()
+        gained = await self.journal.acquire()
+        if gained is not None:
+            self._released = False
+            self.names.take(_ids_of(gained))
+            if (epoch := self.journal.state.epoch) != self._epoch:  # another one wrote: the next line is ours again
+                self.journal.opened = (self._opened(epoch + 1),)
+        return gained
+
     async def close(self) -> None:
-        """Record the end and write the index; nothing is written after that, whether it succeeds or not."""
+        """Record the end and write the index; nothing is written after that, whether it succeeds or not.
+
+        Of a session that was released the writers that came after record the end.
+        """
+        if self._released:
+            self.journal.end()
+            return
         try:
             await self.journal.commit(Commit(records=[Closed(closed_at=self._clock())]))
             await self.flush()
@@ -283,3 +317,13 @@ class SessionWriter:
             offloaded_at=int(self._clock()),
             extra={**metadata_of(item), **(metadata or {})},
         )
+
+
+def _ids_of(records: Iterable[Record]) -> Iterator[str]:
+    """The ids that records give to items and contents."""
+    for record in records:
+        match record:
+            case ItemAdded():
+                yield record.item.id
+            case Stored():
+                yield record.item_id

@@ -1,6 +1,6 @@
 """Where sessions live: the store protocol, local disk and memory."""
 
-from ctxfs.storage.base import GrowingStore, NewFile, Store
+from ctxfs.storage.base import GrowingStore, LeaseStore, NewFile, Store
 from ctxfs.storage.local import Durability, LocalStore
 from ctxfs.storage.port import FileKind, FileStat, FileSystem, OsFileSystem
 
@@ -10,6 +10,7 @@ __all__ = [
     "FileStat",
     "FileSystem",
     "GrowingStore",
+    "LeaseStore",
     "LocalStore",
     "NewFile",
     "OsFileSystem",

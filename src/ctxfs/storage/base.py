@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from ctxfs.errors import UnsafePath
 
-__all__ = ["GrowingStore", "NewFile", "Store", "ThreadStore", "check_name", "is_hidden"]
+__all__ = ["GrowingStore", "LeaseStore", "NewFile", "Store", "ThreadStore", "check_name", "is_hidden"]
 
 MAX_PART_BYTES = 255
 HIDDEN_PREFIX = "."
@@ -86,6 +86,22 @@ class GrowingStore(Store, Protocol):
         """Add to the end of a file, which is made when it is not there; ``sync`` makes the whole file durable.
 
         Readers see it grow. After a failure the file may hold a part of ``data``. Raises ``WriteFailed``.
+        """
+
+
+@runtime_checkable
+class LeaseStore(Store, Protocol):
+    """A store whose writer can let another one in and come back, without opening the session again."""
+
+    async def release(self) -> None:
+        """Stop being the one writer. Reading goes on; what writes raises ``SessionClosed``. Idempotent."""
+
+    async def acquire(self) -> bool:
+        """Become the one writer again; idempotent. The log may have grown meanwhile.
+
+        Returns False when a writer died since ``release``: what it left half-written is to be looked for, as after
+        ``open``. Raises ``SessionLocked`` (another writer), ``SessionNotFound`` (removed meanwhile) and
+        ``WriteFailed``.
         """
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from ctxfs.errors import UnsafePath
 from ctxfs.storage.failures import opening
-from ctxfs.storage.port import FileStat, FileSystem, close_quietly
+from ctxfs.storage.port import FileKind, FileStat, FileSystem, close_quietly
 
-__all__ = ["Directories", "Parts", "check_only_name", "check_owner", "make_root"]
+__all__ = ["Directories", "Parts", "check_file", "check_only_name", "check_owner", "make_root"]
 
 MAX_OPEN = 64
 
@@ -91,6 +91,13 @@ class Directories:
         while self._entries:
             _, entry = self._entries.popitem()
             close_quietly(self._fs, entry.fd)
+
+
+def check_file(fs: FileSystem, name: str, status: FileStat) -> None:
+    """Raise ``UnsafePath`` for what is not a regular file, or belongs to another user."""
+    if status.kind is not FileKind.FILE:
+        raise UnsafePath(name, "is not a regular file")
+    check_owner(fs, name, status)
 
 
 def check_owner(fs: FileSystem, name: str, status: FileStat) -> None:

@@ -65,6 +65,15 @@ class LocalStore:
             opened, self._dir = self._dir, None
             await run_to_completion(opened.close)
 
+    async def release(self) -> None:
+        """See ``LeaseStore.release``."""
+        await run_to_completion(self._opened().give_back)
+
+    async def acquire(self) -> bool:
+        """See ``LeaseStore.acquire``."""
+        opened = self._opened()
+        return await result_of(lambda: opened.is_writing or self._acquire_now(opened))
+
     async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
         """See ``Store.commit``."""
         opened = self._opened()
@@ -163,6 +172,21 @@ class LocalStore:
                 raise
             opened.close()
         raise UnsafePath(str(self._root / self._session_id), "is moved away again and again")
+
+    def _acquire_now(self, opened: SessionDir) -> bool:
+        """Take the lock of an open session, which may have been removed meanwhile."""
+        try:
+            with self._root_opened(create=False) as root_fd, suppress(FileNotFoundError):
+                opened.take_lock()
+                if self._fs.stat(root_fd, self._session_id).identity == opened.identity:
+                    return opened.begin_writing(again=True)
+        except BaseException as error:
+            opened.give_back()
+            if isinstance(error, OSError):
+                raise WriteFailed(self._session_id, reason_of(error)) from error
+            raise
+        opened.give_back()
+        raise SessionNotFound(self._session_id, str(self._root))
 
     def remove_now(self) -> None:
         """Remove the session in the calling thread; see ``remove_session``."""

@@ -1,9 +1,13 @@
 """The lock of a session's one writer: a file in its directory, which the system unlocks when the process ends."""
 
-from ctxfs.storage.failures import opening
-from ctxfs.storage.port import FileSystem
+from contextlib import suppress
 
-__all__ = ["LOCK_NAME", "open_lock"]
+from ctxfs.errors import SessionLocked
+from ctxfs.storage.directories import check_file, check_only_name
+from ctxfs.storage.failures import opening
+from ctxfs.storage.port import FileSystem, close_quietly, write_all
+
+__all__ = ["LOCK_NAME", "WriterLock", "open_lock"]
 
 LOCK_NAME = ".lock"
 
@@ -15,3 +19,48 @@ def open_lock(fs: FileSystem, dir_fd: int) -> int:
     except FileExistsError:
         with opening(LOCK_NAME):
             return fs.open_append(dir_fd, LOCK_NAME)
+
+
+class WriterLock:
+    """The lock, held from when this is made until ``release``.
+
+    Its file names the writer as long as something that this one began may be half-written. ``settled``: it was empty,
+    so whoever held the lock before ended everything. Raises ``SessionLocked``, ``UnsafePath`` and OSError.
+    """
+
+    def __init__(self, fs: FileSystem, dir_fd: int, session_id: str) -> None:
+        self._fs = fs
+        self._fd = open_lock(fs, dir_fd)
+        try:
+            status = fs.stat_handle(self._fd)
+            check_file(fs, LOCK_NAME, status)
+            check_only_name(LOCK_NAME, status)
+            fs.lock(self._fd)
+            self.settled = fs.stat_handle(self._fd).size == 0
+        except BlockingIOError:
+            holder = self._holder()
+            close_quietly(fs, self._fd)
+            raise SessionLocked(session_id, holder or None) from None
+        except BaseException:
+            close_quietly(fs, self._fd)
+            raise
+
+    def sign(self, process: int) -> None:
+        """Name the writer, before it begins anything. Raises OSError."""
+        self._fs.truncate(self._fd, 0)
+        write_all(self._fs, self._fd, [b"process %d\n" % process])
+
+    def _holder(self) -> str:
+        try:
+            return self._fs.read(self._fd, 200, 0).decode("utf-8", "replace").strip()
+        except OSError:
+            return ""  # who it is only helps: that it is held is known
+
+    def release(self, *, settled: bool) -> None:
+        """Let another writer in; ``settled``: everything that was begun has ended."""
+        if settled:
+            with suppress(OSError):  # then the next writer looks for what is half-written
+                self._fs.truncate(self._fd, 0)
+        with suppress(OSError):  # closing releases it too
+            self._fs.unlock(self._fd)
+        close_quietly(self._fs, self._fd)

@@ -14,9 +14,12 @@ _GONE = "it was moved, removed, replaced or cut while the session was open: put 
 
 
 class LogFile:
-    """The log, open for appending. ``length`` is what was acknowledged, in bytes."""
+    """The log, open for appending. ``length`` is what was acknowledged, in bytes.
 
-    def __init__(self, fs: FileSystem, dir_fd: int, session_id: str, *, sync: bool) -> None:
+    ``settled``: whoever wrote to it before did so to the end, and synced it.
+    """
+
+    def __init__(self, fs: FileSystem, dir_fd: int, session_id: str, *, sync: bool, settled: bool) -> None:
         self._fs = fs
         self._dir_fd = dir_fd
         self._session_id = session_id
@@ -28,8 +31,9 @@ class LogFile:
             status = fs.stat_handle(self._fd)
             check_owner(fs, LOG_NAME, status)
             check_only_name(LOG_NAME, status)
-            self._sync(self._fd)  # what a dead writer left counts from here on
-            self._sync(dir_fd)
+            if not settled:
+                self._sync(self._fd)  # what a dead writer left counts from here on
+                self._sync(dir_fd)
         except BaseException:
             self.close()
             raise

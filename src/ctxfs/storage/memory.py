@@ -45,15 +45,33 @@ class MemoryStore:
         if not self.disk.exists and not create:
             raise SessionNotFound(self.session_id, "memory")
         if write:
-            if self._writer() is not None:
-                raise SessionLocked(self.session_id)
-            self.disk.writer = ref(self)
+            self._become_writer()
         self.disk.exists = True
         self._opened = True
 
     async def close(self) -> None:
         """See ``Store.close``."""
         self._opened = False
+        self._give_back()
+
+    async def release(self) -> None:
+        """See ``LeaseStore.release``."""
+        self._check_open()
+        self._give_back()
+
+    async def acquire(self) -> bool:
+        """See ``LeaseStore.acquire``."""
+        self._check_open()
+        if self._writer() is not self:
+            self._become_writer()
+        return True
+
+    def _become_writer(self) -> None:
+        if self._writer() is not None:
+            raise SessionLocked(self.session_id)
+        self.disk.writer = ref(self)
+
+    def _give_back(self) -> None:
         if self._writer() is self:
             self.disk.writer = None
 
@@ -141,4 +159,4 @@ class MemoryStore:
     def _check_writer(self) -> None:
         self._check_open()
         if self._writer() is not self:
-            raise SessionClosed(f"session {self.session_id} is open for reading only")
+            raise SessionClosed(f"session {self.session_id} is open for reading only, or its lock was released")

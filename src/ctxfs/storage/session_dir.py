@@ -9,11 +9,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from ctxfs.errors import NameTaken, NotStored, SessionClosed, SessionLocked, StorageError, UnsafePath
+from ctxfs.errors import NameTaken, NotStored, SessionClosed, SessionLocked, StorageError
 from ctxfs.storage.base import NewFile, check_name, is_hidden
-from ctxfs.storage.directories import Directories, Parts, check_only_name, check_owner
+from ctxfs.storage.directories import Directories, Parts, check_file
 from ctxfs.storage.failures import reading, writing
-from ctxfs.storage.lock_file import LOCK_NAME, open_lock
+from ctxfs.storage.lock_file import LOCK_NAME, WriterLock
 from ctxfs.storage.log_file import LOG_NAME, LogFile
 from ctxfs.storage.port import FileKind, FileStat, FileSystem, close_quietly, write_all
 from ctxfs.storage.temp_files import TEMP_PREFIX, discard_temp, rename_temp, write_temp
@@ -40,40 +40,38 @@ class SessionDir:
         self._log: LogFile | None = None
         self._unfinished: set[Parts] = set()
         self._temp_number = 0
-        self._lock_fd: int | None = None
+        self._lock: WriterLock | None = None
 
     # ---- opening and closing
 
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Which directory it is, whatever its name has become. Raises OSError."""
+        return self._fs.stat_handle(self._dir_fd).identity
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether this is the session's one writer."""
+        return self._log is not None
+
     def take_lock(self) -> None:
         """Become the one who may change the session. Raises ``SessionLocked``, ``UnsafePath`` and OSError."""
-        fd = open_lock(self._fs, self._dir_fd)
-        try:
-            status = self._fs.stat_handle(fd)
-            self._check_file(LOCK_NAME, status)
-            check_only_name(LOCK_NAME, status)
-            self._fs.lock(fd)
-        except BlockingIOError:
-            holder = self._holder(fd)
-            close_quietly(self._fs, fd)
-            raise SessionLocked(self._session_id, holder or None) from None
-        except BaseException:
-            close_quietly(self._fs, fd)
-            raise
-        self._lock_fd = fd
+        self._lock = WriterLock(self._fs, self._dir_fd, self._session_id)
 
-    def begin_writing(self) -> None:
-        """Remove what a dead writer left half-written, and open the log; the lock is ours. Raises OSError."""
-        assert self._lock_fd is not None
-        self._fs.truncate(self._lock_fd, 0)
-        write_all(self._fs, self._lock_fd, [b"process %d\n" % self._process])
-        self._recover(self._dir_fd, 0)
-        self._log = LogFile(self._fs, self._dir_fd, self._session_id, sync=self._sync_enabled)
+    def begin_writing(self, *, again: bool = False) -> bool:
+        """Remove what a dead writer left half-written, and open the log; the lock is ours. Raises OSError.
 
-    def _holder(self, fd: int) -> str:
-        try:
-            return self._fs.read(fd, 200, 0).decode("utf-8", "replace").strip()
-        except OSError:
-            return ""  # who it is only helps: that it is held is known
+        ``again``: this one wrote before, so that only a writer that died since can have left something. Returns whether
+        there was none.
+        """
+        assert self._lock is not None
+        settled = again and self._lock.settled
+        self._lock.sign(self._process)
+        if not settled:
+            self._recover(self._dir_fd, 0)
+        sync = self._sync_enabled
+        self._log = LogFile(self._fs, self._dir_fd, self._session_id, sync=sync, settled=settled)
+        return settled
 
     def _recover(self, dir_fd: int, depth: int) -> None:
         """Remove temporary files, which nobody refers to, and sync what names a dead writer may have left unsynced.
@@ -98,18 +96,27 @@ class SessionDir:
             if not self._open:
                 return
             self._open = False
-            if self._log is not None:
-                self._log.close()
+            self._unlock()
             self._directories.close()
-            if self._lock_fd is not None:
-                with suppress(OSError):  # closing releases it too
-                    self._fs.unlock(self._lock_fd)
-                close_quietly(self._fs, self._lock_fd)
             close_quietly(self._fs, self._dir_fd)
+
+    def give_back(self) -> None:
+        """See ``LeaseStore.release``."""
+        self._check_process()
+        with self._write_lock:
+            self._unlock()
+
+    def _unlock(self) -> None:
+        lock, log, self._lock, self._log = self._lock, self._log, None, None
+        settled = log is not None and log.usable and not self._unfinished
+        if log is not None:
+            log.close()
+        if lock is not None:
+            lock.release(settled=settled)
 
     def __del__(self) -> None:
         """Release what was dropped without ``close``: nobody can do it any more."""
-        if hasattr(self, "_lock_fd"):
+        if hasattr(self, "_lock"):
             self.close()
 
     # ---- writing
@@ -213,7 +220,7 @@ class SessionDir:
         with self._writing(), writing(name):
             fd = self._open_growing(self._directories.get(tuple(above)), last)
             try:
-                self._check_file(name, self._fs.stat_handle(fd))
+                check_file(self._fs, name, self._fs.stat_handle(fd))
                 write_all(self._fs, fd, [data])
                 if sync and self._sync_enabled:
                     self._fs.sync(fd)
@@ -323,7 +330,7 @@ class SessionDir:
         try:
             with reading(name):
                 status = self._fs.stat_handle(fd)
-            self._check_file(name, status)
+            check_file(self._fs, name, status)
         except BaseException:
             close_quietly(self._fs, fd)
             raise
@@ -345,7 +352,7 @@ class SessionDir:
         with self._write_lock:
             self._check_open()
             if self._log is None:
-                raise SessionClosed(f"session {self._session_id} is open for reading only")
+                raise SessionClosed(f"session {self._session_id} is open for reading only, or its lock was released")
             yield self._log
 
     @contextmanager
@@ -362,11 +369,6 @@ class SessionDir:
     def _check_process(self) -> None:
         if self._process != self._fs.process():
             raise SessionClosed(f"session {self._session_id} belongs to the parent process: open it again here")
-
-    def _check_file(self, name: str, status: FileStat) -> None:
-        if status.kind is not FileKind.FILE:
-            raise UnsafePath(name, "is not a regular file")
-        check_owner(self._fs, name, status)
 
 
 def _may_hold(directory: str, prefix: str) -> bool:

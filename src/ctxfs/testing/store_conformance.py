@@ -20,7 +20,7 @@ import anyio
 from anyio import to_thread
 
 from ctxfs.errors import NameTaken, NotStored, SessionClosed, SessionLocked, SessionNotFound, UnsafePath
-from ctxfs.storage.base import NewFile, Store, ThreadStore
+from ctxfs.storage.base import LeaseStore, NewFile, Store, ThreadStore
 
 __all__ = ["StoreConformance"]
 
@@ -227,6 +227,30 @@ class StoreConformance(ABC):
             await reader.close()
         async with self._writer(make) as second:
             assert await second.read_log() == b"1\n"
+
+    async def test_a_writer_lets_another_one_in_and_comes_back(self) -> None:
+        """Of a ``LeaseStore``: one writer at a time, and whoever is not it still reads."""
+        make = self.new_session()
+        async with self._writer(make) as first:
+            second = make()
+            if not isinstance(first, LeaseStore) or not isinstance(second, LeaseStore):
+                return
+            await first.commit([_file("a", b"1")], lambda: b"1\n")
+            await first.release()
+            await first.release()
+            await _raises(SessionClosed, lambda: first.commit([_file("b", b"2")], lambda: b"2\n"))
+            await second.open(create=False, write=True)
+            await second.commit([_file("c", b"3")], lambda: b"3\n")
+            await _raises(SessionLocked, first.acquire)
+            assert (await first.read("c"), await first.read_log()) == (b"3", b"1\n3\n")
+            await second.release()
+            assert await first.acquire() is True
+            assert await first.acquire() is True
+            await first.commit([_file("b", b"2")], lambda: b"2\n")
+            await _raises(SessionLocked, second.acquire)
+            await _raises(SessionLocked, lambda: make().open(create=False, write=True))
+            await second.close()
+            assert (await first.names(), await first.read_log()) == (["a", "b", "c"], b"1\n3\n2\n")
 
     async def test_a_session_must_be_there_unless_it_is_made(self) -> None:
         """Opening without ``create`` fails where nothing is."""
