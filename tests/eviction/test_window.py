@@ -23,7 +23,7 @@ from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.base import Reply, Usage
 from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.session.records import CallMade
-from ctxfs.tokens import CharsCounter
+from ctxfs.tokens import CharsCounter, count_content
 from session_items import make_item
 
 BUDGET = Budget(window_tokens=11_000, reply_tokens=1_000, high_water=0.8, low_water=0.5)
@@ -497,6 +497,31 @@ def test_what_must_not_leave_stays_when_nothing_else_fits() -> None:
     context = Holder([make_item("w", AssistantMessage(write), 20_000)])
     with pytest.raises(ContextOverflow):
         context.fit(controller)
+
+
+def thinking_reply(call_id: str, *more: Any) -> AssistantMessage:
+    thinking = [{"type": kind, "thinking": "Hm. " * 4_000, "data": "x" * 9, "signature": "s"} for kind in THOUGHTS]
+    calls: list[Any] = [{"type": "tool_use", "id": call_id, "name": "Read", "input": {}}] if call_id else []
+    return AssistantMessage((*thinking, *more, *calls))
+
+
+THOUGHTS = ("thinking", "redacted_thinking")
+SAID: Any = {"type": "text", "text": "I look. " * 4_000}
+
+
+@pytest.mark.parametrize(("last", "kept"), [("c", True), ("", False)])
+def test_thinking_of_replies_leaves_at_last_but_not_before_calls_that_were_just_answered(last: str, kept: bool) -> None:
+    replies = [thinking_reply("a", SAID), thinking_reply("b"), thinking_reply(last, SAID)]
+    items = [make_item("u", UserMessage("q"))]
+    for call_id, reply in zip(("a", "b", last), replies, strict=True):
+        items.append(make_item(f"r_{call_id}", reply, count_content(CharsCounter(), reply.content)))
+        items += [make_item(call_id, ToolMessage(call_id, "Read", "x"))] if call_id else []
+    offloads = LastResort(policy=OffloadPolicy(), counter=CharsCounter()).replies(items, lambda item: f"/s/{item.id}")
+    kinds = [[block["type"] for block in cast("Any", o.content)] for o in offloads]
+    assert kinds[:2] == [["text", "tool_use"], ["text", "tool_use"]]
+    assert [o.content[0]["text"].splitlines()[1] for o in cast("Any", offloads[:2])] == ["Path: /s/r_a", "Path: /s/r_b"]
+    assert kinds[2] == ([*THOUGHTS, "text", "tool_use"] if kept else ["text"])
+    assert all(o.tokens_after < 300 for o in offloads[:2])
 
 
 def test_what_nobody_has_seen_says_how_it_begins_without_digests_too() -> None:

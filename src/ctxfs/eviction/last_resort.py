@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ctxfs.eviction.plan import Offload, Plan
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import Block, Content
+from ctxfs.llm.messages import THINKING, Block, Content
 from ctxfs.placeholder.arguments import without_large_arguments
 from ctxfs.placeholder.attach import digest_of
 from ctxfs.placeholder.digest import DEFAULT_BUDGET_TOKENS
@@ -52,17 +52,19 @@ class LastResort:
         return replace(offload, placeholder=text, tokens_after=tokens) if tokens < item.token_count else offload
 
     def replies(self, items: Iterable[ContextItem], path_of: Callable[[ContextItem], str]) -> list[Offload]:
-        """The offloads of replies: their text, and the large arguments of their calls. The calls stay, to be answered.
+        """The offloads of replies: their text and thinking, and the large arguments of their calls.
 
-        The type table has no say about the text: otherwise a reply leaves in an archive, which it does not govern.
+        The calls stay, to be answered; and so does the thinking of the last reply if it has calls, since a provider
+        wants it back with their results. The type table has no say about the text: otherwise a reply leaves in an
+        archive, which it does not govern.
         """
-        replies = (i for i in items if not i.destroyed and i.item_type is ItemType.ASSISTANT_MESSAGE)
-        made = (self._reply(i, path_of(i)) for i in replies)
+        replies = [i for i in items if i.item_type is ItemType.ASSISTANT_MESSAGE]
+        made = (self._reply(i, path_of(i), is_last=i is replies[-1]) for i in replies if not i.destroyed)
         return [offload for offload in made if offload.tokens_after < offload.tokens_before]
 
-    def _reply(self, item: ContextItem, path: str) -> Offload:
+    def _reply(self, item: ContextItem, path: str, *, is_last: bool) -> Offload:
         placeholder = render(path, self._digest(item))
-        content = self._without_text(item.message.content, placeholder)
+        content = self._without_text(item.message.content, placeholder, is_last=is_last)
         return Offload(
             item_id=item.id,
             path=path,
@@ -73,12 +75,16 @@ class LastResort:
             reason=_REASON,
         )
 
-    def _without_text(self, content: Content, placeholder: str) -> Content:
+    def _without_text(self, content: Content, placeholder: str, *, is_last: bool) -> Content:
         if isinstance(content, str):
             return placeholder
-        blocks: list[Block] = []
+        keeps_thinking = is_last and any(block["type"] == "tool_use" for block in content)
+        kept = [block for block in content if keeps_thinking or block["type"] not in THINKING]
         texts = 0
-        for block in content:
+        blocks: list[Block] = []
+        if len(kept) < len(content) and not any(block["type"] == "text" for block in kept):
+            blocks.append({"type": "text", "text": placeholder})
+        for block in kept:
             if block["type"] == "text":
                 texts += 1
                 blocks.append({"type": "text", "text": placeholder if texts == 1 else HEADER})
