@@ -58,6 +58,10 @@ async def test_the_callers_own_dicts_are_not_ours(tmp_path: Path) -> None:
         [{"content": "x"}],
         [{"role": "user", "content": [{"type": "tool_result"}]}],
         [{"role": "user", "content": 5}],
+        [{"role": "user", "content": ""}],
+        [UserMessage(" \n")],
+        [UserMessage(())],
+        [{"role": "user", "content": [{"type": "text", "text": " "}]}],
     ],
 )
 async def test_an_order_that_a_provider_would_refuse_adds_nothing(tmp_path: Path, wrong: list[dict[str, Any]]) -> None:

@@ -55,8 +55,11 @@ def made() -> Transcript:
     return transcript
 
 
-def test_a_message_without_content_is_no_message() -> None:
-    assert made().parse([{"role": "user", "content": []}]) == []
+@pytest.mark.parametrize("content", [[], ""])
+def test_a_message_without_content_is_not_dropped_but_refused(content: Any) -> None:
+    messages = made().parse([{"role": "user", "content": content}])
+    with pytest.raises(TranscriptError, match="blank"):
+        made().check_order(messages)
 
 
 def test_what_is_moved_out_is_in_no_sum() -> None:

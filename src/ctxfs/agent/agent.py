@@ -209,6 +209,7 @@ class Agent:
             async with aclosing(self._ask()) as deltas:
                 async for delta in deltas:
                     if isinstance(delta, Reply):
+                        await self._record(delta)
                         reply = delta
                     else:
                         yield delta
@@ -244,19 +245,33 @@ class Agent:
     async def _summarize(self, prompt: str) -> Reply:
         """Ask the same model, without tools; its retries and what it costs are told like any other call's."""
         reply: Reply | None = None
-        async with aclosing(self._llm.stream(ModelRequest(messages=(UserMessage(prompt),)))) as events:
-            async for event in events:
-                if isinstance(event, Reply):
-                    reply = event
-                elif isinstance(event, Retrying):
-                    self._events.append(event)
+        try:
+            async with aclosing(self._llm.stream(ModelRequest(messages=(UserMessage(prompt),)))) as events:
+                async for event in events:
+                    if isinstance(event, Reply):
+                        reply = event
+                    elif isinstance(event, Retrying):
+                        self._events.append(event)
+        except BaseException:
+            if reply is not None:
+                await self._bill_summary(reply)
+            raise
         reply = _whole(reply)
         self._events.append(self._usage(reply))
         return reply
 
-    async def _take(self, reply: Reply) -> AsyncGenerator[AgentEvent, None]:
-        """Record a reply and do what it asks for."""
+    @uninterrupted
+    async def _bill_summary(self, reply: Reply) -> None:
+        """Record what a summary cost that was cancelled before the context got it."""
+        await self._context.fs.writer.record_call(reply.usage, reply.model, summary=True)
+
+    @uninterrupted
+    async def _record(self, reply: Reply) -> None:
+        """Record a reply as soon as it is there, whatever is cancelled: it is billed."""
         await self._context.add(reply.message, usage=reply.usage, model=reply.model)
+
+    async def _take(self, reply: Reply) -> AsyncGenerator[AgentEvent, None]:
+        """Do what a reply that was recorded asks for."""
         for told in self._drain():
             yield told
         yield self._usage(reply)

@@ -566,10 +566,14 @@ class Context:
             reply = await self._controller.summarize(prompt)
         except ModelError as error:
             return error
+        await self._bill_summary(reply)
+        return reply
+
+    @uninterrupted
+    async def _bill_summary(self, reply: Reply) -> None:
         async with self._changing():
             self._recorder.called(self.fs.writer.call_made(reply.usage, reply.model, summary=True))
             await self._record()
-        return reply
 
     def _tell(self, event: ContextEvent) -> None:
         """Pass an event on to ``on_event``; failures are logged too."""

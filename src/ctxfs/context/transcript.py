@@ -20,8 +20,10 @@ from ctxfs.llm.messages import (
     SystemMessage,
     ToolCall,
     ToolMessage,
+    UserMessage,
     check_content,
     check_message,
+    is_blank,
     to_plain,
 )
 from ctxfs.llm.serialize import from_dict
@@ -95,6 +97,8 @@ class Transcript:
             if isinstance(message, AssistantMessage) and not begun:
                 raise TranscriptError(["a reply comes first: add the user's message that it answers before it"])
             begun = begun or not isinstance(message, SystemMessage)
+            if isinstance(message, UserMessage) and is_blank(message.content):
+                raise TranscriptError(["a user's message is blank: a provider refuses it, so say what to do"])
             if isinstance(message, ToolMessage):
                 if message.tool_call_id not in waiting:
                     raise TranscriptError([f"a result for {message.tool_call_id!r}, which is no open tool call"])

@@ -32,6 +32,7 @@ __all__ = [
     "check_name",
     "encodable",
     "has_media",
+    "is_blank",
     "text_of",
     "text_with",
     "to_plain",
@@ -210,6 +211,13 @@ def check_message(message: Any) -> Message:
         offloaded=check_flag(message.offloaded, "offloaded"),
         offload_path=path if path is None else check_name(path, "offload_path"),
     )
+
+
+def is_blank(content: Content) -> bool:
+    """Whether there is nothing in ``content`` that a provider takes: no block but texts of white space."""
+    if isinstance(content, str):
+        return not content.strip()
+    return all(block["type"] == "text" and not block["text"].strip() for block in content)
 
 
 def has_media(content: Content) -> bool:

@@ -187,7 +187,7 @@ def from_dict(message: Mapping[str, Any], tool_names: Mapping[str, str]) -> list
         case "user":
             results: list[Message] = [_tool_message(b, tool_names) for b in blocks if b["type"] == "tool_result"]
             others = content if isinstance(content, str) else tuple(b for b in blocks if b["type"] != "tool_result")
-            return [*results, UserMessage(others)] if others else results
+            return [*results, UserMessage(others)] if others or not results else results
         case role:
             raise TranscriptError([f"a message of role {role!r}: only user and assistant are messages"])
 
