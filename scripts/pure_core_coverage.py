@@ -30,6 +30,7 @@ PURE_CORE = (
     "placeholder/digest.py",
     "placeholder/lines.py",
     "jsontext/shape.py",
+    "jsontext/tokens.py",
     "jsontext/write_stream.py",
     "jsontext/validate.py",
     "placeholder/excerpts.py",

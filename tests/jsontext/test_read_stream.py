@@ -7,7 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contents import JSON
-from ctxfs.jsontext.read_stream import json_elements, string_end, string_pieces
+from ctxfs.jsontext.read_stream import json_elements, string_pieces
+from ctxfs.jsontext.tokens import JsonTokens
 
 LONG = [
     "x" * 700_000,
@@ -81,7 +82,7 @@ def test_long_texts_that_break_off_are_refused(text: str) -> None:
 @given(st.text(st.characters(codec=None)), st.booleans(), st.text('"]a', max_size=3))
 def test_a_string_ends_where_it_ends(value: str, ascii_only: bool, after: str) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only)
-    assert string_end(text + after, 0) == len(text)
+    assert JsonTokens(text + after).string_end(0) == len(text)
     assert "".join(string_pieces(text + after, 0)) == json.loads(text)
 
 

@@ -1,6 +1,8 @@
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -278,10 +280,69 @@ def test_entries_that_are_not_meant_are_passed_over(text: str, path: str, expect
     assert "".join(select_lines(text, path)) == expected
 
 
-def test_entries_that_are_passed_over_cost_few_steps() -> None:
-    text = "[" + ",".join('{"id": 1, "tags": ["a", "b"], "name": "x", "at": {"y": 2}}' for _ in range(10_000)) + "]"
-    budget = CpuBudget(500, clock=Meter())
-    assert sum(map(len, select_lines(text, "$[*].name", budget=budget))) == 4 * 10_000
+ROWS = 500
+
+
+def calls_of(text: str, path: str) -> int:
+    """Count the function calls that selecting takes: work that no clock of a busy machine makes larger."""
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        for _ in lines_of(text, path):
+            pass
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_entries_that_are_passed_over_cost_no_steps_and_no_calls() -> None:
+    def rows(others: str) -> str:
+        row = f'{{"id": 1, {others}"name": "x", {others}"at": {{"y": 2}}}}'
+        return f"[{','.join([row] * ROWS)}]"
+
+    few, many = rows('"tags": ["a"], '), rows("".join(f'"tag {n}": ["a", {n}], ' for n in range(7)))
+    assert calls_of(many, "$[*].name") - calls_of(few, "$[*].name") < ROWS
+    meter = Meter()
+    sum(map(len, select_lines(many, "$[*].name", budget=CpuBudget(1e9, clock=meter))))
+    assert meter.asked <= len(many) / 4_096 + 10
+
+
+@pytest.mark.parametrize("path", ["$[-1]", "$[-3:]", "$[99999]", "$[-60000:-59998]"])
+def test_many_short_elements_are_passed_over_at_once(path: str) -> None:
+    value: list[Any] = [*range(50_000), *["a", 1.5, None, True] * 12_500]
+    calls = calls_of(json.dumps(value), path)
+    assert calls < len(value) / 5
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 1, 63, 64, 65, 129]), st.sampled_from([1, "a", None, {"a": [1]}, []]))),
+    st.integers(-300, 300),
+    st.none() | st.integers(-300, 300),
+    st.sampled_from([None, 1]),
+)
+def test_elements_are_counted_the_same_one_by_one_and_at_once(
+    parts: list[tuple[int, Any]], start: int, stop: int | None, indent: int | None
+) -> None:
+    value = [element for count, element in parts for element in [element] * count]
+    text = json.dumps(value, indent=indent)
+    shown = "".join(lines_of(text, f"$[{start}:{'' if stop is None else stop}]"))
+    assert [json.loads(line) for line in shown.splitlines()] == value[start:stop]
+    if not -len(value) <= start < len(value):
+        with pytest.raises(InvalidToolArguments, match=f"it is an array of {len(value)}"):
+            lines_of(text, f"$[{start}]")
+
+
+@pytest.mark.parametrize("path", ["$[-1]", "$[90]", "$[-90:]"])
+@pytest.mark.parametrize("fault", ["1 2", "1,,2", "x", "1:2", "]"])
+def test_elements_that_are_passed_over_at_once_still_have_to_be_json(path: str, fault: str) -> None:
+    text = "[" + "1," * 70 + fault + ",1" * 70 + "]"
+    with pytest.raises(InvalidToolArguments, match="no JSON"):
+        lines_of(text, path)
 
 
 @pytest.mark.parametrize("text", ['{"x": 1,}', '{"x": 1,, "a": 2}', '{"x": 1, "y": 2', '{"x": 1 "a": 2}'])

@@ -6,14 +6,15 @@ The syntax: ``$``, then any of ``.key``, ``["any key"]``, ``[3]``, ``[-1]``, ``[
 import re
 from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from json import JSONDecodeError
+from typing import NamedTuple
 
 from ctxfs.errors import InvalidToolArguments, WorkLimitReached
 from ctxfs.jsontext import codec as json_codec
-from ctxfs.jsontext.places import JsonPlaces, Place
+from ctxfs.jsontext.places import ELEMENTS_AT_ONCE, JsonPlaces, Place
 from ctxfs.jsontext.read_stream import string_pieces
 from ctxfs.steps import CpuBudget, checkpoint
 
@@ -128,6 +129,20 @@ def _lines(places: JsonPlaces, found: Sequence[int], *, several: bool) -> Iterat
         raise _no_json(error) from error
 
 
+class _Many(NamedTuple):
+    """``ELEMENTS_AT_ONCE`` elements, the first of which starts there."""
+
+    start: int
+
+
+_Element = int | tuple["array[int]", Place | None]
+"""Where an element starts; of one that was read at once, what was found in it and what is missing there."""
+
+
+def _size(element: "_Element | _Many") -> int:
+    return ELEMENTS_AT_ONCE if isinstance(element, _Many) else 1
+
+
 def _is_many(step: PathStep) -> bool:
     return step.key is None and not step.single
 
@@ -208,9 +223,13 @@ class _Selection:
     def _in_last_elements(self, start: int, number: int, step: PathStep, last: int) -> int:
         """Select in the last elements: in a large one as it comes, since it would have to be read twice."""
         places, before, end, count = self._places, len(self._found), start + 1, 0
-        latest = deque[int | tuple["array[int]", Place | None]](maxlen=last)
+        latest = deque[_Element | _Many](maxlen=last)
         position = places.first(start)
         while position is not None:
+            if (after := self._after_many(start, position, count)) is not None:
+                latest.append(_Many(position))
+                position, count = after, count + ELEMENTS_AT_ONCE
+                continue
             _, position = places.key(start, position, count)
             near = places.near_end_of(position)
             if near is None:
@@ -225,7 +244,8 @@ class _Selection:
         meant = range(count)[step.start : step.stop]
         if not meant:
             self._miss(start, number)
-        for element in islice(latest, len(meant)):
+        surplus = max(0, sum(map(_size, latest)) - last)
+        for element in islice(self._each(start, latest, surplus), len(meant)):
             if isinstance(element, int):
                 self._missing = None
                 self._select(element, number + 1)
@@ -233,6 +253,29 @@ class _Selection:
                 found, self._missing = element
                 self._found.extend(found)
         return places.after(end)
+
+    def _after_many(self, start: int, position: int, count: int) -> int | None:
+        """Where the element after the next ``ELEMENTS_AT_ONCE`` of an array starts, if these are easily passed over."""
+        if count % ELEMENTS_AT_ONCE or self._text[start] != "[":  # so that trying costs little
+            return None
+        return self._places.after_elements(position)
+
+    def _each(self, start: int, latest: Iterable[_Element | _Many], skip: int) -> Iterator[_Element]:
+        """The elements one by one, after the first ``skip`` of them."""
+        for element in latest:
+            if skip >= _size(element):
+                skip -= _size(element)
+            elif isinstance(element, _Many):
+                yield from islice(self._one_by_one(start, element.start), skip, ELEMENTS_AT_ONCE)
+                skip = 0
+            else:
+                yield element
+
+    def _one_by_one(self, start: int, element: int) -> Iterator[int]:
+        position: int | None = element
+        while position is not None:
+            yield position
+            position = self._places.following(start, self._places.end_of(position))
 
     def _in_first_elements(self, start: int, number: int, step: PathStep) -> int:
         """Select in each element that may be meant, and drop the last ones once their number is known."""
@@ -246,6 +289,9 @@ class _Selection:
                 begins.append(len(self._found))
                 end = self._select(position, number + 1)
             elif count < low:
+                if count + ELEMENTS_AT_ONCE <= low and (after := self._after_many(start, position, count)) is not None:
+                    position, count = after, count + ELEMENTS_AT_ONCE
+                    continue
                 end = places.end_of(position)
             else:
                 return places.rest_of(position)
@@ -290,7 +336,7 @@ def _describe(places: JsonPlaces, start: int) -> str:
         listed = ", ".join(key[:48] for key in keys[:20]) + (", …" if len(keys) > 20 else "")
         return f"the keys are {listed}" if keys else "the object is empty"
     if opening == "[":
-        return f"it is an array of {sum(1 for _ in places.children(start)):,}"
+        return f"it is an array of {places.length(start):,}"
     return "it is neither an object nor an array"
 
 

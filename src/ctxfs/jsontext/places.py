@@ -1,55 +1,39 @@
 """Where the values of a JSON text stand, found without parsing them: in one pass, in steps of bounded size. Pure."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
-from json import JSONDecodeError
 
 from ctxfs.jsontext import codec as json_codec
-from ctxfs.jsontext.read_stream import string_end
+from ctxfs.jsontext.tokens import NUMBER, SPACE, STRING, JsonTokens, brackets
 
-__all__ = ["JsonPlaces", "Place"]
+__all__ = ["ELEMENTS_AT_ONCE", "JsonPlaces", "Place"]
 
 Place = tuple[int, int]
 """Where a value starts and ends."""
 
-_SPACE = re.compile(r"[ \t\r\n]*+")
-_PLAIN_KEY = re.compile(r'"([^"\\]{0,512}+)"[ \t\r\n]*+:[ \t\r\n]*+')
-_IN_STRING = r'(?:[^"\\]|\\.)*+'
-# values that are told at once: numbers and the like, strings that are not long, containers of a few such
+_SHORT_STRING = r'"[^"\\]{0,512}+"'
+_PLAIN_KEY = re.compile(rf'"([^"\\]{{0,512}}+)"{SPACE}:{SPACE}')
+# Fast paths, since a token at a time would be several times slower. The first: values that are found at once, which are
+# numbers and the like, strings that are not long, and containers of a few such.
+_SHORT_SCALAR = rf"{_SHORT_STRING}|true|false|null|{NUMBER}"
 _SHORT_VALUE = (
-    r'"[^"\\]{0,512}+"|true|false|null|-?\d[\d.eE+-]*+'
-    r'|[\[{][^\[\]{}"]{0,4096}+(?:"[^"\\]{0,512}+"[^\[\]{}"]{0,4096}+){0,64}+[\]}]'
+    rf'{_SHORT_SCALAR}|[\[{{][^\[\]{{}}"]{{0,4096}}+(?:{_SHORT_STRING}[^\[\]{{}}"]{{0,4096}}+){{0,64}}+[\]}}]'
 )
 _SHORT = re.compile(_SHORT_VALUE)
+ELEMENTS_AT_ONCE = 64
+_SHORT_SCALARS = re.compile(rf"(?:(?:{_SHORT_SCALAR}){SPACE},{SPACE}){{{ELEMENTS_AT_ONCE}}}+")
 _ENTRIES_AT_ONCE = 16  # of up to 300 KB each: some milliseconds
-_WHOLE_STRINGS = re.compile(r'[^"]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"]*+)*+', re.DOTALL)
-_NO_BRACKETS = re.compile(rf'(?:[^\[\]{{}}"]|"{_IN_STRING}")++', re.DOTALL)
-_BRACKET = re.compile(rf'(?:[^\[\]{{}}"]|"{_IN_STRING}")*+([\[\]{{}}])', re.DOTALL)
+_WHOLE_STRINGS = re.compile(rf'[^"]*+(?:{STRING}[^"]*+)*+', re.DOTALL)
+_BRACKET = re.compile(rf'(?:[^\[\]{{}}"]|{STRING})*+([\[\]{{}}])', re.DOTALL)
 _FEWEST_CHARS = 256
 _MOST_CHARS = 65_536
 _FEWEST_BRACKETS = 8
 _PAIRS_DEPTH = 8
 
 
-class JsonPlaces:
-    """The places of values in a text.
-
-    Every method raises ``JSONDecodeError`` where the text is no JSON; a value is looked at no closer than is needed to
-    find its end. ``step`` is called every few thousand characters, and may raise.
-    """
-
-    def __init__(self, text: str, step: Callable[[], None]) -> None:
-        self.text = text
-        self._step = step
-        self._children_passed = 0
-
-    def after_space(self, position: int) -> int:
-        """Return where the white space ends that starts at ``position``."""
-        if self.text[position : position + 1] not in " \t\r\n":  # by far the most frequent
-            return position
-        match = _SPACE.match(self.text, position)
-        return position if match is None else match.end()
+class JsonPlaces(JsonTokens):
+    """The places of values in a text; a value is looked at no closer than is needed to find its end."""
 
     def end_of(self, start: int) -> int:
         """Return where the value that starts at ``start`` ends."""
@@ -57,10 +41,10 @@ class JsonPlaces:
             return short.end()
         first = self.text[start : start + 1]
         if first == '"':
-            return self._string_end(start)
+            return self.string_end(start)
         if first and first in "[{":
             return self.rest_of(start + 1)
-        raise _no_json(self.text, start)
+        raise self.fault("expected a value", start)
 
     def children(self, start: int) -> Iterator[tuple[str | int, Place]]:
         """Yield the keys or indexes of a container, each with the place of its value."""
@@ -71,10 +55,26 @@ class JsonPlaces:
             yield key, (position, end)
             position, index = self.following(start, end), index + 1
 
-    def first(self, start: int) -> int | None:
-        """Return where the first entry of the container at ``start`` starts; None if it is empty."""
-        position = self.after_space(start + 1)
-        return None if self.text[position : position + 1] == _closer(self.text[start]) else position
+    def after_elements(self, position: int) -> int | None:
+        """Pass over ``ELEMENTS_AT_ONCE`` elements of an array, from the one at ``position`` on, that are short scalars.
+
+        Return where the next one starts; None if these are fewer, or others.
+        """
+        match = _SHORT_SCALARS.match(self.text, position)
+        if match is None:
+            return None
+        self.stepped(match.end())
+        return match.end()
+
+    def length(self, start: int) -> int:
+        """Count the elements of the array at ``start``."""
+        count, position = 0, self.first(start)
+        while position is not None:
+            if not count % ELEMENTS_AT_ONCE and (after := self.after_elements(position)) is not None:
+                position, count = after, count + ELEMENTS_AT_ONCE
+            else:
+                position, count = self.following(start, self.end_of(position)), count + 1
+        return count
 
     def after_others(self, position: int, wanted: str) -> tuple[int, bool]:
         """Pass over entries of an object, from the one at ``position`` on, that are told at once not to be ``wanted``.
@@ -85,7 +85,7 @@ class JsonPlaces:
         if match is None:
             return position, False
         if match.end() - position > _FEWEST_CHARS:
-            self._step()
+            self.step()
         return match.end(), match[1] is not None
 
     def key(self, start: int, position: int, index: int) -> tuple[str | int, int]:
@@ -94,36 +94,14 @@ class JsonPlaces:
             return index, position
         if (plain := _PLAIN_KEY.match(self.text, position)) is not None:
             return plain[1], plain.end()
-        if self.text[position : position + 1] != '"':
-            raise _no_json(self.text, position)
-        end = self._string_end(position)
+        end = self.string_end(position)
         raw = self.text[position + 1 : end - 1]
-        colon = self.after_space(end)
-        if self.text[colon : colon + 1] != ":":
-            raise _no_json(self.text, colon)
-        return raw if "\\" not in raw else self._unescaped(position, end), self.after_space(colon + 1)
-
-    def following(self, start: int, end: int) -> int | None:
-        """Return where the entry after the one that ends at ``end`` starts; None if that was the last."""
-        self._children_passed += 1
-        if not self._children_passed % 256:
-            self._step()
-        position = self.after_space(end)
-        mark = self.text[position : position + 1]
-        if mark == ",":
-            return self.after_space(position + 1)
-        if mark != _closer(self.text[start]):
-            raise _no_json(self.text, position)
-        return None
-
-    def after(self, end: int) -> int:
-        """Return the position after the bracket that closes the container whose last entry ends at ``end``."""
-        return self.after_space(end) + 1
+        return raw if "\\" not in raw else self._unescaped(position, end), self.after_key(end)
 
     def rest_of(self, position: int) -> int:
         """Return where the container ends of which ``position`` lies between two entries."""
         if (end := self._closing(position, len(self.text))) is None:
-            raise _no_json(self.text, len(self.text))
+            raise self.fault("a container has no end", len(self.text))
         return end
 
     def near_end_of(self, start: int) -> int | None:
@@ -136,10 +114,7 @@ class JsonPlaces:
         try:
             return str(json_codec.loads(self.text[start:end]))
         except ValueError as error:
-            raise _no_json(self.text, start) from error
-
-    def _string_end(self, start: int) -> int:
-        return string_end(self.text, start)
+            raise self.fault("not a string", start) from error
 
     def _closing(self, position: int, stop: int) -> int | None:
         """Return the position after the bracket that closes what is open at ``position``; None if ``stop`` comes first.
@@ -153,15 +128,15 @@ class JsonPlaces:
             return position
         size, text = _FEWEST_CHARS, self.text
         while position < stop:
-            self._step()
+            self.step()
             end = self._segment_end(position, size)
             if end == position:
-                position = self._string_end(position)
+                position = self.string_end(position)
                 continue
-            brackets = _unpaired(_NO_BRACKETS.sub("", text[position:end]), depth)
-            closed = _closed(brackets)
+            unpaired = _unpaired(brackets(text[position:end]), depth)
+            closed = _closed(unpaired)
             if closed < depth:
-                depth += len(brackets) - 2 * closed
+                depth += len(unpaired) - 2 * closed
                 position, size = end, min(2 * size, _MOST_CHARS)
             elif size > _FEWEST_CHARS:
                 size //= 4
@@ -190,26 +165,18 @@ class JsonPlaces:
 @lru_cache(maxsize=64)
 def _others(wanted: str) -> re.Pattern[str]:
     """Some short entries without an escape in their keys, which are not ``wanted``; group 1: they are the last ones."""
-    entry = rf'"(?!{re.escape(wanted)}")[^"\\]{{0,512}}+"[ \t\r\n]*+:[ \t\r\n]*+(?:{_SHORT_VALUE})[ \t\r\n]*+'
-    return re.compile(rf"(?:{entry},[ \t\r\n]*+){{0,{_ENTRIES_AT_ONCE}}}+(?:{entry}(?=(\}})))?+")
+    entry = rf'"(?!{re.escape(wanted)}")[^"\\]{{0,512}}+"{SPACE}:{SPACE}(?:{_SHORT_VALUE}){SPACE}'
+    return re.compile(rf"(?:{entry},{SPACE}){{0,{_ENTRIES_AT_ONCE}}}+(?:{entry}(?=(\}})))?+")
 
 
-def _unpaired(brackets: str, depth: int) -> str:
+def _unpaired(found: str, depth: int) -> str:
     """The brackets without pairs that stand side by side, as far as that is of use."""
     for _ in range(_PAIRS_DEPTH):
-        if _closed(brackets) < depth:
+        if _closed(found) < depth:
             break
-        brackets = brackets.replace("[]", "").replace("{}", "")
-    return brackets
+        found = found.replace("[]", "").replace("{}", "")
+    return found
 
 
-def _closed(brackets: str) -> int:
-    return brackets.count("]") + brackets.count("}")
-
-
-def _closer(opening: str) -> str:
-    return "]" if opening == "[" else "}"
-
-
-def _no_json(text: str, position: int) -> JSONDecodeError:
-    return JSONDecodeError("no JSON", text, position)
+def _closed(found: str) -> int:
+    return found.count("]") + found.count("}")

@@ -12,12 +12,13 @@ from itertools import islice
 from typing import Any
 
 from ctxfs.jsontext import codec as json_codec
+from ctxfs.jsontext.tokens import STRING, brackets
 
 __all__ = ["PREFIX_CHARS", "Detail", "JsonPrefix", "parse_prefix", "shape"]
 
 PREFIX_CHARS = 131_072
 _MERGED_ELEMENTS = 20
-_STRING_OR_STRUCTURE = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+("|\\?\Z)|[\[\]{},]', re.DOTALL)
+_LAST_COMMA = re.compile(rf'(?:[^",]*+(?:(,)|{STRING}))*', re.DOTALL)
 _CLOSER = {"{": "}", "[": "]"}
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][\w$-]{0,63}", re.ASCII)
 
@@ -61,31 +62,28 @@ def _loads(text: str, open_levels: int) -> JsonPrefix | None:
 
 def _closed(prefix: str) -> Iterator[tuple[str, int]]:
     """Ways to make ``prefix`` whole JSON: end its unfinished string, else forget what follows its last comma."""
-    closers: list[str] = []
-    comma, levels = 0, 0
-    for match in _STRING_OR_STRUCTURE.finditer(prefix):
-        mark = match[0]
-        if mark in _CLOSER:
-            closers.append(_CLOSER[mark])
-        elif mark in ("]", "}"):
-            if not closers or closers.pop() != mark:
-                return
-        elif mark == ",":
-            comma, levels = match.start(), len(closers)
-        elif match[1] != '"':  # the prefix ends inside this string
-            whole = re.sub(r"\\(?:u[0-9a-fA-F]{0,3})?\Z", "", prefix)
-            yield whole + '…"' + "".join(reversed(closers)), len(closers) + 1
-    if comma:
-        yield prefix[:comma] + _closers_at(prefix, comma), levels
+    match = _LAST_COMMA.match(prefix)
+    assert match is not None  # it matches nothing too
+    comma, unfinished = match.start(1), prefix.find('"', match.end())
+    closers = _closers(prefix if unfinished < 0 else prefix[:unfinished])
+    if closers is None:
+        return
+    if unfinished >= 0:
+        whole = re.sub(r"\\(?:u[0-9a-fA-F]{0,3})?\Z", "", prefix)
+        yield f'{whole}…"{closers}', len(closers) + 1
+    if comma >= 0:
+        closers = _closers(prefix[:comma]) or ""
+        yield prefix[:comma] + closers, len(closers)
 
 
-def _closers_at(prefix: str, position: int) -> str:
+def _closers(text: str) -> str | None:
+    """The brackets that close what is open at the end of ``text``; None if some in it close something else."""
     closers: list[str] = []
-    for match in _STRING_OR_STRUCTURE.finditer(prefix, 0, position):
-        if match[0] in _CLOSER:
-            closers.append(_CLOSER[match[0]])
-        elif match[0] in ("]", "}"):
-            closers.pop()
+    for bracket in brackets(text):
+        if bracket in _CLOSER:
+            closers.append(_CLOSER[bracket])
+        elif not closers or closers.pop() != bracket:
+            return None
     return "".join(reversed(closers))
 
 

@@ -3,13 +3,12 @@
 import json
 import re
 from functools import cache
-from json import JSONDecodeError
 from typing import Any
 
 import orjson
 import re2
 
-from ctxfs.steps import checkpoint
+from ctxfs.jsontext.tokens import SPACE, JsonTokens
 
 __all__ = ["is_json"]
 
@@ -17,10 +16,9 @@ _SMALL = 1_048_576
 _MATCHED = 4 * _SMALL
 _MATCHED_DEPTH = 4
 _WALKED_DEPTH = 2
-_SPACE = re.compile(r"[ \t\n\r]*+")
 _CHARACTER = r'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))'  # of a string, as it is written
 _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-_NO_STRING = re.compile(rf"(?:{_NUMBER}|true|false|null)[ \t\n\r]*+")
+_NO_STRING = re.compile(rf"(?:{_NUMBER}|true|false|null){SPACE}")
 _STRING_PART = re.compile(_CHARACTER + "{0,65536}+")
 
 
@@ -33,15 +31,17 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 def is_json(text: str) -> bool:
     """Whether the whole of ``text`` is one JSON value; a value that is nested too deeply to be read is none."""
-    start = _after_space(text, 0)
+    checker = _Checker(text)
+    start = checker.after_space(0)
     if text[start : start + 1] not in set('{["'):
         return _NO_STRING.fullmatch(text, start) is not None
+    # Fast paths, which tell most texts: walking is several times slower.
     if len(text) <= _MATCHED and _is_shallow_json(text):
         return True
     if len(text) <= _SMALL and _is_plain_json(text):
         return True
     try:
-        return _after_space(text, _after_value(text, start, 0)) == len(text)
+        return checker.after_space(checker.after_value(start, 0)) == len(text)
     except (ValueError, RecursionError, IndexError):
         return False
 
@@ -76,49 +76,35 @@ def _is_plain_json(text: str) -> bool:
     return True
 
 
-def _after_space(text: str, position: int) -> int:
-    found = _SPACE.match(text, position)
-    assert found is not None  # it matches nothing too
-    return found.end()
+class _Checker(JsonTokens):
+    """Walks the outer levels of a value, whose strings it checks, and leaves each deeper value to the C decoder."""
+
+    def after_value(self, start: int, depth: int) -> int:
+        """The end of the value at ``start``. Raises ValueError or IndexError when there is none."""
+        opening = self.text[start]
+        if opening == '"':
+            return self.string_end(start)
+        if depth >= _WALKED_DEPTH or opening not in "{[":
+            return _DECODER.raw_decode(self.text, start)[1]
+        end, entry = start + 1, self.first(start)
+        while entry is not None:
+            value = self.after_key(self.string_end(entry)) if opening == "{" else entry
+            end = self.after_value(value, depth + 1)
+            entry = self.following(start, end)
+        return self.after(end)
+
+    def string_end(self, start: int) -> int:
+        if self.text[start] != '"':
+            raise self.fault("expected a string", start)
+        end = start + 1
+        while (after := _after_characters(self.text, end)) > end:
+            self.stepped(after)
+            end = after
+        if self.text[end] != '"':
+            raise self.fault("not a string", end)
+        return end + 1
 
 
-def _after_value(text: str, position: int, depth: int) -> int:
-    """The end of the value at ``position``. Raises ValueError or IndexError when there is none."""
-    opening = text[position]
-    if opening == '"':
-        return _after_string(text, position)
-    if depth >= _WALKED_DEPTH or opening not in "{[":
-        return _DECODER.raw_decode(text, position)[1]
-    closing = "}" if opening == "{" else "]"
-    position = _after_space(text, position + 1)
-    if text[position] == closing:
-        return position + 1
-    while True:
-        checkpoint()
-        if opening == "{":
-            position = _expect(text, _after_space(text, _after_string(text, position)), ":")
-        position = _after_space(text, _after_value(text, position, depth + 1))
-        if text[position] == closing:
-            return position + 1
-        position = _expect(text, position, ",")
-
-
-def _expect(text: str, position: int, character: str) -> int:
-    if text[position] != character:
-        raise JSONDecodeError(f"expected {character}", text, position)
-    return _after_space(text, position + 1)
-
-
-def _after_string(text: str, position: int) -> int:
-    if text[position] != '"':
-        raise JSONDecodeError("expected a string", text, position)
-    position += 1
-    while True:
-        found = _STRING_PART.match(text, position)
-        assert found is not None  # it matches nothing too
-        if found.end() == position:
-            if text[position] != '"':
-                raise JSONDecodeError("not a string", text, position)
-            return position + 1
-        checkpoint()
-        position = found.end()
+def _after_characters(text: str, position: int) -> int:
+    match = _STRING_PART.match(text, position)
+    return position if match is None else match.end()

@@ -11,6 +11,7 @@ from ctxfs.content.reader import ContentReader, scan_blocks
 from ctxfs.content.stored import Stored
 from ctxfs.errors import CtxfsError
 from ctxfs.items import ItemType
+from ctxfs.jsontext.tokens import JsonTokens
 from ctxfs.session.field_types import check_types
 from ctxfs.session.index import Index
 from ctxfs.session.names import ARTIFACTS, ENVELOPE, TERMINAL, TEXT
@@ -185,18 +186,17 @@ def parse_header(data: bytes) -> tuple[dict[str, Any], int]:
     text = data.decode("utf-8", "surrogateescape")
     if not text.startswith("{"):
         raise ValueError("not an envelope")
-    decoder = json.JSONDecoder()
+    tokens, decoder = JsonTokens(text), json.JSONDecoder()
     head: dict[str, Any] = {}
-    position = 1
-    while True:
-        key, position = decoder.raw_decode(text, position)
-        if not isinstance(key, str) or text[position : position + 1] != ":":
-            raise ValueError("not an envelope")
-        position += 1
+    entry = tokens.first(0)
+    while entry is not None:
+        key, end = decoder.raw_decode(text, entry)
+        if not isinstance(key, str):
+            raise tokens.fault("expected a string", entry)
+        value = tokens.after_key(end)
         if key == "content":
-            position += text[position : position + 1] == '"'
-            return head, len(text[:position].encode("utf-8", "surrogateescape"))
-        head[key], position = decoder.raw_decode(text, position)
-        if text[position : position + 1] != ",":
-            raise ValueError("not an envelope")
-        position += 1
+            value += text[value : value + 1] == '"'
+            return head, len(text[:value].encode("utf-8", "surrogateescape"))
+        head[key], end = decoder.raw_decode(text, value)
+        entry = tokens.following(0, end)
+    raise ValueError("an envelope without a content")
