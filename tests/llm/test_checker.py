@@ -142,6 +142,23 @@ def test_messages_that_were_valid_are_not_read_again() -> None:
     checker.check(body_of([*messages[:3], *exchange("c"), *exchange("b"), *marked]))
 
 
+def test_a_reply_whose_results_are_in_many_messages_is_read_from_the_reply_on() -> None:
+    messages = [user(text("begin")), said(call("a"), call("b")), user(answer("a")), user(answer("b"))]
+    checker = Checker()
+    checker.check(body_of(messages))
+    messages[0]["content"].clear()  # what is before the reply is not read again
+    checker.check(body_of([*messages, said(text("done"))]))
+
+
+def test_a_reply_in_many_messages_is_read_from_the_first_of_them_on() -> None:
+    reply = [said(call("a")), said(call("b"))]
+    checker = Checker()
+    messages = [user(text("begin")), *reply, user(answer("a"), answer("b"))]
+    checker.check(body_of(messages))
+    wrong = body_of([*messages[:3], user(answer("b"))])
+    assert checker.violations(wrong) == violations(wrong) != []
+
+
 @given(conversations(), st.booleans(), st.booleans())
 def test_a_cache_accounts_a_conversation_as_if_it_read_each_request_whole(
     requests: list[list[Message]], explicit: bool, other_system: bool
