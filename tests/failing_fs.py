@@ -10,10 +10,18 @@ NOT_CALLS = {"process", "user"}
 
 
 class FailingFileSystem:
-    """Counts calls, and fails those that ``fails`` (call number from 1, its name) says; ``log`` names all of them."""
+    """Counts calls, and fails those that ``fails`` (call number from 1, its name) says; ``log`` names all of them.
 
-    def __init__(self, fails: Callable[[int, str], bool] = lambda number, name: False, error: int = errno.EIO) -> None:
-        self._real = OsFileSystem()
+    ``real`` is what performs them; None: the operating system.
+    """
+
+    def __init__(
+        self,
+        fails: Callable[[int, str], bool] = lambda number, name: False,
+        error: int = errno.EIO,
+        real: FileSystem | None = None,
+    ) -> None:
+        self._real = real if real is not None else OsFileSystem()
         self._fails = fails
         self._error = error
         self.armed = True

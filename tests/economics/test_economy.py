@@ -109,13 +109,13 @@ async def test_large_arguments_leave_when_the_cache_is_cold_and_can_be_read_back
         assert report.ok
 
 
-async def test_a_resume_counts_the_cache_from_the_last_call(tmp_path: Path) -> None:
+async def test_a_resume_counts_the_calls_that_were_made_before(tmp_path: Path) -> None:
     async with context_in(tmp_path, Clock()) as context:
-        await context.add({"role": "user", "content": "go"}, call(1), answer(1, "short"))
+        await context.add({"role": "user", "content": "go"}, call(1), answer(1, "middling " * 120), call(2))
+        verdicts = context.verdicts()
+        assert [(v.item_id, v.age_calls) for v in verdicts] == [("t1", 2)]
     async with context_in(tmp_path, Clock(), context.session_id) as resumed:
-        economy = resumed._transcript.economy
-        assert economy is not None
-        assert economy.ledger.calls == 1
+        assert resumed.verdicts() == verdicts
 
 
 async def test_verdicts_say_why_everything_stays_or_goes(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from ctxfs.errors import ArchiveError, CtxfsError, SessionNotFound
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.index import INDEX_NAME, parse_index
+from ctxfs.session.journal import scan
+from ctxfs.session.state import SessionState, fold
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.temp_files import TEMP_PREFIX
 from ctxfs.transfer.archive import ArchiveReader
@@ -170,14 +172,12 @@ def archive_problem(data: bytes, scratch: Path) -> str | None:
     except ArchiveError as error:
         return str(error)
     try:
-        reader.journal()
-        for _ in range(reader.files):
-            head = reader._line()
-            reader.size_bytes += int(head["size_bytes"])
-            for _ in reader.part(head["name"], head["size_bytes"]):
+        stored = fold(SessionState(), scan(reader.journal()).records).stored.values()
+        for name in sorted(entry.name for entry in stored):
+            for _ in reader.part(name, reader.open_part(name)):
                 pass
         reader.end()
-    except (ArchiveError, KeyError, TypeError) as error:
+    except ArchiveError as error:
         return str(error)
     finally:
         reader.close()

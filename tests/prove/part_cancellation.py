@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.context.context import Context
@@ -243,8 +244,15 @@ async def _contradictions(context: Context, past: _Prepared) -> list[str]:
     """Where memory, journal and files do not say the same, or something of the past is lost."""
     fs = context.fs
     recorded = [item for item in context.items if item.id not in context.unrecorded]
-    goes_next = context._recorder._removed  # by the commit that records what takes its place
-    wrong = _difference("journal", [i for i in await fs.items() if i.id not in goes_next], recorded)
+    in_context = {item.id for item in context.items}
+    journal = await fs.items()
+    # A replaced system prompt is removed by the commit that records the one that replaces it.
+    replaced = {
+        item.id
+        for item in journal
+        if context.unrecorded and item.item_type is ItemType.SYSTEM_PROMPT and item.id not in in_context
+    }
+    wrong = _difference("journal", [item for item in journal if item.id not in replaced], recorded)
     wrong += [f"{i.id}: a placeholder without content" for i in context.items if i.offload_path and not fs.find(i.id)]
     if context.token_count != (tokens := sum(i.token_count for i in context.items)):
         wrong.append(f"{context.token_count} tokens are counted instead of {tokens}")
@@ -523,6 +531,7 @@ def _in_scopes_only(method: Any) -> Any:
 
     async def shielded(*args: Any) -> Any:
         with anyio.CancelScope(shield=True):
+            await anyio.lowlevel.checkpoint()  # small results are added without any other await before the commit
             return await inner(*args)
 
     return shielded

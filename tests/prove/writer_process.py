@@ -9,12 +9,14 @@ What happens is noted in ``ROOT/NAME.log``, a line each. A writer forks in its f
 
 import os
 import sys
+import threading
 from pathlib import Path
 
 import anyio
 
 from ctxfs.errors import SessionClosed, SessionLocked, SessionNotFound
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.records import WriterOpened
 from ctxfs.storage.local import LocalStore
 from session_items import tool_result
 
@@ -55,7 +57,7 @@ async def write(process: Process) -> None:
         except SessionLocked:
             await anyio.sleep(RETRY_S)
             continue
-        epoch = fs._state.epoch
+        epoch = max(record.epoch for record in await fs.history() if isinstance(record, WriterOpened))
         process.note(f"opened {epoch}")
         for number in range(ITEMS_A_TURN):
             if forks and number == 5:
@@ -76,15 +78,21 @@ def fork(process: Process, store: LocalStore) -> None:
     if child:
         os.waitpid(child, 0)
         return
-    try:
-        opened = store._opened()
-        opened.commit([], lambda: b"of the child\n")
-        process.note("wrong: a fork wrote")
-    except SessionClosed:
-        opened.close()
-        process.note("fork refused")
+    try:  # in a thread of its own: the event loop of this one is the parent's
+        thread = threading.Thread(target=anyio.run, args=(use_in_child, process, store))
+        thread.start()
+        thread.join()
     finally:
         os._exit(0)
+
+
+async def use_in_child(process: Process, store: LocalStore) -> None:
+    try:
+        await store.commit([], lambda: b"of the child\n")
+        process.note("wrong: a fork wrote")
+    except SessionClosed:
+        await store.close()
+        process.note("fork refused")
 
 
 async def read(process: Process) -> None:

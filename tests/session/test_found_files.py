@@ -215,11 +215,11 @@ async def test_a_block_index_beside_the_file_is_never_believed(damage: str) -> N
     store = await with_one(LARGE)
     beside = f"{NAME}.idx"
     good = store.disk.files[beside]
-    async with session(MemoryStore("session_2")) as other:
+    other_store = MemoryStore("session_2")
+    async with session(other_store) as other:
         await other.writer.store([tool_result(other, "other\n" * 100_000)])
-        other_index = await other._store.read(beside)
     damaged = {
-        "another's": other_index,
+        "another's": other_store.disk.files[beside],
         "flipped": good[:60] + bytes([good[60] ^ 1]) + good[61:],
         "of another kind": b"{}",
     }
@@ -237,13 +237,15 @@ async def test_an_index_that_is_known_counts_only_for_the_content_that_it_was_ma
     store = await with_one(LARGE)
     async with session(store) as fs:
         entry = fs.stored()["call_1"]
-        right = await scan_blocks(fs._store, entry)
+        reading = store.peer()
+        await reading.open(create=False, write=False)
+        right = await scan_blocks(reading, entry)
         other = BlockIndexBuilder()
         other.add(b"x", 1)
-        cache = IndexCache(fs._store, keep=False)
+        cache = IndexCache(reading, keep=False)
         cache.put(entry, other.build())
         assert (await cache.get(entry)).root == right.root == entry.digest
-        assert await ContentReader(fs._store, entry, indexes=cache).load() == LARGE
+        assert await ContentReader(reading, entry, indexes=cache).load() == LARGE
 
 
 async def test_what_a_command_printed_before_it_was_killed_is_there_in_part() -> None:

@@ -3,12 +3,15 @@
 import errno
 import os
 import shutil
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from anyio import to_thread
 
 from ctxfs.errors import ConfigError, NameTaken, SessionClosed, SessionLocked, SessionNotFound, UnsafePath, WriteFailed
 from ctxfs.storage.base import NewFile
@@ -17,6 +20,7 @@ from ctxfs.storage.local import LocalStore, list_sessions, remove_session
 from ctxfs.storage.port import FileStat, FileSystem, OsFileSystem
 from ctxfs.testing.store_conformance import UNSAFE_NAMES
 from failing_fs import FailingFileSystem, as_port
+from patience import HANGS_S
 
 pytestmark = pytest.mark.anyio
 
@@ -294,6 +298,7 @@ async def test_a_forked_child_neither_reads_nor_writes_nor_releases(tmp_path: Pa
     fs = Forking()
     store = await opened(tmp_path, fs)
     await store.commit([new()], lambda: b"1\n")
+    reading = store.pieces(NAME, [(0, 7)])
     fs.number = 2
     calls: list[Callable[[], Awaitable[object]]] = [
         lambda: store.append(GROWING, b"x"),
@@ -310,11 +315,11 @@ async def test_a_forked_child_neither_reads_nor_writes_nor_releases(tmp_path: Pa
     fs.number = 1
     with pytest.raises(SessionLocked, match="process 1"):
         await opened(tmp_path)  # still locked
+    assert await to_thread.run_sync(list, reading) == [b"content"]  # the handles are open; nothing dropped them before
 
 
 async def test_a_closed_store_neither_reads_nor_writes(tmp_path: Path) -> None:
     store = await opened(tmp_path)
-    inner = store._opened()
     await store.commit([new()], lambda: b"1\n")
     await store.close()
     await store.close()
@@ -326,11 +331,43 @@ async def test_a_closed_store_neither_reads_nor_writes(tmp_path: Path) -> None:
     for call in calls:
         with pytest.raises(SessionClosed, match="not open"):
             await call()
-    with pytest.raises(SessionClosed, match="is closed"):  # a call that was on its way
-        inner.read(NAME)
-    with pytest.raises(SessionClosed, match="is closed"):
-        inner.delete([NAME])
-    inner.close()
+
+
+class Held(OsFileSystem):
+    """A file system on which the next call of a store is held at its begin, in its thread, until it may go on."""
+
+    def __init__(self) -> None:
+        self.hold = False
+        self.held = threading.Event()
+        self.may_go_on = threading.Event()
+
+    def process(self) -> int:
+        if self.hold:
+            self.hold = False
+            self.held.set()
+            assert self.may_go_on.wait(HANGS_S)
+        return super().process()
+
+
+@pytest.mark.parametrize("call", [lambda store: store.read(NAME), lambda store: store.delete([NAME])])
+async def test_a_call_that_is_on_its_way_when_the_store_is_closed_is_refused(
+    tmp_path: Path, call: Callable[[LocalStore], Awaitable[object]]
+) -> None:
+    fs = Held()
+    store = await opened(tmp_path, fs)
+    await store.commit([new()], lambda: b"1\n")
+
+    async def use() -> None:
+        with pytest.raises(SessionClosed, match="is closed"):
+            await call(store)
+
+    fs.hold = True
+    async with anyio.create_task_group() as group:
+        group.start_soon(use)
+        assert await to_thread.run_sync(fs.held.wait, HANGS_S)
+        await store.close()
+        fs.may_go_on.set()
+    await store.close()
 
 
 async def test_a_reader_does_not_write(tmp_path: Path) -> None:

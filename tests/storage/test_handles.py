@@ -26,8 +26,8 @@ OPENING = {"open_root", "open_dir", "create", "open_read", "open_append"}
 class Accounted:
     """The real file system, which knows what is open, and on which the call ``failing`` (from 1) fails."""
 
-    def __init__(self, failing: int = 0) -> None:
-        self._real = OsFileSystem()
+    def __init__(self, failing: int = 0, real: OsFileSystem | None = None) -> None:
+        self._real = real if real is not None else OsFileSystem()
         self._failing = failing
         self.calls = 0
         self.open: dict[int, str] = {}
@@ -179,8 +179,7 @@ async def test_a_session_that_is_refused_leaves_no_handle(tmp_path: Path) -> Non
     store = LocalStore(tmp_path / "own", ID)
     await store.open(create=True, write=True)
     await store.close()
-    fs = Accounted()
-    fs._real = Somebodys()
+    fs = Accounted(real=Somebodys())
     for write in (True, False):
         refused = LocalStore(tmp_path / "own", ID, fs=port(fs))
         await attempt(lambda s=refused, w=write: s.open(create=False, write=w))

@@ -20,6 +20,7 @@ from ctxfs.errors import (
 )
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
+from ctxfs.storage.port import OsFileSystem
 from failing_fs import FailingFileSystem, ShortWrites, as_port
 
 pytestmark = pytest.mark.anyio
@@ -185,15 +186,16 @@ async def test_a_writer_that_was_overtaken_stops(tmp_path: Path) -> None:
 
 
 async def test_a_forked_child_cannot_use_or_release_the_session(tmp_path: Path) -> None:
-    fs = FailingFileSystem()
-    process = 1
+    class Forking(OsFileSystem):
+        number = 1
 
-    def pretend() -> int:
-        return process
+        def process(self) -> int:
+            return self.number
 
-    fs._real.process = pretend  # type: ignore[method-assign]
+    real = Forking()
+    fs = FailingFileSystem(real=real)
     store = await opened(tmp_path, fs)
-    process = 2
+    real.number = 2
     with pytest.raises(SessionClosed, match="parent"):
         await store.commit([content()], lambda: b"1\n")
     with pytest.raises(SessionClosed, match="parent"):

@@ -225,3 +225,55 @@ def test_a_process_that_forks_can_begin_too() -> None:
     child.start()
     child.join()
     assert child.exitcode == 0
+
+
+def test_what_is_safe_from_cancellation_calls_more_such_functions_in_its_own_task() -> None:
+    tasks = list[object]()
+
+    @uninterrupted
+    async def inner() -> str:
+        tasks.append(asyncio.current_task())
+        return await run_to_completion(lambda: "done")
+
+    @uninterrupted
+    async def outer() -> str:
+        tasks.append(asyncio.current_task())
+        return await inner()
+
+    async def caller() -> str:
+        tasks.append(asyncio.current_task())
+        return await outer()
+
+    assert asyncio.run(caller()) == "done"
+    assert tasks[0] is not tasks[1]
+    assert tasks[1] is tasks[2]
+
+
+def test_a_task_that_starts_where_nothing_is_cancelled_can_be_cancelled_itself() -> None:
+    """It inherits the context variables of the one that started it."""
+
+    async def main() -> tuple[list[str], bool]:
+        work, ended = Work(), list[str]()
+
+        @uninterrupted
+        async def save() -> None:
+            await run_to_completion(work)
+            await asyncio.sleep(0)
+            ended.append("saved")
+
+        @uninterrupted
+        async def start() -> "asyncio.Task[None]":
+            return asyncio.create_task(save())
+
+        task = await start()
+        await work.begun.wait()
+        for _ in range(2):
+            task.cancel()
+            await asyncio.sleep(0)
+        assert not task.done()
+        work.go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return ended, work.ended
+
+    assert asyncio.run(main()) == (["saved"], True)

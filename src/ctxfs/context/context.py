@@ -34,6 +34,7 @@ from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.reduction import AskForSummary, Done, Overflow, Reduction, View
 from ctxfs.eviction.window import CompactionController, Window
 from ctxfs.items import ContentRange, ContextItem, ItemType
+from ctxfs.jsontext.write_stream import is_longer
 from ctxfs.llm.base import ModelRequest, Reply, UsageLike, check_model
 from ctxfs.llm.cache_breakpoints import CacheMarks
 from ctxfs.llm.messages import Content, Message, MessageLike, SystemMessage, ToolCall, ToolMessage, UserMessage
@@ -53,7 +54,7 @@ __all__ = ["Context", "MessagesRequest"]
 _log = logging.getLogger("ctxfs")
 
 _INLINE_CHARS = 4096
-"""Counting less than this costs less than the hop to a worker thread."""
+"""Reading less than this costs less than the hop to a worker thread."""
 
 
 class MessagesRequest(TypedDict):
@@ -149,7 +150,7 @@ class Context:
         self._digest_tokens = digest_tokens
         self._on_event = on_event
         self._counter = counter
-        self._lock = anyio.Lock()
+        self._lock = anyio.Lock(fast_acquire=True)
         self.overhead_tokens = overhead_tokens
         self._begin()
 
@@ -486,7 +487,7 @@ class Context:
 
     async def _parsed(self, messages: Sequence[MessageLike]) -> Sequence[Message]:
         contents = (m.get("content") if isinstance(m, Mapping) else getattr(m, "content", None) for m in messages)
-        if all(isinstance(content, str) for content in contents):
+        if all(isinstance(content, str) or _is_small(content) for content in contents):
             return self._transcript.parse(messages)
         return await run_in_steps(lambda: self._transcript.parse(messages))
 
@@ -506,8 +507,7 @@ class Context:
                 return entries
 
     async def _built(self, incoming: Incoming, known: Known, rules: EntryRules) -> Entry:
-        content = incoming.message.content
-        if isinstance(content, str) and len(content) <= _INLINE_CHARS:
+        if _is_small(incoming.message.content):
             return build_entry(incoming, known, rules)
         return await run_in_steps(lambda: build_entry(incoming, known, rules))
 
@@ -610,3 +610,10 @@ class Context:
     async def _record(self) -> None:
         """Make what is in memory only durable; a failure is told and tried again with the next change."""
         self._applied(await self._recorder.record())
+
+
+def _is_small(content: object) -> bool:
+    """Whether content, which nobody has checked yet, is read at once; a model of an SDK would have to be dumped."""
+    if isinstance(content, list | tuple) and not all(isinstance(block, dict) for block in content[:_INLINE_CHARS]):
+        return False
+    return isinstance(content, str | list | tuple) and not is_longer(content, _INLINE_CHARS)

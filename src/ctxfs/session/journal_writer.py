@@ -100,7 +100,7 @@ class JournalReader:
         self._session_id = session_id
         self._seq = 0
         self._end = 0
-        self._turn = anyio.Lock()
+        self._turn = anyio.Lock(fast_acquire=True)
 
     def resume(self, found: Found) -> None:
         """Go on where the session was found."""

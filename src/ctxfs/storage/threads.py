@@ -2,12 +2,14 @@
 
 A cancel scope of anyio's or trio's cancels until it is left, and ``anyio.CancelScope(shield=True)`` holds it back.
 ``Task.cancel()`` and ``asyncio.timeout`` cancel a task once, at whatever it waits for. No scope holds them back: only
-work in a task of its own is safe from them. ``uninterrupted`` does both.
+work in a task of its own is safe from them. ``uninterrupted`` does both, once for all that it calls in turn.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -19,6 +21,9 @@ __all__ = ["begin", "outcome", "result_of", "run_to_completion", "uninterrupted"
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_safe: ContextVar["asyncio.Task[Any] | None"] = ContextVar("ctxfs_safe", default=None)
+"""The task that nothing cancels in which this runs; the tasks that it starts inherit the value, but are others."""
 
 
 def uninterrupted(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -33,9 +38,22 @@ def uninterrupted(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
         if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
             with anyio.CancelScope(shield=True):
                 return await func(*args, **kwargs)
-        return await _result(asyncio.get_running_loop().create_task(func(*args, **kwargs)))
+        if _is_safe():
+            return await func(*args, **kwargs)
+        return await _result(asyncio.get_running_loop().create_task(_safely(func(*args, **kwargs))))
 
     return run
+
+
+async def _safely(work: Coroutine[Any, Any, T]) -> T:
+    """``work``, in a task that only the end of the event loop cancels."""
+    _safe.set(asyncio.current_task())
+    return await work
+
+
+def _is_safe() -> bool:
+    task = _safe.get()
+    return task is not None and task is asyncio.current_task()
 
 
 async def run_to_completion(func: Callable[[], T]) -> T:
@@ -78,7 +96,8 @@ async def _result(work: "asyncio.Future[T]") -> T:
 async def _until_done(work: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
     """Wait until ``work`` has ended; returns the last cancellation that arrived meanwhile."""
     cancelled = None
-    with anyio.CancelScope(shield=True):  # anyio's cancellation waits; the loop takes Task.cancel()
+    # Where only the end of the event loop cancels, nothing else has to wait. A scope holds back anyio's cancellation.
+    with nullcontext() if _is_safe() else anyio.CancelScope(shield=True):
         while not work.done():
             try:
                 await asyncio.wait({work})
