@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contents import JSON
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.jsontext.codec import MAX_DEPTH, check_json, dumps, dumps_text, loads
 
 
@@ -130,3 +131,11 @@ def test_what_holds_itself_is_nested_too_deep() -> None:
 def test_what_is_no_json_is_not_read(data: bytes | str) -> None:
     with pytest.raises(ValueError):
         loads(data)
+
+
+def test_a_value_that_is_nested_too_deep_is_a_value_error() -> None:
+    nested: Any = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(ValueError, match="nested too deep"):
+        json_codec.dumps(nested)

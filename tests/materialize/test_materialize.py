@@ -18,7 +18,7 @@ from ctxfs.eviction.eager import Leaving
 from ctxfs.eviction.plan import Offload
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
-from ctxfs.materialize import Materialize, Materialized, Materializer, materialize, reading_tools, utf8_size
+from ctxfs.materialize import Materialize, Materialized, Materializer, Over, materialize, reading_tools, utf8_size
 from ctxfs.session.records import from_json, to_json
 from ctxfs.session.state import Savings, SessionState, fold
 from ctxfs.testing import MemoryStore, ScriptedModel
@@ -482,3 +482,9 @@ async def test_a_repeated_call_id_gets_an_artifact_of_its_own() -> None:
         assert first.ref.id != second.ref.id
         assert second.ref.hint["call_id"] == "../a/b"
         assert await fs.load(second.ref.id) == LOG[:-1]
+
+
+@pytest.mark.parametrize("limits", [{"chars": -1, "size_bytes": 0}, {"chars": 0, "size_bytes": -1}])
+def test_limits_below_zero_are_refused(limits: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match="use a whole number, 0 or more"):
+        Over(**limits)

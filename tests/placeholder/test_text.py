@@ -1,5 +1,5 @@
 from ctxfs.items import ContentRange
-from ctxfs.placeholder.text import render, render_range
+from ctxfs.placeholder.text import render, render_argument, render_range
 
 PATH = "/home/user/.agent/context/session_20240115_123456_abc123/tool_result/Read/call_abc123.json"
 THREE_LINES = f"[Content offloaded]\nPath: {PATH}\nUse Read tool to view details."
@@ -18,3 +18,7 @@ def test_a_read_back_points_to_the_first_file_and_says_how_to_read_the_range_aga
     assert placeholder.startswith(THREE_LINES + "\n")
     assert "201-400" in placeholder
     assert "offset=201, limit=200" in placeholder
+
+
+def test_an_argument_points_to_the_one_that_names_the_file() -> None:
+    assert render_argument("content") == "[Content offloaded] with content"

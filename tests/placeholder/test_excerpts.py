@@ -1,147 +1,14 @@
-"""Corners of the pure core that no session of the other tests happens to reach."""
+"""The passages of a text that a placeholder shows, and its lines as a terminal may see them."""
 
 import unicodedata
-from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.content.encoding import decode_blocks
-from ctxfs.economics.prices import Prices
-from ctxfs.errors import ArchiveTooLarge, ConfigError, InvalidRecord, MissingExtra, SessionExists
-from ctxfs.eviction.plan import Archive, Plan
-from ctxfs.items import ContentRange, ItemType
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.jsontext.validate import is_json
-from ctxfs.jsontext.write_stream import is_longer
-from ctxfs.llm.messages import UserMessage
-from ctxfs.materialize import Over
 from ctxfs.placeholder.excerpts import Ends, Snippets
 from ctxfs.placeholder.lines import clean_line
-from ctxfs.placeholder.text import render_argument
-from ctxfs.session.records import ItemAdded, Restored, UnknownRecord, from_json, to_json
-from ctxfs.session.state import Savings, SessionState, fold
-from session_items import PLACEHOLDER, make_item, stored_record
-
-STORED = stored_record("msg_001", item_type=ItemType.USER_MESSAGE)
-
-
-def test_a_plan_tells_its_archive() -> None:
-    archive = Archive(
-        item_id="msg_9",
-        name="msg_9.json",
-        path="/s/msg_9.json",
-        item_ids=("msg_1", "call_1"),
-        placeholder="gone",
-        tokens_before=2_000,
-        tokens_after=20,
-        reason="whole exchanges, stored together",
-    )
-    plan = Plan(archive=archive, first_changed="msg_1")
-    assert plan.explain().splitlines() == [
-        "2 items: 2,000 -> 20 tokens, whole exchanges, stored together",
-        "in all 1,980 tokens leave, from msg_1 on",
-    ]
-
-
-def test_the_size_of_any_value_can_be_told() -> None:
-    """It is asked before anything else is: what is wrong with the value is said by whoever writes it."""
-    for value in (({"rows": {2024: 1, None: 2}},), ({"rows": {"2024": 1, "None": 2}},)):
-        assert is_longer(value, 31)
-        assert not is_longer(value, 32)
-    assert is_longer({"one": ["two", 3, None, 4.5]}, 29)
-    assert not is_longer({"one": ["two", 3, None, 4.5]}, 30)
-
-
-def test_of_a_long_list_no_more_is_looked_at_than_says_that_it_is_long() -> None:
-    looked_at = 0
-
-    class Rows(list[str]):
-        def __iter__(self) -> Iterator[str]:
-            nonlocal looked_at
-            for row in super().__iter__():
-                looked_at += 1
-                yield row
-
-    assert is_longer(Rows(["a row"] * 100_000), 4_000)
-    assert looked_at < 500
-
-
-def test_an_argument_points_to_the_one_that_names_the_file() -> None:
-    assert render_argument("content") == "[Content offloaded] with content"
-
-
-@pytest.mark.parametrize("limits", [{"chars": -1, "size_bytes": 0}, {"chars": 0, "size_bytes": -1}])
-def test_limits_below_zero_are_refused(limits: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match="use a whole number, 0 or more"):
-        Over(**limits)
-
-
-def test_errors_carry_what_they_speak_of() -> None:
-    missing = MissingExtra("openai", "openai")
-    assert (missing.extra, missing.package) == ("openai", "openai")
-    assert "pip install 'ctxfs[openai]'" in str(missing)
-    exists = SessionExists("session_1", "/root")
-    assert (exists.session_id, exists.root) == ("session_1", "/root")
-    assert ArchiveTooLarge("bytes", 4_096).limit == 4_096
-
-
-def test_a_value_that_is_nested_too_deep_is_a_value_error() -> None:
-    nested: Any = []
-    for _ in range(100_000):
-        nested = [nested]
-    with pytest.raises(ValueError, match="nested too deep"):
-        json_codec.dumps(nested)
-
-
-@pytest.mark.parametrize("text", ['"\ud800"', '["\ud800"]', "[" * 300 + "]" * 300])
-def test_json_that_a_fast_parser_refuses_is_json_all_the_same(text: str) -> None:
-    assert is_json(text)
-
-
-@pytest.mark.parametrize("text", ['["\ud800" oops', '{"a": "\ud800"', '["\ud800"] x', '["\ud800",]'])
-def test_lone_surrogates_make_nothing_json(text: str) -> None:
-    assert not is_json(text)
-
-
-def test_what_was_written_as_text_is_one_json_string() -> None:
-    assert list(decode_blocks([b"caf\\u00e9", b"!"], "text", raw=False)) == ["café".encode(), b"!"]
-    with pytest.raises(ValueError):
-        list(decode_blocks([b'a","b'], "text", raw=False))
-
-
-@pytest.mark.parametrize("data", [[], "text", None])
-def test_a_record_is_an_object(data: Any) -> None:
-    with pytest.raises(TypeError):
-        from_json(data)
-
-
-def test_a_stored_content_has_no_negative_size() -> None:
-    with pytest.raises(ValueError, match="negative"):
-        from_json({**to_json(STORED), "size_bytes": -1})
-
-
-def test_a_message_that_is_no_result_can_be_restored() -> None:
-    item = make_item(
-        "msg_001", UserMessage(PLACEHOLDER), 5, content_tokens=90, offloaded=True, destroyed=True, offload_path="x"
-    )
-    state = fold(SessionState(), [STORED, ItemAdded(item=item), Restored(item_id="msg_001")])
-    restored = state.items["msg_001"]
-    assert (restored.offloaded, restored.destroyed, restored.offload_path, restored.token_count) == (
-        False,
-        False,
-        None,
-        90,
-    )
-    assert state.content_stored == {"msg_001"}
-
-
-def test_a_record_of_a_later_version_changes_nothing() -> None:
-    assert fold(SessionState(), [UnknownRecord(data={"type": "pinned"})]) == SessionState()
-
 
 LOG = "first\n" + "".join(f"line {n}\n" for n in range(50)) + "ValueError: no\n" + "last\n" * 20
 
@@ -260,21 +127,6 @@ def test_of_a_trace_after_the_last_error_that_fits_nothing_is_kept() -> None:
     ends = Ends(head_bytes=0, tail_bytes=0, error_lines=1)
     ends.feed(b"error: a test failed\n    at main (app.js:1:1)\n    at run (app.js:2:1)\n", last=True)
     assert ends.passages(line_count=3, lines=9, size_bytes=100)["Lines with errors"] == ["1: error: a test failed"]
-
-
-def test_a_range_that_no_journal_could_hold_is_refused() -> None:
-    with pytest.raises(InvalidRecord, match="first_line of a ContentRange is '1': use"):
-        ContentRange(item_id="call_1", path="/s/call_1.json", first_line="1", last_line=2)  # type: ignore[arg-type]
-
-
-def test_what_left_on_arrival_saved_on_average() -> None:
-    assert Savings().mean_saved_chars == 0
-    assert Savings(count=2, saved_chars=3_000).mean_saved_chars == 1_500
-
-
-def test_a_price_of_input_is_above_zero() -> None:
-    with pytest.raises(ConfigError, match="input is 0: use a price above 0"):
-        Prices(input=0, cache_read=0, cache_write_5m=0, cache_write_1h=0, output=0)
 
 
 def test_what_fits_the_head_is_whole() -> None:

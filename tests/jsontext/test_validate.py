@@ -1,0 +1,15 @@
+"""Which texts are JSON."""
+
+import pytest
+
+from ctxfs.jsontext.validate import is_json
+
+
+@pytest.mark.parametrize("text", ['"\ud800"', '["\ud800"]', "[" * 300 + "]" * 300])
+def test_json_that_a_fast_parser_refuses_is_json_all_the_same(text: str) -> None:
+    assert is_json(text)
+
+
+@pytest.mark.parametrize("text", ['["\ud800" oops', '{"a": "\ud800"', '["\ud800"] x', '["\ud800",]'])
+def test_lone_surrogates_make_nothing_json(text: str) -> None:
+    assert not is_json(text)

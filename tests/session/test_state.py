@@ -1,0 +1,48 @@
+"""Records, and what folding them gives."""
+
+from typing import Any
+
+import pytest
+
+from ctxfs.items import ItemType
+from ctxfs.llm.messages import UserMessage
+from ctxfs.session.records import ItemAdded, Restored, UnknownRecord, from_json, to_json
+from ctxfs.session.state import Savings, SessionState, fold
+from session_items import PLACEHOLDER, make_item, stored_record
+
+STORED = stored_record("msg_001", item_type=ItemType.USER_MESSAGE)
+
+
+@pytest.mark.parametrize("data", [[], "text", None])
+def test_a_record_is_an_object(data: Any) -> None:
+    with pytest.raises(TypeError):
+        from_json(data)
+
+
+def test_a_stored_content_has_no_negative_size() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        from_json({**to_json(STORED), "size_bytes": -1})
+
+
+def test_a_message_that_is_no_result_can_be_restored() -> None:
+    item = make_item(
+        "msg_001", UserMessage(PLACEHOLDER), 5, content_tokens=90, offloaded=True, destroyed=True, offload_path="x"
+    )
+    state = fold(SessionState(), [STORED, ItemAdded(item=item), Restored(item_id="msg_001")])
+    restored = state.items["msg_001"]
+    assert (restored.offloaded, restored.destroyed, restored.offload_path, restored.token_count) == (
+        False,
+        False,
+        None,
+        90,
+    )
+    assert state.content_stored == {"msg_001"}
+
+
+def test_a_record_of_a_later_version_changes_nothing() -> None:
+    assert fold(SessionState(), [UnknownRecord(data={"type": "pinned"})]) == SessionState()
+
+
+def test_what_left_on_arrival_saved_on_average() -> None:
+    assert Savings().mean_saved_chars == 0
+    assert Savings(count=2, saved_chars=3_000).mean_saved_chars == 1_500
