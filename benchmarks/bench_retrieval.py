@@ -27,8 +27,9 @@ from ctxfs.llm.messages import Content, ToolMessage
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import ENVELOPE, TEXT, Layout
 from ctxfs.tokens import load_counter
+from ctxfs.tools.grep_page import grep_page
 from ctxfs.tools.line_pattern import LinePattern
-from ctxfs.tools.retrieval import grep_page, retrieval_tools
+from ctxfs.tools.retrieval import retrieval_tools
 
 PAGE_LIMIT_MS = 3.0
 GREP_LIMIT = 2.0

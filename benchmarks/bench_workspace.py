@@ -22,7 +22,7 @@ from ctxfs.items import ItemType
 from ctxfs.session.journal import encode_line
 from ctxfs.session.records import Record, SessionStarted
 from ctxfs.workspace import Artifact, KnowledgeService
-from ctxfs.workspace.catalogue import CATALOGUE_NAME
+from ctxfs.workspace.catalogue_file import CATALOGUE_NAME
 
 LIMIT_MS = 100.0
 

@@ -6,13 +6,10 @@ code points.
 """
 
 import copy
-import json
-import math
 import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import partial
 from inspect import iscoroutinefunction, signature
 from pathlib import Path
@@ -22,6 +19,7 @@ from anyio import to_thread
 
 from ctxfs.checks import require_int, require_text
 from ctxfs.errors import ConfigError, NameTaken, TranscriptError, UnsafePath
+from ctxfs.jsontext.stringify import stringify
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.base import check_name
 from ctxfs.storage.failures import writing
@@ -83,31 +81,6 @@ def render_listed(name: str) -> str:
     return f"[Content offloaded to: ./{name}]"
 
 
-@dataclass(frozen=True, slots=True)
-class Always:
-    """Whatever its size: the caller has decided."""
-
-    def fires(self, text: str) -> bool:  # noqa: ARG002 - as every trigger is asked
-        """True."""
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class AtLeast:
-    """From ``chars`` characters on; 0 means always."""
-
-    chars: int
-
-    def __post_init__(self) -> None:
-        require_int("the threshold in characters", self.chars, at_least=0)
-
-    def fires(self, text: str) -> bool:
-        """Whether ``text`` reaches the threshold."""
-        return len(text) >= self.chars
-
-
-Trigger = Always | AtLeast
-
 DEFAULT_THRESHOLD_CHARS = 100
 
 RawMessage = Mapping[str, Any]
@@ -115,8 +88,6 @@ RawMessage = Mapping[str, Any]
 
 _Place = tuple[int, int]
 """Where a result stands: the message's number, and the block's number in it."""
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class FileWriter(Protocol):
@@ -169,13 +140,14 @@ class OffloadedMessages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Form:
-    """How results leave. ``name`` makes a relative name of a call id and how often that id had a file before.
+    """How results leave: those of ``least_chars`` characters or more.
 
+    ``name`` makes a relative name of a call id and how often that id had a file before.
     ``left`` tells of a call id and a text whether the text stands there because the content left before.
     """
 
     unit: Callable[[Sequence[RawMessage]], list[_Place]]
-    trigger: Trigger
+    least_chars: int
     left: Callable[[str, str], bool]
     name: Callable[[str, int], str]
     placeholder: Callable[[Path, str], str]
@@ -220,7 +192,7 @@ async def offload_tool_result(
     require_text("session_id", session_id)
     form = _Form(
         unit=partial(_the_one_result, tool_use_id),
-        trigger=Always(),
+        least_chars=0,
         left=lambda _, __: False,  # its file is named again in the result
         name=lambda tool_use_id, _: direct_file_name(session_id, tool_use_id),
         placeholder=lambda root, name: render_direct(str(root / name)),
@@ -252,9 +224,10 @@ async def offload_tool_results(
         ConfigError: the threshold is no whole number from 0 on, ``output_dir`` no path, or ``writer`` no writer.
 
     """
+    require_int("the threshold in characters", threshold_chars, at_least=0)
     form = _Form(
         unit=_every_result,
-        trigger=AtLeast(threshold_chars),
+        least_chars=threshold_chars,
         left=_is_listed,
         name=listed_file_name,
         placeholder=lambda _, name: render_listed(name),
@@ -267,9 +240,6 @@ async def offload_tool_results(
         freed_chars=sum(one.chars for one in done),
         files=[str(one.file) for one in done],
     )
-
-
-# Which results ---------------------------------------------------------------------------------------------------
 
 
 def _check_messages(messages: object) -> None:
@@ -309,9 +279,6 @@ def _is_listed(tool_use_id: str, text: str) -> bool:
     return re.fullmatch(rf"{begin}(-[1-9][0-9]*)?\.md{end}", text) is not None
 
 
-# Out ---------------------------------------------------------------------------------------------------------------
-
-
 async def _offload(
     messages: Sequence[RawMessage], form: _Form, root: Path, writer: FileWriter
 ) -> tuple[list[RawMessage], list[_Offloaded]]:
@@ -324,7 +291,7 @@ async def _offload(
     for place in form.unit(messages):
         block = messages[place[0]]["content"][place[1]]
         text = await _text_of(block.get("content"))
-        if form.trigger.fires(text):
+        if len(text) >= form.least_chars:
             tool_use_id = _id_of(block)
             form.name(tool_use_id, 0)
             if not form.left(tool_use_id, text):
@@ -425,45 +392,3 @@ async def _text_of(content: object) -> str:
         return await run_in_steps(partial(stringify, content))
     except (TypeError, ValueError, RecursionError) as error:
         raise TranscriptError([f"a tool result cannot be JSON ({error}): it must be text or content blocks"]) from error
-
-
-def stringify(value: object) -> str:
-    """JSON as JavaScript's ``JSON.stringify`` writes it: compact, characters as they are, numbers in its form.
-
-    Integers keep all their digits, and keys their order. Raises TypeError, ValueError or RecursionError for what JSON
-    cannot hold.
-    """
-    if isinstance(value, Mapping):
-        if not all(isinstance(key, str) for key in value):
-            raise TypeError("a key is not text")
-        return "{" + ",".join(f"{_quoted(key)}:{stringify(entry)}" for key, entry in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(map(stringify, value)) + "]"
-    if isinstance(value, str):
-        return _quoted(value)
-    if isinstance(value, float):
-        return _js_number(value)
-    return json.dumps(value)
-
-
-def _quoted(text: str) -> str:
-    return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(text, ensure_ascii=False))
-
-
-def _js_number(value: float) -> str:
-    """ECMAScript's Number::toString, from the same shortest digits that Python finds."""
-    if not math.isfinite(value):
-        return "null"
-    sign, raw_digits, exponent = Decimal(repr(value)).normalize().as_tuple()
-    digits = "".join(map(str, raw_digits))
-    assert isinstance(exponent, int)  # finite
-    point = len(digits) + exponent
-    minus = "-" if sign and value else ""
-    if len(digits) <= point <= 21:
-        return minus + digits + "0" * exponent
-    if 0 < point <= 21:
-        return f"{minus}{digits[:point]}.{digits[point:]}"
-    if -6 < point <= 0:
-        return "0" if not value else f"{minus}0.{'0' * -point}{digits}"
-    fraction = f".{digits[1:]}" if len(digits) > 1 else ""
-    return f"{minus}{digits[0]}{fraction}e{point - 1:+d}"

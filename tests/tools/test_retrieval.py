@@ -10,6 +10,8 @@ from typing import Any
 import anyio
 import pytest
 from anyio import to_thread
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ctxfs.items import ContentRange
 from ctxfs.llm.messages import Content
@@ -18,9 +20,10 @@ from ctxfs.steps import CpuBudget
 from ctxfs.storage.memory import MemoryStore
 from ctxfs.tokens import default_counter
 from ctxfs.tools import ToolResult, retrieval_tools
+from ctxfs.tools.grep_page import grep_page
 from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import MAX_LINE_CHARS
-from ctxfs.tools.retrieval import grep_page
+from ctxfs.tools.search import in_order
 from session_items import tool_result
 
 pytestmark = pytest.mark.anyio
@@ -223,6 +226,15 @@ async def test_grep_over_many_chunks_equals_a_search_line_by_line(session: Sessi
         following = re.search(r"next: offset=(\d+)\]$", shown)
         offset = int(following[1]) if following else None
     assert found == expected
+
+
+@given(st.permutations(range(8)))
+async def test_results_that_come_in_any_order_are_taken_in_theirs(numbers: list[int]) -> None:
+    async def results() -> AsyncIterator[tuple[int, str]]:
+        for number in numbers:
+            yield number, f"result {number}"
+
+    assert [result async for result in in_order(results())] == [f"result {number}" for number in range(8)]
 
 
 async def test_grep_stops_at_damage_unless_enough_was_found_before(session: Session) -> None:

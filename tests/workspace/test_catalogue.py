@@ -19,7 +19,8 @@ from ctxfs.storage.threads import run_to_completion
 from ctxfs.tokens import CharsCounter
 from ctxfs.transfer import export_session, import_session
 from ctxfs.workspace import Artifact, ArtifactInfo, KnowledgeService
-from ctxfs.workspace.catalogue import CATALOGUE_NAME, Catalogue
+from ctxfs.workspace.catalogue import Catalogue
+from ctxfs.workspace.catalogue_file import CATALOGUE_NAME
 
 pytestmark = pytest.mark.anyio
 
@@ -299,7 +300,7 @@ async def test_only_what_is_new_is_read(tmp_path: Path) -> None:
     assert session == "s1"
     assert offset > 0, "from where it stopped, not from the beginning"
     assert (await run_to_completion(lambda: catalogue.query({}, limit=None, offset=0))).total == 41
-    await run_to_completion(catalogue.close)
+    await run_to_completion(catalogue.file.close)
 
 
 async def test_a_removed_session_is_gone(tmp_path: Path) -> None:

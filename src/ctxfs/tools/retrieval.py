@@ -5,85 +5,49 @@ One implementation for every layout. What the tools may open is decided by the s
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
 
-from ctxfs.content.reader import ContentReader
 from ctxfs.content.stored import Stored
-from ctxfs.errors import ToolError, UnknownItem
-from ctxfs.items import ContentRange
+from ctxfs.errors import ToolError
 from ctxfs.jsontext.path import parse_path, select_lines
 from ctxfs.placeholder.lines import plural
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import safe_name
 from ctxfs.steps import run_in_steps
-from ctxfs.tokens import TokenCounter, default_counter
+from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import Tool, ToolResult
-from ctxfs.tools.grep import MOST_COUNTED, FoundLine, LineSearch, Stopped
+from ctxfs.tools.grep_page import DEFAULT_MATCHES, grep_page
 from ctxfs.tools.line_pattern import LinePattern
-from ctxfs.tools.paging import MAX_LINE_CHARS, Line, LineCutter, render_page, row
+from ctxfs.tools.paging import Line, LineCutter, render_page, row
 from ctxfs.tools.stored import (
-    CHARS_PER_TOKEN,
+    DEFAULT_MAX_TOKENS,
     MIN_PAGE_TOKENS,
+    Scope,
     page_result,
     read_page,
     reading_tool,
     rendered,
     stored_ends,
-    stored_lines,
-    stored_matches,
 )
 
 __all__ = [
-    "DEFAULT_MATCHES",
-    "DEFAULT_MAX_TOKENS",
     "MAX_LIMIT_LINES",
     "ContextLines",
     "MaxMatches",
     "Offset",
     "Pattern",
-    "grep_page",
     "retrieval_tools",
 ]
 
-DEFAULT_MAX_TOKENS = 4_000
 MAX_LIMIT_LINES = 2_000
 MAX_TAIL_LINES = 1_000
 MAX_MATCHES = 1_000
-DEFAULT_MATCHES = 50
 MAX_CONTEXT_LINES = 20
 MAX_JSON_BYTES = 12 * 1024 * 1024  # joining more of them to one text would hold the interpreter for too long
 _FOOTER_TOKENS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class _Scope:
-    """The session that the tools see, and the bound on each result; ``counter`` None is the default counter."""
-
-    fs: ContextFileSystem
-    max_tokens: int
-    counter: TokenCounter | None
-
-    @property
-    def max_chars(self) -> int:
-        return self.max_tokens * CHARS_PER_TOKEN
-
-    def known(self, ref: str) -> str:
-        """The item that ``ref`` means. Raises UnknownItem, for another session's too."""
-        item_id = self.fs.find(ref)
-        if item_id is None:
-            raise UnknownItem(ref)
-        return item_id
-
-    def source(self, stored: Stored, first: int, last: int) -> ContentRange:
-        path = self.fs.path_of(stored.name)
-        return ContentRange(item_id=stored.item_id, path=path, first_line=first, last_line=last)
-
-    def loaded_counter(self) -> TokenCounter:
-        """For worker threads: the default counter may have to be loaded."""
-        return self.counter or default_counter()
 
 
 Ref = Annotated[str, Field(description="An id from context_list, or the path in a placeholder")]
@@ -106,11 +70,11 @@ def retrieval_tools(
             these comes in any case, so that it can be seen.
         counter: counts tokens; None takes the default counter.
     """
-    scope = _Scope(fs, max(MIN_PAGE_TOKENS, max_tokens), counter)
+    scope = Scope(fs, max(MIN_PAGE_TOKENS, max_tokens), counter)
     return (_read_tool(scope), _tail_tool(scope), _grep_tool(scope), _list_tool(scope))
 
 
-def _read_tool(scope: _Scope) -> Tool:
+def _read_tool(scope: Scope) -> Tool:
     @reading_tool(
         "Read back offloaded content in numbered lines, with the images and documents on them, or a part of a JSON "
         "value by its path. A page that is not the whole says how to go on.",
@@ -145,7 +109,7 @@ def _read_tool(scope: _Scope) -> Tool:
     return context_read
 
 
-def _tail_tool(scope: _Scope) -> Tool:
+def _tail_tool(scope: Scope) -> Tool:
     @reading_tool("Read the last lines of offloaded content, numbered; of long ones the end.", name="context_tail")
     async def context_tail(
         ref: Ref,
@@ -157,7 +121,7 @@ def _tail_tool(scope: _Scope) -> Tool:
     return context_tail
 
 
-def _grep_tool(scope: _Scope) -> Tool:
+def _grep_tool(scope: Scope) -> Tool:
     @reading_tool(
         "Search the lines of offloaded content for a regular expression (RE2). The numbers of the lines found can be "
         "used as `offset` to read around them.",
@@ -186,7 +150,7 @@ def _grep_tool(scope: _Scope) -> Tool:
     return context_grep
 
 
-def _list_tool(scope: _Scope) -> Tool:
+def _list_tool(scope: Scope) -> Tool:
     @reading_tool("List what was offloaded in this session: id, what it is, size; oldest first.", name="context_list")
     async def context_list(
         offset: Annotated[int, Field(ge=1, description="The first entry, from 1")] = 1,
@@ -209,7 +173,7 @@ def _entry(entry: Stored) -> str:
     return f"{entry.item_id}: {what}, {plural(entry.lines, 'line')}, {plural(entry.chars, 'character')}{partial}"
 
 
-async def _read_path(scope: _Scope, item_id: str, path: str, offset: int, cutter: LineCutter) -> ToolResult:
+async def _read_path(scope: Scope, item_id: str, path: str, offset: int, cutter: LineCutter) -> ToolResult:
     """A page of the lines that ``path`` means; they are not the content's own lines, so all of these are the source."""
     parse_path(path)
     reader = scope.fs.reader(item_id)
@@ -241,7 +205,7 @@ def _cut_selected(pieces: Iterator[str], offset: int, cutter: LineCutter) -> int
     return total + open_end
 
 
-async def _tail(scope: _Scope, item_id: str, count: int) -> ToolResult:
+async def _tail(scope: Scope, item_id: str, count: int) -> ToolResult:
     reader = scope.fs.reader(item_id)
     total = reader.stored.lines
     first = max(1, total - count + 1)
@@ -283,141 +247,3 @@ def _marked_end(line: Line) -> Line:
     if not line.begin:
         return line
     return Line(number=line.number, text=f"[from offset={line.number}, char_offset={line.begin}]… {line.text}")
-
-
-async def grep_page(
-    fs: ContextFileSystem,
-    item_id: str,
-    pattern: LinePattern,
-    *,
-    offset: int = 1,
-    max_matches: int = DEFAULT_MATCHES,
-    context_lines: int = 0,
-    max_tokens: int = DEFAULT_MAX_TOKENS,
-    counter: TokenCounter | None = None,
-) -> ToolResult:
-    """The lines of an item that match, from line ``offset`` on, numbered; bounded like ``context_grep``.
-
-    Where the pattern's budget does not suffice for all lines, the result says which were searched and how to go on.
-
-    Raises:
-        ToolError: ``offset`` is past the end.
-        WorkLimitReached: not even line ``offset`` could be searched.
-    """
-    scope = _Scope(fs, max(MIN_PAGE_TOKENS, max_tokens), counter)
-    reader = fs.reader(item_id)
-    search = LineSearch(pattern, max_matches)
-    matches = await stored_matches(reader, offset, search)
-    stopped = None if search.stopped is None else _stopped_note(search.stopped, offset, reader.stored.lines)
-    return await _grep_result(
-        scope, reader, matches, max_matches=max_matches, context_lines=context_lines, stopped=stopped
-    )
-
-
-async def _grep_result(
-    scope: _Scope,
-    reader: ContentReader,
-    matches: list[FoundLine],
-    *,
-    max_matches: int,
-    context_lines: int,
-    stopped: str | None,
-) -> ToolResult:
-    if not matches:
-        return ToolResult(f"[no line matches; {stopped or plural(reader.stored.lines, 'line') + ' searched'}]")
-    wanted, surplus = matches[:max_matches], matches[max_matches:]
-    groups = await _with_context(reader, wanted, context_lines)
-
-    def text() -> ToolResult:
-        shown, rows = _fitting_groups(groups, scope.max_tokens - _FOOTER_TOKENS, scope.loaded_counter())
-        left = [*wanted[shown:], *surplus]
-        rows.append(_grep_footer(shown, f"there are more; next: offset={left[0].number}" if left else stopped))
-        source = scope.source(reader.stored, wanted[0].number, wanted[shown - 1].number)
-        return ToolResult("\n".join(rows), source=source)
-
-    return await run_in_steps(text)
-
-
-def _stopped_note(stopped: Stopped, offset: int, total: int) -> str:
-    """Which lines were searched, and how to go on."""
-    searched = f"lines {offset:,}-{stopped.number - 1:,} of {total:,} were searched"
-    if not stopped.error.line_too_long:
-        return f"{searched}, which took the CPU time of one search; next: offset={stopped.number}"
-    after = f"; next: offset={stopped.number + 1}" if stopped.number < total else ""
-    return f"{searched}, but not line {stopped.number:,}: {stopped.error}{after}"
-
-
-def _grep_footer(shown: int, more: str | None) -> str:
-    """How many lines match; ``more`` says how to go on, and None that these are all."""
-    matching = "1 line matches" if shown == 1 else f"{shown:,} lines match"
-    return f"[{matching}]" if more is None else f"[the first {matching}, {more}]"
-
-
-async def _with_context(
-    reader: ContentReader, matches: list[FoundLine], context_lines: int
-) -> list[list[tuple[Line, str]]]:
-    """For each match, the rows that it adds: lines before it that were not shown yet, itself, and lines after it."""
-    groups: list[list[tuple[Line, str]]] = []
-    shown = 0
-    for index, match in enumerate(matches):
-        until = min(match.number + context_lines, reader.stored.lines)
-        if index + 1 < len(matches):
-            until = min(until, matches[index + 1].number - 1)
-        first = max(shown + 1, match.number - context_lines)
-        around = await _short_lines(reader, first, until) if first < match.number or until > match.number else [match]
-        groups.append([(match, ":") if line.number == match.number else (line, "-") for line in around])
-        shown = until
-    return groups
-
-
-async def _short_lines(reader: ContentReader, first: int, last: int) -> list[Line]:
-    limit = last - first + 1
-    return await stored_lines(reader, first, limit=limit, max_chars=limit * (MAX_LINE_CHARS + 1))
-
-
-def _fitting_groups(groups: list[list[tuple[Line, str]]], budget: int, counter: TokenCounter) -> tuple[int, list[str]]:
-    """How many groups fit, and their rows; the first is cut to its match, and that to the budget, if it has to be."""
-    rows: list[str] = []
-    last, used = 0, 0
-    for index, group in enumerate(groups):
-        new = ["--"] if rows and group[0][0].number > last + 1 and len(group) > 1 else []
-        new += [text for line, mark in group for text in _grep_rows(line, mark)]
-        cost = sum(counter.count(text) + 1 for text in new)
-        if used + cost > budget:
-            return (index, rows) if index else (1, _only_match(group, budget, counter))
-        rows += new
-        used += cost
-        last = group[-1][0].number
-    return len(groups), rows
-
-
-def _grep_rows(line: Line, mark: str) -> list[str]:
-    rows = [_grep_row(line, mark)]
-    if not isinstance(line, FoundLine):
-        return rows
-    rows += [_grep_row(replace(part, number=line.number), mark) for part in line.later]
-    if line.unshown != 0:
-        last = line.later[-1] if line.later else line
-        after = f"offset={line.number}, char_offset={last.begin + len(last.text)}"
-        rows.append(f"[in line {line.number:,} there {_how_many(line.unshown)}, after {after}]")
-    return rows
-
-
-def _how_many(matches: int | None) -> str:
-    if matches is None:
-        return "may be more matches"
-    return f"are {'at least ' if matches == MOST_COUNTED else ''}{matches:,} more matches"
-
-
-def _grep_row(line: Line, mark: str) -> str:
-    return row(replace(line, text=f"…{line.text}", begin=line.begin - 1), mark) if line.begin else row(line, mark)
-
-
-def _only_match(group: list[tuple[Line, str]], budget: int, counter: TokenCounter) -> list[str]:
-    line = next(line for line, mark in group if mark == ":")
-    more = isinstance(line, FoundLine) and line.later
-    note = [f"[in line {line.number:,} there are more matches]"] if more else []
-    budget -= sum(map(counter.count, note))
-    while len(line.text) > 1 and counter.count(_grep_row(line, ":")) > budget:
-        line = replace(line, text=line.text[: len(line.text) // 2], more=True)
-    return [_grep_row(line, ":"), *note]

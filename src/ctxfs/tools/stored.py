@@ -1,17 +1,14 @@
 """What this session stored, as its tools see it: found by the session's index alone, shown in bounded pages."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, closing
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from functools import wraps
-from itertools import takewhile
 from typing import ParamSpec
 
-import anyio
-from anyio.streams.memory import MemoryObjectSendStream
-
-from ctxfs.content.reader import BlockRange, ContentReader
-from ctxfs.errors import CorruptContent, CtxfsError, NotStored, SessionError, StorageError, ToolError, WorkLimitReached
+from ctxfs.content.reader import ContentReader
+from ctxfs.content.stored import Stored
+from ctxfs.errors import CorruptContent, NotStored, SessionError, StorageError, ToolError, UnknownItem
 from ctxfs.items import ContentRange
 from ctxfs.llm.messages import Block
 from ctxfs.session.filesystem import ContextFileSystem
@@ -19,17 +16,16 @@ from ctxfs.steps import run_in_steps
 from ctxfs.tokens import TokenCounter, count_block, default_counter
 from ctxfs.tools.base import ToolResult
 from ctxfs.tools.decorator import FunctionTool, tool
-from ctxfs.tools.grep import FoundLine, LineSearch, SearchedPart, search_part
 from ctxfs.tools.paging import Line, LineCutter, LineEnds, Page, render_page
 
 __all__ = [
+    "Scope",
     "page_result",
     "read_page",
     "reading_tool",
     "rendered",
     "stored_ends",
     "stored_lines",
-    "stored_matches",
 ]
 
 P = ParamSpec("P")
@@ -40,13 +36,13 @@ MAX_MEDIA = 20
 """So many images and documents come with a page at most, and of more than one together only what its tokens allow."""
 MAX_MEDIUM_TOKENS = 100_000
 """An image or a document of more tokens is not shown."""
+DEFAULT_MAX_TOKENS = 4_000
+"""What bounds a result unless it is set."""
 MIN_PAGE_TOKENS = 200
 """No page is bounded to less."""
 _NOTE_TOKENS = 100  # for what is said of those that are not shown
 _NOTED = 5
 _CALL_AGAIN = "Call the tool that gave it again if you need it."
-_FIRST_RUN_BLOCKS = 2
-_SEARCHERS = 4  # those that wait for the interpreter, which decoding holds, leave no processor idle
 
 
 def reading_tool(
@@ -69,6 +65,36 @@ def reading_tool(
     return decorate
 
 
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The session that the tools see, and the bound on each result; ``counter`` None is the default counter."""
+
+    fs: ContextFileSystem
+    max_tokens: int
+    counter: TokenCounter | None
+
+    @property
+    def max_chars(self) -> int:
+        """How many characters are fetched for a result, at most."""
+        return self.max_tokens * CHARS_PER_TOKEN
+
+    def known(self, ref: str) -> str:
+        """The item that ``ref`` means. Raises UnknownItem, for another session's too."""
+        item_id = self.fs.find(ref)
+        if item_id is None:
+            raise UnknownItem(ref)
+        return item_id
+
+    def source(self, stored: Stored, first: int, last: int) -> ContentRange:
+        """These lines of a content, as what a result repeats."""
+        path = self.fs.path_of(stored.name)
+        return ContentRange(item_id=stored.item_id, path=path, first_line=first, last_line=last)
+
+    def loaded_counter(self) -> TokenCounter:
+        """For worker threads: the default counter may have to be loaded."""
+        return self.counter or default_counter()
+
+
 async def stored_lines(
     reader: ContentReader, first: int, *, limit: int, max_chars: int, char_offset: int | None = None
 ) -> list[Line]:
@@ -88,92 +114,6 @@ async def stored_ends(reader: ContentReader, first: int) -> list[Line]:
         async for piece in pieces:
             ends.feed(piece)
     return ends.finish()
-
-
-async def stored_matches(reader: ContentReader, offset: int, search: LineSearch) -> list[FoundLine]:
-    """The matching lines from ``offset`` on, in parts of the content that a few worker threads search at a time.
-
-    They may end before the content does: see ``search.stopped``.
-
-    Raises:
-        ToolError: ``offset`` is past the end.
-        WorkLimitReached: not even the first line could be searched.
-    """
-    total = reader.stored.lines
-    if offset > max(1, total):
-        raise ToolError(f"offset={offset} is past the end: there are {total:,} lines")
-    runs = (await reader.run_from(offset)).shared_out(_SEARCHERS, reader.longest_run, first=_FIRST_RUN_BLOCKS)
-    for number, run in enumerate(runs):  # alone, so that the others cannot use up the budget before
-        await _add(search, await _search_run(reader, run, search, starts_line=not number))
-        if search.line_ended or search.done:
-            break
-    if not search.done:
-        await _search_together(reader, runs, search)
-    found = await run_in_steps(lambda: search.finish(total))
-    if search.stopped is not None and search.stopped.number <= offset:
-        go_on = f". To search the lines after line {offset:,}: offset={offset + 1}" if offset < total else ""
-        raise WorkLimitReached(f"{search.stopped.error}{go_on}") from search.stopped.error
-    return found
-
-
-async def _search_together(reader: ContentReader, runs: Iterator[BlockRange], search: LineSearch) -> None:
-    """Search runs in a few worker threads, as long as something is wanted."""
-    numbered = enumerate(runs)
-    early: dict[int, SearchedPart | CtxfsError] = {}
-    turn, failure = 0, None
-    send, receive = anyio.create_memory_object_stream[tuple[int, SearchedPart | CtxfsError]]()
-    async with receive, anyio.create_task_group() as group:
-        for _ in range(_SEARCHERS):
-            group.start_soon(_search_runs, reader, numbered, search, send.clone())
-        send.close()
-        async for number, found in receive:
-            early[number] = found
-            while not search.done and failure is None and turn in early:
-                part = early.pop(turn)
-                turn += 1
-                if isinstance(part, CtxfsError):
-                    failure = part
-                else:
-                    await _add(search, part)
-            if search.done or failure is not None:
-                group.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-
-
-async def _add(search: LineSearch, part: SearchedPart) -> None:
-    if search.add(part):
-        await run_in_steps(search.search_shared)
-
-
-async def _search_runs(
-    reader: ContentReader,
-    runs: Iterator[tuple[int, BlockRange]],
-    search: LineSearch,
-    send: MemoryObjectSendStream[tuple[int, SearchedPart | CtxfsError]],
-) -> None:
-    """Read, check and search one run after the other, of those that nobody else took; an error goes to its turn."""
-    found: SearchedPart | CtxfsError
-    async with send:
-        for number, run in runs:
-            try:
-                found = await _search_run(reader, run, search)
-            except CtxfsError as error:
-                found = error
-            await send.send((number, found))
-
-
-async def _search_run(
-    reader: ContentReader, run: BlockRange, search: LineSearch, *, starts_line: bool = False
-) -> SearchedPart:
-    pieces = await reader.read_run(run)
-
-    def searched() -> SearchedPart:
-        with closing(pieces):
-            wanted = takewhile(lambda _: not search.done, pieces)
-            return search_part(search.pattern, wanted, search.max_matches, starts_line=starts_line)
-
-    return await run_in_steps(searched)
 
 
 async def read_page(

@@ -4,14 +4,11 @@ It is derived from the sessions' journals and never the truth: it is brought up 
 appended to a journal since, and made again when it is missing or damaged.
 """
 
-import errno
 import logging
 import os
 import sqlite3
-import stat
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,35 +23,11 @@ from ctxfs.storage.base import is_hidden
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.session_dir import LOG_NAME
 from ctxfs.workspace.artifacts import ArtifactInfo, ArtifactPage, info_of
+from ctxfs.workspace.catalogue_file import COLUMNS, CatalogueFile, row_crc
 
-__all__ = ["CATALOGUE_NAME", "COLUMNS", "DAMAGED", "Catalogue", "Stamp"]
+__all__ = ["Catalogue", "Stamp"]
 
-CATALOGUE_NAME = ".catalogue.sqlite"
-COLUMNS = (
-    *("session_id", "artifact_id", "raw_id", "context_type", "biz_id"),
-    *("agent_id", "task_id", "tool_name", "action_name", "artifact_type"),
-)
 ANCHOR_BYTES = 4096
-_VERSION = 1
-_MAKE_TRIES = 5
-_LOCK_WAIT_S = 30.0
-_SCHEMA = f"""
-CREATE TABLE sessions (session_id TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, inode INTEGER, log_end INTEGER,
-    last_seq INTEGER, anchor INTEGER, artifacts INTEGER, crc INTEGER) WITHOUT ROWID;
-CREATE TABLE artifacts (session_id TEXT, position INTEGER, {", ".join(f"{name} TEXT" for name in COLUMNS[1:])},
-    crc INTEGER, PRIMARY KEY (session_id, position)) WITHOUT ROWID;
-CREATE TABLE records (session_id TEXT, position INTEGER, record BLOB, crc INTEGER,
-    PRIMARY KEY (session_id, position)) WITHOUT ROWID;
-CREATE INDEX by_id ON artifacts (artifact_id);
-CREATE INDEX by_type ON artifacts (context_type, session_id, position, tool_name, task_id, agent_id, action_name);
-CREATE INDEX by_raw_id ON artifacts (raw_id);
-CREATE INDEX by_biz_id ON artifacts (biz_id);
-CREATE INDEX by_task ON artifacts (task_id, session_id, position, context_type, tool_name, agent_id, action_name);
-PRAGMA user_version = {_VERSION};
-"""
-
-DAMAGED = (sqlite3.Error, UnicodeDecodeError)
-"""What a damaged file raises; sqlite3 cannot even say what is wrong when a name in the schema is not UTF-8."""
 
 logger = logging.getLogger(__name__)
 
@@ -82,118 +55,14 @@ class _Known:
 class Catalogue:
     """What the sessions under ``root`` stored. Not for concurrent use; every method blocks.
 
-    ``refresh`` comes first. Every method raises one of ``DAMAGED`` when the file is damaged: call ``discard``, and
+    ``refresh`` comes first. Every method raises one of ``DAMAGED`` when the file is damaged: call ``file.discard``, and
     begin again.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._path = root / CATALOGUE_NAME
-        self._db: sqlite3.Connection | None = None
-        self._in_file = False
+        self.file = CatalogueFile(root)
         self._unreadable: set[str] = set()
-
-    # ---- opening and closing
-
-    def _open(self, *, in_memory: bool) -> None:
-        """Open the file, or make it; where none can be made, or ``in_memory``, the catalogue lives in memory."""
-        if self._db is not None and (self._in_file or in_memory or not self._root.is_dir()):
-            return
-        self.close()
-        path = str(self._path)
-        in_memory = in_memory or not self._root.is_dir()
-        try:
-            if not in_memory:
-                self._make_file()
-        except OSError as error:
-            logger.warning("the catalogue %s cannot be used (%s): it is kept in memory", path, error)
-            in_memory = True
-        self._db = self._connect(":memory:" if in_memory else path)
-        self._in_file = not in_memory
-        try:
-            self._check()
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Close the file; idempotent."""
-        if self._db is not None:
-            db, self._db = self._db, None
-            db.close()
-
-    def discard(self) -> None:
-        """Close the file and remove it."""
-        self.close()
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            with suppress(FileNotFoundError):
-                Path(f"{self._path}{suffix}").unlink()
-
-    def _make_file(self) -> None:
-        """Make sure that a file of ours is there, mode 0600. Raises OSError."""
-        for _ in range(_MAKE_TRIES):
-            if self._is_ours():
-                return
-            with suppress(FileExistsError):  # another process was faster: look at what it made
-                fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-                try:
-                    os.fchmod(fd, 0o600)
-                finally:
-                    os.close(fd)
-                return
-        raise FileExistsError(errno.EEXIST, "something that is not ours comes back", str(self._path))
-
-    def _is_ours(self) -> bool:
-        """Whether a regular file of this user is there, closed to others; anything else of that name is removed."""
-        with suppress(FileNotFoundError):
-            found = self._path.lstat()
-            if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
-                if stat.S_IMODE(found.st_mode) & 0o077:
-                    self._path.chmod(0o600)
-                return True
-            self.discard()
-        return False
-
-    def _connect(self, path: str) -> sqlite3.Connection:
-        db = sqlite3.connect(path, timeout=_LOCK_WAIT_S, isolation_level=None, check_same_thread=False)
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = NORMAL")
-            db.execute("PRAGMA trusted_schema = OFF")
-            db.create_function("metadata_of", 2, _metadata_of, deterministic=True)
-        except BaseException:
-            db.close()
-            raise
-        return db
-
-    def _check(self) -> None:
-        """Make the tables, or check every row that is there. Raises ``sqlite3.DatabaseError``."""
-        if self._is_new():
-            with self._transaction():
-                if self._is_new():  # still: another process may have been here
-                    for statement in _SCHEMA.strip().split(";\n"):
-                        self._opened().execute(statement)
-                    return
-        with self._transaction(write=False):  # of one moment, whatever others write meanwhile
-            self._check_rows()
-
-    def _is_new(self) -> bool:
-        db = self._opened()
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        return version == 0 and not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-
-    def _check_rows(self) -> None:
-        db = self._opened()
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version != _VERSION or db.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
-            raise sqlite3.DatabaseError("the catalogue is of another version, or damaged")
-        counts = dict(db.execute("SELECT session_id, count(*) FROM artifacts GROUP BY session_id").fetchall())
-        for session_id, *row in db.execute("SELECT * FROM sessions"):
-            if row[-1] != _crc(session_id, *row[:-1]) or counts.pop(session_id, 0) != row[-2]:
-                raise sqlite3.DatabaseError("the catalogue is damaged")
-        rows = db.execute("SELECT a.*, r.crc FROM artifacts a LEFT JOIN records r USING (session_id, position)")
-        if counts or any(crc != _crc(*row, record_crc) for *row, crc, record_crc in rows):
-            raise sqlite3.DatabaseError("the catalogue is damaged")
 
     # ---- bringing it up to date
 
@@ -203,11 +72,11 @@ class Catalogue:
         ``in_memory`` leaves the file alone. Returns the sessions whose journal is lost: what they stored can only be
         found by opening them.
         """
-        self._open(in_memory=in_memory)
+        self.file.open(in_memory=in_memory)
         stamps = self._stamps(session_id)
         if stamps == {name: known.stamp for name, known in self._known(session_id).items()}:
             return []
-        with self._transaction():
+        with self.file.transaction():
             known = self._known(session_id)  # again: another process may have been here
             for name in known.keys() - stamps.keys():
                 self._forget(name)
@@ -217,7 +86,7 @@ class Catalogue:
 
     def put(self, session_id: str, stamp: Stamp, stored: Iterable[Stored]) -> None:
         """Say what a session stored whose journal is lost."""
-        with self._transaction():
+        with self.file.transaction():
             self._replace(session_id, stored, _Known(stamp, 0, 0, 0, 0))
 
     def _stamps(self, session_id: str | None) -> dict[str, Stamp]:
@@ -242,7 +111,7 @@ class Catalogue:
 
     def _known(self, session_id: str | None) -> dict[str, _Known]:
         where, values = ("", ()) if session_id is None else (" WHERE session_id = ?", (session_id,))
-        rows = self._opened().execute(f"SELECT * FROM sessions{where}", values)  # noqa: S608 - two constants
+        rows = self.file.db.execute(f"SELECT * FROM sessions{where}", values)  # noqa: S608 - two constants
         return {row[0]: _Known(Stamp(*row[1:4]), *row[4:8]) for row in rows}
 
     def _read(self, session_id: str, stamp: Stamp, known: _Known | None) -> bool:
@@ -286,7 +155,7 @@ class Catalogue:
                 query = "SELECT 1 FROM artifacts WHERE artifact_id = ? AND session_id = ?"
                 if (
                     record.item_id in added
-                    or self._opened().execute(query, (_key(record.item_id), session_id)).fetchone()
+                    or self.file.db.execute(query, (_key(record.item_id), session_id)).fetchone()
                 ):
                     return None
                 added[record.item_id] = record
@@ -306,19 +175,19 @@ class Catalogue:
             info = info_of(str(self._root), session_id, entry)
             row = (session_id, position, *(_column(info, name) for name in COLUMNS[1:]))
             crc = zlib.crc32(record)
-            rows.append((*row, _crc(*row, crc)))
+            rows.append((*row, row_crc(*row, crc)))
             records.append((session_id, position, record, crc))
         count = now.artifacts + len(rows)
-        db = self._opened()
+        db = self.file.db
         db.executemany(f"INSERT INTO artifacts VALUES ({_marks(len(COLUMNS) + 2)})", rows)  # noqa: S608 - constants
         db.executemany(f"INSERT INTO records VALUES ({_marks(4)})", records)  # noqa: S608 - constants
         stamp = now.stamp
         session = (session_id, stamp.size, stamp.mtime_ns, stamp.inode, now.log_end, now.last_seq, now.anchor, count)
-        db.execute(f"REPLACE INTO sessions VALUES ({_marks(9)})", (*session, _crc(*session)))  # noqa: S608 - constants
+        db.execute(f"REPLACE INTO sessions VALUES ({_marks(9)})", (*session, row_crc(*session)))  # noqa: S608 - constants
 
     def _forget(self, session_id: str) -> None:
         for table in ("sessions", "artifacts", "records"):
-            self._opened().execute(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))  # noqa: S608 - constants
+            self.file.db.execute(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))  # noqa: S608 - constants
 
     # ---- asking
 
@@ -334,7 +203,7 @@ class Catalogue:
                 values += [json_codec.dumps(key).decode(), json_codec.dumps(value).decode()]
         where = f" WHERE {' AND '.join(terms)}" if terms else ""
         joined = " JOIN records r USING (session_id, position)" if any("r." in term for term in terms) else ""
-        db = self._opened()
+        db = self.file.db
         count = f"SELECT count(*) FROM artifacts a{joined}{where}"  # noqa: S608 - our column names
         total = db.execute(count, values).fetchone()[0]
         select = (
@@ -348,7 +217,7 @@ class Catalogue:
         """Return the sessions that have an artifact of this id, or else of this raw id, sorted."""
         for column in ("artifact_id", "raw_id"):
             query = f"SELECT DISTINCT session_id FROM artifacts WHERE {column} = ? ORDER BY session_id"  # noqa: S608
-            found = [row[0] for row in self._opened().execute(query, (_key(artifact_id),))]
+            found = [row[0] for row in self.file.db.execute(query, (_key(artifact_id),))]
             if found:
                 return found
         return []
@@ -359,24 +228,6 @@ class Catalogue:
         stored = from_json(json_codec.loads(record))
         assert isinstance(stored, Stored), "only these were put in"
         return info_of(str(self._root), session_id, stored)
-
-    # ---- small things
-
-    def _opened(self) -> sqlite3.Connection:
-        assert self._db is not None, "refresh comes first"
-        return self._db
-
-    @contextmanager
-    def _transaction(self, *, write: bool = True) -> Iterator[None]:
-        db = self._opened()
-        db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-        try:
-            yield
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
-        db.execute("COMMIT")
 
 
 def _column(info: ArtifactInfo, name: str) -> str | bytes | None:
@@ -393,17 +244,9 @@ def _key(value: str) -> str | bytes:
     return value
 
 
-def _metadata_of(record: bytes, key: str) -> str:
-    return json_codec.dumps(json_codec.loads(record).get("metadata", {}).get(json_codec.loads(key))).decode()
-
-
 def _marks(count: int) -> str:
     return ", ".join("?" * count)
 
 
 def _anchor(data: bytes, end: int) -> int:
     return zlib.crc32(data[max(0, end - ANCHOR_BYTES) : end])
-
-
-def _crc(*values: object) -> int:
-    return zlib.crc32(repr(values).encode("utf-8", "backslashreplace"))

@@ -26,8 +26,8 @@ from ctxfs.steps import run_in_steps
 from ctxfs.storage.local import absolute_root
 from ctxfs.storage.threads import run_to_completion, uninterrupted
 from ctxfs.tokens import TokenCounter, load_counter
+from ctxfs.tools.grep_page import DEFAULT_MATCHES, grep_page
 from ctxfs.tools.line_pattern import LinePattern
-from ctxfs.tools.retrieval import DEFAULT_MATCHES, grep_page
 from ctxfs.workspace.artifacts import (
     FIELDS,
     TOOL_RESULT,
@@ -39,7 +39,8 @@ from ctxfs.workspace.artifacts import (
     find,
     info_of,
 )
-from ctxfs.workspace.catalogue import COLUMNS, DAMAGED, Catalogue
+from ctxfs.workspace.catalogue import Catalogue
+from ctxfs.workspace.catalogue_file import COLUMNS, DAMAGED
 from ctxfs.workspace.knowledge_list import render
 from ctxfs.workspace.sessions import OpenSessions
 
@@ -121,7 +122,7 @@ class KnowledgeService:
             await self._sessions.close()
         finally:
             async with self._catalogue_turn:
-                await run_to_completion(self._catalogue.close)
+                await run_to_completion(self._catalogue.file.close)
 
     def attach(self, fs: ContextFileSystem) -> None:
         """Write into a session that is open already, an agent's for example; its owner closes it.
@@ -341,7 +342,7 @@ class KnowledgeService:
                     return await self._ask_once(session_id, question, in_memory=False)
                 except DAMAGED as error:
                     logger.warning("the catalogue of %s is made again: %s", self._root, error)
-                    await run_to_completion(self._catalogue.discard)
+                    await run_to_completion(self._catalogue.file.discard)
             return await self._ask_once(session_id, question, in_memory=True)
 
     async def _ask_once(self, session_id: str | None, question: Callable[[Catalogue], T], *, in_memory: bool) -> T:

@@ -14,19 +14,19 @@ from ctxfs.placeholder.lines import plural
 from ctxfs.session.names import check_session_id
 from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import Tool, ToolResult
+from ctxfs.tools.grep_page import DEFAULT_MATCHES, grep_page
 from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import LineCutter
-from ctxfs.tools.retrieval import (
-    DEFAULT_MATCHES,
+from ctxfs.tools.retrieval import MAX_LIMIT_LINES, ContextLines, MaxMatches, Offset, Pattern
+from ctxfs.tools.stored import (
+    CHARS_PER_TOKEN,
     DEFAULT_MAX_TOKENS,
-    MAX_LIMIT_LINES,
-    ContextLines,
-    MaxMatches,
-    Offset,
-    Pattern,
-    grep_page,
+    MIN_PAGE_TOKENS,
+    page_result,
+    read_page,
+    reading_tool,
+    rendered,
 )
-from ctxfs.tools.stored import CHARS_PER_TOKEN, MIN_PAGE_TOKENS, page_result, read_page, reading_tool, rendered
 from ctxfs.workspace.artifacts import TOOL_RESULT, ArtifactInfo, info_of
 from ctxfs.workspace.knowledge_list import GET_BY_ID, GET_BY_LINES, GREP, INFO, QUERY
 from ctxfs.workspace.service import KnowledgeService

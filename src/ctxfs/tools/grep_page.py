@@ -1,0 +1,158 @@
+"""The result of a search as the model sees it: matching lines with the lines around them, numbered and bounded."""
+
+from dataclasses import replace
+
+from ctxfs.content.reader import ContentReader
+from ctxfs.placeholder.lines import plural
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.steps import run_in_steps
+from ctxfs.tokens import TokenCounter
+from ctxfs.tools.base import ToolResult
+from ctxfs.tools.grep import MOST_COUNTED, FoundLine, LineSearch, Stopped
+from ctxfs.tools.line_pattern import LinePattern
+from ctxfs.tools.paging import MAX_LINE_CHARS, Line, row
+from ctxfs.tools.search import stored_matches
+from ctxfs.tools.stored import DEFAULT_MAX_TOKENS, MIN_PAGE_TOKENS, Scope, stored_lines
+
+__all__ = ["DEFAULT_MATCHES", "grep_page"]
+
+DEFAULT_MATCHES = 50
+_FOOTER_TOKENS = 64
+
+
+async def grep_page(
+    fs: ContextFileSystem,
+    item_id: str,
+    pattern: LinePattern,
+    *,
+    offset: int = 1,
+    max_matches: int = DEFAULT_MATCHES,
+    context_lines: int = 0,
+    max_tokens: int = DEFAULT_MAX_TOKENS,
+    counter: TokenCounter | None = None,
+) -> ToolResult:
+    """The lines of an item that match, from line ``offset`` on, numbered; bounded like ``context_grep``.
+
+    Where the pattern's budget does not suffice for all lines, the result says which were searched and how to go on.
+
+    Raises:
+        ToolError: ``offset`` is past the end.
+        WorkLimitReached: not even line ``offset`` could be searched.
+    """
+    scope = Scope(fs, max(MIN_PAGE_TOKENS, max_tokens), counter)
+    reader = fs.reader(item_id)
+    search = LineSearch(pattern, max_matches)
+    matches = await stored_matches(reader, offset, search)
+    stopped = None if search.stopped is None else _stopped_note(search.stopped, offset, reader.stored.lines)
+    return await _grep_result(
+        scope, reader, matches, max_matches=max_matches, context_lines=context_lines, stopped=stopped
+    )
+
+
+async def _grep_result(
+    scope: Scope,
+    reader: ContentReader,
+    matches: list[FoundLine],
+    *,
+    max_matches: int,
+    context_lines: int,
+    stopped: str | None,
+) -> ToolResult:
+    if not matches:
+        return ToolResult(f"[no line matches; {stopped or plural(reader.stored.lines, 'line') + ' searched'}]")
+    wanted, surplus = matches[:max_matches], matches[max_matches:]
+    groups = await _with_context(reader, wanted, context_lines)
+
+    def text() -> ToolResult:
+        shown, rows = _fitting_groups(groups, scope.max_tokens - _FOOTER_TOKENS, scope.loaded_counter())
+        left = [*wanted[shown:], *surplus]
+        rows.append(_grep_footer(shown, f"there are more; next: offset={left[0].number}" if left else stopped))
+        source = scope.source(reader.stored, wanted[0].number, wanted[shown - 1].number)
+        return ToolResult("\n".join(rows), source=source)
+
+    return await run_in_steps(text)
+
+
+def _stopped_note(stopped: Stopped, offset: int, total: int) -> str:
+    """Which lines were searched, and how to go on."""
+    searched = f"lines {offset:,}-{stopped.number - 1:,} of {total:,} were searched"
+    if not stopped.error.line_too_long:
+        return f"{searched}, which took the CPU time of one search; next: offset={stopped.number}"
+    after = f"; next: offset={stopped.number + 1}" if stopped.number < total else ""
+    return f"{searched}, but not line {stopped.number:,}: {stopped.error}{after}"
+
+
+def _grep_footer(shown: int, more: str | None) -> str:
+    """How many lines match; ``more`` says how to go on, and None that these are all."""
+    matching = "1 line matches" if shown == 1 else f"{shown:,} lines match"
+    return f"[{matching}]" if more is None else f"[the first {matching}, {more}]"
+
+
+async def _with_context(
+    reader: ContentReader, matches: list[FoundLine], context_lines: int
+) -> list[list[tuple[Line, str]]]:
+    """For each match, the rows that it adds: lines before it that were not shown yet, itself, and lines after it."""
+    groups: list[list[tuple[Line, str]]] = []
+    shown = 0
+    for index, match in enumerate(matches):
+        until = min(match.number + context_lines, reader.stored.lines)
+        if index + 1 < len(matches):
+            until = min(until, matches[index + 1].number - 1)
+        first = max(shown + 1, match.number - context_lines)
+        around = await _short_lines(reader, first, until) if first < match.number or until > match.number else [match]
+        groups.append([(match, ":") if line.number == match.number else (line, "-") for line in around])
+        shown = until
+    return groups
+
+
+async def _short_lines(reader: ContentReader, first: int, last: int) -> list[Line]:
+    limit = last - first + 1
+    return await stored_lines(reader, first, limit=limit, max_chars=limit * (MAX_LINE_CHARS + 1))
+
+
+def _fitting_groups(groups: list[list[tuple[Line, str]]], budget: int, counter: TokenCounter) -> tuple[int, list[str]]:
+    """How many groups fit, and their rows; the first is cut to its match, and that to the budget, if it has to be."""
+    rows: list[str] = []
+    last, used = 0, 0
+    for index, group in enumerate(groups):
+        new = ["--"] if rows and group[0][0].number > last + 1 and len(group) > 1 else []
+        new += [text for line, mark in group for text in _grep_rows(line, mark)]
+        cost = sum(counter.count(text) + 1 for text in new)
+        if used + cost > budget:
+            return (index, rows) if index else (1, _only_match(group, budget, counter))
+        rows += new
+        used += cost
+        last = group[-1][0].number
+    return len(groups), rows
+
+
+def _grep_rows(line: Line, mark: str) -> list[str]:
+    rows = [_grep_row(line, mark)]
+    if not isinstance(line, FoundLine):
+        return rows
+    rows += [_grep_row(replace(part, number=line.number), mark) for part in line.later]
+    if line.unshown != 0:
+        last = line.later[-1] if line.later else line
+        after = f"offset={line.number}, char_offset={last.begin + len(last.text)}"
+        rows.append(f"[in line {line.number:,} there {_how_many(line.unshown)}, after {after}]")
+    return rows
+
+
+def _how_many(matches: int | None) -> str:
+    if matches is None:
+        return "may be more matches"
+    return f"are {'at least ' if matches == MOST_COUNTED else ''}{matches:,} more matches"
+
+
+def _grep_row(line: Line, mark: str) -> str:
+    return row(replace(line, text=f"…{line.text}", begin=line.begin - 1), mark) if line.begin else row(line, mark)
+
+
+def _only_match(group: list[tuple[Line, str]], budget: int, counter: TokenCounter) -> list[str]:
+    line = next(line for line, mark in group if mark == ":")
+    more = isinstance(line, FoundLine) and line.later
+    note = [f"[in line {line.number:,} there are more matches]"] if more else []
+    budget -= sum(map(counter.count, note))
+    while len(line.text) > 1 and counter.count(_grep_row(line, ":")) > budget:
+        line = replace(line, text=line.text[: len(line.text) // 2], more=True)
+    return [_grep_row(line, ":"), *note]
