@@ -150,6 +150,9 @@ class AgentConfig:
         for name in ("tools", "read_roots"):
             if isinstance(getattr(self, name), str) or not isinstance(getattr(self, name), Sequence):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}: use a list")
+        for root in self.read_roots:
+            if not isinstance(root, str | Path):
+                raise ConfigError(f"read_roots has {root!r} in it: use paths")
         self._check_storing()
         if self.bash is not None:
             self.bash.check_approval(asks_first=self.approve is not None)
@@ -170,6 +173,11 @@ class AgentConfig:
             if tool.name in names:
                 raise ConfigError(f"two tools are named {tool.name!r}: rename one (@tool(..., name=...))")
             names.add(tool.name)
+        if self.ephemeral_keep_recent is not None and all(tool.keep_recent is None for tool in self.tools):
+            raise ConfigError("ephemeral_keep_recent has no effect: no tool is declared with @tool(..., ephemeral=n)")
+        for setting, name, is_set in (("read_roots", "Read", self.read_roots), ("bash", "Bash", self.bash)):
+            if is_set and name in names:
+                raise ConfigError(f"{setting} has no effect: your tool {name!r} takes the place of ours, so rename it")
 
     def _check_storing(self) -> None:
         if self.layout not in LAYOUTS:
@@ -193,6 +201,8 @@ class AgentConfig:
         for name in without_effect.get(self.eviction, ()):
             if getattr(self, name) is not None:
                 raise ConfigError(f"{name} has no effect with eviction={self.eviction!r}: leave one of them out")
+        if self.eviction == "exact" and self.cache_ttl != "5m":
+            raise ConfigError("cache_ttl has no effect with eviction='exact': leave one of them out")
 
     @property
     def policy(self) -> OffloadPolicy:

@@ -129,6 +129,9 @@ class Context:
         require_kind("model", model, str, "a model's name")
         require_kind("offload_policy", offload_policy, OffloadPolicy, "OffloadPolicy(...)")
         require_kind("on_event", on_event, Callable, "a function of an event")
+        require_kind("fs", fs, ContextFileSystem, "ContextFileSystem(...)")
+        if counter is not None and (isinstance(counter, type) or not callable(getattr(counter, "count", None))):
+            raise ConfigError(f"counter is {counter!r}: use a counter, such as CharsCounter(), or None")
         if arrival is not None and (isinstance(arrival, type) or not callable(getattr(arrival, "arrive", None))):
             raise ConfigError(f"arrival is {arrival!r}: use a policy with a method arrive, or None")
         if fs is not None and (session_id is not None or root_path is not None):
@@ -137,6 +140,9 @@ class Context:
             economy = economy_for(model)
         require_kind("economy", economy, Economy, 'Economy(...), "auto"')
         window = window_for(model, window)
+        asked = (window.budget, economy, arrival)
+        if offload_policy is not None and offload_enabled and all(rule is None for rule in asked):
+            raise ConfigError("offload_policy has no effect: window, economy and arrival are off, which would ask it")
         self._policy = agreed_policy(offload_policy, window.compaction)
         if arrival is not None and not self._policy.type_enabled[ItemType.TOOL_RESULT]:
             raise ConfigError("arrival moves tool results out, type_enabled says that they stay: choose")

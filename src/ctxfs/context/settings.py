@@ -7,7 +7,7 @@ from typing import Literal
 from ctxfs.checks import require_int
 from ctxfs.economics.economy import CacheTerms, Economy
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.prices import ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, prices_for
+from ctxfs.economics.prices import ANTHROPIC_HOUR_RATES, ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, prices_for
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction
@@ -33,6 +33,8 @@ def check_keep_recent(keep_recent: Mapping[str, int] | None) -> None:
 def window_for(model: str, window: Window | Budget | int | Auto | None) -> Window:
     """The window that ``window`` means: the model's own, so many tokens, a budget, or a window; None: no limit."""
     match window:
+        case Window(budget=None) if window.compaction is not None or window.summarize is not None:
+            raise ConfigError("a Window without a budget is no limit, so compaction and summarize have no effect")
         case Window():
             return replace(window, model=window.model or model)
         case Budget() | None:
@@ -55,7 +57,8 @@ def economy_for(
 ) -> Economy:
     """What leaves when it pays, at the prices of ``model``; of an unknown one at Anthropic's ratios."""
     prices = prices or prices_for(model)
-    rates = prices.rates(cache_ttl) if prices else ANTHROPIC_RATES
+    unknown = ANTHROPIC_RATES if cache_ttl == "5m" else ANTHROPIC_HOUR_RATES
+    rates = prices.rates(cache_ttl) if prices else unknown
     return Economy(parameters=parameters, terms=CacheTerms(rates=rates, ttl_s=TTL_SECONDS[cache_ttl]))
 
 

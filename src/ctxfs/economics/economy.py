@@ -17,6 +17,7 @@ from ctxfs.economics.ledger import Added, Candidate, Ledger, ReadBack, Replied, 
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import Eviction, Verdict, Why, plan, verdicts
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
+from ctxfs.errors import ConfigError
 from ctxfs.eviction.options import EvictionOptions
 from ctxfs.eviction.plan import Offload, Trim
 from ctxfs.eviction.policy import OffloadPolicy
@@ -54,6 +55,8 @@ class Economy:
     ) -> None:
         require_kind("parameters", parameters, EvictionParameters, "EvictionParameters(...)")
         require_kind("terms", terms, CacheTerms, "CacheTerms(...)")
+        if not callable(clock):
+            raise ConfigError(f"clock is {clock!r}: use a function that gives seconds")
         self._terms = terms or CacheTerms()
         self._parameters = parameters or EvictionParameters()
         self._clock = clock

@@ -40,6 +40,9 @@ class Rates:
 ANTHROPIC_RATES = Rates(read=0.1, write=1.25, output=5.0)
 """Cache reads a tenth, writes that last five minutes a quarter more, output five times an input token."""
 
+ANTHROPIC_HOUR_RATES = Rates(read=0.1, write=2.0, output=5.0)
+"""The same for writes that last an hour."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:

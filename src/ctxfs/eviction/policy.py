@@ -70,6 +70,11 @@ class OffloadPolicy:
             require_bool(f"type_enabled[{str(name)!r}]", enabled)
         for name, threshold in self.type_thresholds.items():
             require_int(f"type_thresholds[{str(name)!r}]", threshold, at_least=0)
+        for name in self.type_thresholds:
+            if self.type_enabled.get(name) is False:
+                raise ConfigError(
+                    f"type_thresholds[{str(name)!r}] has no effect: type_enabled says that the type stays"
+                )
         object.__setattr__(self, "type_enabled", MappingProxyType({**_TYPE_ENABLED, **self.type_enabled}))
         object.__setattr__(self, "type_thresholds", MappingProxyType(dict(self.type_thresholds)))
 

@@ -3,14 +3,16 @@
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import anyio
 from anyio import to_thread
 
+from ctxfs.checks import require_bool, require_kind
 from ctxfs.errors import ConfigError, MissingApiKey
 from ctxfs.llm.accumulate import ReplyBuilder
 from ctxfs.llm.base import ModelEvent, ModelRequest, Reply, Retrying
+from ctxfs.llm.client_settings import check_client, retry_policy
 from ctxfs.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
 from ctxfs.llm.serialize import CacheTtl, MessagesSerializer
 from ctxfs.llm.sse import streamed_reply
@@ -33,14 +35,15 @@ class ChatAnthropic:
     ``thinking`` and every other field of ``options`` (``temperature``, ``tool_choice`` …) go into the body as they are;
     only a ``tool_choice`` is left out of a request without tools, and names its tool as the tool is sent.
     ``cache`` False sets no breakpoints; ``cache_ttl`` "1h" costs more to write. ``max_retries`` 0 never retries;
-    ``retry`` is a whole policy in its place. ``timeout_s`` bounds the silence on the connection. ``sleep`` waits
-    between attempts.
+    None is four times; ``retry`` is a whole policy in its place. ``timeout_s`` bounds the silence on the connection.
+    ``sleep`` waits between attempts.
 
     A reply that the token limit cut has the stop reason "max_tokens". A tool call whose arguments are no JSON object
     has the single argument ``INVALID_JSON``.
 
     Raises:
-        ConfigError: ``stream`` in ``options``.
+        ConfigError: a setting of another type or one that cannot work, ``stream`` in ``options``, or two settings of
+            which one has no effect.
 
     """
 
@@ -55,21 +58,34 @@ class ChatAnthropic:
         options: Mapping[str, Any] | None = None,
         cache: bool = True,
         cache_ttl: CacheTtl = "5m",
-        max_retries: int = 4,
+        max_retries: int | None = None,
         retry: RetryPolicy | None = None,
         timeout_s: float = 600.0,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
+        check_client(
+            model=model,
+            api_key=api_key,
+            base_url=base_url,
+            max_tokens=max_tokens,
+            options=options,
+            timeout_s=timeout_s,
+            sleep=sleep,
+        )
+        require_kind("thinking", thinking, Mapping, 'a mapping, such as {"type": "enabled", "budget_tokens": 4096}')
+        require_bool("cache", cache)
+        if cache_ttl not in get_args(CacheTtl):
+            raise ConfigError(f"cache_ttl is {cache_ttl!r}: use one of {', '.join(get_args(CacheTtl))}")
+        if not cache and cache_ttl != "5m":
+            raise ConfigError(f"cache_ttl is {cache_ttl!r}, and cache=False sets no breakpoints: leave one of them out")
         self._model = model
         self._api_key = api_key
         self._base_url = base_url
         self._max_tokens = max_tokens
-        if options and "stream" in options:
-            raise ConfigError("options: a reply is always streamed: leave out stream")
         self._extra = {**({"thinking": dict(thinking)} if thinking else {}), **(options or {})}
         self._cache = cache
         self._cache_ttl: CacheTtl = cache_ttl
-        self._retry = retry or RetryPolicy(max_retries=max_retries)
+        self._retry = retry_policy(retry, max_retries)
         self._timeout_s = timeout_s
         self._sleep = sleep
         self._serializer = MessagesSerializer()

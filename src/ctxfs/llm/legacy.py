@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ctxfs.checks import require_int
-from ctxfs.errors import InvalidFunctionCall
+from ctxfs.errors import ConfigError, InvalidFunctionCall
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import CUT, ChatModel, ModelEvent, ModelRequest, Reply, Retrying, TextDelta, ToolSchema, Usage
 from ctxfs.llm.messages import (
@@ -55,6 +55,8 @@ class LegacyToolCalls:
 
     def __init__(self, model: ChatModel, *, repairs: int = 1) -> None:
         require_int("repairs", repairs, at_least=0)
+        if isinstance(model, type) or not callable(getattr(model, "stream", None)):
+            raise ConfigError(f"model is {model!r}: use a model, such as ChatOpenAI(...)")
         self._model = model
         self._repairs = repairs
 

@@ -13,6 +13,7 @@ from anyio import to_thread
 from ctxfs.errors import ConfigError, InvalidRequest, MissingApiKey, MissingExtra
 from ctxfs.llm.base import ModelEvent, ModelRequest, Reply
 from ctxfs.llm.chat_completions import MAX_TOOLS, WIRE_LIMITS, ChatReplyBuilder, Dialect, to_chat_body
+from ctxfs.llm.client_settings import check_client, retry_policy
 from ctxfs.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
 from ctxfs.llm.serialize import MessagesSerializer
 from ctxfs.llm.sse import streamed_reply
@@ -38,7 +39,8 @@ class ChatOpenAI:
     is not kept. If a server sends several choices, the first one is the reply, and a warning is logged.
 
     Raises:
-        ConfigError: ``stream`` or ``n`` in ``options``, or an unknown ``dialect``.
+        ConfigError: a setting of another type or one that cannot work, ``stream`` or ``n`` in ``options``, or both
+            ``retry`` and ``max_retries``.
 
     """
 
@@ -51,19 +53,28 @@ class ChatOpenAI:
         dialect: Dialect | None = None,
         max_tokens: int = 16_384,
         options: Mapping[str, Any] | None = None,
-        max_retries: int = 4,
+        max_retries: int | None = None,
         retry: RetryPolicy | None = None,
         timeout_s: float = 600.0,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
+        check_client(
+            model=model,
+            api_key=api_key,
+            base_url=base_url,
+            max_tokens=max_tokens,
+            options=options,
+            timeout_s=timeout_s,
+            sleep=sleep,
+        )
         self._model = model
         self._api_key = api_key
         self._base_url = base_url
         self._max_tokens = max_tokens
         self._options = dict(options or {})
-        if "stream" in self._options or self._options.get("n", 1) != 1:
-            raise ConfigError("options: a reply is always streamed, and is one choice: leave out stream and n")
-        self._retry = retry or RetryPolicy(max_retries=max_retries)
+        if self._options.get("n", 1) != 1:
+            raise ConfigError("options: a reply is one choice: leave out n")
+        self._retry = retry_policy(retry, max_retries)
         self._timeout_s = timeout_s
         self._sleep = sleep
         if dialect is not None and dialect not in get_args(Dialect):

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ctxfs.checks import require_number
+from ctxfs.checks import require_int, require_number
 from ctxfs.errors import (
     AuthenticationFailed,
     ConfigError,
@@ -62,7 +62,8 @@ class RetryPolicy:
     rng: Callable[[], float] = random.random
 
     def __post_init__(self) -> None:
-        for name in ("max_retries", "base_delay_s", "max_delay_s", "max_retry_after_s", "jitter"):
+        require_int("max_retries", self.max_retries, at_least=0)
+        for name in ("base_delay_s", "max_delay_s", "max_retry_after_s", "jitter"):
             require_number(name, getattr(self, name), at_least=0)
         if self.jitter > 1:
             raise ConfigError(f"jitter is {self.jitter}: use a fraction, 0 to 1")

@@ -15,9 +15,10 @@ from warnings import warn
 
 import anyio
 
+from ctxfs.checks import require_bool, require_int, require_kind
 from ctxfs.content.reader import ContentReader, IndexCache
 from ctxfs.content.stored import Stored
-from ctxfs.errors import CtxfsError, SessionClosed, SessionLocked, UnknownItem
+from ctxfs.errors import ConfigError, CtxfsError, SessionClosed, SessionLocked, UnknownItem
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import Content
 from ctxfs.session.archive import archived_items
@@ -56,6 +57,9 @@ class ContextFileSystem:
             item is added; other content stands in the journal.
         read_only: take no lock, and write nothing.
 
+    Raises:
+        ConfigError: a setting of another type, or one that cannot work.
+
     """
 
     def __init__(
@@ -69,6 +73,13 @@ class ContextFileSystem:
         inline_limit_chars: int = 8192,
         read_only: bool = False,
     ) -> None:
+        require_kind("layout", layout, Layout, "ENVELOPE or TEXT of ctxfs.session")
+        require_int("inline_limit_chars", inline_limit_chars, at_least=0)
+        require_bool("read_only", read_only)
+        if store is not None and (isinstance(store, type) or not callable(getattr(store, "commit", None))):
+            raise ConfigError(f"store is {store!r}: use a Store, such as LocalStore(...), or None")
+        if not callable(clock):
+            raise ConfigError(f"clock is {clock!r}: use a function that gives seconds")
         if session_id is None:
             session_id = new_session_id(datetime.fromtimestamp(clock(), UTC), random.SystemRandom())
         self._session_id = check_session_id(session_id)

@@ -75,7 +75,8 @@ class Tool:
     keep_recent: int | None = None
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        name: object = self.name
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ToolDefinitionError(
                 f"{self.name!r} cannot be a tool's name: use 1 to 64 letters, digits, '_' or '-' (pass name=...)"
             )

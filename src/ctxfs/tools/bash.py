@@ -18,7 +18,7 @@ import anyio.abc
 from anyio import to_thread
 from pydantic import Field
 
-from ctxfs.checks import require_bool, require_number
+from ctxfs.checks import require_bool, require_kind, require_number, require_text
 from ctxfs.content.growing import GrowingLog
 from ctxfs.content.stored import Stored
 from ctxfs.errors import ConfigError, StorageError
@@ -83,6 +83,11 @@ class Bash:
     allow_unapproved: bool = False
 
     def __post_init__(self) -> None:
+        require_kind("cwd", self.cwd, str | Path, "a path")
+        require_kind("env", self.env, Mapping, "a mapping of names to values")
+        for variable, value in (self.env or {}).items():
+            require_text(f"env[{variable!r}]", value)
+        require_text("shell", self.shell)
         require_number("timeout_s", self.timeout_s, at_least=0)
         require_number("max_timeout_s", self.max_timeout_s, at_least=0)
         require_bool("allow_unapproved", self.allow_unapproved)

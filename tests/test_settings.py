@@ -1,0 +1,144 @@
+"""A setting does what it says, or is refused where it is given: types, and settings that have no effect together."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxfs import AgentConfig, Context, ContextFileSystem, OffloadPolicy, tool
+from ctxfs.context import Budget, SelectiveCompaction, Window
+from ctxfs.economics import ANTHROPIC_RATES, Economy
+from ctxfs.errors import ConfigError, ToolDefinitionError
+from ctxfs.llm import ChatAnthropic, ChatOpenAI, LegacyToolCalls, RetryPolicy
+from ctxfs.session import TEXT
+from ctxfs.storage import LocalStore
+from ctxfs.testing import MemoryStore
+from ctxfs.tokens import CharsCounter
+from ctxfs.tools import Bash, Tool
+
+
+def named(name: str, ephemeral: int | None = None) -> Tool:
+    @tool("Does it", name=name, ephemeral=ephemeral)
+    def function() -> str:
+        return ""
+
+    return function
+
+
+def openai(**settings: Any) -> ChatOpenAI:
+    return ChatOpenAI("m", **settings)
+
+
+def in_memory(**settings: Any) -> ContextFileSystem:
+    return ContextFileSystem("session_1", store=MemoryStore("session_1"), **settings)
+
+
+WRONG_TYPES: list[tuple[Callable[..., Any], Mapping[str, Any]]] = [
+    *(
+        (make, {name: value})
+        for make in (ChatAnthropic, openai)
+        for name, value in {
+            "api_key": 5,
+            "base_url": 5,
+            "max_tokens": "5",
+            "options": ["x"],
+            "max_retries": 1.5,
+            "retry": 5,
+            "timeout_s": "5",
+            "sleep": 5,
+        }.items()
+    ),
+    (ChatAnthropic, {"model": 5}),
+    (ChatAnthropic, {"max_tokens": 0}),
+    (ChatAnthropic, {"thinking": True}),
+    (ChatAnthropic, {"cache": "no"}),
+    (ChatAnthropic, {"cache_ttl": "2h"}),
+    (ChatAnthropic, {"timeout_s": -1}),
+    (ChatAnthropic, {"timeout_s": 0}),
+    (ChatAnthropic, {"options": {"stream": False}}),
+    (LegacyToolCalls, {"model": 5}),
+    (LegacyToolCalls, {"model": ChatOpenAI}),
+    (Bash, {"cwd": 5}),
+    (Bash, {"env": 5}),
+    (Bash, {"env": {"A": 5}}),
+    (Bash, {"shell": 5}),
+    (ContextFileSystem, {"read_only": "no"}),
+    (ContextFileSystem, {"inline_limit_chars": -1}),
+    (ContextFileSystem, {"inline_limit_chars": "5"}),
+    (ContextFileSystem, {"layout": "text"}),
+    (ContextFileSystem, {"store": 5}),
+    (ContextFileSystem, {"store": LocalStore}),
+    (ContextFileSystem, {"clock": 5}),
+    (Context, {"fs": 5}),
+    (Context, {"counter": 5}),
+    (Context, {"counter": CharsCounter}),
+    (Economy, {"clock": 5}),
+    (AgentConfig, {"read_roots": [5]}),
+]
+
+
+@pytest.mark.parametrize(("make", "settings"), WRONG_TYPES)
+def test_a_setting_of_another_type_is_refused_and_named(make: Callable[..., Any], settings: Mapping[str, Any]) -> None:
+    (name,) = settings
+    with pytest.raises(ConfigError, match=name):
+        make(**settings)
+
+
+def test_a_tool_name_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ToolDefinitionError, match="5 cannot be a tool's name"):
+        named(5)  # type: ignore[arg-type]
+
+
+NO_EFFECT: list[tuple[Callable[..., Any], Mapping[str, Any], str]] = [
+    (ChatAnthropic, {"cache": False, "cache_ttl": "1h"}, "cache=False sets no breakpoints"),
+    (ChatAnthropic, {"retry": RetryPolicy(), "max_retries": 4}, "max_retries has no effect beside retry"),
+    (openai, {"retry": RetryPolicy(), "max_retries": 0}, "max_retries has no effect beside retry"),
+    (AgentConfig, {"eviction": "exact", "cache_ttl": "1h"}, "cache_ttl has no effect with eviction='exact'"),
+    (AgentConfig, {"ephemeral_keep_recent": 2}, "no tool is declared with"),
+    (AgentConfig, {"ephemeral_keep_recent": 2, "tools": [named("a")]}, "no tool is declared with"),
+    (AgentConfig, {"read_roots": ["/tmp"], "tools": [named("Read")]}, "read_roots has no effect"),
+    (AgentConfig, {"bash": Bash(allow_unapproved=True), "tools": [named("Bash")]}, "bash has no effect"),
+    (
+        OffloadPolicy,
+        {"type_enabled": {"tool_result": False}, "type_thresholds": {"tool_result": 9}},
+        "type_enabled says that the type stays",
+    ),
+    (Context, {"window": Window(compaction=SelectiveCompaction())}, "a Window without a budget is no limit"),
+    (
+        Context,
+        {"window": None, "economy": None, "keep_recent": {"a": 1}, "offload_policy": OffloadPolicy()},
+        "offload_policy has no effect",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "settings", "reason"), NO_EFFECT)
+def test_a_setting_without_effect_is_refused(
+    make: Callable[..., Any], settings: Mapping[str, Any], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        make(**settings)
+
+
+def test_each_of_them_is_taken_where_it_has_an_effect(tmp_path: Path) -> None:
+    ChatAnthropic(cache_ttl="1h", max_retries=0)
+    ChatAnthropic(cache=False, retry=RetryPolicy(max_retries=0))
+    AgentConfig(cache_ttl="1h", eviction="economic")
+    AgentConfig(ephemeral_keep_recent=2, tools=[named("a"), named("b", 1)])
+    AgentConfig(read_roots=["/tmp"], bash=Bash(allow_unapproved=True), tools=[named("read")])
+    OffloadPolicy(type_enabled={"tool_result": True}, type_thresholds={"tool_result": 9, "user_message": 9})
+    Context(window=Window(Budget(window_tokens=90_000), compaction=SelectiveCompaction()), root_path=tmp_path)
+    Context(window=None, offload_policy=OffloadPolicy(), root_path=tmp_path)
+    Context(window=None, economy=None, offload_policy=OffloadPolicy(), offload_enabled=False, root_path=tmp_path)
+    in_memory(layout=TEXT, inline_limit_chars=0)
+
+
+@pytest.mark.parametrize(("model", "write"), [("claude-sonnet-4-5", 2.0), ("a-model-that-nobody-knows", 2.0)])
+def test_a_cache_that_lasts_an_hour_costs_more_to_write_whatever_the_model(model: str, write: float) -> None:
+    economy = AgentConfig(cache_ttl="1h").economy(model)
+    assert economy is not None
+    assert (economy.terms.rates.write, economy.terms.ttl_s) == (write, 3600.0)
+    usual = AgentConfig().economy(model)
+    assert usual is not None
+    assert usual.terms.rates.write == ANTHROPIC_RATES.write
