@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ctxfs.context.entry import Entry
 from ctxfs.context.transcript import Transcript
-from ctxfs.economics.economy import Economy
+from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, ToolMessage
@@ -50,7 +50,7 @@ def result(number: int) -> ContextItem:
     )
 
 
-def turn_ms(items: int, economy: Economy | None = None) -> float:
+def turn_ms(items: int, economy: EvictionPricing | None = None) -> float:
     """Return the median cost of one turn in a transcript of so many items."""
     keep_recent = {} if economy else {"Read": 3}
     transcript = Transcript(keep_recent, lambda name: f"/session/{name}", economy=economy)
@@ -72,10 +72,15 @@ def turn_ms(items: int, economy: Economy | None = None) -> float:
 
 def main() -> int:
     stays = EvictionParameters(caution=1e9, arrival_tokens=0)
-    rows: list[tuple[str, Callable[[], Economy | None], float, float]] = [
+    rows: list[tuple[str, Callable[[], EvictionPricing | None], float, float]] = [
         ("keep-recent", lambda: None, LIMIT_MS, LIMIT_RATIO),
-        ("economic", lambda: Economy(clock=lambda: 0.0), LIMIT_MS, LIMIT_RATIO),
-        ("economic, all stay", lambda: Economy(clock=lambda: 0.0, parameters=stays), STAYING_LIMIT_MS, math.inf),
+        ("economic", lambda: EvictionPricing(clock=lambda: 0.0), LIMIT_MS, LIMIT_RATIO),
+        (
+            "economic, all stay",
+            lambda: EvictionPricing(clock=lambda: 0.0, parameters=stays),
+            STAYING_LIMIT_MS,
+            math.inf,
+        ),
     ]
     missed = False
     print(f"{'a turn, ms':20} {'100 items':>12} {'10,000 items':>14} {'limit':>7}")

@@ -39,7 +39,7 @@ async def main() -> None:
         print(f"\nwhat the model saw first ({len(str(first.message.content)):,} characters), in part:")
         print("\n".join(str(first.message.content).split("\n")[:5]))
         print(f"\nwhat it then looked for:\n{second.message.content}")
-        saved = agent.context.left_on_arrival
+        saved = agent.context.eager_stats
         print(f"\nmaterialized {saved.count} times, {saved.saved_chars:,} characters saved")
 
     # The same for a model without tool calls: they are text.

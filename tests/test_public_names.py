@@ -24,28 +24,28 @@ PUBLIC = {
     """,
     "ctxfs.llm": """
         AssistantMessage Block ChatAnthropic ChatModel ChatOpenAI ChatUsage Content LegacyToolCalls Message
-        MessageLike MessagesUsage ModelEvent ModelRequest Reply RetryPolicy Retrying SdkModel SystemMessage
-        TextDelta ThinkingDelta ToolCall ToolMessage ToolSchema Usage UsageLike UserMessage too_long
+        MessageLike MessagesUsage ModelEvent ModelRequest Reply RetryPolicy Retrying SdkModel SystemMessage TextDelta
+        ThinkingDelta ToolCall ToolMessage ToolSchema Usage UsageLike UserMessage too_long
     """,
     "ctxfs.context": """
-        Archive ArchiveSlot ArrivalPolicy Budget Calibration Compacted ContentRange Context ContextEvent
-        ContextFileSystem ContextItem Damage DamagedContent Evicted ItemType Leaving MessagesRequest Offload
-        OffloadFailed OffloadPolicy Offloaded Plan RecordFailed Recovery Rule Savings SelectiveCompaction Strategy
-        SummaryFailed Trim Window
+        Archive ArchiveSlot Budget Calibration Compacted ContentRange Context ContextEvent ContextFileSystem
+        ContextItem Damage DamagedContent EagerOffload EagerPolicy Evicted ItemType MessagesRequest Offload
+        OffloadFailed OffloadPolicy OffloadStats Offloaded Plan RecordFailed Recovery Rule SelectiveCompaction
+        Strategy SummaryFailed Trim Window
     """,
     "ctxfs.session": """
         BlockIndex BlockRange CallMade Closed ContentReader ContextFileSystem Damage DamagedContent ENVELOPE
-        EvictionSet GrowingLog IndexCache ItemAdded Layout Names Problem Record Recovery Removed Replaced Restored
-        Savings SessionStarted SessionState SessionWriter Stored TEXT UnknownRecord VerifyReport WriterOpened
+        EvictionSet GrowingLog IndexCache ItemAdded Layout Names OffloadStats Problem Record Recovery Removed Replaced
+        Restored SessionStarted SessionState SessionWriter Stored TEXT UnknownRecord VerifyReport WriterOpened
         list_sessions remove_session
     """,
     "ctxfs.storage": """
         Durability FileKind FileStat FileSystem GrowingStore LeaseStore LocalStore NewFile OsFileSystem Store
     """,
     "ctxfs.economics": """
-        ANTHROPIC_RATES Added CacheTerms CacheTtl Candidate EconomicPlan Economy Eviction EvictionOptions
-        EvictionParameters Held Ledger Outcome Prices Rates ReadBack Replied ToolClass Verdict Why plan prices_for
-        verdicts
+        ANTHROPIC_RATES Added CacheTerms CacheTtl Candidate EconomicPlan Eviction EvictionDecision EvictionOptions
+        EvictionParameters EvictionPricing Held Ledger Outcome Prices Rates ReadBack Replied ToolClass Why decisions
+        plan prices_for
     """,
     "ctxfs.tokens": """
         CharsCounter O200kCounter TokenCounter default_counter load_counter
@@ -53,29 +53,29 @@ PUBLIC = {
     "ctxfs.errors": """
         AgentBusy AmbiguousItem ArchiveDamaged ArchiveError ArchiveTooLarge ArchiveUnsafe AuthenticationFailed
         ConfigError ConnectionFailed ContextOverflow CorruptContent CorruptJournal CtxfsError InvalidFunctionCall
-        InvalidRecord InvalidReply InvalidRequest InvalidToolArguments MissingApiKey MissingExtra ModelError
-        NameTaken NotStored Overloaded PromptTooLong RateLimited ReplayFormatError ReplyIncomplete SessionClosed
-        SessionError SessionExists SessionLocked SessionNotFound StorageError ToolDefinitionError ToolError
-        TranscriptError TurnLimitReached UnknownItem Unrecorded UnsafePath WorkLimitReached WriteFailed
+        InvalidRecord InvalidReply InvalidRequest InvalidToolArguments MissingApiKey MissingExtra ModelError NameTaken
+        NotStored Overloaded PromptTooLong RateLimited ReplayFormatError ReplyIncomplete SessionClosed SessionError
+        SessionExists SessionLocked SessionNotFound StorageError ToolDefinitionError ToolError TranscriptError
+        TurnLimitReached UnknownItem Unrecorded UnsafePath WorkLimitReached WriteFailed
     """,
     "ctxfs.workspace": """
         Artifact ArtifactInfo ArtifactPage ArtifactType KnowledgeService ToolCallResult ToolResultOffload
         ToolResultOffloadOp WorkspaceOffload workspace_tools
     """,
     "ctxfs.messages": """
-        DiskFileWriter FileWriter OffloadResult OffloadedMessages RawMessage offload_tool_result
-        offload_tool_results stringify
+        DiskFileWriter FileWriter OffloadResult OffloadedMessages RawMessage offload_tool_result offload_tool_results
+        stringify
     """,
     "ctxfs.materialize": """
-        ContextRef Materialize Materialized Materializer Over Savings materialize reading_tools
+        ContextRef Materialize Materialized Materializer OffloadStats Over materialize reading_tools
     """,
     "ctxfs.transfer": """
         MAX_BYTES MAX_FILES Transferred export_session import_session
     """,
     "ctxfs.replay": """
-        Bill Cached CallFigures Cost DEFAULT_POLICIES Effect ExplainedItem Explanation Fold POLICY_NAMES
-        PolicyFigures PolicyRun Progress Report SessionReport Tokens Tuned explain render_html render_json
-        render_table replay_files tune_files
+        Bill Cached CallFigures Cost DEFAULT_POLICIES Effect ExplainedItem Explanation Fold POLICY_NAMES PolicyFigures
+        PolicyRun Progress Report SessionReport Tokens Tuned explain render_html render_json render_table replay_files
+        tune_files
     """,
     "ctxfs.testing": """
         Answer Broken ChatCompletionsServer Cut Failure MemoryDisk MemoryStore MessagesServer PromptCache

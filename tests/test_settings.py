@@ -8,7 +8,7 @@ import pytest
 
 from ctxfs import AgentConfig, Context, ContextFileSystem, OffloadPolicy, tool
 from ctxfs.context import Budget, SelectiveCompaction, Window
-from ctxfs.economics import ANTHROPIC_RATES, Economy
+from ctxfs.economics import ANTHROPIC_RATES, EvictionPricing
 from ctxfs.errors import ConfigError, ToolDefinitionError
 from ctxfs.llm import ChatAnthropic, ChatOpenAI, LegacyToolCalls, RetryPolicy
 from ctxfs.session import TEXT
@@ -73,7 +73,7 @@ WRONG_TYPES: list[tuple[Callable[..., Any], Mapping[str, Any]]] = [
     (Context, {"fs": 5}),
     (Context, {"counter": 5}),
     (Context, {"counter": CharsCounter}),
-    (Economy, {"clock": 5}),
+    (EvictionPricing, {"clock": 5}),
     (AgentConfig, {"read_roots": [5]}),
 ]
 
@@ -107,7 +107,7 @@ NO_EFFECT: list[tuple[Callable[..., Any], Mapping[str, Any], str]] = [
     (Context, {"window": Window(compaction=SelectiveCompaction())}, "a Window without a budget is no limit"),
     (
         Context,
-        {"window": None, "economy": None, "keep_recent": {"a": 1}, "offload_policy": OffloadPolicy()},
+        {"window": None, "pricing": None, "keep_recent": {"a": 1}, "offload_policy": OffloadPolicy()},
         "offload_policy has no effect",
     ),
 ]
@@ -130,15 +130,15 @@ def test_each_of_them_is_taken_where_it_has_an_effect(tmp_path: Path) -> None:
     OffloadPolicy(type_enabled={"tool_result": True}, type_thresholds={"tool_result": 9, "user_message": 9})
     Context(window=Window(Budget(window_tokens=90_000), compaction=SelectiveCompaction()), root_path=tmp_path)
     Context(window=None, offload_policy=OffloadPolicy(), root_path=tmp_path)
-    Context(window=None, economy=None, offload_policy=OffloadPolicy(), offload_enabled=False, root_path=tmp_path)
+    Context(window=None, pricing=None, offload_policy=OffloadPolicy(), offload_enabled=False, root_path=tmp_path)
     in_memory(layout=TEXT, inline_limit_chars=0)
 
 
 @pytest.mark.parametrize(("model", "write"), [("claude-sonnet-4-5", 2.0), ("a-model-that-nobody-knows", 2.0)])
 def test_a_cache_that_lasts_an_hour_costs_more_to_write_whatever_the_model(model: str, write: float) -> None:
-    economy = AgentConfig(cache_ttl="1h").economy(model)
+    economy = AgentConfig(cache_ttl="1h").pricing(model)
     assert economy is not None
     assert (economy.terms.rates.write, economy.terms.ttl_s) == (write, 3600.0)
-    usual = AgentConfig().economy(model)
+    usual = AgentConfig().pricing(model)
     assert usual is not None
     assert usual.terms.rates.write == ANTHROPIC_RATES.write

@@ -1,7 +1,7 @@
 """Over-size tool output goes to an artifact at the end of the call; a summary and a ``ContextRef`` take its place.
 
 Follows "Tool Output Materialization（工具输出文件化）规格". Characters are Unicode code points, bytes those of UTF-8.
-In an agent: ``AgentConfig(materialize=Materialize())``; in your own loop: ``Context(arrival=Materializer())``.
+In an agent: ``AgentConfig(materialize=Materialize())``; in your own loop: ``Context(eager=Materializer())``.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from ctxfs.checks import require_int, require_text
 from ctxfs.content.readable import readable_text
 from ctxfs.context.entry import Incoming, new_item
 from ctxfs.errors import ConfigError, TranscriptError
-from ctxfs.eviction.eager import Leaving
+from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.plan import Offload
 from ctxfs.items import ContextItem
 from ctxfs.jsontext import codec as json_codec
@@ -23,7 +23,7 @@ from ctxfs.placeholder.excerpts import Snippets
 from ctxfs.placeholder.text import render_advice, render_materialized, render_size
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import artifact_name, safe_name
-from ctxfs.session.state import Savings
+from ctxfs.session.state import OffloadStats
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import begin, outcome
 from ctxfs.tokens import TokenCounter, load_counter
@@ -33,8 +33,8 @@ __all__ = [
     "Materialize",
     "Materialized",
     "Materializer",
+    "OffloadStats",
     "Over",
-    "Savings",
     "materialize",
     "reading_tools",
 ]
@@ -142,7 +142,7 @@ def reading_tools(names: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Materializer:
-    """The arrival policy behind ``Materialize``. ``tools`` names the tools that the model has. Pure.
+    """The eager policy behind ``Materialize``. ``tools`` names the tools that the model has. Pure.
 
     What a retrieval tool gave back is bounded already and stays as it is.
     """
@@ -150,15 +150,15 @@ class Materializer:
     settings: Materialize = field(default_factory=Materialize)
     tools: Collection[str] = ()
 
-    def arrive(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> Leaving | None:
-        """See ``ArrivalPolicy.arrive``."""
+    def decide(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> EagerOffload | None:
+        """See ``EagerPolicy.decide``."""
         found = self.referred(item, path_of=path_of, counter=counter)
         return None if found is None else found[0]
 
     def referred(
         self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter
-    ) -> tuple[Leaving, ContextRef] | None:
-        """As ``arrive``, with the reference to the stored output."""
+    ) -> tuple[EagerOffload, ContextRef] | None:
+        """As ``decide``, with the reference to the stored output."""
         message = item.message
         if not isinstance(message, ToolMessage) or item.source is not None or message.tool_name in _NEVER:
             return None
@@ -195,7 +195,7 @@ class Materializer:
                 reason=f"over {limits}",
             )
 
-        return Leaving(item=item, chars=len(measured), decide=decide), summary.ref
+        return EagerOffload(item=item, chars=len(measured), build=decide), summary.ref
 
     def _hint(self, message: ToolMessage, measured: str) -> dict[str, str | int]:
         server = self.settings.servers.get(message.tool_name)
@@ -290,7 +290,7 @@ async def materialize(
     message = ToolMessage(call_id, tool_name, checked)
     policy = Materializer(settings=settings or Materialize(), tools=tools)
 
-    def look() -> tuple[Leaving, ContextRef] | None:
+    def look() -> tuple[EagerOffload, ContextRef] | None:
         incoming = Incoming(message=message)
         item_id, name = fs.writer.names.draft().allocate(*incoming.id_request)
         item = new_item(incoming, item_id=item_id, name=name, counter=counter)
@@ -304,7 +304,7 @@ async def materialize(
         if fs.writer.names.is_free(leaving.item.id):  # or another task took the name meanwhile
             break
     fs.writer.names.take([leaving.item.id])
-    decision = begin(leaving.decide)  # while the content is being written
+    decision = begin(leaving.build)  # while the content is being written
     await fs.writer.store([leaving.item])
     placeholder = (await outcome(decision)).placeholder
     return Materialized(content=placeholder, ref=ref, saved_chars=leaving.chars - len(placeholder))

@@ -52,7 +52,7 @@ async def never(_: str) -> Reply:
 def in_force(**settings: Any) -> object:
     """All that a context is told by an agent with these settings."""
     config = AgentConfig(tools=[search], **settings)
-    economy = config.economy("a-model")
+    economy = config.pricing("a-model")
     window = config.window("a-model", never)
     assert window.compaction is not None
     return (
@@ -135,7 +135,7 @@ def test_a_threshold_counts_beside_a_compaction() -> None:
 
 
 def test_prices_of_a_model_reach_the_planner() -> None:
-    economy = AgentConfig(cache_ttl="1h").economy("claude-sonnet-4-5")
+    economy = AgentConfig(cache_ttl="1h").pricing("claude-sonnet-4-5")
     assert economy is not None
     assert astuple(economy.terms.rates)[1] == 2.0
     assert economy.terms.ttl_s == 3600

@@ -11,9 +11,9 @@ import pytest
 
 from ctxfs import Context, ContextFileSystem
 from ctxfs.cli.app import run
-from ctxfs.economics.economy import Economy
+from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import Verdict
+from ctxfs.economics.planner import EvictionDecision
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.plan import Plan
 from ctxfs.eviction.window import Window
@@ -62,7 +62,7 @@ async def turn(context: Context, number: int, tool: str, content: str, arguments
 async def made(root: Path, **settings: Any) -> Context:
     """A session whose bash results are kept exactly, and which wrote a file; still to be closed."""
     where = {} if "fs" in settings else {"root_path": root}
-    context = Context(keep_recent={"bash": 1}, **{"economy": None, **where, **settings})
+    context = Context(keep_recent={"bash": 1}, **{"pricing": None, **where, **settings})
     await context.open()
     await context.add({"role": "user", "content": "do it"})
     await turn(context, 1, "Write", "ok", {"path": "a.py", "content": WORDS * 100})
@@ -99,14 +99,16 @@ def test_it_knows_the_rules_that_the_session_was_opened_with(explain: Explain, t
         await context.close()
         return context.session_id, plan
 
-    never = Economy(parameters=EvictionParameters(min_saved_tokens=1_000_000))
-    session_id, plan = anyio.run(lambda: session(economy=never))
+    never = EvictionPricing(parameters=EvictionParameters(min_saved_tokens=1_000_000))
+    session_id, plan = anyio.run(lambda: session(pricing=never))
     told = as_json(explain)
     assert [step["item_id"] for step in told["next"]] == [step.item_id for step in plan.offloads] == []
     assert not [item for item in told["items"] if item["item_type"] == "tool_input"]
 
     async def reopened() -> None:
-        async with Context(session_id, root_path=tmp_path, keep_recent={"Write": 3}, economy=Economy()) as context:
+        async with Context(
+            session_id, root_path=tmp_path, keep_recent={"Write": 3}, pricing=EvictionPricing()
+        ) as context:
             assert context.fs.state.eviction is not None
 
     anyio.run(reopened)
@@ -119,7 +121,7 @@ def test_it_knows_the_rules_that_the_session_was_opened_with(explain: Explain, t
 
 def test_what_is_due_is_said_to_leave_next(explain: Explain, tmp_path: Path) -> None:
     async def session() -> None:
-        async with Context(root_path=tmp_path, keep_recent={"bash": 1}, economy=None) as context:
+        async with Context(root_path=tmp_path, keep_recent={"bash": 1}, pricing=None) as context:
             await context.add({"role": "user", "content": "do it"})
             for number in (1, 2):
                 call = {"type": "tool_use", "id": f"call_{number}", "name": "bash", "input": {}}
@@ -170,7 +172,7 @@ def test_the_figures_are_those_of_the_journal(explain: Explain, tmp_path: Path) 
 
 def test_without_a_known_price_there_are_no_dollars(explain: Explain, tmp_path: Path) -> None:
     async def session() -> None:
-        async with Context(root_path=tmp_path, economy=None) as context:
+        async with Context(root_path=tmp_path, pricing=None) as context:
             await context.add({"role": "user", "content": "hello"})
             await context.add({"role": "assistant", "content": "hi"}, usage=USAGE, model="mine")
 
@@ -183,22 +185,22 @@ def test_without_a_known_price_there_are_no_dollars(explain: Explain, tmp_path: 
 
 
 def test_what_goes_next_is_what_a_session_that_goes_on_would_do(explain: Explain, tmp_path: Path) -> None:
-    async def session() -> tuple[Plan, tuple[Verdict, ...]]:
-        async with Context(root_path=tmp_path, economy=None) as context:
+    async def session() -> tuple[Plan, tuple[EvictionDecision, ...]]:
+        async with Context(root_path=tmp_path, pricing=None) as context:
             await context.add({"role": "user", "content": "do it"})
             await turn(context, 1, "Write", "ok", {"path": "a.py", "content": WORDS * 100})
             for number in range(2, 40):
                 await turn(context, number, "bash", f"{number} {WORDS}" * (300 if number < 6 else 1), {"command": "ls"})
-        async with Context(context.session_id, root_path=tmp_path, economy=Economy()) as resumed:
-            return resumed.plan(), resumed.verdicts()
+        async with Context(context.session_id, root_path=tmp_path, pricing=EvictionPricing()) as resumed:
+            return resumed.plan(), resumed.decisions()
 
-    plan, verdicts = anyio.run(session)
+    plan, decisions = anyio.run(session)
     told = as_json(explain)
     expected = [(step.item_id, step.tokens_before, step.tokens_after, step.reason) for step in plan.offloads]
     assert len(expected) >= 4
     assert [tuple(step.values()) for step in told["next"]] == expected
     why = {item["item_id"]: item["why"] for item in told["items"]}
-    assert {v.item_id: str(v.why) for v in verdicts}.items() <= why.items()
+    assert {v.item_id: str(v.why) for v in decisions}.items() <= why.items()
     assert "next leaves " in explain("last")[1].decode()
 
 
@@ -257,7 +259,7 @@ def test_a_call_for_a_summary_is_on_the_bill_and_is_no_turn(explain: Explain, tm
 
     async def session() -> None:
         fs = ContextFileSystem(root_path=tmp_path, clock=lambda: now[0])
-        context = await made(tmp_path, economy=Economy(clock=lambda: now[0]), fs=fs)
+        context = await made(tmp_path, pricing=EvictionPricing(clock=lambda: now[0]), fs=fs)
         await fs.writer.record_call(Usage(input_tokens=5), "another-model", summary=True)
         await context.close()
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from contents import ANY_TEXT, CONTENTS
 from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, ContextItem, tool
 from ctxfs.context import ContentRange
-from ctxfs.economics.economy import Economy
+from ctxfs.economics.economy import EvictionPricing
 from ctxfs.errors import (
     ConfigError,
     CtxfsError,
@@ -136,7 +136,7 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
 
 def session(store: MemoryStore, counter: TokenCounter = COUNTER) -> Context:
     fs = ContextFileSystem("session_1", root_path=ROOT, store=store, clock=lambda: 1.0)
-    return Context(fs=fs, counter=counter, economy=Economy(), keep_recent={"Read": 1})
+    return Context(fs=fs, counter=counter, pricing=EvictionPricing(), keep_recent={"Read": 1})
 
 
 async def trace(context: Context, store: MemoryStore) -> object:

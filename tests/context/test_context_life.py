@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.context import Context
-from ctxfs.economics.economy import Economy
+from ctxfs.economics.economy import EvictionPricing
 from ctxfs.events import RecordFailed
 from ctxfs.eviction.plan import Plan, Trim
 from ctxfs.eviction.window import Window
@@ -45,22 +45,22 @@ def told(context: Context) -> dict[str, Any]:
         "items": context.items,
         "tokens": (context.token_count, sum(item.token_count for item in context.items)),
         "plan": context.plan(),
-        "verdicts": context.verdicts(),
+        "verdicts": context.decisions(),
         "open": context.open_calls,
         "calibration": context.calibration,
         "unrecorded": context.unrecorded,
-        "saved": context.left_on_arrival,
+        "saved": context.eager_stats,
     }
 
 
 async def test_a_closed_context_that_is_opened_again_is_like_a_new_one(tmp_path: Path) -> None:
     def make(session_id: str | None) -> Context:
-        economy = Economy(clock=lambda: 1e9)
+        economy = EvictionPricing(clock=lambda: 1e9)
         return Context(
             session_id,
             root_path=tmp_path,
             keep_recent={"Read": 2},
-            economy=economy,
+            pricing=economy,
             window=Window(model="a-model"),
             counter=CharsCounter(),
         )
@@ -139,8 +139,8 @@ async def test_nothing_leaves_twice_whatever_rules_there_are(
 ) -> None:
     now, left, shortened = [0.0], Counter[str](), Counter[str]()  # a long placeholder gives way to a short one once
     fs = ContextFileSystem("s", store=MemoryStore("s"))
-    economy = Economy(clock=lambda: now[0])
-    async with Context(fs=fs, keep_recent=keep, economy=economy, counter=CharsCounter()) as context:
+    economy = EvictionPricing(clock=lambda: now[0])
+    async with Context(fs=fs, keep_recent=keep, pricing=economy, counter=CharsCounter()) as context:
         number = 0
         for names, wait in zip(turns, waits, strict=False):
             question: Message = UserMessage("go on")
@@ -166,8 +166,8 @@ async def test_nothing_leaves_twice_whatever_rules_there_are(
 
 async def test_what_keep_recent_governs_leaves_by_no_other_rule(tmp_path: Path) -> None:
     now = [0.0]
-    economy = Economy(clock=lambda: now[0])
-    context = Context(root_path=tmp_path, keep_recent={"Read": 1}, economy=economy, counter=CharsCounter())
+    economy = EvictionPricing(clock=lambda: now[0])
+    context = Context(root_path=tmp_path, keep_recent={"Read": 1}, pricing=economy, counter=CharsCounter())
     async with context:
         for number in range(5):
             await context.add(UserMessage("go"), calls("Read", first=number), ToolMessage(f"c{number}", "Read", LONG))

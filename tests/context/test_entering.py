@@ -9,7 +9,7 @@ import anyio.from_thread
 import pytest
 
 from ctxfs.context.context import Context
-from ctxfs.economics.economy import Economy
+from ctxfs.economics.economy import EvictionPricing
 from ctxfs.errors import TranscriptError
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
@@ -44,7 +44,7 @@ class Interrupting:
 
 def new_context(counter: TokenCounter) -> Context:
     fs = ContextFileSystem("session_1", root_path="/sessions", store=MemoryStore("session_1"))
-    return Context(fs=fs, counter=counter, economy=Economy(clock=lambda: 0.0))
+    return Context(fs=fs, counter=counter, pricing=EvictionPricing(clock=lambda: 0.0))
 
 
 async def undisturbed() -> tuple[ContextItem, ...]:

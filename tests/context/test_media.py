@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.context import Context
-from ctxfs.economics.economy import Economy
+from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.features import ToolClass
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import Why
@@ -47,9 +47,9 @@ def call(number: int, tool: str = "show") -> AssistantMessage:
     return AssistantMessage((tool_use(number, tool),))
 
 
-def context_with(*, economy: Economy | None = None, **settings: Any) -> Context:
+def context_with(*, economy: EvictionPricing | None = None, **settings: Any) -> Context:
     fs = ContextFileSystem("s1", root_path="/memory", store=MemoryStore("s1"))
-    return Context(fs=fs, economy=economy, counter=CharsCounter(), **settings)
+    return Context(fs=fs, pricing=economy, counter=CharsCounter(), **settings)
 
 
 def media_sent(request: Mapping[str, Any]) -> list[Block]:
@@ -92,9 +92,9 @@ async def test_every_image_that_a_tool_returned_stood_in_a_request(
     batches: list[list[Content]], eviction: str, materialize: bool, new_prompts: bool
 ) -> None:
     keep_recent = {} if eviction == "economic" else {"show": 1}
-    economy = None if eviction == "exact" else Economy(parameters=EAGER)
-    arrival = Materializer(settings=Materialize(max_inline_chars=10)) if materialize else None
-    async with context_with(economy=economy, keep_recent=keep_recent, arrival=arrival) as context:
+    economy = None if eviction == "exact" else EvictionPricing(parameters=EAGER)
+    eager = Materializer(settings=Materialize(max_inline_chars=10)) if materialize else None
+    async with context_with(economy=economy, keep_recent=keep_recent, eager=eager) as context:
         await context.add(UserMessage("go"))
         number = 0
         for batch in batches:
@@ -112,10 +112,10 @@ async def test_every_image_that_a_tool_returned_stood_in_a_request(
 
 
 async def test_an_image_may_leave_once_it_was_seen_and_until_then_the_planner_says_so() -> None:
-    async with context_with(economy=Economy(parameters=EAGER)) as context:
+    async with context_with(economy=EvictionPricing(parameters=EAGER)) as context:
         await context.add(UserMessage("go"), call(1), ToolMessage("c1", "show", (image(1_000),)))
         await context.request()
-        assert [v.why for v in context.verdicts()] == [Why.NEW]
+        assert [v.why for v in context.decisions()] == [Why.NEW]
         await context.add(call(2), ToolMessage("c2", "show", "next"))
         assert media_sent(await context.request()) == []
         assert await context.fs.load("c1") == (image(1_000),)

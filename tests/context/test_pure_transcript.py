@@ -10,7 +10,7 @@ import pytest
 from ctxfs.context.entry import Entry
 from ctxfs.context.repair import Gap, Losses, losses_in
 from ctxfs.context.transcript import Transcript
-from ctxfs.economics.economy import Economy
+from ctxfs.economics.economy import EvictionPricing
 from ctxfs.errors import TranscriptError
 from ctxfs.eviction.summary import summary_text
 from ctxfs.items import ContextItem
@@ -108,8 +108,8 @@ def test_a_rewritten_item_stays_in_its_place() -> None:
     assert not transcript.plan()
 
 
-@pytest.mark.parametrize("economy", [None, Economy()], ids=["keep-recent", "and what pays"])
-def test_what_is_held_is_not_copied_for_each_that_comes(economy: Economy | None) -> None:
+@pytest.mark.parametrize("economy", [None, EvictionPricing()], ids=["keep-recent", "and what pays"])
+def test_what_is_held_is_not_copied_for_each_that_comes(economy: EvictionPricing | None) -> None:
     transcript = Transcript({"grep": 1}, lambda name: f"/s/{name}", economy=economy)
 
     def exchange(number: int) -> int:

@@ -9,7 +9,7 @@ import pytest
 from ctxfs import Context, ContextFileSystem, OffloadPolicy
 from ctxfs.context import Budget, Evicted, Rule, SelectiveCompaction, Strategy, Window
 from ctxfs.context.settings import agreed_policy, economy_for, window_for
-from ctxfs.economics.economy import CacheTerms, Economy
+from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import ANTHROPIC_RATES, Prices, Rates
 from ctxfs.errors import ConfigError, ContextOverflow
@@ -57,13 +57,13 @@ async def test_a_context_without_settings_stays_bounded() -> None:
     bounded, left = await session(60, 700)
     assert left
     assert bounded.token_count < 40_000
-    unbounded, left = await session(60, 700, economy=None, window=None)
+    unbounded, left = await session(60, 700, pricing=None, window=None)
     assert left == []
     assert unbounded.token_count > 400_000
 
 
 async def test_the_window_alone_bounds_a_context_too() -> None:
-    context, left = await session(60, 700, economy=None)
+    context, left = await session(60, 700, pricing=None)
     assert left
     assert context.token_count < Budget.of_model("").high_tokens
 
@@ -92,24 +92,24 @@ LARGE_ONLY = OffloadPolicy(token_threshold=50_000)
 
 
 @pytest.mark.parametrize("policy", [STAYS, LARGE_ONLY, OffloadPolicy(type_thresholds={"tool_result": 50_000})])
-@pytest.mark.parametrize("arrival", [None, Materializer()])
+@pytest.mark.parametrize("eager", [None, Materializer()])
 async def test_what_the_policy_refuses_leaves_neither_on_arrival_nor_by_price(
-    policy: OffloadPolicy, arrival: Materializer | None
+    policy: OffloadPolicy, eager: Materializer | None
 ) -> None:
-    _, left = await session(arrival=arrival)
+    _, left = await session(eager=eager)
     assert left
-    if arrival is not None and policy is STAYS:
+    if eager is not None and policy is STAYS:
         return  # refused, as is tested below
-    assert (await session(offload_policy=policy, arrival=arrival))[1] == []
+    assert (await session(offload_policy=policy, eager=eager))[1] == []
     compaction = SelectiveCompaction(policy=policy)
     window = Window(Budget.of_model(""), compaction=compaction)
-    assert (await session(window=window, arrival=arrival))[1] == []
+    assert (await session(window=window, eager=eager))[1] == []
 
 
 def test_results_that_leave_on_arrival_and_stay_are_refused() -> None:
     for policy in ({"offload_policy": STAYS}, {"window": Window(compaction=SelectiveCompaction(policy=STAYS))}):
-        with pytest.raises(ConfigError, match="arrival moves tool results out"):
-            Context(arrival=Materializer(), **policy)
+        with pytest.raises(ConfigError, match="eager moves tool results out"):
+            Context(eager=Materializer(), **policy)
 
 
 async def test_tool_inputs_have_a_veto_of_their_own() -> None:
@@ -127,9 +127,9 @@ async def test_keep_recent_goes_past_the_policy() -> None:
 
 async def test_a_compaction_asks_the_policy() -> None:
     window = Window(Budget(window_tokens=24_000, reply_tokens=2_000))
-    _, left = await session(window=window, economy=None)
+    _, left = await session(window=window, pricing=None)
     assert any(item_id.startswith("call_") for item_id in left)
-    context, left = await session(window=window, economy=None, offload_policy=STAYS)
+    context, left = await session(window=window, pricing=None, offload_policy=STAYS)
     assert not any(item_id.startswith("call_") for item_id in left)  # whole exchanges go into an archive
     assert any(item.item_type is ItemType.COMPACTION_SUMMARY for item in context.items)
 
@@ -152,7 +152,7 @@ async def test_without_digests_nothing_leaves_before_it_was_seen() -> None:
 async def test_the_main_switch_leaves_the_window_guarded() -> None:
     with pytest.raises(ContextOverflow, match="offload_enabled=False"):
         await session(window=20_000, offload_enabled=False)
-    _, left = await session(offload_enabled=False, keep_recent={"search": 1}, arrival=Materializer())
+    _, left = await session(offload_enabled=False, keep_recent={"search": 1}, eager=Materializer())
     assert left == []
 
 
@@ -177,7 +177,7 @@ async def test_a_resumed_session_explains_itself_by_the_policy_it_had(tmp_path: 
         ({"window": "100k"}, "window is '100k': use a number of tokens"),
         ({"window": 0}, "window is 0"),
         ({"window": True}, "window is True"),
-        ({"economy": True}, "economy is True: use Economy"),
+        ({"pricing": True}, "pricing is True: use EvictionPricing"),
         ({"offload_enabled": "no"}, "use True or False"),
         ({"offload_policy": "never"}, "OffloadPolicy"),
         ({"digest_tokens": "200"}, "use a whole number"),
@@ -185,8 +185,8 @@ async def test_a_resumed_session_explains_itself_by_the_policy_it_had(tmp_path: 
         ({"overhead_tokens": -1}, "0 or more"),
         ({"model": 4}, "model is 4"),
         ({"on_event": "print"}, "on_event"),
-        ({"arrival": "x"}, "arrival is 'x': use a policy"),
-        ({"arrival": Materializer}, "arrival is <class"),
+        ({"eager": "x"}, "eager is 'x': use a policy"),
+        ({"eager": Materializer}, "eager is <class"),
         ({"fs": ContextFileSystem("s"), "session_id": "s"}, "leave out session_id"),
         ({"fs": ContextFileSystem("s"), "root_path": "."}, "leave out"),
         ({"offload_policy": STAYS, "window": Window(compaction=SelectiveCompaction(policy=LARGE_ONLY))}, "differ"),
@@ -221,8 +221,8 @@ def test_a_setting_that_cannot_work_says_what_to_write(settings: Mapping[str, An
         (SelectiveCompaction, {"rules": {"compaction_summary": Rule(strategy=Strategy.TRUNCATE)}}),
         (SelectiveCompaction, {"rules": {"tool_result": Rule(strategy=Strategy.DROP)}, "policy": STAYS}),
         (SelectiveCompaction, {"policy": "mine"}),
-        (Economy, {"parameters": {"caution": 2}}),
-        (Economy, {"terms": 300}),
+        (EvictionPricing, {"parameters": {"caution": 2}}),
+        (EvictionPricing, {"terms": 300}),
         (EvictionParameters, {"tool_inputs": "no"}),
         (EvictionParameters, {"arrival_tokens": "many"}),
         (CacheTerms, {"rates": Rates(read=0.1, write=1, output=5), "ttl_s": "5m"}),

@@ -73,7 +73,7 @@ async def test_its_price_shrinks_what_materialization_left(tmp_path: Path) -> No
         results = [item for item in agent.context.items if item.tool_name]
         assert not results[0].can_shrink
         assert results[-1].can_shrink
-        ledger = agent.context.verdicts()
+        ledger = agent.context.decisions()
         assert {verdict.item_id for verdict in ledger} >= {item.id for item in results if item.can_shrink}
         held = sum(item.token_count for item in agent.context.items)
         assert agent.context.token_count == held

@@ -9,7 +9,7 @@ import pytest
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.agent import Evicted
 from ctxfs.context import ContentRange, Context, ItemType
-from ctxfs.economics.economy import CacheTerms, Economy
+from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.planner import Why
 from ctxfs.errors import ConfigError
 from ctxfs.llm import ToolCall
@@ -42,7 +42,7 @@ def answer(number: int, content: object) -> dict[str, Any]:
 
 
 def context_in(root: Path, clock: Clock, session_id: str | None = None, **settings: Any) -> Context:
-    return Context(session_id, root_path=root, economy=Economy(clock=clock), counter=CharsCounter(), **settings)
+    return Context(session_id, root_path=root, pricing=EvictionPricing(clock=clock), counter=CharsCounter(), **settings)
 
 
 async def test_a_large_unseen_result_leaves_at_once_described_and_with_what_it_mentions(tmp_path: Path) -> None:
@@ -112,18 +112,18 @@ async def test_large_arguments_leave_when_the_cache_is_cold_and_can_be_read_back
 async def test_a_resume_counts_the_calls_that_were_made_before(tmp_path: Path) -> None:
     async with context_in(tmp_path, Clock()) as context:
         await context.add({"role": "user", "content": "go"}, call(1), answer(1, "middling " * 120), call(2))
-        verdicts = context.verdicts()
-        assert [(v.item_id, v.age_calls) for v in verdicts] == [("t1", 2)]
+        decisions = context.decisions()
+        assert [(v.item_id, v.age_calls) for v in decisions] == [("t1", 2)]
     async with context_in(tmp_path, Clock(), context.session_id) as resumed:
-        assert resumed.verdicts() == verdicts
+        assert resumed.decisions() == decisions
 
 
 async def test_verdicts_say_why_everything_stays_or_goes(tmp_path: Path) -> None:
     async with context_in(tmp_path, Clock()) as context:
         await context.add({"role": "user", "content": "go"}, call(1), answer(1, "middling " * 120), call(2))
-        verdicts = {v.item_id: v for v in context.verdicts()}
-        assert verdicts["t1"].why in {Why.YOUNG, Why.WAITING}
-        assert Context(root_path=tmp_path).verdicts() == ()
+        decisions = {v.item_id: v for v in context.decisions()}
+        assert decisions["t1"].why in {Why.YOUNG, Why.WAITING}
+        assert Context(root_path=tmp_path).decisions() == ()
 
 
 @pytest.mark.parametrize("mode", ["auto", "exact", "economic"])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.context.entry import Entry, EntryRules, Known, new_entry
-from ctxfs.economics.economy import Economy
+from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.features import ToolClass, identifiers_in
 from ctxfs.economics.ledger import Candidate, Ledger
 from ctxfs.economics.parameters import EvictionParameters
@@ -74,7 +74,7 @@ def test_only_large_arguments_leave_and_the_first_says_where_they_are() -> None:
 
 
 def test_what_a_call_wrote_is_weighed_as_what_was_written() -> None:
-    economy = Economy()
+    economy = EvictionPricing()
     message = call(path="a.py", content="n " * 2_000)
     economy.entered(item(message), entry(message).options, "/s/x.json")
     (held,) = economy.ledger.held.values()
@@ -167,7 +167,7 @@ def test_an_unseen_result_of_the_arrival_size_stays(tokens: int, leaves: bool) -
 
 
 def test_a_result_that_left_unseen_counts_with_its_longer_placeholder() -> None:
-    economy = Economy(parameters=EvictionParameters(arrival_caution=0))
+    economy = EvictionPricing(parameters=EvictionParameters(arrival_caution=0))
     before = economy.ledger.total_tokens
     result = replace(item(ToolMessage("c", "Read", WORDS), "c"), placeholder="short", placeholder_tokens=5)
     economy.entered(result, EvictionOptions(eager_placeholder=("a longer placeholder", 40)), "/s/c.json")
@@ -181,7 +181,7 @@ def test_a_result_that_left_unseen_counts_with_its_longer_placeholder() -> None:
 
 
 def test_a_reply_that_is_all_arguments_counts_once_when_the_context_is_rewritten() -> None:
-    economy = Economy()
+    economy = EvictionPricing()
     message = call(path="a.py", content="n " * 2_000)
     options = entry(message).options
     (trim,) = options.trims

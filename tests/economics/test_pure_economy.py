@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ctxfs.context.entry import EntryRules, Known, recorded_entry
-from ctxfs.economics.economy import Economy
+from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import Why, plan
 from ctxfs.eviction.options import EvictionOptions
@@ -23,7 +23,7 @@ class Session:
     """An economy, and the items that it was given."""
 
     def __init__(self, **parameters: float) -> None:
-        self.economy = Economy(clock=lambda: 0.0, parameters=EvictionParameters(**parameters))  # type: ignore[arg-type]
+        self.economy = EvictionPricing(clock=lambda: 0.0, parameters=EvictionParameters(**parameters))  # type: ignore[arg-type]
         self.known = Known(Names())
         self.items: list[ContextItem] = []
 
@@ -82,7 +82,7 @@ def test_a_rewrite_in_the_middle_keeps_what_could_leave_and_forgets_what_is_gone
     economy.rebuilt(session.items[:1] + session.items[3:])
     assert economy.ledger.held == {}
     assert economy.plan() == ()
-    assert economy.verdicts() == ()
+    assert economy.decisions() == ()
 
 
 def test_after_a_rewrite_arguments_still_leave_by_their_price() -> None:

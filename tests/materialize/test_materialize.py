@@ -14,13 +14,13 @@ from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
 from ctxfs.agent import Evicted, Offloaded
 from ctxfs.context.context import Context
 from ctxfs.errors import ConfigError, TranscriptError
-from ctxfs.eviction.eager import Leaving
+from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.plan import Offload
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
 from ctxfs.materialize import Materialize, Materialized, Materializer, Over, materialize, reading_tools, utf8_size
 from ctxfs.session.records import from_json, to_json
-from ctxfs.session.state import Savings, SessionState, fold
+from ctxfs.session.state import OffloadStats, SessionState, fold
 from ctxfs.testing import MemoryStore, ScriptedModel
 from ctxfs.testing.strategies import png
 from ctxfs.tokens import CharsCounter, TokenCounter
@@ -230,7 +230,7 @@ async def test_what_was_read_back_is_not_materialized_again(tmp_path: Path) -> N
         await agent.query("go")
         page = results(agent.model.requests[2])[1]  # type: ignore[attr-defined]
         assert len(page) > 4_000
-        assert agent.context.left_on_arrival.count == 1
+        assert agent.context.eager_stats.count == 1
 
 
 async def test_an_error_result_is_materialized_too(tmp_path: Path) -> None:
@@ -281,35 +281,35 @@ async def test_a_failed_write_keeps_the_original_and_is_made_up_for(tmp_path: Pa
     events: list[object] = []
     calls = AssistantMessage(({"type": "tool_use", "id": "c1", "name": "show", "input": {}},))
     async with Context(
-        "s1", root_path=tmp_path, arrival=Materializer(), on_event=events.append, counter=CharsCounter()
+        "s1", root_path=tmp_path, eager=Materializer(), on_event=events.append, counter=CharsCounter()
     ) as context:
         await context.add(UserMessage("go"), calls)
         (item,) = await context.add(ToolMessage("c1", "show", LOG))
         assert item.message.content == LOG
         assert not item.offloaded
-        assert context.left_on_arrival.count == 0
+        assert context.eager_stats.count == 0
         assert [type(e).__name__ for e in events] == ["RecordFailed"]
         blocked.unlink()
         messages = await context.messages()
         assert "ContextRef" in str(messages[-1].content)
-        assert context.left_on_arrival.count == 1
+        assert context.eager_stats.count == 1
 
 
 class _Mistaken:
     """A policy that lets every result leave, and cannot say how."""
 
-    def arrive(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> Leaving | None:
+    def decide(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> EagerOffload | None:
         if item.item_type is not ItemType.TOOL_RESULT:
             return None
-        return Leaving(item=item, chars=len(item.message.content), decide=self.decide)
+        return EagerOffload(item=item, chars=len(item.message.content), build=self.build)
 
-    def decide(self) -> Offload:
+    def build(self) -> Offload:
         raise ValueError("a mistake")
 
 
 async def test_a_policy_that_raises_is_heard_and_loses_nothing(tmp_path: Path) -> None:
     calls = AssistantMessage(({"type": "tool_use", "id": "c1", "name": "show", "input": {}},))
-    async with Context("s1", root_path=tmp_path, arrival=_Mistaken(), counter=CharsCounter()) as context:
+    async with Context("s1", root_path=tmp_path, eager=_Mistaken(), counter=CharsCounter()) as context:
         await context.add(UserMessage("go"), calls)
         with pytest.raises(ValueError, match="a mistake"):
             await context.add(ToolMessage("c1", "show", LOG))
@@ -324,7 +324,7 @@ async def test_events_and_counters_tell_what_was_saved(tmp_path: Path) -> None:
     async with agent_that_shows(LOG, tmp_path) as agent:
         events = [event async for event in agent.stream("go")]
         (item,) = [i for i in agent.context.items if i.item_type is ItemType.TOOL_RESULT]
-        savings = agent.context.left_on_arrival
+        savings = agent.context.eager_stats
         assert agent.context.token_count == sum(i.token_count for i in agent.context.items)
     (evicted,) = [e for e in events if isinstance(e, Evicted)]
     (stored,) = [e for e in events if isinstance(e, Offloaded)]
@@ -332,10 +332,10 @@ async def test_events_and_counters_tell_what_was_saved(tmp_path: Path) -> None:
     assert evicted.tokens_after == item.token_count < evicted.tokens_before == item.content_tokens
     assert (savings.count, savings.saved_chars) == (1, len(LOG) - len(str(item.message.content)))
     async with Context("s1", root_path=tmp_path) as again:
-        assert again.left_on_arrival == savings
+        assert again.eager_stats == savings
         recorded = [to_json(record) for record in await again.fs.history()]
     as_in_0_1_0 = [from_json({key: record[key] for key in record if key != "saved_chars"}) for record in recorded]
-    assert fold(SessionState(), as_in_0_1_0).left_on_arrival == Savings()
+    assert fold(SessionState(), as_in_0_1_0).eager_stats == OffloadStats()
 
 
 # Summary -------------------------------------------------------------------------------------------------------------
@@ -404,9 +404,9 @@ async def test_the_advice_names_the_tools_that_are_there() -> None:
     item = make_item("c1", ToolMessage("c1", "show", LOG), 9_999)
 
     def text_with(*tools: str) -> str:
-        leaving = Materializer(tools=tools).arrive(item, path_of=lambda name: f"/s/{name}", counter=CharsCounter())
+        leaving = Materializer(tools=tools).decide(item, path_of=lambda name: f"/s/{name}", counter=CharsCounter())
         assert leaving is not None
-        return leaving.decide().placeholder
+        return leaving.build().placeholder
 
     assert "context_" not in text_with("Read").replace("context_id", "")
     assert 'Read(file_path="/s/artifacts/tool/c1.txt")' in text_with("Read")
@@ -427,13 +427,13 @@ LINES = st.lists(
 def test_the_replacement_is_always_smaller_and_bounded(lines: list[str], limit: int, end: str) -> None:
     text = "\n".join(lines) + end
     settings = Materialize(max_inline_chars=limit)
-    leaving = Materializer(settings=settings).arrive(
+    leaving = Materializer(settings=settings).decide(
         as_item(text), path_of=lambda name: f"/s/{name}", counter=CharsCounter()
     )
     if leaving is None:
         assert len(text) <= 4_000 or not settings.trigger.fires(text)
         return
-    placeholder = leaving.decide().placeholder
+    placeholder = leaving.build().placeholder
     assert settings.trigger.fires(text)
     assert len(placeholder) < len(text)
     assert utf8_size(placeholder) < utf8_size(text)

@@ -137,12 +137,12 @@ def test_the_passages_of_a_materialized_output_take_a_fifth_of_it(content: str, 
         counter=COUNTER,
         path_of="/s/{}".format,
         digest_tokens=200,
-        arrival=Materializer(settings=Materialize(max_inline_chars=max_inline_chars)),
+        eager=Materializer(settings=Materialize(max_inline_chars=max_inline_chars)),
     )
     entry = build_entry(Incoming(message=ToolMessage("c", "Grep", content)), Known(Names()), rules)
     if entry.leaving is None:
         return
-    text = entry.leaving.decide().placeholder
+    text = entry.leaving.build().placeholder
     passages = text.partition("\nFirst lines:\n")[2]
     assert COUNTER.count(passages) <= COUNTER.count(content) // 5
     short = entry.item.placeholder

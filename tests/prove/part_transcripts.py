@@ -46,7 +46,7 @@ POLICIES = (
     Policy(name="compaction", budget=_SMALL, compaction=SelectiveCompaction(policy=OffloadPolicy(token_threshold=200))),
     Policy(name="dropping compaction", budget=_SMALL, compaction=_DROP),
     Policy(name="summary", budget=_SMALL, summarize=True),
-    Policy(name="materialization", arrival=Materializer(settings=Materialize(max_inline_chars=500))),
+    Policy(name="materialization", eager=Materializer(settings=Materialize(max_inline_chars=500))),
     Policy(name="economic", economic=EvictionParameters()),
     Policy(
         name="economic, eager, in a window",
@@ -62,7 +62,7 @@ POLICIES = (
         settings={"keep_recent": _KEEP, "digest_tokens": 60},
         budget=_SMALL,
         summarize=True,
-        arrival=Materializer(settings=Materialize(max_inline_chars=2_000, snippet_lines=5)),
+        eager=Materializer(settings=Materialize(max_inline_chars=2_000, snippet_lines=5)),
     ),
 )
 

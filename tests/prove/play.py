@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxfs.context.context import Context
-from ctxfs.economics.economy import Economy
+from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import ContextOverflow, Overloaded, StorageError
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction
-from ctxfs.eviction.eager import ArrivalPolicy
+from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.window import Window
 from ctxfs.items import ContextItem
 from ctxfs.jsontext import codec as json_codec
@@ -52,7 +52,7 @@ class Policy:
     budget: Budget | None = None
     compaction: SelectiveCompaction | None = None
     summarize: bool = False
-    arrival: ArrivalPolicy | None = None
+    eager: EagerPolicy | None = None
     economic: EvictionParameters | None = None
 
     def context(self, store: MemoryStore, draw: random.Random, clock: "Clock | None" = None) -> Context:
@@ -67,13 +67,13 @@ class Policy:
             fs=ContextFileSystem(_ID, root_path="/sessions", store=store, clock=lambda: 1.75e9),
             counter=_COUNTER,
             window=window,
-            arrival=self.arrival,
-            economy=self._economy(clock or Clock()) if self.economic else None,
+            eager=self.eager,
+            pricing=self._economy(clock or Clock()) if self.economic else None,
             **self.settings,
         )
 
-    def _economy(self, clock: "Clock") -> Economy:
-        return Economy(clock=lambda: clock.now, parameters=self.economic)
+    def _economy(self, clock: "Clock") -> EvictionPricing:
+        return EvictionPricing(clock=lambda: clock.now, parameters=self.economic)
 
 
 @dataclass(slots=True)

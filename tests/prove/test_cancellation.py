@@ -117,7 +117,7 @@ def test_a_reply_and_what_it_was_billed_are_recorded_together(way: str) -> None:
 @pytest.mark.anyio
 async def test_what_never_came_in_is_not_counted_as_left() -> None:
     materializer = Materializer(settings=Materialize(max_inline_chars=100))
-    async with Context(fs=ContextFileSystem("session_1", store=MemoryStore()), arrival=materializer) as context:
+    async with Context(fs=ContextFileSystem("session_1", store=MemoryStore()), eager=materializer) as context:
         calls: list[Block] = [{"type": "tool_use", "id": i, "name": "Bash", "input": {}} for i in ("a", "b")]
         results = [ToolMessage(i, "Bash", (f"a line of {i}\n") * 1_000) for i in ("a", "b")]
         await context.add(UserMessage("go"), AssistantMessage(tuple(calls)))
@@ -130,7 +130,7 @@ async def test_what_never_came_in_is_not_counted_as_left() -> None:
                 break
         if context.open_calls:
             await context.add(*results)
-        assert context.left_on_arrival.count == 2
+        assert context.eager_stats.count == 2
 
 
 async def _cancel_after(turns: int, scope: anyio.CancelScope) -> None:

@@ -22,7 +22,7 @@ from ctxfs.economics.ledger import (
     at_arrival,
 )
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import EconomicPlan, Why, plan, verdicts
+from ctxfs.economics.planner import EconomicPlan, Why, decisions, plan
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates, prices_for
 from ctxfs.errors import ConfigError
 
@@ -182,7 +182,7 @@ def test_a_plan_goes_on_until_nothing_more_pays() -> None:
 def test_an_old_item_leaves_and_a_young_one_stays() -> None:
     ledger = later(with_one(item("old"), max_loss=1), 60).added([item("young", 900)]).replied([100])
     assert plan(ledger).item_ids == ("old",)
-    assert [v.why for v in verdicts(ledger)] == [Why.BATCH, Why.YOUNG]
+    assert [v.why for v in decisions(ledger)] == [Why.BATCH, Why.YOUNG]
 
 
 def test_what_was_read_from_a_file_stays_longer_than_what_a_command_printed() -> None:
@@ -213,14 +213,14 @@ def test_what_is_nearly_ripe_joins_a_batch_where_that_pays(
     old = with_one(item("old"), horizon_calls=horizon_calls, horizon_growth=0, company_factor=company_factor)
     ledger = later(later(old, 60).added([item("nearly", 3_000)]).replied([100]), 6)
     without_cache = replace(ledger, rates=Rates(read=1, write=1, output=5))
-    assert [verdict.ripe_in_calls > 0 for verdict in verdicts(without_cache)] == [False, True]
+    assert [verdict.ripe_in_calls > 0 for verdict in decisions(without_cache)] == [False, True]
     assert plan(without_cache).item_ids == leaving
 
 
 def test_without_a_share_of_rent_a_batch_goes_as_soon_as_it_pays() -> None:
     ledger = later(with_one(item("a"), rent_share=0, max_loss=1), 2)
-    assert verdicts(replace(ledger, parameters=EvictionParameters(rent_share=0.01)))[0].why is Why.YOUNG
-    assert verdicts(ledger)[0].ripe_in_calls > 0
+    assert decisions(replace(ledger, parameters=EvictionParameters(rent_share=0.01)))[0].why is Why.YOUNG
+    assert decisions(ledger)[0].ripe_in_calls > 0
     assert plan(ledger).item_ids == ("a",)
 
 
@@ -255,7 +255,7 @@ def test_what_leaves_by_another_rule_is_not_weighed() -> None:
     free, pinned = with_one(item("a")), with_one(item("a", pinned=True))
     assert leaves_after(free) < leaves_after(pinned) == 400
     assert not plan(Ledger().added([item("a", 8_000, pinned=True)]))
-    assert verdicts(pinned)[0].why is Why.PINNED
+    assert decisions(pinned)[0].why is Why.PINNED
     after = later(pinned, 5).evicted(["a"]).replied([100])
     assert (after.saved, after.gone_tokens, after.total_tokens) == (0, 0, later(pinned, 5).total_tokens - 5_850)
 
@@ -296,7 +296,7 @@ def test_a_large_result_leaves_at_arrival_while_read_backs_are_cheap() -> None:
 def test_what_the_model_has_not_seen_never_leaves_otherwise() -> None:
     ledger = later(with_one(item("a")), 60).added([item("b", 400)])
     assert plan(ledger).item_ids == ("a",)
-    assert [v.why for v in verdicts(ledger)] == [Why.BATCH, Why.NEW]
+    assert [v.why for v in decisions(ledger)] == [Why.BATCH, Why.NEW]
 
 
 def test_not_even_what_is_ripe_at_once_leaves_unseen() -> None:
@@ -351,7 +351,7 @@ def test_a_tool_whose_unseen_results_are_read_back_is_sent_in_full_soon() -> Non
 
 
 def test_a_tool_that_taught_nothing_is_as_careful_as_without_memory() -> None:
-    with_memory, without = (verdicts(with_one(item("a"), memory_weight=weight))[0] for weight in (5, 0))
+    with_memory, without = (decisions(with_one(item("a"), memory_weight=weight))[0] for weight in (5, 0))
     assert with_memory.risk == pytest.approx(without.risk)
     assert with_memory.ripe_in_calls == pytest.approx(without.ripe_in_calls)
 
@@ -407,9 +407,9 @@ def test_a_plan_explains_itself() -> None:
 
 def test_a_verdict_says_when_an_item_will_be_ripe() -> None:
     ledger = with_one(item("a", tool_class=ToolClass.FILE))
-    (verdict,) = verdicts(ledger)
+    (verdict,) = decisions(ledger)
     assert verdict.risk > verdict.rent == pytest.approx(595)
-    (ripe,) = verdicts(replace(ledger, calls=ledger.calls + int(verdict.ripe_in_calls) + 1))
+    (ripe,) = decisions(replace(ledger, calls=ledger.calls + int(verdict.ripe_in_calls) + 1))
     assert ripe.risk < ripe.rent
     assert ripe.ripe_in_calls == 0
 

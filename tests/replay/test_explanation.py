@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 async def made(root: Path) -> Context:
     """An open session whose bash results are kept exactly: all but the last one have left."""
-    context = Context(root_path=root, keep_recent={"bash": 1}, economy=None)
+    context = Context(root_path=root, keep_recent={"bash": 1}, pricing=None)
     await context.open()
     await context.add({"role": "user", "content": "do it"})
     for number in range(3):

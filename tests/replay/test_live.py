@@ -17,7 +17,7 @@ import anyio.to_thread
 import pytest
 
 from ctxfs.context import Context, Evicted
-from ctxfs.economics.economy import Economy
+from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import ANTHROPIC_RATES
 from ctxfs.llm.messages import AssistantMessage, SystemMessage
@@ -63,7 +63,7 @@ async def run_live(messages: Sequence[dict[str, Any]], system: str | None, root:
     replies = [AssistantMessage(_blocks(m["content"])) for m in messages if m["role"] == "assistant"]
     context = Context(
         root_path=root,
-        economy=Economy(parameters=PARAMETERS, clock=lambda: 0.0),
+        pricing=EvictionPricing(parameters=PARAMETERS, clock=lambda: 0.0),
         counter=COUNTER,
         on_event=lambda event: evicted.add(event.item_id) if isinstance(event, Evicted) else None,
     )

@@ -12,7 +12,7 @@ from ctxfs.context.commit import admit, evicted, trimmed
 from ctxfs.context.context import Context
 from ctxfs.errors import ConfigError, SessionClosed, UnknownItem
 from ctxfs.events import ContextEvent, Evicted, Offloaded, OffloadFailed, RecordFailed
-from ctxfs.eviction.eager import Leaving
+from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.plan import Archive, Offload, Plan, Trim
 from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.jsontext.write_stream import BLOCK
@@ -304,7 +304,7 @@ async def test_admitted_items_leave_in_the_same_commit() -> None:
         stays, leaves = tool_result(fs, "one", "call_1"), tool_result(fs, "two", "call_2")
         lines = bytes(store.disk.log).count(b"\n")
         applied = await admit(
-            [stays, leaves], {"call_2": Leaving(item=leaves, chars=3, decide=lambda: offload(fs, leaves))}, fs
+            [stays, leaves], {"call_2": EagerOffload(item=leaves, chars=3, build=lambda: offload(fs, leaves))}, fs
         )
         assert bytes(store.disk.log).count(b"\n") == lines + 1
         assert applied.left == ("call_2",)

@@ -7,7 +7,7 @@ import pytest
 from ctxfs.items import ItemType
 from ctxfs.llm.messages import UserMessage
 from ctxfs.session.records import ItemAdded, Restored, UnknownRecord, from_json, to_json
-from ctxfs.session.state import Savings, SessionState, fold
+from ctxfs.session.state import OffloadStats, SessionState, fold
 from session_items import PLACEHOLDER, make_item, stored_record
 
 STORED = stored_record("msg_001", item_type=ItemType.USER_MESSAGE)
@@ -43,6 +43,6 @@ def test_a_record_of_a_later_version_changes_nothing() -> None:
     assert fold(SessionState(), [UnknownRecord(data={"type": "pinned"})]) == SessionState()
 
 
-def test_what_left_on_arrival_saved_on_average() -> None:
-    assert Savings().mean_saved_chars == 0
-    assert Savings(count=2, saved_chars=3_000).mean_saved_chars == 1_500
+def test_what_eager_offloads_saved_on_average() -> None:
+    assert OffloadStats().mean_saved_chars == 0
+    assert OffloadStats(count=2, saved_chars=3_000).mean_saved_chars == 1_500

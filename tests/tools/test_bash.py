@@ -234,7 +234,7 @@ async def test_what_it_shows_is_not_materialized_once_more(tmp_path: Path) -> No
         assert not item.offloaded
         assert item.source is not None
         assert item.source.item_id == "terminal_001"
-        assert agent.context.left_on_arrival.count == 0
+        assert agent.context.eager_stats.count == 0
 
 
 async def test_it_can_be_read_while_it_runs(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ async def test_a_large_result_is_an_artifact_with_the_id_of_its_call(tmp_path: P
 
 async def test_it_decides_in_a_loop_of_your_own_too(tmp_path: Path) -> None:
     offload = ToolResultOffload()
-    async with Context(root_path=tmp_path, arrival=offload) as context:
+    async with Context(root_path=tmp_path, eager=offload) as context:
         call = {"type": "tool_use", "id": "c1", "name": "rows", "input": {}}
         await context.add({"role": "user", "content": "go"}, {"role": "assistant", "content": [call]})
         result = {"type": "tool_result", "tool_use_id": "c1", "content": ROWS}

@@ -24,7 +24,7 @@ from ctxfs.errors import (
     TranscriptError,
     TurnLimitReached,
 )
-from ctxfs.eviction.eager import ArrivalPolicy
+from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.items import ContextItem
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import CUT, ChatModel, ModelRequest, Reply, Retrying
@@ -83,9 +83,9 @@ class Agent:
             model=llm.model,
             digest_tokens=config.digest_tokens,
             on_event=self._events.append,
-            economy=config.economy(llm.model),
+            pricing=config.pricing(llm.model),
             window=config.window(llm.model, weak_method(self._summarize)),
-            arrival=_arrival(config, tools),
+            eager=_eager(config, tools),
         )
 
     @property
@@ -339,7 +339,7 @@ def _own_tools(fs: ContextFileSystem, config: AgentConfig) -> list[Tool]:
     return tools
 
 
-def _arrival(config: AgentConfig, tool_names: Iterable[str]) -> ArrivalPolicy | None:
+def _eager(config: AgentConfig, tool_names: Iterable[str]) -> EagerPolicy | None:
     if config.materialize is None:
         return config.workspace
     return Materializer(settings=config.materialize, tools=reading_tools(tool_names))

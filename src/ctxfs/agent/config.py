@@ -10,13 +10,13 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from ctxfs.checks import require_bool, require_int, require_kind
 from ctxfs.context.settings import agreed_policy, economy_for, window_for
-from ctxfs.economics.economy import Economy
+from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import TTL_SECONDS, CacheTtl, Prices
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction
-from ctxfs.eviction.eager import ArrivalPolicy
+from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Summarize, Window
 from ctxfs.items import ItemType
@@ -39,7 +39,7 @@ Redact = Callable[[ToolCall, Content], "Content | Awaitable[Content]"]
 
 
 @runtime_checkable
-class ResultOffload(ArrivalPolicy, Protocol):
+class ResultOffload(EagerPolicy, Protocol):
     """Decides which results are evicted before they are sent, and has the tools that read them back."""
 
     def tools(self, fs: ContextFileSystem) -> Sequence[Tool]:
@@ -214,7 +214,7 @@ class AgentConfig:
         compaction = replace(self.compaction or SelectiveCompaction(), policy=self.policy)
         return replace(window_for(model, self.budget or "auto"), compaction=compaction, summarize=summarize)
 
-    def economy(self, model: str) -> Economy | None:
+    def pricing(self, model: str) -> EvictionPricing | None:
         """What leaves when it pays; None when nothing does."""
         if self.eviction == "exact":
             return None

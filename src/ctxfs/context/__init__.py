@@ -4,7 +4,7 @@ from ctxfs.context.context import Context, MessagesRequest
 from ctxfs.events import Compacted, ContextEvent, Evicted, Offloaded, OffloadFailed, RecordFailed, SummaryFailed
 from ctxfs.eviction.budget import Budget, Calibration
 from ctxfs.eviction.compaction import ArchiveSlot, Rule, SelectiveCompaction, Strategy
-from ctxfs.eviction.eager import ArrivalPolicy, Leaving
+from ctxfs.eviction.eager import EagerOffload, EagerPolicy
 from ctxfs.eviction.plan import Archive, Offload, Plan, Trim
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
@@ -13,12 +13,11 @@ from ctxfs.session.damaged import DamagedContent
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal import Damage
 from ctxfs.session.recovery import Recovery
-from ctxfs.session.state import Savings
+from ctxfs.session.state import OffloadStats
 
 __all__ = [
     "Archive",
     "ArchiveSlot",
-    "ArrivalPolicy",
     "Budget",
     "Calibration",
     "Compacted",
@@ -29,19 +28,20 @@ __all__ = [
     "ContextItem",
     "Damage",
     "DamagedContent",
+    "EagerOffload",
+    "EagerPolicy",
     "Evicted",
     "ItemType",
-    "Leaving",
     "MessagesRequest",
     "Offload",
     "OffloadFailed",
     "OffloadPolicy",
+    "OffloadStats",
     "Offloaded",
     "Plan",
     "RecordFailed",
     "Recovery",
     "Rule",
-    "Savings",
     "SelectiveCompaction",
     "Strategy",
     "SummaryFailed",

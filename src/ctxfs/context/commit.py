@@ -6,7 +6,7 @@ from typing import Any
 
 from ctxfs.errors import StorageError
 from ctxfs.events import ContextEvent, Evicted, Offloaded, OffloadFailed
-from ctxfs.eviction.eager import Leaving
+from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.plan import Archive, Offload, Plan, Trim
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
@@ -58,7 +58,7 @@ async def apply(plan: Plan, items: Mapping[str, ContextItem], fs: ContextFileSys
 
 async def admit(
     items: Sequence[ContextItem],
-    leaving: Mapping[str, Leaving],
+    leaving: Mapping[str, EagerOffload],
     fs: ContextFileSystem,
     *,
     removing: Collection[str] = (),
@@ -73,7 +73,7 @@ async def admit(
 
     """
     going = [item for item in items if item.id in leaving]
-    decisions = [begin(leaving[item.id].decide) for item in going]  # while the contents are being written
+    decisions = [begin(leaving[item.id].build) for item in going]  # while the contents are being written
     steps: list[tuple[Offload, ContextItem, ContextItem]] = []
 
     def evictions() -> list[Replaced]:

@@ -21,14 +21,14 @@ from ctxfs.context.recorder import Recorder
 from ctxfs.context.repair import repaired
 from ctxfs.context.settings import Auto, agreed_policy, check_keep_recent, economy_for, window_for
 from ctxfs.context.transcript import Transcript
-from ctxfs.economics.economy import Economy
+from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.features import IdentifierIndex
-from ctxfs.economics.planner import Verdict
+from ctxfs.economics.planner import EvictionDecision
 from ctxfs.errors import ConfigError, ModelError, SessionClosed, StorageError
 from ctxfs.events import ContextEvent, Offloaded, OffloadFailed, RecordFailed, SummaryFailed
 from ctxfs.eviction.budget import Budget, Calibration
 from ctxfs.eviction.compaction import ArchiveSlot, SelectiveCompaction
-from ctxfs.eviction.eager import ArrivalPolicy
+from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.plan import Plan
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.reduction import AskForSummary, Done, Overflow, Reduction, View
@@ -43,7 +43,7 @@ from ctxfs.llm.serialize import MessagesSerializer
 from ctxfs.session.damaged import counted
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import CallMade, EvictionSet
-from ctxfs.session.state import Savings
+from ctxfs.session.state import OffloadStats
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.tokens import TokenCounter, load_counter
@@ -89,10 +89,10 @@ class Context:
             ``Window`` with more settings; None means no limit.
         overhead_tokens: what is sent with every call and is not in the context, such as the tools' schemas, by the
             counter. It can be set later, too.
-        arrival: decides what leaves the moment it comes in, of what the policy allows; None means nothing. A policy by
-            which tool results stay contradicts it.
-        economy: lets what ``keep_recent`` does not govern leave when that pays: "auto" at the model's prices, or an
-            ``Economy`` with your numbers; None lets nothing leave because it pays.
+        eager: decides what is evicted before it is ever sent, of what the policy allows; None means nothing. It cannot
+            be combined with a policy by which tool results stay.
+        pricing: lets what ``keep_recent`` does not govern leave when that pays: "auto" at the model's prices, or an
+            ``EvictionPricing`` with your numbers; None lets nothing leave because it pays.
         fs: the session's files, instead of ``session_id`` and ``root_path``.
 
     Use it as an async context manager, or call ``open`` and ``close``. Everything that was added is durable when the
@@ -118,8 +118,8 @@ class Context:
         counter: TokenCounter | None = None,
         window: Window | Budget | int | Auto | None = "auto",
         overhead_tokens: int = 0,
-        arrival: ArrivalPolicy | None = None,
-        economy: Economy | Auto | None = "auto",
+        eager: EagerPolicy | None = None,
+        pricing: EvictionPricing | Auto | None = "auto",
         fs: ContextFileSystem | None = None,
     ) -> None:
         check_keep_recent(keep_recent)
@@ -132,27 +132,27 @@ class Context:
         require_kind("fs", fs, ContextFileSystem, "ContextFileSystem(...)")
         if counter is not None and (isinstance(counter, type) or not callable(getattr(counter, "count", None))):
             raise ConfigError(f"counter is {counter!r}: use a counter, such as CharsCounter(), or None")
-        if arrival is not None and (isinstance(arrival, type) or not callable(getattr(arrival, "arrive", None))):
-            raise ConfigError(f"arrival is {arrival!r}: use a policy with a method arrive, or None")
+        if eager is not None and (isinstance(eager, type) or not callable(getattr(eager, "decide", None))):
+            raise ConfigError(f"eager is {eager!r}: use a policy with a method decide, or None")
         if fs is not None and (session_id is not None or root_path is not None):
             raise ConfigError("fs says which session it is, and where: leave out session_id and root_path")
-        if economy == "auto":
-            economy = economy_for(model)
-        require_kind("economy", economy, Economy, 'Economy(...), "auto"')
+        if pricing == "auto":
+            pricing = economy_for(model)
+        require_kind("pricing", pricing, EvictionPricing, 'EvictionPricing(...), "auto"')
         window = window_for(model, window)
-        asked = (window.budget, economy, arrival)
+        asked = (window.budget, pricing, eager)
         if offload_policy is not None and offload_enabled and all(rule is None for rule in asked):
-            raise ConfigError("offload_policy has no effect: window, economy and arrival are off, which would ask it")
+            raise ConfigError("offload_policy has no effect: window, pricing and eager are off, which would ask it")
         self._policy = agreed_policy(offload_policy, window.compaction)
-        if arrival is not None and not self._policy.type_enabled[ItemType.TOOL_RESULT]:
-            raise ConfigError("arrival moves tool results out, type_enabled says that they stay: choose")
+        if eager is not None and not self._policy.type_enabled[ItemType.TOOL_RESULT]:
+            raise ConfigError("eager moves tool results out, type_enabled says that they stay: choose")
         compaction = replace(window.compaction or SelectiveCompaction(), policy=self._policy)
         self._controller = CompactionController(replace(window, compaction=compaction))
         self.fs = fs or ContextFileSystem(session_id, root_path=root_path)
         self._offload_enabled = offload_enabled
         self._keep_recent = dict(keep_recent or {}) if offload_enabled else {}
-        self._economy = economy if offload_enabled else None
-        self._arrival = arrival if offload_enabled else None
+        self._economy = pricing if offload_enabled else None
+        self._eager = eager if offload_enabled else None
         self._digest_tokens = digest_tokens
         self._on_event = on_event
         self._counter = counter
@@ -311,9 +311,9 @@ class Context:
         return tuple(self._recorder.waiting)
 
     @property
-    def left_on_arrival(self) -> Savings:
-        """What left the moment it came in, in the whole life of the session; 0.1.0 did not record it."""
-        return self.fs.state.left_on_arrival
+    def eager_stats(self) -> OffloadStats:
+        """What was evicted before it was ever sent, in the whole life of the session; 0.1.0 did not record it."""
+        return self.fs.state.eager_stats
 
     # Coming in -------------------------------------------------------------------------------------------------------
 
@@ -382,9 +382,9 @@ class Context:
         """What would leave now, and why; changes nothing."""
         return self._transcript.plan()
 
-    def verdicts(self) -> tuple[Verdict, ...]:
+    def decisions(self) -> tuple[EvictionDecision, ...]:
         """What the economic planner thinks of all that could leave: why it goes or stays, and when it would go."""
-        return self._transcript.economy.verdicts() if self._transcript.economy is not None else ()
+        return self._transcript.economy.decisions() if self._transcript.economy is not None else ()
 
     async def evict(self) -> Plan:
         """Let what is due leave the context, stored first; returns the plan that was carried out."""
@@ -502,7 +502,7 @@ class Context:
 
         Decided again if another task took one of their names meanwhile, as a tool does that stores what it prints.
         """
-        rules = self._transcript.entry_rules(self.counter, digest_tokens=self._digest_tokens, arrival=self._arrival)
+        rules = self._transcript.entry_rules(self.counter, digest_tokens=self._digest_tokens, eager=self._eager)
         while True:
             draft, entries = self._known.draft(), list[Entry]()
             for one in incoming:

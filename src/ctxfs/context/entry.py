@@ -13,7 +13,7 @@ from ctxfs.context.trims import trim_of
 from ctxfs.economics.features import IdentifierIndex, strings_of
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import TranscriptError
-from ctxfs.eviction.eager import ArrivalPolicy, Leaving
+from ctxfs.eviction.eager import EagerOffload, EagerPolicy
 from ctxfs.eviction.options import NO_OPTIONS, EvictionOptions
 from ctxfs.eviction.plan import Trim
 from ctxfs.eviction.policy import OffloadPolicy
@@ -121,7 +121,7 @@ class EntryRules:
     """Tools whose results are evicted by another rule than their price."""
     policy: OffloadPolicy = field(default_factory=OffloadPolicy)
     """The developer's word on what may be evicted, here or by price."""
-    arrival: ArrivalPolicy | None = None
+    eager: EagerPolicy | None = None
     """Decides what is evicted before it is ever sent; None: nothing is."""
 
 
@@ -134,7 +134,7 @@ class Entry:
 
     item: ContextItem
     options: EvictionOptions = NO_OPTIONS
-    leaving: Leaving | None = None
+    leaving: EagerOffload | None = None
     new_identifiers: frozenset[str] = frozenset()
 
     @property
@@ -174,15 +174,15 @@ def build_entry(incoming: Incoming, known: Known, rules: EntryRules) -> Entry:
 def new_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
     """Decide how an item enters that has an id and is counted; see ``build_entry``.
 
-    Raises ``InvalidRecord`` when the item could not be recorded: the counter or the arrival policy gave a wrong type.
+    Raises ``InvalidRecord`` when the item could not be recorded: the counter or the eager policy gave a wrong type.
     """
     draft = known.draft()
     draft.names.take([item.id])
     trims, mentions = _read(item, draft, rules)
-    if rules.arrival is None or not rules.policy.allows(item.item_type, item.content_tokens):
+    if rules.eager is None or not rules.policy.allows(item.item_type, item.content_tokens):
         leaving = None
     else:
-        leaving = rules.arrival.arrive(item, path_of=rules.path_of, counter=rules.counter)
+        leaving = rules.eager.decide(item, path_of=rules.path_of, counter=rules.counter)
     if leaving is not None:
         item, options = leaving.item, EvictionOptions(trims)
     else:
@@ -318,11 +318,9 @@ def _eager_digest(item: ContextItem, entries: Sequence[str], rules: EntryRules, 
 def _may_leave_eagerly(item: ContextItem, rules: EntryRules, pricing: EvictionParameters) -> bool:
     """Whether a result may be evicted, because that pays, before the model has seen it.
 
-    An image or a document may not: no text says what is in it. Where an arrival policy decides about unseen results it
+    An image or a document may not: no text says what is in it. Where an eager policy decides about unseen results it
     decides alone: what it leaves in the context is sent.
     """
     return (
-        rules.arrival is None
-        and 0 < pricing.arrival_tokens < item.content_tokens
-        and not has_media(item.message.content)
+        rules.eager is None and 0 < pricing.arrival_tokens < item.content_tokens and not has_media(item.message.content)
     )

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from ctxfs.context.commit import Applied, admit
 from ctxfs.errors import StorageError, Unrecorded
 from ctxfs.events import ContextEvent, RecordFailed
-from ctxfs.eviction.eager import Leaving
+from ctxfs.eviction.eager import EagerOffload
 from ctxfs.items import ContextItem
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import CallMade
@@ -24,7 +24,7 @@ class Recorder:
         self._fs = fs
         self._tell = tell
         self._waiting: dict[str, ContextItem] = {}
-        self._leaving: dict[str, Leaving] = {}
+        self._leaving: dict[str, EagerOffload] = {}
         self._removed: list[str] = []
         self._calls: list[CallMade] = []
         self._error: StorageError | None = None
@@ -39,7 +39,7 @@ class Recorder:
         """Whether something came in that is not durable yet."""
         return bool(self._waiting or self._calls)
 
-    def add(self, item: ContextItem, leaving: Leaving | None = None) -> None:
+    def add(self, item: ContextItem, leaving: EagerOffload | None = None) -> None:
         """``item`` came in, and leaves at once if ``leaving`` says how."""
         self._waiting[item.id] = item
         if leaving is not None:
@@ -54,9 +54,9 @@ class Recorder:
         self._calls.append(call)
 
     async def record(self) -> Applied:
-        """Make what waits durable and return what left on arrival; a failure of storage is told, and nothing left then.
+        """Make what waits durable and return what was evicted eagerly; nothing is when storage fails, which is told.
 
-        What an arrival policy raises is raised as it is: then what came in stays, and is recorded the next time. So is
+        What an eager policy raises is raised as it is: then what came in stays, and is recorded the next time. So is
         any other error than one of storage: trying again does not help.
         """
         if not self.is_behind:

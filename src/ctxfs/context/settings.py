@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Literal
 
 from ctxfs.checks import require_int
-from ctxfs.economics.economy import CacheTerms, Economy
+from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import ANTHROPIC_HOUR_RATES, ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, prices_for
 from ctxfs.errors import ConfigError
@@ -33,7 +33,9 @@ def check_keep_recent(keep_recent: Mapping[str, int] | None) -> None:
 def window_for(model: str, window: Window | Budget | int | Auto | None) -> Window:
     """The window that ``window`` means: the model's own, so many tokens, a budget, or a window; None: no limit."""
     match window:
-        case Window(budget=None) if window.compaction is not None or window.summarize is not None:
+        case Window(budget=None) if window.summarize is not None or (
+            window.compaction and not window.compaction.policy
+        ):
             raise ConfigError("a Window without a budget is no limit, so compaction and summarize have no effect")
         case Window():
             return replace(window, model=window.model or model)
@@ -54,12 +56,12 @@ def economy_for(
     parameters: EvictionParameters | None = None,
     prices: Prices | None = None,
     cache_ttl: CacheTtl = "5m",
-) -> Economy:
+) -> EvictionPricing:
     """What leaves when it pays, at the prices of ``model``; of an unknown one at Anthropic's ratios."""
     prices = prices or prices_for(model)
     unknown = ANTHROPIC_RATES if cache_ttl == "5m" else ANTHROPIC_HOUR_RATES
     rates = prices.rates(cache_ttl) if prices else unknown
-    return Economy(parameters=parameters, terms=CacheTerms(rates=rates, ttl_s=TTL_SECONDS[cache_ttl]))
+    return EvictionPricing(parameters=parameters, terms=CacheTerms(rates=rates, ttl_s=TTL_SECONDS[cache_ttl]))
 
 
 def agreed_policy(

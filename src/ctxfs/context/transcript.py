@@ -6,9 +6,9 @@ from types import MappingProxyType
 from typing import Any
 
 from ctxfs.context.entry import Entry, EntryRules, Known, recorded_entry
-from ctxfs.economics.economy import Economy
+from ctxfs.economics.economy import EvictionPricing
 from ctxfs.errors import TranscriptError
-from ctxfs.eviction.eager import ArrivalPolicy
+from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.keep_recent import EphemeralLedger
 from ctxfs.eviction.plan import Plan
 from ctxfs.eviction.policy import OffloadPolicy
@@ -37,7 +37,7 @@ class Transcript:
 
     ``keep_recent``: how many results stay, a tool. ``path_of`` gives the absolute path of an item's file. By the
     settings of ``economy`` other things leave when that pays; None lets nothing else leave. ``policy``: what may leave
-    so at all, and on arrival; None means the default.
+    so at all, and before it is sent; None means the default.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Transcript:
         keep_recent: Mapping[str, int],
         path_of: Callable[[str], str],
         *,
-        economy: Economy | None = None,
+        economy: EvictionPricing | None = None,
         policy: OffloadPolicy | None = None,
     ) -> None:
         self._items: dict[str, ContextItem] = {}
@@ -123,9 +123,9 @@ class Transcript:
         return Plan(offloads=tuple(steps), first_changed=steps[0].item_id if steps else None)
 
     def entry_rules(
-        self, counter: TokenCounter, *, digest_tokens: int = 0, arrival: ArrivalPolicy | None = None
+        self, counter: TokenCounter, *, digest_tokens: int = 0, eager: EagerPolicy | None = None
     ) -> EntryRules:
-        """What decides about the messages that come into this transcript; ``arrival`` None: they all stay at first."""
+        """What decides about the messages that come into this transcript; ``eager`` None: they all stay at first."""
         return EntryRules(
             counter=counter,
             path_of=self._path_of,
@@ -133,7 +133,7 @@ class Transcript:
             pricing=self.economy.parameters if self.economy is not None else None,
             exact=self.economy.exact if self.economy is not None else frozenset(),
             policy=self._policy,
-            arrival=arrival,
+            eager=eager,
         )
 
     def resume(

@@ -1,10 +1,10 @@
 """What an eviction is worth: prices, parameters, the ledger, the planner."""
 
-from ctxfs.economics.economy import CacheTerms, Economy
+from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.features import ToolClass
 from ctxfs.economics.ledger import Added, Candidate, Held, Ledger, Outcome, ReadBack, Replied
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import EconomicPlan, Eviction, Verdict, Why, plan, verdicts
+from ctxfs.economics.planner import EconomicPlan, Eviction, EvictionDecision, Why, decisions, plan
 from ctxfs.economics.prices import ANTHROPIC_RATES, CacheTtl, Prices, Rates, prices_for
 from ctxfs.eviction.options import EvictionOptions
 
@@ -15,10 +15,11 @@ __all__ = [
     "CacheTtl",
     "Candidate",
     "EconomicPlan",
-    "Economy",
     "Eviction",
+    "EvictionDecision",
     "EvictionOptions",
     "EvictionParameters",
+    "EvictionPricing",
     "Held",
     "Ledger",
     "Outcome",
@@ -27,9 +28,8 @@ __all__ = [
     "ReadBack",
     "Replied",
     "ToolClass",
-    "Verdict",
     "Why",
+    "decisions",
     "plan",
     "prices_for",
-    "verdicts",
 ]

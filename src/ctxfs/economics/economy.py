@@ -1,4 +1,4 @@
-"""The economic planner inside a context: what an item is to it, and what its verdicts mean for the context. No I/O.
+"""The economic planner inside a context: what an item is to it, and what its decisions mean for the context. No I/O.
 
 What leaves is decided in ``economics``. Besides tool results, the arguments of tool calls may leave: the large ones are
 replaced by a placeholder, small ones stay as they are.
@@ -15,7 +15,7 @@ from ctxfs.checks import require_kind, require_number
 from ctxfs.economics.features import classify, paths_of, writes
 from ctxfs.economics.ledger import Added, Candidate, Ledger, ReadBack, Replied, Step
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import Eviction, Verdict, Why, plan, verdicts
+from ctxfs.economics.planner import Eviction, EvictionDecision, Why, decisions, plan
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.options import EvictionOptions
@@ -24,7 +24,7 @@ from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, ToolMessage
 
-__all__ = ["CacheTerms", "Economy"]
+__all__ = ["CacheTerms", "EvictionPricing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class CacheTerms:
         require_number("ttl_s", self.ttl_s, at_least=0)
 
 
-class Economy:
+class EvictionPricing:
     """Keeps the ledger of one session.
 
     A ``Context`` keeps its own, with the settings of the one that it is given. ``clock`` gives seconds since the epoch;
@@ -69,13 +69,13 @@ class Economy:
         self._ledger = Ledger(parameters=self._parameters, rates=self._terms.rates)
         self._steps: list[Step] = []  # what the ledger has yet to take in
 
-    def for_session(self, exact: Collection[str], policy: OffloadPolicy | None = None) -> "Economy":
+    def for_session(self, exact: Collection[str], policy: OffloadPolicy | None = None) -> "EvictionPricing":
         """One with the same settings that has seen nothing yet.
 
         ``exact``: tools whose results leave by another rule; they are counted, and never leave because it pays.
         ``policy``: what may leave at all; None means the default.
         """
-        economy = Economy(clock=self._clock, parameters=self._parameters, terms=self._terms)
+        economy = EvictionPricing(clock=self._clock, parameters=self._parameters, terms=self._terms)
         economy._exact = frozenset(exact)
         economy._policy = policy or OffloadPolicy()
         return economy
@@ -229,11 +229,11 @@ class Economy:
             step = replace(step, placeholder=described[0], tokens_after=described[1])
         return step if step.reason == eviction.why else replace(step, reason=str(eviction.why))
 
-    def verdicts(self) -> tuple[Verdict, ...]:
+    def decisions(self) -> tuple[EvictionDecision, ...]:
         """What the planner thinks of every item that could leave: why it leaves or stays, and when it would go."""
         return tuple(
             replace(v, why=Why.NEW) if v.why is Why.ARRIVAL and self._unseen.get(v.item_id) is None else v
-            for v in verdicts(self.ledger, now=self._clock())
+            for v in decisions(self.ledger, now=self._clock())
         )
 
 

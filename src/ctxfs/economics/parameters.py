@@ -44,7 +44,7 @@ class EvictionParameters:
     max_loss: a batch may cost at most this share of what the session would have cost so far without eviction, and what
         was saved so far; so a session that ends at once after it has lost no more than that.
     arrival_tokens: a result above this many tokens may leave before it was ever sent; 0 means never. Where an
-        ``ArrivalPolicy`` (such as ``materialize``) decides about what was never sent, it decides alone.
+        ``EagerPolicy`` (such as ``materialize``) decides about what was never sent, it decides alone.
     arrival_caution: how much read-backs count against that saving.
     memory_weight: how many items of a tool must have left for what happened to them to count as much as
         ``needs_by_class``; ``arrival_memory_weight``: the same for those that left at arrival. 0 means no memory.

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from ctxfs.economics.ledger import Held, Ledger, Outcome, at_arrival
 
-__all__ = ["EconomicPlan", "Eviction", "Verdict", "Why", "plan", "verdicts"]
+__all__ = ["EconomicPlan", "Eviction", "EvictionDecision", "Why", "decisions", "plan"]
 
 
 class Why(StrEnum):
@@ -90,7 +90,7 @@ class EconomicPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class EvictionDecision:
     """What the planner thinks of one item now.
 
     ``rent``: what it costs per call to stay. ``risk``: the chance that the next call needs it times what a read-back
@@ -122,7 +122,7 @@ def plan(ledger: Ledger, *, now: float | None = None) -> EconomicPlan:
     )
 
 
-def verdicts(ledger: Ledger, *, now: float | None = None) -> tuple[Verdict, ...]:
+def decisions(ledger: Ledger, *, now: float | None = None) -> tuple[EvictionDecision, ...]:
     """Say of every held item whether it leaves now, and if not, why and when it could."""
     leaving = {e.item_id: e.why for e in plan(ledger, now=now).evictions}
     age_factors, found = _AgeFactors(ledger), []
@@ -130,7 +130,7 @@ def verdicts(ledger: Ledger, *, now: float | None = None) -> tuple[Verdict, ...]
         age, ripe_age = ledger.calls - h.born, h.patience * age_factors[h.lesson]
         rent, ripe_in_calls = ledger.rates.read * h.saved_tokens, max(0.0, ripe_age - age)
         found.append(
-            Verdict(
+            EvictionDecision(
                 item_id=item_id,
                 tokens=h.tokens,
                 age_calls=age,

@@ -102,7 +102,7 @@ class OffloadPolicy:
         return item.content_tokens > (DEFAULT_THRESHOLD_TOKENS if threshold is None else threshold)
 
     def allows(self, kind: ItemType, tokens: int) -> bool:
-        """Whether content of this type and size may leave on arrival, or because that pays."""
+        """Whether content of this type and size may be evicted eagerly (before it is sent), or because that pays."""
         threshold = self._threshold(kind)
         return self.type_enabled[kind] and (threshold is None or tokens > threshold)
 

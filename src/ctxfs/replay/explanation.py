@@ -10,9 +10,9 @@ import anyio.to_thread
 from ctxfs.context.entry import Known
 from ctxfs.context.repair import repaired
 from ctxfs.context.transcript import Transcript
-from ctxfs.economics.economy import CacheTerms, Economy
+from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import Verdict
+from ctxfs.economics.planner import EvictionDecision
 from ctxfs.economics.prices import ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, Rates, prices_for
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.budget import Budget
@@ -131,7 +131,7 @@ async def explain(fs: ContextFileSystem) -> Explanation:
     costs = account(await fs.history())
     model = costs.turns[-1].model if costs.turns else ""
     rules = fs.state.eviction or _NO_RULES
-    plan, verdicts = await _next(fs, rules, costs)  # reads the items, and so finds what is damaged
+    plan, decisions = await _next(fs, rules, costs)  # reads the items, and so finds what is damaged
     held = await entries(fs)
     prices = prices_for(model)
     rates = _rates(rules) or (prices.rates(_TTL) if prices else ANTHROPIC_RATES)
@@ -142,7 +142,7 @@ async def explain(fs: ContextFileSystem) -> Explanation:
         model=model,
         replies=costs.replies,
         context_tokens=sum(entry.tokens for entry in held),
-        items=_Reasons(rules, costs, plan, verdicts).items(held),
+        items=_Reasons(rules, costs, plan, decisions).items(held),
         next=plan,
         effect=_effect(costs, rates, prices, window_tokens=window_tokens),
         billed=_bill(costs, rates, prices),
@@ -152,7 +152,7 @@ async def explain(fs: ContextFileSystem) -> Explanation:
 # What goes next -----------------------------------------------------------------------------------------------------
 
 
-async def _next(fs: ContextFileSystem, rules: EvictionSet, costs: Account) -> tuple[Plan, dict[str, Verdict]]:
+async def _next(fs: ContextFileSystem, rules: EvictionSet, costs: Account) -> tuple[Plan, dict[str, EvictionDecision]]:
     """Plan as a session that goes on now would, without being its writer; and what the planner says of each item."""
     counter = await load_counter()
     items = counted(await fs.items(), counter)
@@ -161,11 +161,11 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet, costs: Account) -> tu
     transcript = Transcript(rules.keep_recent, fs.path_of, economy=_economy(rules), policy=policy)
     last_call_at = costs.turns[-1].made_at if costs.turns else None
 
-    def plan() -> tuple[Plan, dict[str, Verdict]]:
+    def plan() -> tuple[Plan, dict[str, EvictionDecision]]:
         going_on = repaired(items, names=names, counter=counter).items
         transcript.resume(going_on, known=Known(names), counter=counter, last_call_at=last_call_at)
-        verdicts = transcript.economy.verdicts() if transcript.economy is not None else ()
-        return transcript.plan(), {verdict.item_id: verdict for verdict in verdicts}
+        decisions = transcript.economy.decisions() if transcript.economy is not None else ()
+        return transcript.plan(), {decision.item_id: decision for decision in decisions}
 
     return await anyio.to_thread.run_sync(plan)
 
@@ -178,11 +178,11 @@ def _rates(rules: EvictionSet) -> Rates | None:
         raise ConfigError(f"the session's prices cannot be read: {error}") from error
 
 
-def _economy(rules: EvictionSet) -> Economy | None:
+def _economy(rules: EvictionSet) -> EvictionPricing | None:
     """The planner by these rules. Raises ``ConfigError`` when another version's numbers cannot be read."""
     if rules.parameters is None:
         return None
-    return Economy(
+    return EvictionPricing(
         parameters=EvictionParameters.from_mapping(rules.parameters),
         terms=CacheTerms(rates=_rates(rules) or ANTHROPIC_RATES, ttl_s=rules.ttl_s),
     )
@@ -194,11 +194,13 @@ def _economy(rules: EvictionSet) -> Economy | None:
 class _Reasons:
     """Says of each item why it left or stays."""
 
-    def __init__(self, rules: EvictionSet, costs: Account, plan: Plan, verdicts: Mapping[str, Verdict]) -> None:
+    def __init__(
+        self, rules: EvictionSet, costs: Account, plan: Plan, decisions: Mapping[str, EvictionDecision]
+    ) -> None:
         self._rules = rules
         self._costs = costs
         self._due = {offload.item_id for offload in plan.offloads}
-        self._verdicts = verdicts
+        self._decisions = decisions
         self._departures: dict[str, Departure] = {}
         for departure in costs.departures:  # of an item whose placeholder shrank later, the first counts
             for item_id in departure.item_ids:
@@ -208,8 +210,8 @@ class _Reasons:
     def items(self, held: Sequence[Entry]) -> tuple[ExplainedItem, ...]:
         """The entries in order, then what could leave of replies, and what is archived."""
         known = {entry.item_id for entry in held}
-        inputs = [verdict for item_id, verdict in self._verdicts.items() if item_id not in known]
-        known |= {verdict.item_id for verdict in inputs}
+        inputs = [decision for item_id, decision in self._decisions.items() if item_id not in known]
+        known |= {decision.item_id for decision in inputs}
         archived = [(i, d) for i, d in self._departures.items() if i not in known and d.archive is not None]
         return (*map(self._entry, held), *map(self._input, inputs), *(self._archived(i, d) for i, d in archived))
 
@@ -224,14 +226,14 @@ class _Reasons:
             content_tokens=entry.content_tokens,
         )
 
-    def _input(self, verdict: Verdict) -> ExplainedItem:
+    def _input(self, decision: EvictionDecision) -> ExplainedItem:
         return self._item(
-            verdict.item_id,
-            str(verdict.why),
+            decision.item_id,
+            str(decision.why),
             item_type=ItemType.TOOL_INPUT,
             place="context",
-            tokens=verdict.tokens,
-            content_tokens=verdict.tokens,
+            tokens=decision.tokens,
+            content_tokens=decision.tokens,
         )
 
     def _archived(self, item_id: str, departure: Departure) -> ExplainedItem:
@@ -248,7 +250,7 @@ class _Reasons:
         content_tokens: int | None,
         tool_name: str | None = None,
     ) -> ExplainedItem:
-        departure, verdict = self._departures.get(item_id), self._verdicts.get(item_id)
+        departure, decision = self._departures.get(item_id), self._decisions.get(item_id)
         return ExplainedItem(
             item_id=item_id,
             item_type=item_type,
@@ -259,7 +261,7 @@ class _Reasons:
             why=why,
             left_after_reply=None if departure is None else departure.after_call,
             replies_since=None if departure is None else self._costs.calls_since(departure),
-            ripe_in_calls=None if verdict is None or isinf(verdict.ripe_in_calls) else verdict.ripe_in_calls,
+            ripe_in_calls=None if decision is None or isinf(decision.ripe_in_calls) else decision.ripe_in_calls,
         )
 
     def _why(self, entry: Entry) -> str:
@@ -282,8 +284,8 @@ class _Reasons:
             return (
                 f"{'leaves next' if entry.item_id in self._due else 'stays'}: {entry.tool_name} keeps its last {keep}"
             )
-        if (verdict := self._verdicts.get(entry.item_id)) is not None:
-            return str(verdict.why)
+        if (decision := self._decisions.get(entry.item_id)) is not None:
+            return str(decision.why)
         if entry.item_type is ItemType.TOOL_RESULT and self._rules.parameters is None:
             return _NO_RULE_STAYS
         return _STAYS.get(entry.item_type, _MESSAGE_STAYS)

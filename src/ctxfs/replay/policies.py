@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ctxfs.context.commit import evicted
 from ctxfs.context.entry import Entry, EntryRules, Known, new_entry, recorded_entry
-from ctxfs.economics.economy import CacheTerms, Economy
+from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.features import identifiers_in
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import Rates
@@ -317,7 +317,7 @@ class _EconomicRun:
             digest_tokens=policy.digest_tokens,
             pricing=policy.parameters,
         )
-        self._economy = Economy(
+        self._economy = EvictionPricing(
             parameters=policy.parameters, terms=CacheTerms(rates=policy.rates, ttl_s=math.inf), clock=lambda: 0.0
         )
         self._known = Known(Names())

@@ -22,7 +22,7 @@ from ctxfs.session.records import (
     WriterOpened,
 )
 from ctxfs.session.recovery import Recovery
-from ctxfs.session.state import Savings, SessionState
+from ctxfs.session.state import OffloadStats, SessionState
 from ctxfs.session.verify import Problem, VerifyReport
 from ctxfs.session.writer import SessionWriter
 
@@ -43,13 +43,13 @@ __all__ = [
     "ItemAdded",
     "Layout",
     "Names",
+    "OffloadStats",
     "Problem",
     "Record",
     "Recovery",
     "Removed",
     "Replaced",
     "Restored",
-    "Savings",
     "SessionStarted",
     "SessionState",
     "SessionWriter",

@@ -20,12 +20,12 @@ from ctxfs.session.records import (
     with_content,
 )
 
-__all__ = ["Savings", "SessionState", "fold"]
+__all__ = ["OffloadStats", "SessionState", "fold"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Savings:
-    """How often something left on arrival, and how many characters that saved."""
+class OffloadStats:
+    """How many items were evicted eagerly (before they were sent), and how many characters that saved."""
 
     count: int = 0
     saved_chars: int = 0
@@ -42,7 +42,7 @@ class SessionState:
 
     ``items`` are those in the context, in order; the content of those in ``content_stored`` is in their files and empty
     here. ``stored`` is every content that is durable, ``archived`` the archive of each item that left in one, ``ids``
-    every id ever given out, ``eviction`` the rules in force, ``paths`` where the session lay, ``left_on_arrival`` what
+    every id ever given out, ``eviction`` the rules in force, ``paths`` where the session lay, ``eager_stats`` what
     items saved that left the moment they came in.
     """
 
@@ -55,7 +55,7 @@ class SessionState:
     calls: list[CallMade] = field(default_factory=list)
     eviction: EvictionSet | None = None
     paths: set[str] = field(default_factory=set)
-    left_on_arrival: Savings = Savings()
+    eager_stats: OffloadStats = OffloadStats()
     epoch: int = 0
     layout: str | None = None
     closed: bool = False
@@ -111,8 +111,8 @@ class SessionState:
 
     def _replace(self, record: Replaced) -> None:
         if record.saved_chars is not None:
-            saved = self.left_on_arrival
-            self.left_on_arrival = Savings(count=saved.count + 1, saved_chars=saved.saved_chars + record.saved_chars)
+            saved = self.eager_stats
+            self.eager_stats = OffloadStats(count=saved.count + 1, saved_chars=saved.saved_chars + record.saved_chars)
         item = self.items.get(record.item_id)
         if item is None:
             return

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ctxfs.content.readable import readable_text
-from ctxfs.eviction.eager import Leaving
+from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.plan import Offload
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import ToolMessage, has_media
@@ -61,8 +61,8 @@ class ToolResultOffload:
         service.attach(fs)
         return workspace_tools(service, fs.session_id)
 
-    def arrive(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> Leaving | None:
-        """See ``ArrivalPolicy.arrive``."""
+    def decide(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> EagerOffload | None:
+        """See ``EagerPolicy.decide``."""
         message = item.message
         if not isinstance(message, ToolMessage) or item.source is not None or has_media(message.content):
             return None
@@ -78,7 +78,7 @@ class ToolResultOffload:
         item = with_placeholder(item, path=info.path, counter=counter, digest="")
         reason = f"over {self.threshold_tokens:,} tokens" if over else "its tool is in the allow-list"
         decide = partial(self._decide, item, text, info, counter=counter, reason=reason)
-        return Leaving(item=item, chars=len(text), decide=decide)
+        return EagerOffload(item=item, chars=len(text), build=decide)
 
     def _decide(
         self, item: ContextItem, text: str, info: ArtifactInfo, *, counter: TokenCounter, reason: str
