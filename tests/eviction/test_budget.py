@@ -96,6 +96,13 @@ def test_small_or_negative_growth_teaches_nothing() -> None:
     assert value.observed(model="m", counted=100, real=150).ratios == ()
 
 
+@pytest.mark.parametrize("real", [2_191, 2_192, 900, 0])
+def test_the_count_that_fits_is_the_largest_one(real: int) -> None:
+    value = Calibration().observed(model="m", counted=1_000, real=1_300)
+    counted = value.counted_for(real)
+    assert value.estimate(counted) <= real < value.estimate(counted + 1)
+
+
 def test_another_model_starts_anew() -> None:
     value = Calibration().observed(model="a", counted=0, real=0).observed(model="a", counted=1000, real=2000)
     assert value.ratios == (2.0,)

@@ -107,6 +107,11 @@ def test_a_type_that_is_dropped_moves_out_whole() -> None:
     assert archive.item_ids == ("k",)
 
 
+def test_a_type_whose_rule_is_to_keep_it_stays() -> None:
+    rules = {ItemType.TOOL_RESULT: Rule(strategy=Strategy.KEEP)}
+    assert not plan(session(9), 10_000, SelectiveCompaction(rules=rules)).offloads
+
+
 def test_a_negative_keep_recent_is_refused() -> None:
     with pytest.raises(ConfigError):
         Rule(strategy=Strategy.TRUNCATE, keep_recent=-1)

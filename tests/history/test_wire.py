@@ -434,3 +434,9 @@ def test_any_chat_body_stays_valid_and_shows_what_was_replaced(messages: tuple[M
     assert chat == before
     assert not chat_violations(sent)
     assert {str(one_text(c)) for c in contents(CHAT, sent)} <= {PLACEHOLDER, "{'new': 'arguments'}"}
+
+
+def test_a_reply_of_calls_alone_has_no_part_but_its_calls() -> None:
+    call = {"type": "tool_use", "id": "c1", "name": "Read", "input": {"path": "a"}}
+    body = {"messages": [{"role": "user", "content": "go"}, {"role": "assistant", "content": [call]}]}
+    assert [(part.kind, part.id) for part in MESSAGES.parts_of(body)] == [("user", ""), ("call", "c1")]

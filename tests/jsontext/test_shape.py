@@ -1,6 +1,7 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,6 +66,21 @@ def test_any_text_is_parsed_or_refused(text: str, prefix_chars: int) -> None:
 def test_deep_nesting_is_refused_or_cut() -> None:
     assert parse_prefix("[" * 50_000 + "]" * 50_000) is None
     assert shape_of([[[[[[1]]]]]]) == "[1 × [1 × [1 × [1 × [1 elements]]]]]"
+
+
+@pytest.mark.parametrize(
+    ("text", "prefix_chars", "value"),
+    [
+        ('["one", "two words"]', 12, ["one", "two…"]),
+        ('["one", "a\\u00e9 word"]', 14, ["one", "a…"]),
+        ('["one", {"key": "value"}]', 12, ["one"]),
+        ('["one", 12345]', 10, ["one"]),
+    ],
+)
+def test_a_prefix_is_closed_where_it_is_cut(text: str, prefix_chars: int, value: list[str]) -> None:
+    parsed = parse_prefix(text, prefix_chars)
+    assert parsed is not None
+    assert parsed.value == value
 
 
 def test_crossed_brackets_are_refused() -> None:

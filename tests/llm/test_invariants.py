@@ -61,6 +61,59 @@ def test_a_violation_names_its_place() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("field", "nonsense", "reason"),
+    [
+        ("tools", "Read", "tools: should be a list of objects"),
+        ("tools", ["Read"], "tools.0: should be an object"),
+        ("tools", [{"name": 1}], "tools.0.name: should be a string"),
+        ("tools", [{"name": "Read", "input_schema": "none"}], "tools.0.input_schema: should be an object"),
+        ("thinking", "on", "thinking: should be an object"),
+        ("system", {"type": "text"}, "system: should be a list of objects"),
+        ("messages", "hello", "messages: should be a list of objects"),
+        ("messages", ["hello"], "messages.0: should be an object"),
+        (
+            "messages",
+            [{"role": "nobody", "content": "x"}],
+            "messages.0.role: should be 'user' or 'assistant', not 'nobody'",
+        ),
+        ("messages", [{"role": "user", "content": 1}], "messages.0.content: should be a string or a list of blocks"),
+        ("messages", [{"role": "user", "content": ["x"]}], "messages.0.content.0: should be an object"),
+    ],
+)
+def test_what_is_of_another_type_is_named_with_its_place(field: str, nonsense: Any, reason: str) -> None:
+    assert reason in violations({**valid_body(), field: nonsense})
+
+
+def test_a_message_without_a_block_is_found() -> None:
+    body = valid_body()
+    body["messages"][0]["content"] = []
+    (found,) = violations(body)
+    assert found.startswith("messages.0")
+
+
+def test_messages_of_one_role_that_follow_each_other_are_one_turn() -> None:
+    call = {"type": "tool_use", "id": "c", "name": "Read", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "c", "content": "found"}
+    messages = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": "reading"},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+        {"role": "user", "content": "and then?"},
+    ]
+    assert violations({"model": "m", "max_tokens": 9, "messages": messages}) == []
+    (found,) = violations({"model": "m", "max_tokens": 9, "messages": [*messages[:3], *messages[4:]]})
+    assert "'c' has no tool_result" in found
+
+
+def test_a_document_as_text_passes() -> None:
+    body = valid_body()
+    source = {"type": "text", "media_type": "text/plain", "data": "a page"}
+    body["messages"][0]["content"] = [{"type": "document", "source": source}]
+    assert violations(body) == []
+
+
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The path of every value inside of ``value``."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

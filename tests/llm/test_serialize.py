@@ -213,6 +213,7 @@ def test_thinking_that_was_cut_is_sent_only_once_something_follows_it() -> None:
     thought = {"type": "thinking", "thinking": "Hm", "signature": "s"}
     cut = (UserMessage("a"), AssistantMessage((thought,)))
     assert [m["role"] for m in body_of(*cut, UserMessage("b"))["messages"]] == ["user"]
+    assert [m["role"] for m in body_of(*cut)["messages"]] == ["user"]
     followed = body_of(*cut, AssistantMessage("So:"), UserMessage("b"))
     assert followed["messages"][1]["content"][0] == thought
 
@@ -304,6 +305,17 @@ def test_what_was_serialised_before_changes_no_body(data: st.DataObject) -> None
         given_out.append((body, copy.deepcopy(body)))
     for body, before in given_out:
         assert body == before, "a later request must not change what an earlier one got"
+
+
+def test_a_call_id_that_repeated_is_paired_as_before_once_the_repetition_is_gone() -> None:
+    step: list[Message] = [called("a"), ToolMessage("a", "t", "x")]
+    serializer = MessagesSerializer()
+    for messages in ([*step, *step], [*step, called("b")], [*step, *step]):
+        request = ModelRequest(messages=(UserMessage("go"), *messages))
+        body = serializer.body(request, model="m", max_tokens=9)
+        assert body == to_messages_body(request, model="m", max_tokens=9)
+    calls = [block["id"] for message in body["messages"] for block in message["content"] if block["type"] == "tool_use"]
+    assert len(set(calls)) == 2
 
 
 def test_messages_that_did_not_change_are_not_serialised_again() -> None:

@@ -114,6 +114,14 @@ def test_the_errors_of_what_comes_in_pieces_are_those_of_the_whole(
     assert ends.chars == len(text)
 
 
+def test_a_trace_goes_on_in_the_next_piece() -> None:
+    ends = Ends(head_bytes=0, tail_bytes=0, error_lines=9)
+    ends.feed(b"ok\nValueError: no\n")
+    ends.feed(b"    at run (app.js:2:1)\nok\n", last=True)
+    shown = ends.passages(line_count=4, lines=9, size_bytes=1_000)["Lines with errors"]
+    assert shown == ["2: ValueError: no", "3:     at run (app.js:2:1)"]
+
+
 def test_no_more_errors_are_kept_than_can_be_shown() -> None:
     ends = Ends(head_bytes=0, tail_bytes=0, error_lines=3)
     for n in range(1, 100):

@@ -118,6 +118,13 @@ STEPS = st.lists(
 )
 
 
+def test_work_on_a_file_changes_nothing_about_what_left_of_it() -> None:
+    ledger = Ledger().added([item("a", paths=("x",)), item("b", paths=("x",))]).replied([100]).evicted(["a"])
+    worked_on = later(ledger, 9).replied([1], paths=["x"], changed_paths=["x"])
+    assert list(worked_on.held) == ["b"]
+    assert worked_on.held["b"].changed
+
+
 @given(first=STEPS, steps=STEPS)
 def test_steps_taken_in_together_are_the_same_as_one_by_one(first: list[Step], steps: list[Step]) -> None:
     number = 0
