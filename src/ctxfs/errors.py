@@ -1,4 +1,4 @@
-"""Every error that ctxfs raises on purpose, in one tree.
+"""Every error that ctxfs raises on purpose: data in attributes, and in the message what to do next.
 
 ::
 
@@ -19,34 +19,32 @@
     │   ├── NotStored                no file of that name
     │   ├── CorruptContent           a checksum does not match
     │   ├── CorruptJournal           the journal cannot be read
-    │   ├── UnsafePath               a link, a foreign owner, a name that would leave the session
+    │   ├── UnsafePath               a link, a foreign owner, or a name that points outside of the session
     │   ├── Unrecorded               closed with items that could not be written
-    │   └── ArchiveError             a file that is no export of a session
-    │       ├── ArchiveDamaged       cut short, changed or with something after its end
-    │       ├── ArchiveUnsafe        names or contents that no export has: links, "..", duplicates
+    │   └── ArchiveError             a file that is not an export of a session
+    │       ├── ArchiveDamaged       truncated, changed, or with data after its end
+    │       ├── ArchiveUnsafe        names or contents that no export contains: links, "..", duplicates
     │       └── ArchiveTooLarge      more bytes or files than the caller allows
-    ├── InvalidRecord                a journal record that could not be read back (also a ValueError)
+    ├── InvalidRecord                a record that could not be read back from the journal (also a ValueError)
     ├── TranscriptError              messages that a provider would refuse, or that could not be recorded
     ├── ToolError
     │   ├── ToolDefinitionError      a function that cannot become a tool (also a TypeError)
     │   ├── InvalidToolArguments     the model's arguments do not validate
-    │   └── WorkLimitReached         a call that would take more CPU time than one may
+    │   └── WorkLimitReached         a call that exceeds its limit of CPU time
     ├── ModelError
     │   ├── MissingApiKey            no key in the environment
     │   ├── AuthenticationFailed     the provider refused the key
     │   ├── RateLimited              429, after all retries
     │   ├── Overloaded               5xx, after all retries
     │   ├── ConnectionFailed         network or time-out, after all retries
-    │   ├── PromptTooLong            the provider's own limit was passed
+    │   ├── PromptTooLong            the prompt is longer than the provider accepts
     │   ├── InvalidRequest           any other 4xx
     │   ├── InvalidReply             a reply whose usage or model name cannot be recorded (also a ValueError)
-    │   ├── ReplyIncomplete          the reply was cut or broken off
-    │   └── InvalidFunctionCall      a call in text form that cannot be read
-    ├── TurnLimitReached             the agent's limit on turns
-    ├── ContextOverflow              nothing more can be reduced
+    │   ├── ReplyIncomplete          the reply was truncated or interrupted
+    │   └── InvalidFunctionCall      a call in text form that cannot be parsed
+    ├── TurnLimitReached             the query reached max_turns
+    ├── ContextOverflow              the context does not fit, and nothing in it can be reduced
     └── ReplayFormatError            a recording in no known format
-
-Errors carry their data as attributes and say in their message what to do next.
 """
 
 from collections.abc import Iterable, Sequence
@@ -128,7 +126,7 @@ class SessionLocked(SessionError):
 
     def __init__(self, session_id: str, holder: str | None = None) -> None:
         by = f" by {holder}" if holder else ""
-        super().__init__(f"session {session_id} is held{by}: close the other writer, or open it for reading only")
+        super().__init__(f"session {session_id} is locked{by}: close the other writer, or open it read-only")
         self.session_id = session_id
         self.holder = holder
 
@@ -146,9 +144,7 @@ class SessionExists(SessionError):
     """A session of that id is there already, and nothing of it is ever replaced."""
 
     def __init__(self, session_id: str, root: str) -> None:
-        super().__init__(
-            f"there is a session {session_id!r} under {root} already: give it another session id (--as ID)"
-        )
+        super().__init__(f"session {session_id!r} already exists under {root}: use another session id (--as ID)")
         self.session_id = session_id
         self.root = root
 
@@ -170,7 +166,7 @@ class AmbiguousItem(SessionError, LookupError):
 
     def __init__(self, item_id: str, sessions: Sequence[str]) -> None:
         shown = ", ".join(sessions[:5]) + (", …" if len(sessions) > 5 else "")
-        super().__init__(f"{len(sessions)} sessions have an item {item_id!r} ({shown}): say which with session_id")
+        super().__init__(f"{len(sessions)} sessions have an item {item_id!r} ({shown}): choose one with session_id")
         self.item_id = item_id
         self.sessions = tuple(sessions)
 
@@ -180,10 +176,7 @@ class StorageError(CtxfsError):
 
 
 class WriteFailed(StorageError):
-    """The bytes are not durable, and whatever they were to replace is still in place.
-
-    The original error is the ``__cause__``.
-    """
+    """The bytes are not durable and replaced nothing; the original error is the ``__cause__``."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"could not store {name}: {reason}")
@@ -208,7 +201,7 @@ class NotStored(StorageError, LookupError):
 
 
 class CorruptContent(StorageError):
-    """What is on the disk is not what was written."""
+    """The bytes on disk are not those that were written."""
 
     def __init__(self, name: str, detail: str) -> None:
         super().__init__(f"{name} is damaged ({detail}): restore it from a backup or an export")
@@ -217,7 +210,7 @@ class CorruptContent(StorageError):
 
 
 class CorruptJournal(StorageError):
-    """The journal cannot be read as one."""
+    """The journal cannot be read."""
 
     def __init__(self, session_id: str, reason: str) -> None:
         super().__init__(f"the journal of session {session_id} {reason}")
@@ -226,9 +219,9 @@ class CorruptJournal(StorageError):
 
 
 class UnsafePath(StorageError):
-    """A link, a special file, a foreign owner or a name that would leave the session directory.
+    """A link, a special file, a foreign owner, or a name that points outside of the session's directory.
 
-    ``name`` is what was asked for: a path, a file of the session or an id; ``reason`` says what about it is not safe.
+    ``name`` is the path, file name or id that was given; ``reason`` says why it is unsafe.
     """
 
     def __init__(self, name: str, reason: str) -> None:
@@ -238,15 +231,15 @@ class UnsafePath(StorageError):
 
 
 class ArchiveError(StorageError):
-    """A file that is no export of a session; nothing of it was imported."""
+    """A file that is not an export of a session; nothing was imported."""
 
 
 class ArchiveDamaged(ArchiveError):
-    """The archive was cut short or changed, or something follows its end: copy it again, or export again."""
+    """The archive is truncated or changed, or has data after its end: copy it again, or export again."""
 
 
 class ArchiveUnsafe(ArchiveError):
-    """The archive holds names or contents that no export has: do not trust where it came from."""
+    """The archive holds names or contents that no export contains: do not trust its source."""
 
 
 class ArchiveTooLarge(ArchiveError):
@@ -258,29 +251,26 @@ class ArchiveTooLarge(ArchiveError):
 
 
 class Unrecorded(StorageError):
-    """The session was closed and released, but these items are only in memory: writing them had failed.
+    """The session was closed, and the items with the ids ``items`` exist only in memory: writing them had failed.
 
-    ``items`` are their ids; the error of the last attempt, if it was one of storage, is the ``__cause__``.
+    The ``__cause__`` is the error of the last attempt, if it was a ``StorageError``.
     """
 
     def __init__(self, session_id: str, items: Sequence[str]) -> None:
         shown = ", ".join(items[:5]) + (", …" if len(items) > 5 else "")
         super().__init__(
-            f"session {session_id} was closed with {len(items)} items that could not be written ({shown}): they are "
-            "still in the context's `items`; add them again once the session can be written"
+            f"session {session_id} was closed with {len(items)} items that could not be written ({shown}): "
+            "they are still in the context's `items`; add them again once the session can be written"
         )
         self.items = tuple(items)
 
 
 class InvalidRecord(CtxfsError, ValueError):
-    """A record that a reader of the journal would refuse, or read as something else; nothing of it was written.
-
-    Trying again does not help: what was given to be recorded has to change.
-    """
+    """A value that could not be read back from the journal unchanged, so that nothing was written: change the value."""
 
 
 class TranscriptError(CtxfsError):
-    """Messages that a provider would refuse with a 400, or that a session could not give back as they are."""
+    """Messages that a provider would refuse with a 400, or that a session could not return unchanged."""
 
     def __init__(self, violations: Iterable[str]) -> None:
         self.violations = tuple(violations)
@@ -300,15 +290,15 @@ class InvalidToolArguments(ToolError, ValueError):
 
 
 class WorkLimitReached(ToolError):
-    """A call would take more CPU time than one may; the message says how to ask for less."""
+    """A call exceeds its limit of CPU time; the message says how to ask for less work."""
 
 
 class ModelError(CtxfsError):
     """Something about a model or its provider.
 
-    ``status`` is the HTTP status of the last answer (for an error in mid-stream, the one that its type stands for) and
-    ``retry_after_s`` its Retry-After in seconds; None when there was none. ``attempts``: how often the call was made,
-    0 when that is not known or it was not made at all.
+    ``status`` is the HTTP status of the last response (for an error in mid-stream, the status of its type) and
+    ``retry_after_s`` its Retry-After in seconds; None if there was none. ``attempts`` is how often the call was made; 0
+    if that is unknown, or if it was not made.
     """
 
     def __init__(
@@ -329,19 +319,19 @@ class AuthenticationFailed(ModelError):
 
 
 class RateLimited(ModelError):
-    """The provider said 429, also after all retries."""
+    """The provider answered 429, also after all retries."""
 
 
 class Overloaded(ModelError):
-    """The provider said 5xx or overloaded, also after all retries."""
+    """The provider answered 5xx or "overloaded", also after all retries."""
 
 
 class ConnectionFailed(ModelError):
-    """The network failed or the time ran out, also after all retries."""
+    """The network failed or a time-out passed, also after all retries."""
 
 
 class PromptTooLong(ModelError):
-    """The provider's own limit was passed; ``limit_tokens`` and ``actual_tokens`` are None when it did not say."""
+    """The prompt exceeds the provider's limit; ``limit_tokens`` and ``actual_tokens`` are None if it gave none."""
 
     def __init__(
         self,
@@ -365,7 +355,7 @@ class InvalidReply(ModelError, ValueError):
 
 
 class ReplyIncomplete(ModelError):
-    """The reply was cut by the token limit or broken off; ``stop_reason`` is the provider's, if it gave one."""
+    """The reply was truncated by the token limit or interrupted; ``stop_reason`` is the provider's, if it gave one."""
 
     def __init__(self, message: str, *, stop_reason: str | None = None) -> None:
         super().__init__(message)
@@ -373,36 +363,36 @@ class ReplyIncomplete(ModelError):
 
 
 class InvalidFunctionCall(ModelError):
-    """The model wrote a call in text form that cannot be read, also when it was asked again; nothing was run."""
+    """The model wrote a call in text form that cannot be parsed, also when asked again; nothing was run."""
 
 
 class TurnLimitReached(CtxfsError):
-    """The agent used up its turns; the transcript is valid and the next query goes on from it."""
+    """The query made ``max_turns`` model calls; the transcript is valid, and the next query continues from it."""
 
     def __init__(self, max_turns: int) -> None:
-        super().__init__(f"stopped after {max_turns} turns: query again to go on, or raise max_turns")
+        super().__init__(f"stopped after {max_turns} turns: query again to continue, or raise max_turns")
         self.max_turns = max_turns
 
 
 class ContextOverflow(CtxfsError):
-    """The context is over its limit and nothing more in it can be reduced; ``items`` are the ids of the largest.
+    """The context exceeds its limit and nothing in it can be reduced; ``items`` are the ids of the largest items.
 
-    When that is so because what would leave could not be stored, the ``__cause__`` is the ``StorageError``.
+    If items could not be evicted because storing them failed, the ``__cause__`` is the ``StorageError``.
     """
 
     def __init__(
         self, limit_tokens: int, actual_tokens: int, items: Sequence[str] = (), *, why: str = "these cannot be reduced"
     ) -> None:
         stuck = f"; {why}: {', '.join(items)}" if items else ""
-        super().__init__(f"the context needs {actual_tokens} tokens of {limit_tokens}{stuck}")
+        super().__init__(f"the context needs {actual_tokens} tokens, its limit is {limit_tokens}{stuck}")
         self.limit_tokens = limit_tokens
         self.actual_tokens = actual_tokens
         self.items = tuple(items)
 
     def because(self, why: str) -> "ContextOverflow":
-        """The same error with another reason why nothing leaves."""
+        """The same error with another reason why nothing can be evicted."""
         return ContextOverflow(self.limit_tokens, self.actual_tokens, self.items, why=why)
 
 
 class ReplayFormatError(CtxfsError, ValueError):
-    """A recording in no known format; the message names the formats that are understood."""
+    """A recording in an unknown format; the message names the known ones."""

@@ -485,7 +485,7 @@ def test_a_session_that_is_written_can_be_read_but_not_removed(ctxfs: Command, s
     ls, rm = anyio.run(hold)
     assert ls.code == 0
     assert rm.code == 2
-    assert "is held" in rm.err
+    assert "is locked" in rm.err
     assert session.path.exists()
 
 
