@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -128,10 +129,46 @@ def test_records_survive_json(record: Record) -> None:
     assert from_json(json_codec.loads(json_codec.dumps(to_json(record)))) == record
 
 
+def kind_of(value: object) -> str:
+    return type(value).__name__
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("value", [2.0**64, 2**64, 10**4299, -0.0, nested(200)], ids=kind_of)
+def test_what_the_reader_gives_back_is_taken(value: Any) -> None:
+    rules = EvictionSet(rates={"input": value})
+    assert list(scan(encode_line(1, [rules])).records) == [rules]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), (1,), {1: 2}, b"x", {"a"}, 10**4300, nested(260), nested(1_000), nested(5_000)],
+    ids=kind_of,
+)
+def test_what_no_reader_would_give_back_is_refused_whatever_it_is(value: Any) -> None:
+    """Also where nothing had checked it before."""
+    with pytest.raises(InvalidRecord):
+        encode_line(1, [EvictionSet(rates={"input": value})])
+
+
 def test_what_would_be_read_back_as_something_else_is_refused() -> None:
     closed = {"type": "closed", "closed_at": 1.0}
     with pytest.raises(InvalidRecord, match="read back as something else"):
         encode_line(1, [UnknownRecord(data=closed)])
+
+
+def test_what_cannot_even_be_shown_is_refused() -> None:
+    """It is not recorded whether an item is damaged, so that it would be read back without that."""
+    damaged: Any = nested(5_000)
+    item = replace(make_item("a", UserMessage("text")), damaged=damaged)
+    with pytest.raises(InvalidRecord, match="read back as something else"):
+        encode_line(1, [ItemAdded(item=item)])
 
 
 def test_two_lone_surrogates_stay_two() -> None:

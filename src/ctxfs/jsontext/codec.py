@@ -7,7 +7,17 @@ from typing import Any
 
 import orjson
 
-__all__ = ["MAX_DEPTH", "MAX_RECORD_DEPTH", "check_json", "dumps", "dumps_exact", "dumps_text", "loads"]
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_RECORD_DEPTH",
+    "check_json",
+    "dumps",
+    "dumps_exact",
+    "dumps_text",
+    "dumps_unchecked",
+    "loads",
+    "loads_record",
+]
 
 MAX_DEPTH = 200
 """How many lists and dicts may stand in each other in what comes in: whatever handles it later gets to its bottom."""
@@ -89,6 +99,17 @@ def dumps(value: Any) -> bytes:
         return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")
 
 
+def dumps_unchecked(value: Any) -> bytes:
+    """Encode ``value`` like ``dumps``, for whoever loads the outcome and compares it with what went in.
+
+    What ``dumps`` refuses may come out as something else. Raises ValueError for what cannot be encoded.
+    """
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return dumps(value)
+
+
 def dumps_text(value: Any) -> str:
     """Encode ``value`` as compact JSON text in which every character but the necessary stands as it is.
 
@@ -109,12 +130,29 @@ def dumps_exact(value: Any) -> bytes:
 
 def loads(data: bytes | bytearray | memoryview | str) -> Any:
     """Decode JSON. Raises ValueError when ``data`` is not JSON."""
+    value, depth = _loads_fast(data)
+    return value if depth is not None else _loads_slowly(data)
+
+
+def loads_record(data: bytes, place: str) -> Any:
+    """Decode a record, which may have to be written again.
+
+    Raises ValueError when ``data`` is not JSON, or not what ``check_json`` takes, to ``MAX_RECORD_DEPTH``.
+    """
+    value, depth = _loads_fast(data)
+    if depth is None or depth > MAX_RECORD_DEPTH:  # of what orjson reads exactly, only the depth is left to check
+        value = _loads_slowly(data) if depth is None else value
+        check_json(value, place, max_depth=MAX_RECORD_DEPTH)
+    return value
+
+
+def _loads_fast(data: bytes | bytearray | memoryview | str) -> tuple[Any, int | None]:
+    """What orjson reads, and how deep it is nested; the depth is None where that may not be what ``data`` says."""
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
-        return _loads_slowly(data)
-    # orjson reads integers over 64 bits as floats
-    return _loads_slowly(data) if _has_huge_float(value) else value
+        return None, None
+    return value, _depth_of(value)
 
 
 def _loads_slowly(data: bytes | bytearray | memoryview | str) -> Any:
@@ -124,14 +162,20 @@ def _loads_slowly(data: bytes | bytearray | memoryview | str) -> Any:
         raise ValueError("the JSON is nested too deep") from None
 
 
-def _has_huge_float(value: Any) -> bool:
-    stack = [value]
-    while stack:
-        top = stack.pop()
-        if isinstance(top, dict):
-            stack.extend(top.values())
-        elif isinstance(top, list):
-            stack.extend(top)
-        elif isinstance(top, float) and not -_FIRST_INEXACT < top < _FIRST_INEXACT:
-            return True
-    return False
+def _depth_of(value: Any) -> int | None:
+    """How many lists and dicts stand in each other; None where a float may be an integer over 64 bits."""
+    level: list[Iterable[Any]] = [(value,)]
+    depth = -1
+    while level:
+        below: list[Iterable[Any]] = []
+        for entries in level:
+            for entry in entries:
+                kind = type(entry)
+                if kind is dict:
+                    below.append(entry.values())
+                elif kind is list:
+                    below.append(entry)
+                elif kind is float and not -_FIRST_INEXACT < entry < _FIRST_INEXACT:
+                    return None
+        level, depth = below, depth + 1
+    return depth

@@ -2,7 +2,7 @@
 
 import reprlib
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ctxfs.errors import InvalidReply
@@ -72,8 +72,9 @@ class Usage:
     output_tokens: int = 0
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            object.__setattr__(self, field.name, _count(getattr(self, field.name), field.name))
+        for name in self.__slots__:
+            if type(count := getattr(self, name)) is not int or not 0 <= count <= _MOST_TOKENS:
+                object.__setattr__(self, name, _count(count, name))
 
     @property
     def total_input_tokens(self) -> int:

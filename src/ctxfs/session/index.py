@@ -66,6 +66,5 @@ def parse_index(data: bytes) -> Index:
 
 
 def _fields(line: bytes) -> dict[str, Any]:
-    fields: dict[str, Any] = json_codec.loads(line)
-    json_codec.check_json(fields, "entry", max_depth=json_codec.MAX_RECORD_DEPTH)  # it may be written again
+    fields: dict[str, Any] = json_codec.loads_record(line, "entry")
     return fields

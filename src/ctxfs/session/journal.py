@@ -5,6 +5,7 @@ the record's bytes, so that a line is whole or not there. A commit of several re
 """
 
 import re
+import reprlib
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,16 +62,16 @@ def encode_line(seq: int, records: Sequence[Record]) -> bytes:
     except _UNREADABLE as error:
         raise InvalidRecord(f"this cannot be recorded: {error!r}") from error
     if rec is None:
-        raise InvalidRecord(f"this would be read back as something else: {records!r:.500}")
+        raise InvalidRecord(f"this would be read back as something else: {reprlib.repr(list(records))}")
     return b'{"v":%d,"seq":%d,"len":%d,"crc":"%08x","rec":%b}\n' % (VERSION, seq, len(rec), _crc(seq, rec), rec)
 
 
 def _encoded(records: Sequence[Record]) -> bytes | None:
     """The JSON that decodes to ``records``; None when there is none. Only two lone surrogates need the exact form."""
     data = [to_json(record) for record in records]
-    for dump in (json_codec.dumps, json_codec.dumps_exact):
+    for dump in (json_codec.dumps_unchecked, json_codec.dumps_exact):
         rec = dump(data[0] if len(data) == 1 else {"type": "batch", "records": data})
-        if [from_json(part) for part in _parts(_load(rec))] == list(records):
+        if [from_json(part) for part in _parts(json_codec.loads_record(rec, "rec"))] == list(records):
             return rec
     return None
 
@@ -138,7 +139,7 @@ def _decode_line(line: bytes, last_seq: int) -> _Line:
         raise ValueError(f"the checksum of line {seq} does not match")
     if seq <= last_seq:
         raise ValueError(f"line {seq} comes after line {last_seq}")
-    data = _load(rec)
+    data = json_codec.loads_record(rec, "rec")
     if int(head[1]) != VERSION:
         return _Line(seq=seq, records=[UnknownRecord(data=data)])
     return _decode_parts(seq, _parts(data))
@@ -156,12 +157,6 @@ def _decode_parts(seq: int, parts: Sequence[Any]) -> _Line:
                 raise
             lost.append(f"what a call cost is not readable in line {seq}: {error}")
     return _Line(seq=seq, records=records, lost=lost)
-
-
-def _load(rec: bytes) -> Any:
-    data = json_codec.loads(rec)
-    json_codec.check_json(data, "rec", max_depth=json_codec.MAX_RECORD_DEPTH)  # it may have to be written again
-    return data
 
 
 def _parts(data: Any) -> Sequence[Any]:

@@ -20,7 +20,7 @@ from ctxfs.llm.messages import (
     UserMessage,
     check_content,
 )
-from ctxfs.session.field_types import check_types
+from ctxfs.session.field_types import check_values
 
 __all__ = [
     "CallMade",
@@ -186,26 +186,44 @@ _TYPES: dict[str, type] = {
     "closed": Closed,
 }
 
-_RECORDED = tuple(entry for entry in fields(ContextItem) if entry.name != "damaged")
-"""What is recorded of an item; the next opening of the session looks again whether its content is damaged."""
+_RECORDED = {entry.name: entry.default for entry in fields(ContextItem) if entry.name not in {"message", "damaged"}}
+"""What is recorded of an item beside its message, with the defaults: these are left out.
+
+The next opening of the session looks again whether its content is damaged.
+"""
 
 _NAMES = {kind: name for name, kind in _TYPES.items()}
 
+_FIELDS = {kind: tuple(entry.name for entry in fields(kind)) for kind in (*_TYPES.values(), ToolMessage, Usage)}
+
+_SIZES = ("size_bytes", "chars", "lines", "blocks", "content_offset", "content_length", "offloaded_at")
+
+_ITEM_TYPES = {item_type.value: item_type for item_type in ItemType}
+
 _ROLES: dict[type, str] = {SystemMessage: "system", UserMessage: "user", AssistantMessage: "assistant"}
+
+_KINDS: dict[str, type[SystemMessage | UserMessage | AssistantMessage]] = {
+    "system": SystemMessage,
+    "user": UserMessage,
+    "assistant": AssistantMessage,
+}
 
 
 def to_json(record: Record) -> dict[str, Any]:
     """Return the record as JSON data, its type first."""
     if isinstance(record, UnknownRecord):
         return dict(record.data)
-    data: dict[str, Any] = {"type": _NAMES[type(record)]}
-    for entry in fields(record):
-        data[entry.name] = getattr(record, entry.name)
+    kind = type(record)
+    data: dict[str, Any] = {"type": _NAMES[kind], **_values_of(record, kind)}
     if isinstance(record, ItemAdded):
         data["item"] = _item_to_json(record.item)
     elif isinstance(record, CallMade):
-        data["usage"] = asdict(record.usage)
+        data["usage"] = _values_of(record.usage, Usage)
     return data
+
+
+def _values_of(value: Any, kind: type) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in _FIELDS[kind]}
 
 
 def from_json(data: Mapping[str, Any]) -> Record:
@@ -215,12 +233,12 @@ def from_json(data: Mapping[str, Any]) -> Record:
     kind = _TYPES.get(data.get("type", ""))
     if kind is None:
         return UnknownRecord(data=data)
-    values = {entry.name: data[entry.name] for entry in fields(kind) if entry.name in data}
+    values = {name: data[name] for name in _FIELDS[kind] if name in data}
     convert = _CONVERTERS.get(kind)
     if convert is not None:
         convert(values)
+    check_values(kind, values)
     record: Record = kind(**values)
-    check_types(record)
     return record
 
 
@@ -239,8 +257,8 @@ def _convert_eviction(values: dict[str, Any]) -> None:
 
 
 def _convert_stored(values: dict[str, Any]) -> None:
-    values["item_type"] = ItemType(values["item_type"])
-    if any(isinstance(value, int) and value < 0 for value in values.values()):
+    values["item_type"] = _item_type(values["item_type"])
+    if min([values[name] for name in _SIZES]) < 0:
         raise ValueError("a size is negative")
 
 
@@ -254,8 +272,7 @@ def _convert_removed(values: dict[str, Any]) -> None:
 
 
 def _convert_call(values: dict[str, Any]) -> None:
-    known = {entry.name for entry in fields(Usage)}
-    values["usage"] = Usage(**{key: value for key, value in values["usage"].items() if key in known})
+    values["usage"] = Usage(**{name: count for name, count in values["usage"].items() if name in _FIELDS[Usage]})
 
 
 _CONVERTERS: dict[type, Callable[[dict[str, Any]], None]] = {
@@ -285,41 +302,43 @@ def with_content(message: Message, content: Content) -> Message:
 
 
 def _item_to_json(item: ContextItem) -> dict[str, Any]:
-    data: dict[str, Any] = {}
-    for entry in _RECORDED:
-        value = getattr(item, entry.name)
-        if entry.name == "message":
-            data["message"] = _message_to_json(value)
-        elif value != entry.default:
-            data[entry.name] = asdict(value) if isinstance(value, ContentRange) else value
+    message = _message_to_json(item.message)
+    data: dict[str, Any] = {"id": item.id, "item_type": item.item_type, "message": message}
+    for name, default in _RECORDED.items():
+        value = getattr(item, name)
+        if value != default:
+            data[name] = asdict(value) if isinstance(value, ContentRange) else value
     return data
 
 
 def _item_from_json(data: Mapping[str, Any]) -> ContextItem:
-    values = {entry.name: data[entry.name] for entry in _RECORDED if entry.name in data}
-    values["item_type"] = ItemType(values["item_type"])
-    values["message"] = _message_from_json(values["message"])
-    values["trimmed"] = tuple(values.get("trimmed", ()))
+    values = {name: data[name] for name in _RECORDED if name in data}
+    values["item_type"] = _item_type(values["item_type"])
+    values["message"] = _message_from_json(data["message"])
+    if "trimmed" in values:
+        values["trimmed"] = tuple(values["trimmed"])
     if values.get("source") is not None:
         values["source"] = ContentRange(**values["source"])
+    check_values(ContextItem, values)
     return ContextItem(**values)
+
+
+def _item_type(name: str) -> ItemType:
+    return _ITEM_TYPES.get(name) or ItemType(name)
 
 
 def _message_to_json(message: Message) -> dict[str, Any]:
     check_content(message.content)  # names the place of what could not be read back
     if isinstance(message, ToolMessage):
-        return {"role": "tool", **{entry.name: getattr(message, entry.name) for entry in fields(message)}}
+        return {"role": "tool", **_values_of(message, ToolMessage)}
     return {"role": _ROLES[type(message)], "content": message.content}
 
 
 def _message_from_json(data: Mapping[str, Any]) -> Message:
     content = check_content(data["content"])
     if data["role"] == "tool":
-        values = {entry.name: data[entry.name] for entry in fields(ToolMessage) if entry.name in data}
-        return ToolMessage(**{**values, "content": content})
-    kinds: dict[str, type[SystemMessage | UserMessage | AssistantMessage]] = {
-        "system": SystemMessage,
-        "user": UserMessage,
-        "assistant": AssistantMessage,
-    }
-    return kinds[data["role"]](content)
+        values = {name: data[name] for name in _FIELDS[ToolMessage] if name in data}
+        values["content"] = content
+        check_values(ToolMessage, values)
+        return ToolMessage(**values)
+    return _KINDS[data["role"]](content)
