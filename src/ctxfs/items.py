@@ -55,7 +55,8 @@ class ContextItem:
     when no placeholder would be smaller than the content, which then never leaves. ``offloaded``: the content lives in
     ``offload_path`` (absolute) and the message holds its placeholder. ``destroyed``: the original left the context. A
     compaction summary is neither; its ``offload_path`` is the archive of the messages that it summarizes.
-    ``source``: the result only repeats these lines of stored content. ``label`` is a skill prompt's name, else None.
+    ``source``: the result only repeats these lines of stored content. ``is_data``: the result is the JSON of data that
+    a tool returned, so it may be stored with other white space. ``label`` is a skill prompt's name, else None.
     ``trimmed``: the places of the calls of a reply whose large arguments have left. ``damaged``: what is wrong with the
     file of the content, which the message only says; None when the content is whole.
     """
@@ -75,6 +76,7 @@ class ContextItem:
     label: str | None = None
     trimmed: tuple[int, ...] = ()
     damaged: str | None = None
+    is_data: bool = False
 
     @property
     def tool_name(self) -> str | None:

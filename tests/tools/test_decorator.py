@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from ctxfs.errors import InvalidToolArguments, ToolDefinitionError, ToolError
+from ctxfs.llm.messages import Content
 from ctxfs.testing.strategies import png
 from ctxfs.tools import Tool, ToolResult, tool
 from patience import HANGS_S
@@ -219,6 +220,19 @@ IMAGE_BLOCK: dict[str, Any] = {"type": "image", "source": SOURCE}
         (b"\xc3\xa9" * 200_001, "é" * 200_001),
         ([TEXT_BLOCK, IMAGE_BLOCK], (TEXT_BLOCK, IMAGE_BLOCK)),
         ((TEXT_BLOCK,), (TEXT_BLOCK,)),
+    ],
+)
+async def test_what_a_tool_returns_becomes_content(returned: object, content: Content) -> None:
+    @tool("Returns")
+    async def give() -> Any:
+        return returned
+
+    assert await give.run({}) == ToolResult(content)
+
+
+@pytest.mark.parametrize(
+    ("returned", "content"),
+    [
         ([{"type": "text", "value": 1}], '[{"type":"text","value":1}]'),
         ([{"type": "invoice", "text": "x"}], '[{"type":"invoice","text":"x"}]'),
         ([TEXT_BLOCK, "x"], '[{"type":"text","text":"hi"},"x"]'),
@@ -231,12 +245,12 @@ IMAGE_BLOCK: dict[str, Any] = {"type": "image", "source": SOURCE}
         (True, "true"),
     ],
 )
-async def test_what_a_tool_returns_becomes_content(returned: object, content: object) -> None:
+async def test_data_that_a_tool_returns_becomes_json_and_is_known_to_be_data(returned: object, content: str) -> None:
     @tool("Returns")
     async def give() -> Any:
         return returned
 
-    assert await give.run({}) == ToolResult(content)  # type: ignore[arg-type]
+    assert await give.run({}) == ToolResult(content, is_data=True)
 
 
 async def test_a_tool_result_is_taken_as_it_is() -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from ctxfs import Agent, AgentConfig, Context, tool
-from ctxfs.errors import ConfigError
+from ctxfs.errors import ConfigError, TranscriptError
 from ctxfs.materialize import Materialize
 from ctxfs.testing import ScriptedModel, ToolCall
 from ctxfs.testing.scripted import Turn
+from ctxfs.tools import ToolResult
 from ctxfs.workspace import ArtifactInfo, KnowledgeService, ToolCallResult, ToolResultOffload, ToolResultOffloadOp
 
 pytestmark = pytest.mark.anyio
@@ -170,3 +171,98 @@ async def test_json_data_is_stored_with_a_line_for_each_value(tmp_path: Path, co
         assert stored.count("\n") >= 2 * len(content)
         (info,) = await service.query_artifacts()
         assert info.lines == stored.count("\n") + 1
+
+
+TABLE = {"rows": [{"n": n, "name": f"grüße {n}"} for n in range(3_000)], "big": 10**30, "text": "a\nb \ud800"}
+
+
+@tool("List rows as data")
+def data() -> dict[str, Any]:
+    return TABLE
+
+
+@tool("List rows as a text that is JSON")
+def text() -> str:
+    return json.dumps(TABLE)
+
+
+@tool("List rows as bytes that are JSON")
+def as_bytes() -> bytes:
+    return json.dumps(TABLE).encode()
+
+
+@tool("List rows as JSON that the tool wrote and calls data")
+def called_data() -> ToolResult:
+    return ToolResult(json.dumps(TABLE), is_data=True)
+
+
+def reads(first: int, last: int) -> list[Turn]:
+    page = {"artifact_id": "call_001", "start_line": first, "end_line": last}
+    return [[ToolCall("get_knowledge_by_lines", page)], "ok"]
+
+
+@pytest.mark.parametrize("source", [data, called_data])
+@pytest.mark.parametrize("layout", ["envelope", "text"])
+async def test_data_is_stored_with_a_line_for_each_value_and_paged_by_lines(
+    tmp_path: Path, source: Any, layout: Any
+) -> None:
+    config = AgentConfig(tools=[source], workspace=ToolResultOffload(), offload_root_path=tmp_path, layout=layout)
+    async with Agent(ScriptedModel([[ToolCall(source.name, {})], *reads(7, 10)]), config) as agent:
+        await agent.query("go")
+        item, page = [item for item in agent.context.items if item.tool_name]
+        stored = await agent.context.fs.load("call_001")
+        assert (item.offloaded, item.is_data) == (True, True)
+        assert item.content_tokens == agent.context.counter.count(str(stored))
+        assert 'type="json"' in str(item.message.content)
+        assert json.loads(str(stored).encode("utf-8", "surrogatepass")) == TABLE
+        assert '7\t  {\n8\t   "n": 1,\n9\t   "name": "grüße 1"\n10\t  }' in str(page.message.content)
+        items = agent.context.items
+        session_id = agent.session_id
+    async with Context(session_id, root_path=tmp_path) as again:
+        assert again.items == items
+
+
+@pytest.mark.parametrize("source", [text, as_bytes])
+async def test_a_text_that_happens_to_be_json_is_stored_as_it_is(tmp_path: Path, source: Any) -> None:
+    config = AgentConfig(tools=[source], workspace=ToolResultOffload(), offload_root_path=tmp_path)
+    async with Agent(ScriptedModel([[ToolCall(source.name, {})], "ok"]), config) as agent:
+        await agent.query("go")
+        (item,) = [item for item in agent.context.items if item.tool_name]
+        assert (item.offloaded, item.is_data) == (True, False)
+        assert await agent.context.fs.load("call_001") == json.dumps(TABLE)
+
+
+async def test_data_that_redact_changes_is_data_no_more(tmp_path: Path) -> None:
+    def redact(_: object, content: Any) -> Any:
+        return str(content).replace("rows", "[redacted]: {")
+
+    config = AgentConfig(tools=[data], workspace=ToolResultOffload(), redact=redact, offload_root_path=tmp_path)
+    async with Agent(ScriptedModel([[ToolCall("data", {})], "ok"]), config) as agent:
+        await agent.query("go")
+        (item,) = [item for item in agent.context.items if item.tool_name]
+        assert (item.offloaded, item.is_data) == (True, False)
+        assert "[redacted]: {" in str(await agent.context.fs.load("call_001"))
+
+
+async def test_small_data_stays_as_it_came(tmp_path: Path) -> None:
+    @tool("One row")
+    def one() -> dict[str, Any]:
+        return {"n": 1, "names": ["a", "b"]}
+
+    config = AgentConfig(tools=[one], workspace=ToolResultOffload(threshold_tokens=0), offload_root_path=tmp_path)
+    async with Agent(ScriptedModel([[ToolCall("one", {})], "ok"]), config) as agent:
+        await agent.query("go")
+        (item,) = [item for item in agent.context.items if item.tool_name]
+        assert (item.is_data, item.message.content) == (True, '{"n":1,"names":["a","b"]}')
+
+
+async def test_data_in_a_loop_of_your_own_is_named_by_its_call(tmp_path: Path) -> None:
+    async with Context(root_path=tmp_path, eager=ToolResultOffload()) as context:
+        calls: list[Any] = [{"type": "tool_use", "id": name, "name": "rows", "input": {}} for name in ("c1", "c2")]
+        await context.add({"role": "user", "content": "go"}, {"role": "assistant", "content": calls})
+        results = [{"type": "tool_result", "tool_use_id": name, "content": json.dumps(TABLE)} for name in ("c1", "c2")]
+        await context.add({"role": "user", "content": results}, data=["c2"])
+        stored = [str(await context.fs.load(name)) for name in ("c1", "c2")]
+        assert [content.count("\n") > 3_000 for content in stored] == [False, True]
+        with pytest.raises(TranscriptError, match="collection of call ids"):
+            await context.add({"role": "user", "content": "more"}, data="c2")

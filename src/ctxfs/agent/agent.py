@@ -316,6 +316,7 @@ class Agent:
         await self._context.add(
             *(ToolMessage(call.id, call.name, r.content, is_error=r.is_error) for call, r in answered),
             sources={call.id: r.source for call, r in answered if r.source is not None},
+            data=[call.id for call, r in answered if r.is_data],
         )
 
     def _usage(self, reply: Reply) -> UsageReported:

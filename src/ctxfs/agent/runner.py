@@ -1,6 +1,7 @@
 """Running the tools that a model calls: side by side, each asked for approval first, each result redacted."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from inspect import isawaitable
 
 import anyio
@@ -53,7 +54,7 @@ class ToolRunner:
             raise ConfigError(
                 f"redact returned what is no content ({error}): return a text or content blocks"
             ) from error
-        return ToolResult(content, is_error=result.is_error, source=result.source)
+        return replace(result, content=content, is_data=result.is_data and content == result.content)
 
     async def _outcome(self, call: ToolCall) -> ToolResult:
         tool = self._tools.get(call.name)

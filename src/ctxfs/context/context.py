@@ -4,7 +4,7 @@ It never needs to know who calls the model: ``Agent`` uses it, and so can any lo
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -321,14 +321,16 @@ class Context:
         self,
         *messages: MessageLike,
         sources: Mapping[str, ContentRange] | None = None,
+        data: Collection[str] = (),
         usage: UsageLike | None = None,
         model: str | None = None,
     ) -> tuple[ContextItem, ...]:
         """Take in messages: ours, or the Messages API's, as plain dicts or as its SDK gives them; durable on return.
 
-        ``sources``: for results of retrieval tools, by call id, the stored lines that they repeat. ``usage`` and
-        ``model``: what the provider billed for the call that gave an assistant message, as its SDK gives it (see
-        ``Usage.of``). None records no call.
+        ``sources``: for results of retrieval tools, by call id, the stored lines that they repeat. ``data``: the ids
+        of the calls whose results are the JSON of data (``ToolResult.is_data``), so that ``ToolResultOffload`` may
+        store it with a line for each value. ``usage`` and ``model``: what the provider billed for the call that gave
+        an assistant message, as its SDK gives it (see ``Usage.of``). None records no call.
 
         Raises:
             TranscriptError: the order is one that a provider would refuse, or a message or a source could not be
@@ -340,7 +342,7 @@ class Context:
         model = check_model(model)
         async with self._changing():
             call = None if usage is None else self.fs.writer.call_made(usage, model, counted_tokens=self._sent_tokens)
-            incoming = with_sources(await self._parsed(messages), sources or {})
+            incoming = with_sources(await self._parsed(messages), sources or {}, data)
             return await self._take(incoming, call=call)
 
     async def add_skill_prompt(self, name: str, text: str) -> ContextItem:

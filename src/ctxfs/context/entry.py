@@ -5,7 +5,7 @@ about it when it enters. A message that never enters, because it was refused or 
 """
 
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -54,11 +54,16 @@ _SHORT_FRACTION = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """A message on its way in. ``source``: it only repeats these lines of stored content. ``label``: a skill's name."""
+    """A message on its way in.
+
+    ``source``: it only repeats these lines of stored content. ``label``: a skill's name. ``is_data``: see
+    ``ContextItem``.
+    """
 
     message: Message
     source: ContentRange | None = None
     label: str | None = None
+    is_data: bool = False
 
     @property
     def item_type(self) -> ItemType:
@@ -92,17 +97,24 @@ def skill_prompt(name: str, message: Message) -> Incoming:
         raise TranscriptError([str(error)]) from error
 
 
-def with_sources(messages: Iterable[Message], sources: Mapping[str, ContentRange]) -> list[Incoming]:
-    """Messages on their way in; ``sources`` are the stored lines that results repeat, by call id.
+def with_sources(
+    messages: Iterable[Message], sources: Mapping[str, ContentRange], data: Collection[str] = ()
+) -> list[Incoming]:
+    """Messages on their way in.
 
-    Raises ``TranscriptError`` when a source is not a ``ContentRange``.
+    ``sources`` are the stored lines that results repeat, by call id; ``data`` are the calls whose results are the JSON
+    of data. Raises ``TranscriptError`` when a source is not a ``ContentRange``, or ``data`` no collection of ids.
     """
+    if isinstance(data, str) or not isinstance(data, Collection):
+        raise TranscriptError([f"data is {reprlib.repr(data)}: use a collection of call ids"])
     incoming: list[Incoming] = []
     for message in messages:
-        source = sources.get(message.tool_call_id) if isinstance(message, ToolMessage) else None
+        call_id = message.tool_call_id if isinstance(message, ToolMessage) else ""
+        source = sources.get(call_id)
         if not isinstance(source, ContentRange | None):
             raise TranscriptError([f"a source is {reprlib.repr(source)}: use a ContentRange"])
-        incoming.append(Incoming(message=message, source=source))
+        is_data = call_id in data and isinstance(message.content, str)
+        incoming.append(Incoming(message=message, source=source, is_data=is_data))
     return incoming
 
 
@@ -212,6 +224,7 @@ def new_item(incoming: Incoming, *, item_id: str, name: str, counter: TokenCount
         content_tokens=tokens,
         source=incoming.source,
         label=incoming.label,
+        is_data=incoming.is_data,
     )
 
 

@@ -25,6 +25,7 @@ CALL_ID: ContextVar[str | None] = ContextVar("CALL_ID", default=None)
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _DECODE_SLICE_BYTES = 262_144
+_TEXTS = (str, bytes, bytearray, memoryview, type(None))
 _REQUIRED: Mapping[str, tuple[str, type]] = {
     "text": ("text", str),
     "image": ("source", dict),
@@ -35,23 +36,28 @@ _REQUIRED: Mapping[str, tuple[str, type]] = {
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What the model is told. ``source``: the content only repeats these lines of stored content.
+    """What the model is told.
+
+    ``source``: the content only repeats these lines of stored content. ``is_data``: the content is the JSON of data,
+    as of a dict that a tool returned, so it may be stored with a line for each value.
 
     Raises:
-        ToolError: ``is_error`` is not a bool, or ``source`` not a ``ContentRange``. ``content`` is checked by
-            ``Tool.run``.
+        ToolError: ``is_error`` or ``is_data`` is not a bool, or ``source`` not a ``ContentRange``. ``content``
+            is checked by ``Tool.run``.
 
     """
 
     content: Content
     is_error: bool = False
     source: ContentRange | None = None
+    is_data: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.source, ContentRange | None):
             raise ToolError(f"the tool returned the source {self.source!r:.80}: use a ContentRange, or None")
         try:
             object.__setattr__(self, "is_error", check_flag(self.is_error, "is_error"))
+            object.__setattr__(self, "is_data", check_flag(self.is_data, "is_data"))
         except ValueError as error:
             raise ToolError(f"the tool returned a result that cannot be recorded: {error}") from error
 
@@ -110,7 +116,8 @@ class Tool:
         finally:
             CALL_ID.reset(token)
         if not isinstance(value, ToolResult):
-            return ToolResult(await _converted(lambda new: _showable(to_content(new)), value))
+            content = await _converted(lambda new: _showable(to_content(new)), value)
+            return ToolResult(content, is_data=isinstance(content, str) and not isinstance(value, _TEXTS))
         if value.source is None:
             return replace(value, content=await _converted(lambda new: _showable(_checked(new)), value.content))
         return replace(value, content=await _converted(_checked, value.content))

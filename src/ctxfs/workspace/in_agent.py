@@ -4,14 +4,14 @@ Follows "Context Offload：Tool Result 落盘与访问": the whole result is one
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ctxfs.content.readable import readable_text
 from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.plan import Offload
 from ctxfs.items import ContextItem
-from ctxfs.llm.messages import ToolMessage, has_media
+from ctxfs.llm.messages import Content, ToolMessage, has_media, text_of
 from ctxfs.materialize import utf8_size
 from ctxfs.placeholder.attach import with_placeholder
 from ctxfs.placeholder.digest import DEFAULT_BUDGET_TOKENS, describe
@@ -19,7 +19,7 @@ from ctxfs.placeholder.lines import line_count
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import Tool
-from ctxfs.workspace.artifacts import TOOL_RESULT, ArtifactInfo, ArtifactType, check_whole
+from ctxfs.workspace.artifacts import TOOL_RESULT, ArtifactInfo, ArtifactType, check_whole, indented
 from ctxfs.workspace.knowledge_list import render
 from ctxfs.workspace.offload_op import DEFAULT_THRESHOLD_TOKENS, check_allow_list
 from ctxfs.workspace.service import INLINE_LIMIT_CHARS, KnowledgeService
@@ -69,25 +69,27 @@ class ToolResultOffload:
         over = self.threshold_tokens is not None and item.content_tokens > self.threshold_tokens
         if not over and message.tool_name not in self.allow_list:
             return None
-        text = readable_text(message.content)
-        if len(text) < self.inline_limit_chars:
+        sent = readable_text(message.content)
+        if len(sent) < self.inline_limit_chars:
             return None
-        info = _info(item, message, text, path=path_of(item.name))
-        if not _is_smaller(render([(info, "")]), text):
+        stored = _laid_out(item, message, counter) if item.is_data else item
+        info = _info(stored, message, path=path_of(item.name))
+        if not _is_smaller(render([(info, "")]), sent):
             return None
-        item = with_placeholder(item, path=info.path, counter=counter, digest="")
+        stored = with_placeholder(stored, path=info.path, counter=counter, digest="")
         reason = f"over {self.threshold_tokens:,} tokens" if over else "its tool is in the allow-list"
-        decide = partial(self._decide, item, text, info, counter=counter, reason=reason)
-        return EagerOffload(item=item, chars=len(text), build=decide)
+        build = partial(self._offload, item, stored.message.content, info, counter=counter, reason=reason)
+        return EagerOffload(item=stored, chars=len(sent), build=build)
 
-    def _decide(
-        self, item: ContextItem, text: str, info: ArtifactInfo, *, counter: TokenCounter, reason: str
+    def _offload(
+        self, item: ContextItem, stored: Content, info: ArtifactInfo, *, counter: TokenCounter, reason: str
     ) -> Offload:
+        """How ``item`` leaves; its content is ``stored`` like this."""
         summary = describe(
-            item.message.content, budget_tokens=self.digest_tokens, counter=counter, content_tokens=item.content_tokens
+            stored, budget_tokens=self.digest_tokens, counter=counter, content_tokens=item.content_tokens
         )
         listed = render([(info, summary)])
-        if not _is_smaller(listed, text):
+        if not _is_smaller(listed, readable_text(item.message.content)):
             listed = render([(info, "")])
         return Offload(
             item_id=item.id,
@@ -99,12 +101,21 @@ class ToolResultOffload:
         )
 
 
-def _info(item: ContextItem, message: ToolMessage, text: str, *, path: str) -> ArtifactInfo:
+def _laid_out(item: ContextItem, message: ToolMessage, counter: TokenCounter) -> ContextItem:
+    """The result with a line for each value of its JSON, so that reading it by lines is of use."""
+    text = indented(text_of(message.content))
+    tokens = counter.count(text)
+    return replace(item, message=replace(message, content=text), token_count=tokens, content_tokens=tokens)
+
+
+def _info(item: ContextItem, message: ToolMessage, *, path: str) -> ArtifactInfo:
     """The artifact that a result is going to be."""
+    text = readable_text(item.message.content)
+    is_json = item.is_data or not isinstance(message.content, str)
     return ArtifactInfo(
         artifact_id=item.id,
         raw_id=message.tool_call_id,
-        artifact_type=ArtifactType.TEXT if isinstance(message.content, str) else ArtifactType.JSON,
+        artifact_type=ArtifactType.JSON if is_json else ArtifactType.TEXT,
         path=path,
         chars=len(text),
         lines=line_count(text),

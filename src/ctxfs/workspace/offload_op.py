@@ -3,20 +3,18 @@
 Follows "Context Offload：Tool Result 落盘与访问": a whole result becomes one artifact; nothing is extracted from it.
 """
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ctxfs.checks import require_text
 from ctxfs.errors import ConfigError
-from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.messages import Content, ToolMessage, has_media
 from ctxfs.session.names import check_session_id
 from ctxfs.steps import run_in_steps
 from ctxfs.tokens import TokenCounter, exceeds, load_counter
 from ctxfs.tools.base import to_content
-from ctxfs.workspace.artifacts import TOOL_RESULT, Artifact, ArtifactType, artifact_text, check_whole
+from ctxfs.workspace.artifacts import TOOL_RESULT, Artifact, ArtifactType, artifact_text, check_whole, indented
 from ctxfs.workspace.service import KnowledgeService
 
 __all__ = ["DEFAULT_THRESHOLD_TOKENS", "ToolCallResult", "ToolResultOffloadOp", "check_allow_list"]
@@ -151,13 +149,7 @@ class ToolResultOffloadOp:
         is_text = isinstance(result.content, str | bytes)
         return Artifact(
             artifact_id=result.tool_call_id,
-            content=text if is_text else _indented(text),
+            content=text if is_text else indented(text),
             artifact_type=ArtifactType.TEXT if is_text else ArtifactType.JSON,
             metadata={"context_type": TOOL_RESULT, "biz_id": result.tool_call_id, **self._ids, **names},
         )
-
-
-def _indented(text: str) -> str:
-    """JSON with a line for each value, so that reading and searching by lines is of use."""
-    value = json_codec.loads(text.encode("utf-8", "surrogatepass")) if text else None
-    return text if value is None else json.dumps(value, indent=1, ensure_ascii=False)
