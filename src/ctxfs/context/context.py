@@ -6,7 +6,7 @@ It never needs to know who calls the model: ``Agent`` uses it, and so can any lo
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NotRequired, Self, TypedDict
@@ -19,7 +19,7 @@ from ctxfs.context.commit import Applied, apply
 from ctxfs.context.entry import Entry, EntryRules, Incoming, Known, build_entry, skill_prompt, with_sources
 from ctxfs.context.recorder import Recorder
 from ctxfs.context.repair import repaired
-from ctxfs.context.settings import Auto, agreed_policy, check_keep_recent, economy_for, window_for
+from ctxfs.context.settings import Auto, agreed_policy, check_keep_recent, economy_for, eviction_rules, window_for
 from ctxfs.context.transcript import Transcript
 from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.features import IdentifierIndex
@@ -42,7 +42,7 @@ from ctxfs.llm.overflow import too_long
 from ctxfs.llm.serialize import MessagesSerializer
 from ctxfs.session.damaged import counted
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.records import CallMade, EvictionSet
+from ctxfs.session.records import CallMade
 from ctxfs.session.state import OffloadStats
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import uninterrupted
@@ -196,7 +196,9 @@ class Context:
             await self.fs.open()
             try:
                 await self._resume()
-                await self.fs.writer.record_eviction(self._rules())
+                await self.fs.writer.record_eviction(
+                    eviction_rules(self._keep_recent, self._controller.budget, self._policy, self._economy)
+                )
             except BaseException:
                 await self.fs.close()
                 raise
@@ -214,20 +216,6 @@ class Context:
             self._controller.resumed(turns)
 
         await anyio.to_thread.run_sync(take_up)
-
-    def _rules(self) -> EvictionSet:
-        """The rules in force, for whoever reads the journal."""
-        budget, policy = self._controller.budget, self._policy
-        rules = EvictionSet(
-            keep_recent=self._keep_recent,
-            window_tokens=None if budget is None else budget.limit_tokens,
-            policy=None if policy == OffloadPolicy() else policy.to_mapping(),
-        )
-        if self._economy is None:
-            return rules
-        terms = self._economy.terms
-        parameters = self._economy.parameters.to_mapping()
-        return replace(rules, parameters=parameters, rates=asdict(terms.rates), ttl_s=terms.ttl_s)
 
     async def _repaired(self, items: tuple[ContextItem, ...]) -> tuple[ContextItem, ...]:
         """Make what a damaged journal left a valid transcript, and record how; what is cut short goes on next time."""

@@ -1,7 +1,7 @@
 """What follows from settings: a model's window and economy, and one policy of all that were given. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Literal
 
 from ctxfs.checks import require_int
@@ -13,8 +13,9 @@ from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
+from ctxfs.session.records import EvictionSet
 
-__all__ = ["Auto", "agreed_policy", "check_keep_recent", "economy_for", "window_for"]
+__all__ = ["Auto", "agreed_policy", "check_keep_recent", "economy_for", "eviction_rules", "window_for"]
 
 Auto = Literal["auto"]
 """What the model's name says."""
@@ -62,6 +63,21 @@ def economy_for(
     unknown = ANTHROPIC_RATES if cache_ttl == "5m" else ANTHROPIC_HOUR_RATES
     rates = prices.rates(cache_ttl) if prices else unknown
     return EvictionPricing(parameters=parameters, terms=CacheTerms(rates=rates, ttl_s=TTL_SECONDS[cache_ttl]))
+
+
+def eviction_rules(
+    keep_recent: Mapping[str, int], budget: Budget | None, policy: OffloadPolicy, pricing: EvictionPricing | None
+) -> EvictionSet:
+    """The rules in force, for whoever reads the journal."""
+    rules = EvictionSet(
+        keep_recent=keep_recent,
+        window_tokens=None if budget is None else budget.limit_tokens,
+        policy=None if policy == OffloadPolicy() else policy.to_mapping(),
+    )
+    if pricing is None:
+        return rules
+    terms, parameters = pricing.terms, pricing.parameters.to_mapping()
+    return replace(rules, parameters=parameters, rates=asdict(terms.rates), ttl_s=terms.ttl_s)
 
 
 def agreed_policy(

@@ -157,8 +157,9 @@ class Transcript:
             self._tool_names.update((call.id, call.name) for call in message.tool_calls)
             self._ephemeral.seen_up_to(self._position)
         elif isinstance(message, ToolMessage):
-            answered = next(n for n, call in enumerate(self.open_calls) if call.id == message.tool_call_id)
-            del self.open_calls[answered]
+            answered = (n for n, call in enumerate(self.open_calls) if call.id == message.tool_call_id)
+            if (number := next(answered, None)) is not None:  # a history of others may hold a result without its call
+                del self.open_calls[number]
             self._ephemeral.entered(item, self._position, self.path_of(item))
         if self.economy is not None:
             self.economy.entered(item, entry.options, self.path_of(item))

@@ -86,6 +86,11 @@ class EvictionPricing:
         return self._parameters
 
     @property
+    def clock(self) -> Callable[[], float]:
+        """Gives seconds since the epoch."""
+        return self._clock
+
+    @property
     def exact(self) -> frozenset[str]:
         """The tools whose results are evicted by another rule."""
         return self._exact

@@ -129,7 +129,7 @@ class SelectiveCompaction:
         *,
         free_tokens: int,
         paths: Mapping[str, str],
-        slot: ArchiveSlot,
+        slot: ArchiveSlot | None,
         counter: TokenCounter,
     ) -> Plan:
         """Free at least ``free_tokens`` (by the counter), type by type; less when there is no more to free.
@@ -228,7 +228,7 @@ def _plan(
     offloads: Mapping[str, Offload],
     moved: set[str],
     *,
-    slot: ArchiveSlot,
+    slot: ArchiveSlot | None,
     counter: TokenCounter,
 ) -> Plan:
     going = [i for i in items if i.id in moved]
@@ -238,8 +238,10 @@ def _plan(
     return Plan(offloads=kept, archive=archive, first_changed=next((i.id for i in items if i.id in changed), None))
 
 
-def archive_of(items: Sequence[ContextItem], *, slot: ArchiveSlot, counter: TokenCounter) -> Archive | None:
-    """The archive for ``items``; None when its placeholder would not be smaller than they are."""
+def archive_of(items: Sequence[ContextItem], *, slot: ArchiveSlot | None, counter: TokenCounter) -> Archive | None:
+    """The archive for ``items``; None when there is no place for one, or its placeholder would not be smaller."""
+    if slot is None:
+        return None
     text = render(slot.path, f"{len(items)} earlier messages were moved there, in order.")
     before = sum(i.token_count for i in items)
     after = counter.count(text)

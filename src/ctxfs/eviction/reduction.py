@@ -60,13 +60,14 @@ class View:
     """The context as it is now.
 
     ``counted_tokens``: the next prompt by our own count, what is sent with every call included. ``paths``: the file
-    that each item has or would get, absolute, by item id. ``slot``: the id and the file of the next archive.
+    that each item has or would get, absolute, by item id. ``slot``: the id and the file of the next archive; None:
+    whole messages cannot be moved into one, since somebody else owns their order.
     """
 
     items: Sequence[ContextItem]
     counted_tokens: int
     paths: Mapping[str, str]
-    slot: ArchiveSlot
+    slot: ArchiveSlot | None
 
     def path_of(self, item: ContextItem) -> str:
         """The file that ``item`` has or would get."""
@@ -206,6 +207,7 @@ class Reduction:
 
     def _summarised(self, view: View, summary: str) -> Plan | SummaryFailed:
         items, slot = replaced_by_summary(view.items), view.slot
+        assert slot is not None, "who asks for summaries has a place for them"
         text = summary_text(summary, items, slot.path)
         before = sum(item.token_count for item in items)
         after = self.counter.count(text)

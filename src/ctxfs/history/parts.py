@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from ctxfs.errors import ContextOverflow, TranscriptError
 from ctxfs.jsontext.codec import check_json
-from ctxfs.llm.messages import Block, check_content
+from ctxfs.llm.messages import Block, Content, check_content
 
-__all__ = ["Edits", "Kind", "Part", "Replacement", "plain_content"]
+__all__ = ["Edits", "Kind", "Part", "Replacement", "plain_content", "result_content"]
 
 Kind = Literal["user", "reply", "call", "result"]
 """What a part is: what the model is told, what it says, a tool that it calls, and what that call gave."""
@@ -95,6 +95,14 @@ def plain_content(part: Part) -> str | tuple[Block, ...] | dict[str, Any]:
         return blocks if isinstance(blocks, str) else tuple([_without_mark(block) for block in blocks])
     except ValueError as error:
         raise TranscriptError([f"a part of kind {part.kind!r} at {part.place!r}: {error}"]) from error
+
+
+def result_content(content: object) -> Content:
+    """The content of a result, checked as ``plain_content`` does."""
+    given: Any = content
+    checked = plain_content(Part("result", given, "the result"))
+    assert isinstance(checked, str | tuple)
+    return checked
 
 
 def _arguments(content: object) -> dict[str, Any]:

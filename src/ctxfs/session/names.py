@@ -30,6 +30,7 @@ __all__ = [
     "layout_named",
     "new_session_id",
     "safe_name",
+    "session_name",
     "terminal_name",
 ]
 
@@ -51,6 +52,9 @@ SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
 
 UNSAFE_CHARACTER = re.compile(r"[^A-Za-z0-9_.-]")
 
+HASHED = re.compile(r"\.[a-z2-7]{24}\Z")
+"""How a session's id ends that was made from something that is none."""
+
 RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))})
 
 
@@ -64,8 +68,12 @@ def safe_name(raw: str) -> str:
     prefix = UNSAFE_CHARACTER.sub("_", raw[:PREFIX_LENGTH]).lstrip(".-") or "_"
     if _is_reserved(prefix):
         prefix = f"_{prefix}"
+    return f"{prefix}~{_hash(raw)}"
+
+
+def _hash(raw: str) -> str:
     digest = hashlib.sha256(raw.encode("utf-8", "surrogatepass")).digest()[:HASH_BYTES]
-    return f"{prefix}~{base64.b32encode(digest).decode().lower()}"
+    return base64.b32encode(digest).decode().lower()
 
 
 def _is_safe(raw: str) -> bool:
@@ -197,6 +205,12 @@ def new_session_id(now: datetime, rng: random.Random) -> str:
     """Return ``session_YYYYMMDD_HHMMSS_xxxxxx``, in UTC. ``now`` must know its time zone."""
     stamp = now.astimezone(UTC).strftime("%Y%m%d_%H%M%S")
     return f"session_{stamp}_{''.join(rng.choices(RANDOM_ALPHABET, k=RANDOM_LENGTH))}"
+
+
+def session_name(raw: str) -> str:
+    """Return a session id for ``raw``, such as a framework's id of a thread; distinct ones give distinct ids."""
+    name = safe_name(raw)
+    return name if name == raw and not HASHED.search(raw) else f"{name.partition('~')[0][:PREFIX_LENGTH]}.{_hash(raw)}"
 
 
 def check_session_id(session_id: str) -> str:

@@ -25,8 +25,10 @@ from ctxfs.session.field_types import check_values
 __all__ = [
     "CallMade",
     "Closed",
+    "Decided",
     "EvictionSet",
     "ItemAdded",
+    "PartsNoted",
     "Record",
     "Removed",
     "Replaced",
@@ -146,6 +148,38 @@ class CallMade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """In a history that a framework owns, ``content`` stands for one part from here on, whenever the part is shown.
+
+    The part is known by its ``kind`` ("user", "reply", "call" or "result"), the ``call_id`` of its call ("" where it
+    has none) and the ``sha256`` of its content. ``item_id``: the item that holds this content. ``content``: a text or
+    blocks; of a call, its arguments. ``tokens_before`` and ``tokens`` count the part and what stands for it.
+    """
+
+    kind: str
+    call_id: str
+    sha256: str
+    item_id: str
+    content: Content | Mapping[str, Any]
+    tokens_before: int
+    tokens: int
+    reason: str
+    tool: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartsNoted:
+    """What was found out about parts of such a history, so that it need not be found out again.
+
+    ``tokens``: by the first 16 hexadecimal digits of the SHA-256 of a content. ``sources``: by the whole of it, the
+    stored lines that the content only repeats: the item, the first line and the last.
+    """
+
+    tokens: Mapping[str, Any] = field(default_factory=dict)
+    sources: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Closed:
     """The writer closed the session in order."""
 
@@ -169,6 +203,8 @@ Record = (
     | Restored
     | Removed
     | CallMade
+    | Decided
+    | PartsNoted
     | Closed
     | UnknownRecord
 )
@@ -183,6 +219,8 @@ _TYPES: dict[str, type] = {
     "restored": Restored,
     "removed": Removed,
     "call_made": CallMade,
+    "decided": Decided,
+    "parts_noted": PartsNoted,
     "closed": Closed,
 }
 
@@ -275,6 +313,21 @@ def _convert_call(values: dict[str, Any]) -> None:
     values["usage"] = Usage(**{name: count for name, count in values["usage"].items() if name in _FIELDS[Usage]})
 
 
+def _convert_decided(values: dict[str, Any]) -> None:
+    if values["kind"] != "call":
+        values["content"] = check_content(values["content"])
+    elif not isinstance(values["content"], dict):
+        raise ValueError("the arguments of a call are an object")
+
+
+def _convert_noted(values: dict[str, Any]) -> None:
+    if not all(isinstance(count, int) and count >= 0 for count in values.get("tokens", {}).values()):
+        raise ValueError("a count of tokens is a number")
+    for source in values.get("sources", {}).values():
+        if [type(part) for part in source] != [str, int, int]:
+            raise ValueError("a source is an item, its first line and its last")
+
+
 _CONVERTERS: dict[type, Callable[[dict[str, Any]], None]] = {
     EvictionSet: _convert_eviction,
     ItemAdded: _convert_item_added,
@@ -282,6 +335,8 @@ _CONVERTERS: dict[type, Callable[[dict[str, Any]], None]] = {
     Replaced: _convert_replaced,
     Removed: _convert_removed,
     CallMade: _convert_call,
+    Decided: _convert_decided,
+    PartsNoted: _convert_noted,
 }
 
 

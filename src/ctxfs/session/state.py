@@ -9,8 +9,10 @@ from ctxfs.llm.messages import ToolMessage
 from ctxfs.session.records import (
     CallMade,
     Closed,
+    Decided,
     EvictionSet,
     ItemAdded,
+    PartsNoted,
     Record,
     Removed,
     Replaced,
@@ -43,7 +45,8 @@ class SessionState:
     ``items`` are those in the context, in order; the content of those in ``content_stored`` is in their files and empty
     here. ``stored`` is every content that is durable, ``archived`` the archive of each item that left in one, ``ids``
     every id ever given out, ``eviction`` the rules in force, ``paths`` where the session lay, ``eager_stats`` what
-    items saved that left the moment they came in.
+    items saved that left the moment they came in. ``decisions`` are those about a history that a framework owns,
+    ``noted_tokens`` and ``noted_sources`` what is known of its parts.
     """
 
     items: dict[str, ContextItem] = field(default_factory=dict)
@@ -54,6 +57,9 @@ class SessionState:
     archived: dict[str, str] = field(default_factory=dict)
     calls: list[CallMade] = field(default_factory=list)
     eviction: EvictionSet | None = None
+    decisions: list[Decided] = field(default_factory=list)
+    noted_tokens: dict[str, int] = field(default_factory=dict)
+    noted_sources: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     paths: set[str] = field(default_factory=set)
     eager_stats: OffloadStats = OffloadStats()
     epoch: int = 0
@@ -85,6 +91,8 @@ class SessionState:
                 self._remove(record)
             case CallMade():
                 self.calls.append(record)
+            case Decided() | PartsNoted():
+                self._learn(record)
             case Closed():
                 self.closed = True
 
@@ -101,6 +109,15 @@ class SessionState:
         entries = list(self.items.items())
         position = next(index for index, (item_id, _) in enumerate(entries) if item_id == record.before)
         self.items = dict([*entries[:position], (item.id, item), *entries[position:]])
+
+    def _learn(self, record: Decided | PartsNoted) -> None:
+        """Take in what concerns a history that a framework owns."""
+        if isinstance(record, Decided):
+            self.decisions.append(record)
+            return
+        self.noted_tokens.update(record.tokens)
+        for sha256, (item_id, first_line, last_line) in record.sources.items():
+            self.noted_sources[sha256] = (item_id, first_line, last_line)
 
     def _remove(self, record: Removed) -> None:
         for item_id in record.item_ids:

@@ -232,6 +232,13 @@ class SessionWriter:
             raise UnknownItem(item_id)
         await self.journal.commit(Commit(records=[Restored(item_id=item_id, reason=reason)]))
 
+    async def decide(self, contents: Sequence[ContextItem], records: Sequence[Record]) -> None:
+        """Store contents and record what was decided about the history that they are from, in one commit."""
+        refuse_damaged(contents)
+        files = [self._file_for(item) for item in contents if self._must_store(item)]
+        if files or records:
+            await self.journal.commit(Commit(files=files, records=records))
+
     # Model calls and rules -------------------------------------------------------------------------------------------
 
     def call_made(

@@ -1,0 +1,56 @@
+"""A tool's new result, replaced where it is made, before it is in any history: decided as a value. Pure."""
+
+from collections.abc import Callable, Collection
+
+from ctxfs.context.entry import Incoming, new_item
+from ctxfs.history.fingerprint import Key
+from ctxfs.history.view import Decision
+from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.materialize import Materialize, Materializer
+from ctxfs.session.names import Names
+from ctxfs.session.records import Decided
+from ctxfs.tokens import TokenCounter, count_content
+
+__all__ = ["arriving"]
+
+
+def arriving(
+    key: Key,
+    content: Content,
+    *,
+    tool: str,
+    stub: Content | None,
+    names: Names,
+    settings: Materialize,
+    tools: Collection[str],
+    path_of: Callable[[str], str],
+    counter: TokenCounter,
+) -> Decision | None:
+    """What is decided about a new result; None when it stays as it is.
+
+    ``stub``: what another library put in its place already, so that it is to be stored in any case; None: the limits of
+    ``settings`` decide. ``tools`` names the tools that the model can read with.
+    """
+    incoming = Incoming(message=ToolMessage(key.call_id, tool, content))
+    item_id, name = names.allocate(*incoming.id_request)
+    item = new_item(incoming, item_id=item_id, name=name, counter=counter)
+    if stub is not None:
+        replacement, tokens, reason = stub, count_content(counter, stub), "another library replaced it"
+    else:
+        eager = Materializer(settings=settings, tools=tools).decide(item, path_of=path_of, counter=counter)
+        if eager is None:
+            return None
+        item, offload = eager.item, eager.build()
+        replacement, tokens, reason = offload.placeholder, offload.tokens_after, offload.reason
+    decided = Decided(
+        kind=key.kind,
+        call_id=key.call_id,
+        sha256=key.sha256,
+        item_id=item.id,
+        content=replacement,
+        tokens_before=item.content_tokens,
+        tokens=tokens,
+        reason=reason,
+        tool=tool,
+    )
+    return Decision(contents=(item,), decided=(decided,))

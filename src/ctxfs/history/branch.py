@@ -1,0 +1,38 @@
+"""One branch of a history: its view, what its model was billed, and what of it is worth marking for a prompt cache."""
+
+from dataclasses import dataclass, field
+
+from ctxfs.errors import ContextOverflow
+from ctxfs.eviction.reduction import View
+from ctxfs.eviction.window import CompactionController
+from ctxfs.history.view import HistoryView
+from ctxfs.llm.cache_breakpoints import CacheMarks
+
+__all__ = ["Branch"]
+
+
+@dataclass(slots=True)
+class Branch:
+    """What is kept of one branch between two rewrites. ``failed``: something that was due could not be stored.
+
+    ``unsettled``: what is due has not been looked at, or could not all be done.
+    """
+
+    view: HistoryView
+    controller: CompactionController
+    marks: CacheMarks = field(default_factory=CacheMarks)
+    overflow: ContextOverflow | None = None
+    failed: bool = False
+    unsettled: bool = True
+    overhead_tokens: int = 0
+
+    @property
+    def counted_tokens(self) -> int:
+        """The next prompt by the counter."""
+        return self.view.tokens + self.overhead_tokens
+
+    def seen(self) -> View:
+        """The branch as the window's guard looks at it."""
+        transcript = self.view.transcript
+        paths = {item.id: transcript.path_of(item) for item in self.view.items}
+        return View(items=self.view.items, counted_tokens=self.counted_tokens, paths=paths, slot=None)

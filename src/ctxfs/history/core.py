@@ -1,0 +1,315 @@
+"""The synchronous core of a history: one use at a time, and no thread or event loop of its own."""
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from ctxfs.checks import require_kind
+from ctxfs.errors import ConfigError, ContextOverflow, SessionLocked, StorageError, WriteFailed
+from ctxfs.events import ContextEvent, Evicted, Offloaded, OffloadFailed
+from ctxfs.eviction.plan import Plan
+from ctxfs.eviction.reduction import Done, Overflow
+from ctxfs.eviction.window import CompactionController
+from ctxfs.history.arrival import arriving
+from ctxfs.history.branch import Branch
+from ctxfs.history.counting import NotingCounter
+from ctxfs.history.decisions import Decisions
+from ctxfs.history.files import SessionFiles
+from ctxfs.history.fingerprint import Key, sha256_of
+from ctxfs.history.parts import Edits, Part, plain_content
+from ctxfs.history.settings import HistorySettings
+from ctxfs.history.view import Decision, HistoryView, ViewRules
+from ctxfs.items import ContentRange
+from ctxfs.llm.base import UsageLike
+from ctxfs.llm.messages import Content
+from ctxfs.materialize import Materialize
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import Names, layout_named
+from ctxfs.session.records import CallMade, PartsNoted, Record
+from ctxfs.tokens import default_counter
+from ctxfs.tools.base import Tool, ToolResult
+from ctxfs.tools.read import read_tool
+from ctxfs.tools.retrieval import retrieval_tools
+
+__all__ = ["HistoryCore"]
+
+_log = logging.getLogger("ctxfs")
+
+_TRIES = 5
+"""How often a plan is made again because another process decided something meanwhile."""
+
+_BILLS = 50
+"""So many bills wait at most for something else to be written."""
+
+_BRANCHES = 64
+"""So many branches are kept; another one is derived again when it comes back."""
+
+_NOTHING = Decision(contents=(), decided=())
+
+
+class HistoryCore:
+    """What a ``History`` does, in the thread that calls; everything but ``close`` is called inside ``used``.
+
+    ``fs`` is the session; nothing is read or written before the first use.
+    """
+
+    def __init__(self, fs: ContextFileSystem, settings: HistorySettings) -> None:
+        self.fs = fs
+        self._settings = settings
+        self._lock = threading.RLock()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Hold nothing, as before the first use."""
+        self._files = SessionFiles(self.fs, wait_s=self._settings.lease_wait_s)
+        self._decisions = Decisions()
+        self._branches: dict[str, Branch] = {}
+        self._sources: dict[str, ContentRange] = {}
+        self._counter: NotingCounter | None = None
+        self._tools: tuple[Tool, ...] = ()
+        self._bills: list[CallMade] = []
+        self._new_sources: dict[str, tuple[str, int, int]] = {}
+
+    def close(self) -> None:
+        """See ``History.close``."""
+        with self._lock:
+            if not self.fs.is_open:
+                return
+            try:
+                if self._bills or self._notes():
+                    self._write(_NOTHING)
+            finally:
+                self._files.close()
+                self._begin()
+
+    def rewrite(self, shown: Sequence[Part], branch: str, overhead_tokens: int) -> Edits:
+        """See ``History.rewrite``."""
+        kept = self._branch(branch)
+        kept.unsettled |= kept.view.update(shown)
+        if kept.unsettled or kept.overhead_tokens != overhead_tokens:
+            kept.overhead_tokens, kept.failed = overhead_tokens, False
+            self._decide(kept, kept.view.transcript.plan())
+            kept.overflow = self._make_room(kept)
+            kept.marks.sent(tuple([item.message for item in kept.view.items]))
+            kept.unsettled = kept.failed
+        kept.view.sent_at = self._settings.clock()
+        return Edits(
+            kept.view.edits(shown),
+            tokens=kept.counted_tokens,
+            breakpoints=kept.view.places_after(kept.marks.breakpoints, shown),
+            overflow=kept.overflow,
+        )
+
+    def arrive(self, key: Key, content: Content, *, tool: str, stub: Content | None) -> Content:
+        """See ``History.arrive``; ``key`` is that of the result."""
+        if self._decisions.replacing(key) is not None or key.sha256 in self._sources:
+            return content
+        for _ in range(_TRIES):
+            if (decided := self._decisions.of(key)) is not None:
+                return _as_content(decided.content)
+            made = arriving(
+                key,
+                content,
+                tool=tool,
+                stub=stub,
+                names=self._free_names(),
+                settings=self._settings.materialize or Materialize(),
+                tools=tuple(tool.name for tool in self.tools),
+                path_of=self.fs.path_of,
+                counter=self.counting,
+            )
+            if made is None:
+                return content
+            try:
+                if self._write(made):
+                    self._tell_decided(made)
+            except (StorageError, SessionLocked) as error:
+                self._tell_failed(made, error)
+                return content
+        return content
+
+    def replied(self, usage: UsageLike, model: str | None, branch: str) -> None:
+        """See ``History.replied``."""
+        kept = self._branch(branch)
+        call = self.fs.writer.call_made(usage, model, counted_tokens=kept.counted_tokens)
+        kept.controller.observe(call)
+        kept.view.sent_at = self._settings.clock()
+        self._bills.append(call)
+        if len(self._bills) >= _BILLS:
+            try:
+                self._write(_NOTHING)
+            except (StorageError, SessionLocked) as error:  # they wait for the next time
+                _log.warning("session %s: %s", self.fs.session_id, error)
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """See ``History.tools``."""
+        if not self._tools:
+            counter = self._settings.counter
+            self._tools = (read_tool(self.fs, counter=counter), *retrieval_tools(self.fs, counter=counter))
+        return self._tools
+
+    def run_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """See ``History.run_tool``."""
+        tool = next((tool for tool in self.tools if tool.name == name), None)
+        if tool is None:
+            raise ConfigError(f"there is no tool {name!r}: use one of {', '.join(tool.name for tool in self.tools)}")
+        result = self._files.read(partial(tool.run, arguments))
+        if result.source is not None:
+            source = result.source
+            sha256 = sha256_of(plain_content(Part("result", result.content, 0)))
+            self._sources[sha256] = source
+            self._new_sources[sha256] = (source.item_id, source.first_line, source.last_line)
+        return result
+
+    # Inside ----------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """One use at a time, of the session as it is now."""
+        with self._lock:
+            if not self.fs.is_open:
+                self._files.open()
+                self._take_in()
+            elif self._files.catch_up():
+                self._take_in()
+            yield
+
+    def _take_in(self) -> None:
+        """Take in what is recorded by now."""
+        state = self._files.state
+        self._decisions.take(state.decisions)
+        self.counting.learn(state.noted_tokens if self._settings.counter is None else {})
+        for sha256, (item_id, first, last) in state.noted_sources.items():
+            if sha256 not in self._sources and (stored := state.stored.get(item_id)) is not None:
+                path = self.fs.path_of(stored.name)
+                self._sources[sha256] = ContentRange(item_id=item_id, path=path, first_line=first, last_line=last)
+
+    @property
+    def counting(self) -> NotingCounter:
+        """The counter, which remembers what it counted; loaded when it is first needed."""
+        if self._counter is None:
+            self._counter = NotingCounter(self._settings.counter or default_counter(), {})
+        return self._counter
+
+    def _free_names(self) -> Names:
+        state = self._files.state
+        return Names(state.ids, layout=layout_named(state.layout or self._settings.layout))
+
+    def _branch(self, name: str) -> Branch:
+        require_kind("branch", name, str, "a name")
+        if (kept := self._branches.pop(name, None)) is None:
+            calls = [call for call in self._files.state.calls if not call.summary]
+            view = HistoryView(self._view_rules(), self._decisions)
+            view.sent_at = calls[-1].made_at if calls else None
+            kept = Branch(view, CompactionController(self._settings.guard))
+            kept.controller.resumed(calls if not name else ())
+            while len(self._branches) >= _BRANCHES:
+                del self._branches[next(iter(self._branches))]
+        self._branches[name] = kept
+        return kept
+
+    def _view_rules(self) -> ViewRules:
+        return ViewRules(
+            keep_recent=self._settings.keep_recent or {},
+            policy=self._settings.policy,
+            digest_tokens=self._settings.digest_tokens,
+            pricing=self._settings.pricing_on,
+            clock=self._settings.clock,
+            counter=self.counting,
+            path_of=self.fs.path_of,
+            names=self._free_names,
+            sources=self._sources.get,
+        )
+
+    def _decide(self, kept: Branch, plan: Plan) -> None:
+        """Make durable what ``plan`` says; what cannot be stored must not hold back the others."""
+        for _ in range(_TRIES):
+            if not plan.offloads:
+                return
+            decision = kept.view.decision(plan)
+            try:
+                written = self._write(decision)
+            except (StorageError, SessionLocked) as error:
+                kept.failed = True
+                if len(plan.offloads) == 1 or isinstance(error, SessionLocked):
+                    self._tell_failed(decision, error)
+                    return
+                for step in plan.offloads:
+                    self._decide(kept, Plan(offloads=(step,)))
+                return
+            kept.view.follow()
+            if written:
+                self._tell_decided(decision)
+                return
+            plan = kept.view.transcript.plan()
+
+    def _tell_failed(self, decision: Decision, error: StorageError | SessionLocked) -> None:
+        _log.warning("session %s: %s", self.fs.session_id, error)
+        failure = error if isinstance(error, StorageError) else WriteFailed(self.fs.session_id, str(error))
+        for one in decision.decided:
+            self._tell(OffloadFailed(item_id=one.item_id, error=failure))
+
+    def _write(self, decision: Decision) -> bool:
+        bills, notes = list(self._bills), self._notes()
+        rules = self._settings.rules
+        new_rules = [rules] if rules != self._files.state.eviction else []
+        records: list[Record] = [*new_rules, *bills, *([notes] if notes else []), *decision.decided]
+        done = self._files.write(decision.contents, records)
+        self._take_in()
+        if done:
+            del self._bills[: len(bills)]
+            if notes:
+                self.counting.new.clear()
+                self._new_sources.clear()
+        return done
+
+    def _notes(self) -> PartsNoted | None:
+        tokens = self.counting.new if self._settings.counter is None else {}
+        if not tokens and not self._new_sources:
+            return None
+        return PartsNoted(tokens=dict(tokens), sources={sha: list(source) for sha, source in self._new_sources.items()})
+
+    def _make_room(self, kept: Branch) -> ContextOverflow | None:
+        """Replace more while the history does not fit its window; the error of one that cannot be made to."""
+        reduction = kept.controller.fit(kept.counted_tokens, self.counting)
+        while reduction is not None:
+            match step := reduction.next_step(kept.seen()):
+                case Plan():
+                    self._decide(kept, step)
+                case Done():
+                    kept.controller.settled(step)
+                    return None
+                case Overflow():
+                    kept.controller.settled(step.done)
+                    return step.error
+        return None
+
+    def _tell_decided(self, decision: Decision) -> None:
+        stored = {item.id: item for item in decision.contents}
+        for one in decision.decided:
+            path = self.fs.path_of(self._files.state.stored[one.item_id].name)
+            if one.item_id in stored:
+                self._tell(Offloaded(item_id=one.item_id, path=path, tokens=stored[one.item_id].content_tokens))
+            self._tell(
+                Evicted(
+                    item_id=one.item_id,
+                    tool_name=one.tool or None,
+                    path=path,
+                    tokens_before=one.tokens_before,
+                    tokens_after=one.tokens,
+                    reason=one.reason,
+                )
+            )
+
+    def _tell(self, event: ContextEvent) -> None:
+        if self._settings.on_event is not None:
+            self._settings.on_event(event)
+
+
+def _as_content(content: Any) -> Content:
+    assert isinstance(content, str | tuple)
+    return content

@@ -1,0 +1,67 @@
+"""What was decided about the parts of a history: a table that only grows. Pure.
+
+The output of a history is a function of its parts and of this table. So the same beginning of a history, with no new
+decision about it, is sent as the same bytes, whatever was restarted, forked, rewound or tried again meanwhile.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from ctxfs.history.fingerprint import Key, sha256_of
+from ctxfs.session.records import Decided
+
+__all__ = ["Decisions", "key_of"]
+
+
+def key_of(decided: Decided) -> Key:
+    """The part that a decision is about."""
+    return Key(decided.kind, decided.call_id, decided.sha256)
+
+
+class Decisions:
+    """The decisions of a session, in the order in which they were made; the first about a part is the one that counts.
+
+    A part is also known by its replacement, since a framework may keep that instead of the original: by the hash of the
+    whole of it, and never by what is written in it.
+    """
+
+    def __init__(self, decided: Iterable[Decided] = ()) -> None:
+        self._log: list[Decided] = []
+        self._by_key: dict[Key, Decided] = {}
+        self._by_hash: dict[tuple[str, str], Decided] = {}
+        self._by_replacement: dict[tuple[str, str, str], Decided] = {}
+        self.take(decided)
+
+    def __len__(self) -> int:
+        return len(self._log)
+
+    def since(self, number: int) -> Sequence[Decided]:
+        """The decisions after the first ``number``."""
+        return self._log[number:]
+
+    def take(self, decided: Iterable[Decided]) -> None:
+        """Take in decisions that are durable; of two about one part the first one stays in force."""
+        for one in decided:
+            if self._by_key.setdefault(key := key_of(one), one) is not one:
+                continue
+            self._log.append(one)
+            self._by_hash.setdefault((key.kind, key.sha256), one)
+            if isinstance(one.content, str) and not one.content:
+                continue
+            replacement = sha256_of(one.content)
+            self._by_replacement.setdefault((one.kind, one.call_id, replacement), one)
+            self._by_replacement.setdefault((one.kind, "", replacement), one)
+
+    def of(self, key: Key) -> Decided | None:
+        """What was decided about a part; None when nothing was.
+
+        Where its call has no id, or had none when it was decided, the content alone says which part it is.
+        """
+        found = self._by_key.get(key)
+        if found is None and (other := self._by_hash.get((key.kind, key.sha256))) is not None:
+            found = other if not key.call_id or not other.call_id else None
+        return found
+
+    def replacing(self, key: Key) -> Decided | None:
+        """The decision whose replacement the part is; None when it is none."""
+        found = self._by_replacement.get((key.kind, key.call_id, key.sha256))
+        return found or self._by_replacement.get((key.kind, "", key.sha256))

@@ -1,0 +1,127 @@
+"""The files of one session, used from any thread and any event loop: each use has a loop and a thread of its own.
+
+Nothing that is kept here belongs to a loop or a thread, so there is nothing to hang on, and a process that forks loses
+nothing. The session is locked only while something is written: several processes take turns in it.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import anyio
+
+from ctxfs.items import ContextItem
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.records import Record
+from ctxfs.session.state import SessionState
+from ctxfs.storage.session_dir import LOG_NAME
+from ctxfs.storage.threads import begin
+
+__all__ = ["SessionFiles", "run_alone"]
+
+T = TypeVar("T")
+
+
+def run_alone(func: Callable[[], Awaitable[T]]) -> T:
+    """Run an async function to its end in an event loop of its own, in a thread of its own, and return its result.
+
+    It can be called in any thread, also where a loop runs, which it blocks. An interrupt waits for the end.
+    """
+
+    async def work() -> T:
+        return await func()
+
+    begun = begin(lambda: anyio.run(work))
+    try:
+        return begun.result()
+    except BaseException:
+        begun.exception()  # the work goes on when only the waiting was interrupted
+        raise
+
+
+class SessionFiles:
+    """One session on disk; not for several threads at the same time.
+
+    ``wait_s``: for how many seconds to wait while another process writes.
+    """
+
+    def __init__(self, fs: ContextFileSystem, *, wait_s: float) -> None:
+        self.fs = fs
+        self._wait_s = wait_s
+        self._seen: tuple[int, int] | None = None
+
+    @property
+    def state(self) -> SessionState:
+        """What the session's journal adds up to, as far as it was read."""
+        return self.fs.state
+
+    def open(self) -> None:
+        """Open the session, and make it if it is not there; does nothing when it is open. Raises as ``fs.open``."""
+        if self.fs.is_open:
+            return
+
+        async def work() -> None:
+            await self.fs.open(wait_s=self._wait_s)
+            await self.fs.release()
+
+        run_alone(work)
+        self._seen = self._size()
+
+    def catch_up(self) -> bool:
+        """Take in what other processes wrote; false when there is nothing. Costs one system call then."""
+        if self._size() == self._seen:
+            return False
+        self._leased(self._nothing)
+        return True
+
+    async def _nothing(self) -> bool:
+        return True
+
+    def write(self, contents: Sequence[ContextItem], records: Sequence[Record]) -> bool:
+        """Store contents and record what was decided about them; false, and nothing is written, when it is outdated.
+
+        It is when another process has decided something meanwhile, or a name is taken by now.
+
+        Raises:
+            StorageError: it cannot be written; nothing was.
+            SessionLocked: another process writes for too long.
+
+        """
+
+        async def work() -> bool:
+            if len(self.state.decisions) != known or any(item.id in self.state.ids for item in contents):
+                return False
+            await self.fs.writer.decide(contents, records)
+            return True
+
+        known = len(self.state.decisions)
+        return self._leased(work)
+
+    def _leased(self, work: Callable[[], Awaitable[T]]) -> T:
+        async def leased() -> T:
+            await self.fs.acquire(wait_s=self._wait_s)
+            try:
+                return await work()
+            finally:
+                await self.fs.release()
+
+        done = run_alone(leased)
+        self._seen = self._size()
+        return done
+
+    def _size(self) -> tuple[int, int] | None:
+        """What of the journal changes when somebody writes to it; None when it is not there."""
+        try:
+            status = os.stat(self.fs.session_path / LOG_NAME)  # noqa: PTH116 - the cheapest
+        except OSError:
+            return None
+        return status.st_ino, status.st_size
+
+    def read(self, func: Callable[[], Awaitable[T]]) -> T:
+        """Run an async function that reads the session."""
+        return run_alone(func)
+
+    def close(self) -> None:
+        """Close the session; idempotent."""
+        if self.fs.is_open:
+            run_alone(self.fs.close)

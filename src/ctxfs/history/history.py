@@ -1,0 +1,322 @@
+"""Beside a history that somebody else owns: parts in, edits out, from any thread and any event loop."""
+
+import logging
+import os
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from anyio import to_thread
+
+from ctxfs.checks import require_int, require_text
+from ctxfs.context.settings import Auto
+from ctxfs.economics.economy import EvictionPricing
+from ctxfs.events import ContextEvent
+from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.eviction.window import Window
+from ctxfs.history.core import HistoryCore
+from ctxfs.history.fingerprint import Key, sha256_of
+from ctxfs.history.parts import Edits, Part, result_content
+from ctxfs.history.settings import HistorySettings
+from ctxfs.history.wire import Body, WireView
+from ctxfs.history.wire_chat import CHAT
+from ctxfs.history.wire_messages import MESSAGES
+from ctxfs.history.wire_responses import RESPONSES
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.llm.base import UsageLike
+from ctxfs.llm.messages import Content
+from ctxfs.materialize import Materialize
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import TEXT
+from ctxfs.tokens import TokenCounter
+from ctxfs.tools.base import Tool, ToolResult
+
+__all__ = ["History"]
+
+_log = logging.getLogger("ctxfs")
+
+_histories: "weakref.WeakSet[History]" = weakref.WeakSet()
+
+
+class History:
+    """Keeps a history that a framework owns inside its window, and economical, without losing a byte.
+
+    The framework may rewind, branch, edit, repeat and summarise its history, keep what was replaced or not, use several
+    threads and event loops, and go on in another process. Before each call of a model it shows the history to
+    ``rewrite``, and sends it with the edits that this returns. What is replaced was durable before, stays replaced by
+    the same bytes for good, and can be read back with ``tools``.
+
+    It does no work before its first use. All methods may be called in any thread; those that begin with "a" await a
+    worker thread, on asyncio and on trio. Several histories of one session, also in several processes, take turns: the
+    session is locked only while something is written.
+
+    Args:
+        session_id: an existing session goes on where it stood; None makes a new one.
+        root_path: the directory that holds sessions; None means ``~/.agent/context``.
+        model: whose window and prices count, as the provider names it; "" is an unknown model: a window of 128,000
+            tokens, and Anthropic's price ratios.
+        keep_recent: how many results stay, by tool; those beyond are replaced exactly then, and by no other rule. Of
+            tools that are not named all stay, or what pays.
+        offload_policy: what may be replaced, and from what size on; every rule but ``keep_recent`` asks it. None means
+            the default table.
+        digest_tokens: the longest description in a placeholder, in tokens; 0 means none.
+        window: what the history may take: "auto" for the model's window, a number of tokens, a ``Budget``, or a
+            ``Window`` with more settings; None means no limit. Nothing is summarised, and no message is moved: that is
+            the framework's business.
+        pricing: what lets parts be replaced because that pays: "auto" at the model's prices, or an ``EvictionPricing``
+            with your numbers; None replaces nothing for that reason.
+        materialize: from what size on ``arrive`` replaces a result; None means the default limits.
+        layout: in which form contents are stored in a new session; "text" (the content as it is, which any tool can
+            read) or "envelope" (JSON with its metadata).
+        counter: counts tokens; None means the exact o200k counter.
+        on_event: called, synchronously, with what was replaced and with what could not be stored.
+        lease_wait_s: for how many seconds to wait while another process writes; after that nothing new is replaced.
+
+    Raises:
+        ConfigError: a setting of another type, one that cannot work, or two that contradict each other.
+
+    """
+
+    def __init__(
+        self,
+        session_id: str | None = None,
+        *,
+        root_path: str | Path | None = None,
+        model: str = "",
+        keep_recent: Mapping[str, int] | None = None,
+        offload_policy: OffloadPolicy | None = None,
+        digest_tokens: int = 200,
+        window: Window | Budget | int | Auto | None = "auto",
+        pricing: EvictionPricing | Auto | None = "auto",
+        materialize: Materialize | None = None,
+        layout: str = TEXT.name,
+        counter: TokenCounter | None = None,
+        on_event: Callable[[ContextEvent], None] | None = None,
+        lease_wait_s: float = 10.0,
+    ) -> None:
+        self._settings = HistorySettings(
+            model=model,
+            keep_recent=keep_recent,
+            offload_policy=offload_policy,
+            digest_tokens=digest_tokens,
+            window=window,
+            pricing=pricing,
+            materialize=materialize,
+            layout=layout,
+            counter=counter,
+            on_event=on_event,
+            lease_wait_s=lease_wait_s,
+        )
+        fs = ContextFileSystem(session_id, root_path=root_path, layout=self._settings.file_layout)
+        self._core = HistoryCore(fs, self._settings)
+        _histories.add(self)
+
+    def _after_fork(self) -> None:
+        self._inherited = fs = self._core.fs  # its handles are the parent's: they are never closed here
+        fs = ContextFileSystem(fs.session_id, root_path=fs.session_path.parent, layout=self._settings.file_layout)
+        self._core = HistoryCore(fs, self._settings)
+
+    # The session -----------------------------------------------------------------------------------------------------
+
+    @property
+    def session_id(self) -> str:
+        """The session's id, ``session_{YYYYMMDD_HHMMSS}_{6 random}`` in UTC unless you chose another."""
+        return self._core.fs.session_id
+
+    @property
+    def session_path(self) -> Path:
+        """The session's directory, absolute."""
+        return self._core.fs.session_path
+
+    def close(self) -> None:
+        """Record the bills that wait, and let go of all handles; idempotent. The next use opens the session again.
+
+        A history that is never closed loses nothing but these bills.
+
+        Raises:
+            StorageError: the bills could not be written.
+
+        """
+        self._core.close()
+
+    async def aclose(self) -> None:
+        """``close``, awaited."""
+        await to_thread.run_sync(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # On the wire -----------------------------------------------------------------------------------------------------
+
+    def rewrite(self, parts: Sequence[Part], *, branch: str = "", overhead_tokens: int = 0) -> Edits:
+        """Return what to replace in a history before it is sent; call it before each call of the model.
+
+        Any history is taken: results without their call, calls without a result, edits, repeats, another library's
+        summary, what was replaced here before. What cannot be stored is not in the edits, and is tried again. The same
+        history gives the same edits; only a new part, or time that makes the prompt cache expire, lets it grow.
+
+        Args:
+            parts: the whole history, in order.
+            branch: which of several histories of this session it is, such as a subagent's: they share what is stored
+                and decided, but each has its own prompt cache and window.
+            overhead_tokens: what is sent beside the history, such as the tools' schemas, by the counter.
+
+        Raises:
+            TranscriptError: something among the parts is not one; nothing was decided.
+            StorageError: the session cannot be opened or read.
+            SessionLocked: another process holds the session, and does not let go.
+
+        """
+        require_int("overhead_tokens", overhead_tokens, at_least=0)
+        with self._core.used():
+            return self._core.rewrite(list(parts), branch, overhead_tokens)
+
+    async def arewrite(self, parts: Sequence[Part], *, branch: str = "", overhead_tokens: int = 0) -> Edits:
+        """``rewrite``, awaited."""
+        return await to_thread.run_sync(
+            partial(self.rewrite, list(parts), branch=branch, overhead_tokens=overhead_tokens)
+        )
+
+    def messages(self, body: Body, *, branch: str = "") -> Body:
+        """Return a request to the Messages API, as it would be sent, with what is due replaced.
+
+        What did not change is the same object, and the fields of what did stay: ids, ``cache_control``, unknown ones.
+        Raises as ``rewrite``, and ``TranscriptError`` for what is no such request.
+        """
+        return self._rewritten(MESSAGES, body, branch)
+
+    def chat(self, body: Body, *, branch: str = "") -> Body:
+        """``messages`` for a request to the Chat Completions API."""
+        return self._rewritten(CHAT, body, branch)
+
+    def responses(self, body: Body, *, branch: str = "") -> Body:
+        """``messages`` for a request to the Responses API.
+
+        Raises ``ConfigError`` where the server holds the history (``previous_response_id``, ``conversation``).
+        """
+        return self._rewritten(RESPONSES, body, branch)
+
+    async def amessages(self, body: Body, *, branch: str = "") -> Body:
+        """``messages``, awaited."""
+        return await to_thread.run_sync(partial(self.messages, body, branch=branch))
+
+    async def achat(self, body: Body, *, branch: str = "") -> Body:
+        """``chat``, awaited."""
+        return await to_thread.run_sync(partial(self.chat, body, branch=branch))
+
+    async def aresponses(self, body: Body, *, branch: str = "") -> Body:
+        """``responses``, awaited."""
+        return await to_thread.run_sync(partial(self.responses, body, branch=branch))
+
+    def _rewritten(self, view: WireView, body: Body, branch: str) -> Body:
+        parts = view.parts_of(body)
+        beside = view.beside(body)
+        with self._core.used():
+            overhead = self._core.counting.count(json_codec.dumps_text(beside)) if beside else 0
+            edits = self._core.rewrite(parts, branch, overhead)
+        if edits.overflow is not None:
+            _log.warning("session %s: %s", self.session_id, edits.overflow)
+        return view.applied(body, edits)
+
+    # At the source ---------------------------------------------------------------------------------------------------
+
+    def arrive(self, content: Content, *, tool: str, call_id: str = "", replacement: Content | None = None) -> Content:
+        """Return what to hand on in the place of a tool's new result: itself, or a summary if it is over the limits.
+
+        The framework keeps that in its history; it is known there, and is not replaced again. The same result gives the
+        same summary. A result that cannot be stored is returned as it is.
+
+        Args:
+            content: the result, a text or content blocks.
+            tool: the name of the tool.
+            call_id: the id of the call; "" where the framework has none.
+            replacement: what another library put in the place of the result: that is returned, and the result is stored
+                all the same, whatever its size. None: this decides.
+
+        Raises:
+            TranscriptError: ``content`` or ``replacement`` is not a content.
+            StorageError: the session cannot be opened or read.
+
+        """
+        require_text("tool", tool)
+        require_text("call_id", call_id)
+        checked = result_content(content)
+        stub = None if replacement is None else result_content(replacement)
+        key = Key("result", call_id, sha256_of(checked))
+        with self._core.used():
+            return self._core.arrive(key, checked, tool=tool, stub=stub)
+
+    async def aarrive(
+        self, content: Content, *, tool: str, call_id: str = "", replacement: Content | None = None
+    ) -> Content:
+        """``arrive``, awaited."""
+        return await to_thread.run_sync(
+            partial(self.arrive, content, tool=tool, call_id=call_id, replacement=replacement)
+        )
+
+    # What came of it -------------------------------------------------------------------------------------------------
+
+    def replied(self, usage: UsageLike, model: str | None = None, *, branch: str = "") -> None:
+        """Take in what the provider billed for the history that was rewritten last; it makes the estimates better.
+
+        It is written with the next decision, and on ``close``.
+
+        Raises:
+            InvalidReply: ``usage`` or ``model`` could not be recorded; nothing was taken in.
+
+        """
+        with self._core.used():
+            self._core.replied(usage, model, branch)
+
+    async def areplied(self, usage: UsageLike, model: str | None = None, *, branch: str = "") -> None:
+        """``replied``, awaited."""
+        await to_thread.run_sync(partial(self.replied, usage, model, branch=branch))
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools with which the model reads back what was replaced: give it their schemas, and use ``run_tool``."""
+        return self._core.tools
+
+    def run_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Run one of ``tools``; what it gives back is known in the history, and is never stored a second time.
+
+        What was never stored here, or is damaged, is a result that says so (``is_error``).
+
+        Raises:
+            ConfigError: there is no such tool.
+            InvalidToolArguments: the arguments do not validate; the message tells the model what to change.
+
+        """
+        with self._core.used():
+            return self._core.run_tool(name, arguments)
+
+    async def arun_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """``run_tool``, awaited."""
+        return await to_thread.run_sync(partial(self.run_tool, name, arguments))
+
+
+def _forget_all() -> None:
+    """Let every history of a forked process begin anew: threads, handles and locks are those of its parent."""
+    for history in list(_histories):
+        history._after_fork()  # noqa: SLF001 - of this module
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,94 @@
+"""The histories of many threads: found by the thread's id, and let go of when they are idle."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ctxfs.checks import require_int, require_number, require_text
+from ctxfs.history.history import History
+from ctxfs.session.names import session_name
+
+__all__ = ["Histories"]
+
+
+class Histories:
+    """A ``History`` for each thread of a framework, under one root; for as many threads as there are.
+
+    It may be used in any thread. Which sessions exist is known by their files alone, so several processes may serve the
+    same threads.
+
+    Args:
+        root_path: the directory that holds sessions; None means ``~/.agent/context``.
+        max_open: so many histories are kept open at most; that which was used least lately is closed first.
+        idle_s: for how many seconds a history stays open that nobody uses.
+        clock: gives seconds.
+        settings: those of every ``History``.
+
+    Raises:
+        ConfigError: a setting that cannot work.
+
+    """
+
+    def __init__(
+        self,
+        root_path: str | Path | None = None,
+        *,
+        max_open: int = 64,
+        idle_s: float = 300.0,
+        clock: Callable[[], float] = time.monotonic,
+        **settings: Any,
+    ) -> None:
+        require_int("max_open", max_open, at_least=1)
+        require_number("idle_s", idle_s, at_least=0)
+        self._root_path = root_path
+        self._max_open = max_open
+        self._idle_s = idle_s
+        self._clock = clock
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._open: dict[str, tuple[History, float]] = {}
+        History(
+            session_name("settings"), root_path=root_path, **settings
+        )  # refuses what cannot work, and writes nothing
+
+    def of(self, thread_id: str) -> History:
+        """Return the history of a thread: the same object while it is open.
+
+        A history that was closed meanwhile, because it was idle, opens again at its next use.
+        """
+        require_text("thread_id", thread_id)
+        session_id, now = session_name(thread_id), self._clock()
+        with self._lock:
+            history, _ = self._open.pop(session_id, (None, now))
+            if history is None:
+                history = History(session_id, root_path=self._root_path, **self._settings)
+            self._open[session_id] = (history, now)
+            idle = self._idle(now)
+        for other in idle:
+            other.close()
+        return history
+
+    def _idle(self, now: float) -> list[History]:
+        """Take out what is to be closed, the longest unused first."""
+        going = [name for name, (_, used) in self._open.items() if now - used > self._idle_s]
+        surplus = len(self._open) - len(going) - self._max_open
+        going += [name for name in self._open if name not in going][: max(0, surplus)]
+        return [self._open.pop(name)[0] for name in going]
+
+    def close(self) -> None:
+        """Close all of them; idempotent."""
+        with self._lock:
+            going, self._open = list(self._open.values()), {}
+        for history, _ in going:
+            history.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,97 @@
+"""What decides about the histories of a session, checked and complete. Pure."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ctxfs.checks import require_int, require_kind, require_number
+from ctxfs.context.settings import Auto, agreed_policy, check_keep_recent, economy_for, eviction_rules, window_for
+from ctxfs.economics.economy import EvictionPricing
+from ctxfs.errors import ConfigError
+from ctxfs.events import ContextEvent
+from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.compaction import Strategy
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.eviction.window import Window
+from ctxfs.items import ItemType
+from ctxfs.materialize import Materialize
+from ctxfs.session.names import LAYOUTS, Layout
+from ctxfs.session.records import EvictionSet
+from ctxfs.tokens import TokenCounter
+
+__all__ = ["HistorySettings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistorySettings:
+    """The settings of a ``History``, as it documents them.
+
+    Raises:
+        ConfigError: a setting of another type, one that cannot work, or two that contradict each other.
+
+    """
+
+    model: str
+    keep_recent: Mapping[str, int] | None
+    offload_policy: OffloadPolicy | None
+    digest_tokens: int
+    window: Window | Budget | int | Auto | None
+    pricing: EvictionPricing | Auto | None
+    materialize: Materialize | None
+    layout: str
+    counter: TokenCounter | None
+    on_event: Callable[[ContextEvent], None] | None
+    lease_wait_s: float
+    guard: Window = field(init=False)
+    policy: OffloadPolicy = field(init=False)
+    priced: EvictionPricing | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_keep_recent(self.keep_recent)
+        require_int("digest_tokens", self.digest_tokens, at_least=0)
+        require_number("lease_wait_s", self.lease_wait_s, at_least=0)
+        require_kind("model", self.model, str, "a model's name")
+        require_kind("offload_policy", self.offload_policy, OffloadPolicy, "OffloadPolicy(...)")
+        require_kind("materialize", self.materialize, Materialize, "Materialize(...)")
+        require_kind("on_event", self.on_event, Callable, "a function of an event")
+        if self.layout not in LAYOUTS:
+            raise ConfigError(f"layout is {self.layout!r}: use one of {', '.join(LAYOUTS)}")
+        priced = economy_for(self.model) if self.pricing == "auto" else self.pricing
+        require_kind("pricing", priced, EvictionPricing, 'EvictionPricing(...), "auto"')
+        guard = _in_place(window_for(self.model, self.window))
+        object.__setattr__(self, "keep_recent", dict(self.keep_recent or {}))
+        object.__setattr__(self, "guard", guard)
+        object.__setattr__(self, "policy", agreed_policy(self.offload_policy, guard.compaction))
+        object.__setattr__(self, "priced", priced)
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Gives seconds since the epoch."""
+        return time.time if self.priced is None else self.priced.clock
+
+    @property
+    def file_layout(self) -> Layout:
+        """In which form contents are stored in a new session."""
+        return LAYOUTS[self.layout]
+
+    @property
+    def rules(self) -> EvictionSet:
+        """The rules in force, for whoever reads the journal."""
+        return eviction_rules(dict(self.keep_recent or {}), self.guard.budget, self.policy, self.priced)
+
+    def pricing_on(self, clock: Callable[[], float]) -> EvictionPricing | None:
+        """What lets parts be replaced because that pays, on ``clock``; None: nothing does."""
+        if self.priced is None:
+            return None
+        return EvictionPricing(clock=clock, parameters=self.priced.parameters, terms=self.priced.terms)
+
+
+def _in_place(window: Window) -> Window:
+    """``window``, refused when it says what only the owner of a history can do."""
+    if window.summarize is not None:
+        raise ConfigError("a history of others is not summarised here: leave out summarize")
+    for kind, rule in (window.compaction.rules if window.compaction is not None else {}).items():
+        moves = rule.strategy is Strategy.DROP or kind is ItemType.ASSISTANT_MESSAGE
+        if moves and rule.strategy is not Strategy.KEEP:
+            raise ConfigError(f"the rule {rule.strategy} for {kind} moves messages: their order is the framework's")
+    return window

@@ -1,0 +1,117 @@
+"""A part of a history in the message that it is of: how parts become messages of ours, and what replaces them. Pure."""
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ctxfs.eviction.plan import Offload, Trim
+from ctxfs.history.fingerprint import Key
+from ctxfs.history.parts import Part
+from ctxfs.items import ContextItem
+from ctxfs.llm.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
+from ctxfs.session.records import Decided, with_content
+
+__all__ = [
+    "SAID",
+    "Slot",
+    "blocks_of",
+    "decided_by",
+    "groups_of",
+    "message_of",
+    "replaced_item",
+    "replaced_part",
+    "snapshot",
+]
+
+SAID = frozenset({"reply", "call"})
+"""The kinds of parts that a reply is made of."""
+
+
+@dataclass(slots=True)
+class Slot:
+    """A part of the history and where it is in the transcript. ``original``: it is not its own replacement already.
+
+    ``blocks``: which blocks of a reply it is; None for what is an item of its own. ``ledger_id``: by which id the
+    ledger knows it.
+    """
+
+    part: Part
+    key: Key
+    original: bool
+    item_id: str = ""
+    blocks: tuple[int, int] | None = None
+    ledger_id: str = ""
+
+
+def groups_of(parts: Sequence[Part]) -> Iterator[Sequence[Part]]:
+    """The parts message by message: what a model says between two things that it is told is one reply."""
+    start = 0
+    for end, part in enumerate(parts, 1):
+        if part.kind in SAID and end < len(parts) and parts[end].kind in SAID:
+            continue
+        yield parts[start:end]
+        start = end
+
+
+def snapshot(content: str | tuple[Block, ...] | dict[str, Any]) -> Any:
+    """``content`` as nobody can change it later: a framework may edit its own dicts in place."""
+    return content if isinstance(content, str) else copy.deepcopy(content)
+
+
+def message_of(part: Part) -> Message:
+    """The message that a result or what the user said is."""
+    content: Any = part.content
+    return ToolMessage(part.id, part.tool, content) if part.kind == "result" else UserMessage(content)
+
+
+def blocks_of(part: Part, content: Any) -> list[Block]:
+    """The blocks that a part of a reply is, with ``content``."""
+    if part.kind == "call":
+        return [{"type": "tool_use", "id": part.id, "name": part.tool, "input": dict(content)}]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+
+
+def decided_by(slot: Slot, step: Offload | Trim, content: Any, item_id: str) -> Decided:
+    """What a step of a plan comes to for one part: ``content`` stands for it, and its own is that of ``item_id``."""
+    return Decided(
+        kind=slot.key.kind,
+        call_id=slot.key.call_id,
+        sha256=slot.key.sha256,
+        item_id=item_id,
+        content=content,
+        tokens_before=step.tokens_before,
+        tokens=step.tokens_after,
+        reason=step.reason,
+        tool=slot.part.tool,
+    )
+
+
+def replaced_item(item: ContextItem, decided: Decided) -> ContextItem:
+    """``item`` as it is sent; what stands for it is never replaced again."""
+    content: Any = decided.content
+    return replace(
+        item,
+        message=with_content(item.message, content),
+        token_count=decided.tokens,
+        content_tokens=decided.tokens_before,
+        placeholder=None,
+        placeholder_tokens=0,
+        offloaded=True,
+        destroyed=True,
+    )
+
+
+def replaced_part(item: ContextItem, slot: Slot, decided: Decided) -> ContextItem:
+    """``item`` with what was decided about one part of it."""
+    if slot.blocks is None:
+        return replaced_item(item, decided)
+    blocks: list[Any] = list(item.message.content)
+    first, end = slot.blocks
+    blocks[first:end] = blocks_of(slot.part, decided.content)
+    return replace(
+        item,
+        message=AssistantMessage(tuple(blocks)),
+        token_count=item.token_count - decided.tokens_before + decided.tokens,
+        trimmed=(*item.trimmed, first) if slot.part.kind == "call" else item.trimmed,
+    )

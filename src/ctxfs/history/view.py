@@ -1,0 +1,331 @@
+"""A history as it was last seen, as items of a transcript: what it takes, and what of it could be replaced. Pure.
+
+The transcript is derived: what was appended is taken in, and after anything else (a rewind, a branch, an edit, another
+library's summary) it is derived again from the parts. What was decided survives that, since it is kept apart.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ctxfs.context.entry import Entry, Incoming, Known, build_entry, new_item, recorded_entry
+from ctxfs.context.transcript import Transcript
+from ctxfs.economics.economy import EvictionPricing
+from ctxfs.eviction.plan import Offload, Plan, Trim
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.history.decisions import Decisions
+from ctxfs.history.fingerprint import Key, sha256_of
+from ctxfs.history.parts import Part, Replacement, plain_content
+from ctxfs.history.slots import (
+    SAID,
+    Slot,
+    blocks_of,
+    decided_by,
+    groups_of,
+    message_of,
+    replaced_item,
+    replaced_part,
+    snapshot,
+)
+from ctxfs.items import ContentRange, ContextItem
+from ctxfs.llm.messages import AssistantMessage, Block
+from ctxfs.session.names import Names
+from ctxfs.session.records import Decided
+from ctxfs.tokens import TokenCounter, count_block
+
+__all__ = ["Decision", "HistoryView", "ViewRules"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewRules:
+    """What decides about each history of a session.
+
+    ``path_of`` gives the absolute path of a file of the session, ``names`` the names that its contents have already.
+    ``sources`` gives the stored lines that a content only repeats, by its SHA-256; None for any other content.
+    """
+
+    keep_recent: Mapping[str, int]
+    policy: OffloadPolicy
+    digest_tokens: int
+    pricing: Callable[[Callable[[], float]], EvictionPricing | None]
+    """Gives what lets parts leave because that pays, on the clock that it is given; None: nothing does."""
+    clock: Callable[[], float]
+    counter: TokenCounter
+    path_of: Callable[[str], str]
+    names: Callable[[], Names]
+    sources: Callable[[str], ContentRange | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is to be recorded about some parts: ``contents`` are stored first, unless the session has them already."""
+
+    contents: tuple[ContextItem, ...]
+    decided: tuple[Decided, ...]
+
+
+@dataclass(slots=True)
+class HistoryView:
+    """One history of a session, or one branch of it.
+
+    ``decisions`` is the session's table; ``version`` is how much of it is taken in here. ``replaced`` is what stands
+    for the parts that the history shows as they were, by their number. ``sent_at`` is when it was sent last, in seconds
+    since the epoch, or the reply to it came; None: that is not known.
+    """
+
+    rules: ViewRules
+    decisions: Decisions
+    version: int = 0
+    transcript: Transcript = field(init=False)
+    replaced: dict[int, Replacement] = field(init=False)
+    sent_at: float | None = None
+    _slots: list[Slot] = field(init=False)
+    _ends: list[int] = field(init=False)
+    _by_content: dict[tuple[str, str], list[int]] = field(init=False)
+    _by_item: dict[str, list[int]] = field(init=False)
+    _keys: set[Key] = field(init=False)
+    _allocated: set[str] = field(init=False)
+    _known: Known = field(init=False)
+    _taking: bool = False
+
+    def __post_init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        rules = self.rules
+        pricing = rules.pricing(self._now)
+        self.transcript = Transcript(rules.keep_recent, rules.path_of, economy=pricing, policy=rules.policy)
+        self._known = Known(rules.names())
+        self._slots, self._ends, self._by_content, self._by_item = [], [], {}, {}
+        self._keys, self._allocated, self.replaced = set(), set(), {}
+        self.version = len(self.decisions)
+
+    def _now(self) -> float:
+        """The time by which the cache expires: a reply that comes in was given when the history was sent last."""
+        return self.sent_at if self._taking and self.sent_at is not None else self.rules.clock()
+
+    # Coming in -------------------------------------------------------------------------------------------------------
+
+    def update(self, parts: Sequence[Part]) -> bool:
+        """Take in the history as it is now; false when it is the one that was seen last, and nothing new was decided.
+
+        Raises:
+            TranscriptError: something among the parts is not one.
+
+        """
+        behind = self.version < len(self.decisions)
+        if behind and not self._follow():
+            self._reset()
+        same = self._same(parts)
+        if same < len(self._slots) or (same < len(parts) and self._goes_on(parts[same])):
+            self._reset()
+            same, behind = 0, True
+        self._take(parts[same:])
+        return behind or same < len(parts)
+
+    def _same(self, parts: Sequence[Part]) -> int:
+        """How many of the parts from the first one on are those that were seen, in whichever form."""
+        for number, (slot, part) in enumerate(zip(self._slots, parts, strict=False)):
+            if slot.part != part and not self._is_still(number, slot, part):
+                return number
+        return min(len(self._slots), len(parts))
+
+    def _is_still(self, number: int, slot: Slot, part: Part) -> bool:
+        """Whether ``part`` is the one in ``slot``, at another place or replaced meanwhile; then it is noted so."""
+        seen = slot.part
+        if (part.kind, part.id, part.tool, part.stays) != (seen.kind, seen.id, seen.tool, seen.stays):
+            return False
+        content = plain_content(part)
+        if content == seen.content:
+            slot.part = part._replace(content=seen.content)
+            return True
+        decided, sha256 = self._decided(slot), sha256_of(content)
+        original = sha256 == slot.key.sha256
+        if not original and (decided is None or sha256 != sha256_of(decided.content)):
+            return False
+        slot.original = original
+        if original and decided is not None:
+            self.replaced[number] = decided.content
+        else:
+            self.replaced.pop(number, None)
+        slot.part = part._replace(content=snapshot(content))
+        return True
+
+    def _key(self, part: Part, content: Any) -> tuple[Key, bool]:
+        """By what a part is known, and whether it is shown as it was: false for what is a replacement already."""
+        key = Key(part.kind, part.id, sha256_of(content))
+        if self.decisions.of(key) is None and (replaced := self.decisions.replacing(key)) is not None:
+            return Key(replaced.kind, replaced.call_id, replaced.sha256), False
+        return key, True
+
+    def _decided(self, slot: Slot) -> Decided | None:
+        """What was decided about a part, unless it stays as it is."""
+        return None if slot.part.stays else self.decisions.of(slot.key)
+
+    def _goes_on(self, part: Part) -> bool:
+        """Whether a part belongs to the reply that was taken in last."""
+        return bool(self._slots) and self._slots[-1].part.kind in SAID and part.kind in SAID
+
+    def _take(self, parts: Sequence[Part]) -> None:
+        groups = [[self._slot(part) for part in group] for group in groups_of(parts)]  # may refuse one
+        self._taking = True
+        try:
+            for slots in groups:
+                self._enter(slots)
+        except BaseException:
+            self._reset()
+            raise
+        finally:
+            self._taking = False
+
+    def _slot(self, part: Part) -> Slot:
+        content = plain_content(part)
+        return Slot(part._replace(content=snapshot(content)), *self._key(part, content))
+
+    def _enter(self, slots: Sequence[Slot]) -> None:
+        """Take in one message: a reply with its calls, a result, or what the user said."""
+        entry = self._reply(slots) if slots[0].part.kind in SAID else self._alone(slots[0])
+        self._known.take(entry)
+        self._allocated.update(entry.new_ids)
+        self.transcript.enter(entry)
+        for slot in slots:
+            number = len(self._slots)
+            slot.item_id = entry.item.id
+            self._slots.append(slot)
+            self._keys.add(slot.key)
+            self._by_content.setdefault((slot.key.kind, slot.key.sha256), []).append(number)
+            self._by_item.setdefault(slot.item_id, []).append(number)
+            if slot.original and (decided := self._decided(slot)) is not None:
+                self.replaced[number] = decided.content
+        self._ends.append(len(self._slots) - 1)
+
+    def _alone(self, slot: Slot) -> Entry:
+        part, rules = slot.part, self.transcript.entry_rules(self.rules.counter, digest_tokens=self.rules.digest_tokens)
+        incoming = Incoming(message=message_of(part), source=self.rules.sources(slot.key.sha256))
+        decided = self._decided(slot)
+        if decided is None and slot.original and not part.stays and slot.key not in self._keys:
+            entry = build_entry(incoming, self._known, rules)
+            slot.ledger_id = entry.item.id
+            return entry
+        item_id, name = self._known.names.draft().allocate(*incoming.id_request)
+        item = new_item(incoming, item_id=item_id, name=name, counter=rules.counter)
+        if decided is not None:
+            item = replaced_item(item, decided)
+        return Entry(item=item)  # it stays as it is
+
+    def _reply(self, slots: Sequence[Slot]) -> Entry:
+        rules = self.transcript.entry_rules(self.rules.counter, digest_tokens=self.rules.digest_tokens)
+        blocks: list[Block] = []
+        stays: list[int] = []
+        seen: set[Key] = set()
+        for slot in slots:
+            first, decided = len(blocks), self._decided(slot)
+            blocks += blocks_of(slot.part, slot.part.content if decided is None else decided.content)
+            slot.blocks = (first, len(blocks))
+            is_new = slot.original and not slot.part.stays and slot.key not in seen and slot.key not in self._keys
+            if slot.part.kind == "call" and (decided is not None or not is_new):
+                stays.append(first)
+            seen.add(slot.key)
+        incoming = Incoming(message=AssistantMessage(tuple(blocks)))
+        item_id, name = self._known.names.draft().allocate(*incoming.id_request)
+        item = new_item(incoming, item_id=item_id, name=name, counter=rules.counter)
+        entry = recorded_entry(replace(item, trimmed=tuple(stays)), self._known, rules)
+        ledger_ids = {trim.block: trim.stored.id for trim in entry.options.trims}
+        for slot in slots:
+            assert slot.blocks is not None
+            slot.ledger_id = ledger_ids.get(slot.blocks[0], "")
+        return entry
+
+    # Going out -------------------------------------------------------------------------------------------------------
+
+    @property
+    def tokens(self) -> int:
+        """What the history takes with everything replaced that was decided."""
+        return self.transcript.tokens
+
+    @property
+    def items(self) -> tuple[ContextItem, ...]:
+        """The messages of the history as they are sent."""
+        return tuple(self.transcript.items.values())
+
+    def edits(self, parts: Sequence[Part]) -> dict[Hashable, Replacement]:
+        """What to replace in ``parts``, the history that was taken in last."""
+        return {parts[number].place: self.replaced[number] for number in sorted(self.replaced)}
+
+    def places_after(self, messages: Sequence[int], parts: Sequence[Part]) -> list[Hashable]:
+        """The places in ``parts`` at which the first so many messages end, for each of ``messages``."""
+        return [parts[self._ends[count - 1]].place for count in messages if count]
+
+    # Deciding --------------------------------------------------------------------------------------------------------
+
+    def decision(self, plan: Plan) -> Decision:
+        """What ``plan`` comes to: the contents to store, and what then stands for which part."""
+        contents: dict[str, ContextItem] = {}
+        decided: list[Decided] = []
+        for step in plan.offloads:
+            item = self.transcript.items[step.item_id]
+            slots = [self._slots[number] for number in self._by_item[item.id]]
+            if isinstance(step, Trim):
+                contents[step.stored.id] = step.stored
+                slot = next(s for s in slots if s.blocks is not None and s.blocks[0] == step.block)
+                decided.append(decided_by(slot, step, dict(step.arguments), step.stored.id))
+                continue
+            if item.source is None:
+                contents[item.id] = item
+            stored_id = item.id if item.source is None else item.source.item_id
+            if step.content is None:
+                decided.append(decided_by(slots[0], step, step.placeholder, stored_id))
+            else:
+                decided += self._decided_blocks(slots, step, item)
+        return Decision(contents=tuple(contents.values()), decided=tuple(decided))
+
+    def _decided_blocks(self, slots: Sequence[Slot], step: Offload, item: ContextItem) -> Iterator[Decided]:
+        """A reply whose text and arguments are replaced: a decision for each part of it that changes."""
+        old, new, counter = item.message.content, step.content, self.rules.counter
+        assert not isinstance(old, str)
+        assert isinstance(new, tuple)
+        for slot in slots:
+            assert slot.blocks is not None
+            first, end = slot.blocks
+            if old[first:end] == new[first:end] or slot.part.stays or self._decided(slot) is not None:
+                continue
+            content: Any = new[first:end]
+            if slot.part.kind == "call":
+                content = dict(new[first]["input"])
+            elif isinstance(slot.part.content, str):
+                content = new[first]["text"]
+            counts = [sum(count_block(counter, block) for block in blocks[first:end]) for blocks in (old, new)]
+            sized = replace(step, tokens_before=counts[0], tokens_after=counts[1])
+            yield decided_by(slot, sized, content, item.id)
+
+    def _follow(self) -> bool:
+        """Take in what was decided since; false when the history must be derived again for that."""
+        decided = self.decisions.since(self.version)
+        rewritten: dict[str, ContextItem] = {}
+        left: list[str] = []
+        for one in decided:
+            numbers = [
+                number
+                for number in self._by_content.get((one.kind, one.sha256), ())
+                if self._slots[number].original and self._decided(self._slots[number]) is one
+            ]
+            own = {name for number in numbers for name in (self._slots[number].item_id, self._slots[number].ledger_id)}
+            if one.item_id in self._allocated - own:
+                return False  # the name that another content was to get here is taken now
+            for number in numbers:
+                slot = self._slots[number]
+                item = rewritten.get(slot.item_id) or self.transcript.items[slot.item_id]
+                rewritten[item.id] = replaced_part(item, slot, one)
+                self.replaced[number] = one.content
+                if slot.ledger_id:
+                    left.append(slot.ledger_id)
+        self.transcript.rewrite(tuple(rewritten.values()), left)
+        self.version = len(self.decisions)
+        return True
+
+    def follow(self) -> None:
+        """Take in what was decided meanwhile about the history that was taken in last."""
+        if not self._follow():
+            parts = [slot.part for slot in self._slots]
+            self._reset()
+            self._take(parts)

@@ -1,0 +1,575 @@
+"""A history that a framework owns: what is replaced, when, for how long, and in which threads and processes."""
+
+import asyncio
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import trio
+
+from ctxfs.economics.economy import EvictionPricing
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.errors import ConfigError, InvalidToolArguments, SessionLocked, TranscriptError
+from ctxfs.events import ContextEvent, Evicted, Offloaded, OffloadFailed
+from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
+from ctxfs.eviction.window import Window
+from ctxfs.history.history import History
+from ctxfs.history.parts import Edits, Part
+from ctxfs.items import ItemType
+from ctxfs.llm.base import Reply
+from ctxfs.materialize import Materialize
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import ENVELOPE
+
+MOVING = SelectiveCompaction(rules={ItemType.USER_MESSAGE: Rule(strategy=Strategy.DROP)})
+
+KEEP_ONE: dict[str, Any] = {
+    "keep_recent": {"Read": 1},
+    "pricing": None,
+    "window": None,
+    "materialize": Materialize(max_inline_chars=2_000),
+}
+
+
+def big(n: int, lines: int = 400) -> str:
+    return "".join(f"line {i} of file {n}\n" for i in range(lines))
+
+
+def exchange(n: int, content: Any = None, call_id: str | None = None) -> list[Part]:
+    call_id = f"c{n}" if call_id is None else call_id
+    content = big(n) if content is None else content
+    return [
+        Part("reply", f"reading {n}", ("r", n)),
+        Part("call", {"path": f"/f{n}"}, ("c", n), call_id, "Read"),
+        Part("result", content, ("o", n), call_id, "Read"),
+    ]
+
+
+def conversation(exchanges: int) -> list[Part]:
+    return [Part("user", "go", "u"), *(part for n in range(exchanges) for part in exchange(n))]
+
+
+def applied(parts: list[Part], edits: Edits) -> list[Part]:
+    return [part._replace(content=edits.get(part.place, part.content)) for part in parts]
+
+
+def loaded(history: History, item_id: str) -> Any:
+    async def load() -> Any:
+        async with ContextFileSystem(history.session_id, root_path=history.session_path.parent, read_only=True) as fs:
+            return await fs.load(item_id)
+
+    return anyio.run(load)
+
+
+# What is replaced ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_due_is_replaced_and_read_back(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        assert not history.rewrite(conversation(1))
+        edits = history.rewrite(conversation(3))
+        assert list(edits) == [("o", 0), ("o", 1)]
+        placeholder = edits["o", 0]
+        assert isinstance(placeholder, str)
+        path = f"{tmp_path}/s/tool_result/Read/c0.txt"
+        assert placeholder.startswith(f"[Content offloaded]\nPath: {path}\nUse Read tool to view details.")
+        assert Path(path).read_text() == big(0)
+        page = history.run_tool("Read", {"file_path": path, "offset": 400})
+        assert str(page.content).startswith("400\tline 399 of file 0\n")
+
+
+def test_the_same_history_is_rewritten_to_the_same_bytes_also_after_a_restart(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        first = dict(history.rewrite(conversation(3)))
+        assert dict(history.rewrite(conversation(3))) == first
+    with History("s", root_path=tmp_path, **{**KEEP_ONE, "keep_recent": None}) as history:
+        assert dict(history.rewrite(conversation(3))) == first
+
+
+def test_a_history_that_kept_what_was_sent_is_the_same_history(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        kept = applied(conversation(3), history.rewrite(conversation(3)))
+        assert not history.rewrite(kept)
+        assert list(history.rewrite([*kept, *exchange(3)])) == [("o", 2)]
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        assert list(history.rewrite(kept)) == [("o", 2)]
+        assert history.rewrite(conversation(3))[("o", 0)] == kept[3].content
+
+
+def test_what_was_replaced_stays_so_in_a_rewound_and_in_an_edited_history(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        edits = history.rewrite(conversation(3))
+        assert dict(history.rewrite(conversation(2))) == {("o", 0): edits["o", 0], ("o", 1): edits["o", 1]}
+        other = [*conversation(2), *exchange(7)]
+        assert dict(history.rewrite(other)) == dict(edits)
+        edited = [part if part.place != ("o", 0) else part._replace(content="short") for part in other]
+        assert list(history.rewrite(edited)) == [("o", 1)]
+
+
+def test_any_order_is_taken(tmp_path: Path) -> None:
+    orphan = Part("result", big(8), "orphan", "gone", "Read")
+    open_call = Part("call", {"path": "x"}, "open", "c9", "Read")
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        parts = [orphan, open_call, Part("user", "steer", "s"), *exchange(1), *exchange(1), *exchange(2)]
+        placed = [part._replace(place=n) for n, part in enumerate(parts)]
+        assert history.rewrite(placed)
+        assert not history.rewrite([])
+
+
+def test_a_part_that_stays_is_counted_and_never_replaced(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        parts = [p._replace(stays=p.place == ("o", 0)) for p in conversation(3)]
+        edits = history.rewrite(parts)
+        assert list(edits) == [("o", 1)]
+        assert edits.tokens > 2_000
+
+
+def test_content_blocks_and_their_text_are_the_same_content(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        edits = history.rewrite(conversation(3))
+        mark = {"cache_control": {"type": "ephemeral"}}
+        blocks = [
+            p._replace(content=[{"type": "text", "text": p.content, **mark}]) if p.kind == "result" else p
+            for p in conversation(3)
+        ]
+        assert dict(history.rewrite(blocks)) == dict(edits)
+
+
+def test_dicts_that_the_framework_changes_in_place_are_seen_as_changed(tmp_path: Path) -> None:
+    block = {"type": "text", "text": big(0)}
+    two = [block, {"type": "text", "text": "and more"}]
+    parts = [p if p.place != ("o", 0) else p._replace(content=two) for p in conversation(3)]
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        assert ("o", 0) in history.rewrite(parts)
+        block["text"] = "changed"
+        assert ("o", 0) not in history.rewrite(parts)
+
+
+def test_arguments_of_calls_leave_when_that_pays(tmp_path: Path) -> None:
+    pricing = EvictionPricing(parameters=EvictionParameters(caution=0.001, rent_share=0.0, max_loss=100.0))
+    with History("s", root_path=tmp_path, pricing=pricing, window=None) as history:
+        written = Part("call", {"path": "/f", "text": big(1)}, "written", "w1", "Write")
+        parts = [Part("user", "go", "u"), written, Part("result", "ok", "ok", "w1", "Write")]
+        for n in range(5):
+            parts += exchange(n, "short")
+            edits = history.rewrite(parts)
+        assert edits["written"]["path"] == "/f"  # type: ignore[index, call-overload]
+        assert edits["written"]["text"].startswith("[Content offloaded]")  # type: ignore[index, call-overload]
+        kept = applied(parts, edits)
+        assert not history.rewrite(kept)
+        assert loaded(history, "w1.input")[0]["text"] == big(1)
+
+
+def test_the_window_is_guarded_without_moving_a_message(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path, pricing=None, window=6_000) as history:
+        edits = history.rewrite(conversation(8))
+        assert edits.tokens < 6_000
+        assert edits.overflow is None
+        assert {place[0] for place in edits} == {"o"}  # type: ignore[index]
+        stays = [p._replace(stays=True) for p in conversation(8)]
+        over = history.rewrite(stays, branch="b")
+        assert over.overflow is not None
+        assert not over
+
+
+def test_a_reply_that_does_not_fit_is_replaced_part_by_part(tmp_path: Path) -> None:
+    said = [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": big(1, 900)}]
+    call = Part("call", {"text": big(2, 900), "n": 1}, "call", "c1", "Write")
+    parts = [Part("user", "go", "u"), Part("reply", said, "reply"), call, Part("result", "ok", "o", "c1", "Write")]
+    with History("s", root_path=tmp_path, pricing=None, window=3_000) as history:
+        edits = history.rewrite(parts)
+        assert edits.overflow is None
+        assert edits["reply"][0] == said[0]  # type: ignore[index]
+        assert edits["reply"][1]["text"].startswith("[Content offloaded]")  # type: ignore[index]
+        assert edits["call"]["n"] == 1  # type: ignore[index, call-overload]
+        assert not history.rewrite(applied(parts, edits))
+    plain = [Part("user", "go", "u"), Part("reply", big(3, 3_000), "r"), Part("user", "and", "v")]
+    with History("t", root_path=tmp_path, pricing=None, window=3_000) as history:
+        assert isinstance(history.rewrite(plain)["r"], str)
+
+
+def test_what_is_sent_beside_the_history_counts(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path, pricing=None, window=60_000) as history:
+        alone = history.rewrite(conversation(8))
+        assert not alone
+        beside = history.rewrite(conversation(8), overhead_tokens=30_000)
+        assert beside
+        assert beside.tokens > 30_000
+
+
+def test_breakpoints_name_places(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        assert history.rewrite(conversation(1)).breakpoints == ("u", ("o", 0))
+        assert history.rewrite(conversation(4)).breakpoints[-1] == ("o", 3)
+
+
+# Branches ------------------------------------------------------------------------------------------------------------
+
+
+def test_branches_share_decisions_and_not_what_is_due(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        assert not history.rewrite(conversation(1), branch="b")
+        edits = history.rewrite(conversation(3))
+        assert dict(history.rewrite(conversation(1), branch="b")) == {("o", 0): edits["o", 0]}
+
+
+def test_two_branches_may_use_one_call_id(tmp_path: Path) -> None:
+    """Each knows its own content under the name that the other one's got first."""
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        for branch, n in (("a", 100), ("b", 200)):
+            parts = [Part("user", "go", "u"), *exchange(n, call_id="c")]
+            assert not history.rewrite(parts, branch=branch)
+        found = [
+            history.rewrite([Part("user", "go", "u"), *exchange(n, call_id="c"), *exchange(n + 1)], branch=branch)
+            for branch, n in (("a", 100), ("b", 200))
+        ]
+        assert "Read/c.txt" in str(found[0]["o", 100])
+        assert "Read/c~2.txt" in str(found[1]["o", 200])
+        assert (loaded(history, "c"), loaded(history, "c~2")) == (big(100), big(200))
+
+
+def test_a_branch_that_was_dropped_is_derived_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctxfs.history.core._BRANCHES", 1)
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        edits = dict(history.rewrite(conversation(3)))
+        history.rewrite(conversation(2), branch="b")
+        assert dict(history.rewrite(conversation(3))) == edits
+
+
+# At the source -------------------------------------------------------------------------------------------------------
+
+
+def test_a_large_result_is_replaced_where_it_is_made_and_never_again(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        summary = history.arrive(big(0), tool="Read", call_id="c0")
+        assert isinstance(summary, str)
+        assert summary.startswith("[Output stored in full: Read, call c0]")
+        assert history.arrive(big(0), tool="Read", call_id="c0") == summary
+        assert history.arrive(summary, tool="Read", call_id="c0") == summary
+        assert history.arrive("short", tool="Read", call_id="c5") == "short"
+        parts = [Part("user", "go", "u"), *exchange(0, summary), *exchange(1), *exchange(2)]
+        assert list(history.rewrite(parts)) == [("o", 1)]
+        assert history.rewrite(conversation(3))["o", 0] == summary  # had the framework kept the original
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        assert history.arrive(big(0), tool="Read", call_id="c0") == summary
+
+
+def test_without_ids_the_content_alone_says_what_it_is(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        summary = history.arrive(big(0), tool="Read", call_id="real")
+        parts = [Part("user", "go", "u"), *exchange(0, summary, call_id=""), *exchange(1, call_id="")]
+        assert not history.rewrite(parts)
+        assert history.rewrite([Part("user", "go", "u"), *exchange(0, call_id="")])["o", 0] == summary
+        other = history.arrive(big(5), tool="Read")
+        assert history.rewrite([Part("user", "go", "u"), *exchange(5)])["o", 5] == other
+
+
+def test_what_another_library_put_in_its_place_is_known(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        stub = "[stored at /large_tool_results/c0] " + "x" * 3_000
+        assert history.arrive(big(0), tool="Read", call_id="c0", replacement=stub) == stub
+        parts = [Part("user", "go", "u"), *exchange(0, stub), *exchange(1), *exchange(2)]
+        assert list(history.rewrite(parts)) == [("o", 1)]
+        assert loaded(history, "c0") == big(0)
+
+
+def test_what_is_read_back_is_never_stored_a_second_time(tmp_path: Path) -> None:
+    def asked(history: History, content: Any) -> list[Part]:
+        call = Part("call", {"ref": "c0"}, "call", "b1", "context_read")
+        page = Part("result", content, "page", "b1", "context_read")
+        return [*conversation(2), Part("reply", "again", "a"), call, page]
+
+    settings = {**KEEP_ONE, "keep_recent": {"Read": 1, "context_read": 1}}
+    with History("s", root_path=tmp_path, **settings) as history:
+        history.rewrite(conversation(2))
+        content = history.run_tool("context_read", {"ref": "c0", "offset": 1, "limit": 300}).content
+        assert history.arrive(content, tool="context_read", call_id="b1") == content
+        history.rewrite(asked(history, content))
+    with History("s", root_path=tmp_path, **settings) as history:
+        assert history.arrive(content, tool="other") == content
+        later = [*asked(history, content), *exchange(8)]
+        later += [Part("call", {}, "x", "b2", "context_read"), Part("result", "y", "y", "b2", "context_read")]
+        later += [Part("reply", "done", "d")]
+        placeholder = str(history.rewrite(later)["page"])
+        assert "Path: " + str(tmp_path / "s/tool_result/Read/c0.txt") in placeholder
+        assert "Lines 1-300 of it were here" in placeholder
+        assert {path.name for path in (tmp_path / "s").rglob("*.txt")} == {"c0.txt", "c1.txt"}
+
+
+def test_tools_refuse_what_they_cannot_do(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path) as history:
+        assert {tool.name for tool in history.tools} == {
+            *("Read", "context_read", "context_tail", "context_grep", "context_list")
+        }
+        with pytest.raises(ConfigError, match="use one of Read, context_read"):
+            history.run_tool("bash", {})
+        assert history.run_tool("context_read", {"ref": "c0"}).is_error
+        with pytest.raises(InvalidToolArguments):
+            history.run_tool("context_read", {})
+
+
+# What cannot be stored -----------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_stored_stays_and_the_call_goes_on(tmp_path: Path) -> None:
+    events: list[ContextEvent] = []
+    with History("s", root_path=tmp_path, on_event=events.append, **KEEP_ONE) as history:
+        assert not history.rewrite(conversation(1))
+        folder = tmp_path / "s" / "tool_result" / "Read"
+        folder.mkdir(parents=True, mode=0o700)
+        (folder / "c0.txt").write_text("somebody else's")
+        edits = history.rewrite(conversation(3))
+        assert list(edits) == [("o", 1)]  # what failed does not hold back the others
+        assert [type(event) for event in events] == [OffloadFailed, Offloaded, Evicted]
+        assert history.arrive(big(0), tool="Read", call_id="c0").startswith("[Output")  # type: ignore[union-attr]
+        (folder / "c0.txt").unlink()
+        assert list(history.rewrite(conversation(3))) == [("o", 0), ("o", 1)]
+
+
+def test_a_session_that_another_writer_keeps_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    events: list[ContextEvent] = []
+    history = History("s", root_path=tmp_path, on_event=events.append, lease_wait_s=0.01, **KEEP_ONE)
+    history.rewrite(conversation(1))
+
+    async def keep() -> Edits:
+        async with ContextFileSystem("s", root_path=tmp_path):
+            with pytest.raises(SessionLocked):
+                await history.arewrite(conversation(3))
+        return await history.arewrite(conversation(3))
+
+    assert len(anyio.run(keep)) == 2
+    history.close()
+
+
+# Settings ------------------------------------------------------------------------------------------------------------
+
+
+async def answered(prompt: str) -> Reply:
+    raise NotImplementedError(prompt)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"layout": "yaml"}, "layout is 'yaml': use one of envelope, text"),
+        ({"window": Window(Budget.of_window(50_000), summarize=answered)}, "leave out summarize"),
+        ({"window": Window(Budget.of_window(50_000), compaction=MOVING)}, "moves messages"),
+        ({"keep_recent": 2}, "by tool"),
+        ({"lease_wait_s": -1}, "lease_wait_s"),
+        ({"materialize": 5}, "materialize"),
+        ({"pricing": 5}, "pricing"),
+        ({"session_id": "../x"}, "session id"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_before_anything_is_written(
+    tmp_path: Path, settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        History(root_path=tmp_path / "root", **settings)
+    assert not (tmp_path / "root").exists()
+
+
+def test_bad_parts_decide_nothing(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        with pytest.raises(TranscriptError):
+            history.rewrite([*conversation(3), Part("user", 5, "x")])  # type: ignore[arg-type]
+        assert len(history.rewrite(conversation(3))) == 2
+        with pytest.raises(ConfigError):
+            history.rewrite(conversation(3), overhead_tokens=-1)
+        with pytest.raises(ConfigError):
+            history.rewrite(conversation(3), branch=5)  # type: ignore[arg-type]
+
+
+def test_the_layout_is_that_of_the_session(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path, layout=ENVELOPE.name, **KEEP_ONE) as history:
+        edits = history.rewrite(conversation(2))
+        assert "Read/c0.json" in str(edits["o", 0])
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        assert "Read/c1.json" in str(history.rewrite(conversation(3))["o", 1])
+
+
+def test_bills_and_counts_are_recorded_with_the_next_write_and_on_close(tmp_path: Path) -> None:
+    usage = {"input_tokens": 1_000, "output_tokens": 5}
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        history.rewrite(conversation(1))
+        history.replied(usage, "claude-x")
+        history.replied(usage, "claude-x")
+
+    async def look() -> Any:
+        async with ContextFileSystem("s", root_path=tmp_path, read_only=True) as fs:
+            return fs.state
+
+    state = anyio.run(look)
+    assert [(call.number, call.usage.input_tokens) for call in state.calls] == [(1, 1_000), (2, 1_000)]
+    assert state.calls[0].counted_tokens > 1_000
+    assert list(state.noted_tokens.values()) == [pytest.approx(2_800, abs=800)]
+    assert state.eviction.keep_recent == {"Read": 1}
+
+
+def test_fifty_bills_do_not_wait_for_anything(tmp_path: Path) -> None:
+    history = History("s", root_path=tmp_path, **KEEP_ONE)
+    for _ in range(50):
+        history.replied({"input_tokens": 1, "output_tokens": 1}, "m")
+    lines = (tmp_path / "s" / "journal.jsonl").read_text()
+    assert lines.count('"call_made"') == 50
+
+
+# Threads, loops and processes ----------------------------------------------------------------------------------------
+
+
+def in_threads(work: Callable[[int], Any], count: int = 3) -> list[Any]:
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(work, range(count)))
+
+
+def test_three_threads_with_a_loop_each_share_a_history(tmp_path: Path) -> None:
+    history = History("s", root_path=tmp_path, **KEEP_ONE)
+
+    async def rounds(n: int) -> list[Edits]:
+        return [await history.arewrite(conversation(length), branch=str(n)) for length in range(1, 8)]
+
+    found = in_threads(lambda n: asyncio.run(rounds(n)) if n else trio.run(rounds, n))
+    last = [dict(edits[-1]) for edits in found]
+    assert last[0] == last[1] == last[2]
+    assert len(last[0]) == 6
+
+
+def test_a_loop_inside_a_loop_and_a_synchronous_call_in_a_running_one(tmp_path: Path) -> None:
+    history = History("s", root_path=tmp_path, **KEEP_ONE)
+
+    async def outer() -> tuple[Edits, Edits]:
+        def inner() -> Edits:
+            return asyncio.run(history.arewrite(conversation(3)))
+
+        nested = await asyncio.to_thread(inner)
+        here = await asyncio.to_thread(lambda: history.rewrite(conversation(4)))
+        return nested, here
+
+    nested, here = asyncio.run(outer())
+    assert (len(nested), len(here)) == (2, 3)
+    assert len(history.rewrite(conversation(5))) == 4
+
+
+@pytest.mark.anyio
+async def test_every_method_has_an_async_twin(tmp_path: Path) -> None:
+    async with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        assert len(await history.arewrite(conversation(3))) == 2
+        assert str(await history.aarrive(big(9), tool="Read", call_id="c9")).startswith("[Output")
+        await history.areplied({"input_tokens": 1, "output_tokens": 1}, "m")
+        assert (await history.arun_tool("context_tail", {"ref": "c0", "lines": 1})).content
+        body = {"messages": [{"role": "user", "content": "go"}]}
+        assert await history.amessages(body) is body
+        assert await history.achat(body) is body
+        assert await history.aresponses({"input": "go"}) == {"input": "go"}
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_rewrite_loses_no_decision(tmp_path: Path) -> None:
+    history = History("s", root_path=tmp_path, **KEEP_ONE)
+    with anyio.move_on_after(0):
+        await history.arewrite(conversation(3))
+    assert len(await history.arewrite(conversation(3))) == 2
+    await history.aclose()
+
+
+def _child(path: Path, queue: Any, history: History) -> None:
+    queue.put(sorted(history.rewrite(conversation(4)), key=str))
+    history.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_goes_on_with_the_same_history(tmp_path: Path) -> None:
+    history = History("s", root_path=tmp_path, **KEEP_ONE)
+    edits = history.rewrite(conversation(3))
+    locked = threading.Event()
+    released = threading.Event()
+
+    def hold() -> None:
+        with history._core.used():
+            locked.set()
+            released.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    locked.wait(30)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_child, args=(tmp_path, queue, history))
+    child.start()
+    found = queue.get(timeout=60)
+    child.join(60)
+    released.set()
+    holder.join()
+    assert found == [("o", 0), ("o", 1), ("o", 2)]
+    assert child.exitcode == 0
+    after = history.rewrite(conversation(4))
+    assert {place: after[place] for place in edits} == dict(edits)
+    assert len(after) == 3
+
+
+OTHER = """
+import sys
+sys.path.insert(0, {tests!r})
+from history.test_history import KEEP_ONE, conversation
+from ctxfs.history.history import History
+history = History("s", root_path={root!r}, **KEEP_ONE)
+for line in sys.stdin:
+    edits = history.rewrite(conversation(int(line)))
+    print(sorted((str(place), new) for place, new in edits.items()), flush=True)
+"""
+
+
+def test_two_processes_serve_one_session_in_turn(tmp_path: Path) -> None:
+    code = OTHER.format(tests=str(Path(__file__).parent.parent), root=str(tmp_path))
+    other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdin is not None
+    assert other.stdout is not None
+    history = History("s", root_path=tmp_path, **KEEP_ONE)
+    here: list[Any] = []
+    there: list[Any] = []
+    for exchanges in range(1, 8):
+        if exchanges % 2:
+            here.append(sorted((str(place), new) for place, new in history.rewrite(conversation(exchanges)).items()))
+        else:
+            other.stdin.write(f"{exchanges}\n")
+            other.stdin.flush()
+            there.append(eval(other.stdout.readline()))
+    other.stdin.close()
+    other.stdout.close()
+    other.wait(30)
+    longest = dict(here[-1])
+    assert len(longest) == 6
+    assert all(dict(found).items() <= longest.items() for found in [*here, *there])
+
+
+def test_processes_that_write_at_the_same_time_decide_once(tmp_path: Path) -> None:
+    histories = [History("s", root_path=tmp_path, **KEEP_ONE) for _ in range(3)]
+    found = in_threads(lambda n: [dict(histories[n].rewrite(conversation(k))) for k in range(1, 12)])
+    assert found[0][-1].keys() == found[1][-1].keys() == found[2][-1].keys()
+    for edits in zip(*found, strict=True):
+        union: dict[Any, Any] = {}
+        for one in edits:
+            assert all(union.setdefault(place, new) == new for place, new in one.items())
+    lines = [json.loads(line)["rec"] for line in (tmp_path / "s/journal.jsonl").read_text().splitlines()]
+    records = [r for rec in lines for r in (rec["records"] if rec["type"] == "batch" else [rec])]
+    decided = [r["call_id"] for r in records if r["type"] == "decided"]
+    assert sorted(decided) == sorted(set(decided))
+
+
+def test_a_session_that_was_removed_is_said_to_be_so(tmp_path: Path) -> None:
+    history = History("s", root_path=tmp_path, **KEEP_ONE)
+    history.rewrite(conversation(1))
+    history.close()
+    history.close()
+    assert len(history.rewrite(conversation(2))) == 1

@@ -1,0 +1,71 @@
+"""The histories of many threads: found by their ids, closed when idle, opened again when they are used."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxfs.errors import ConfigError
+from ctxfs.history.parts import Part
+from ctxfs.history.pool import Histories
+from ctxfs.session.names import check_session_id, session_name
+
+RESULTS = [
+    Part("user", "go", 0),
+    *(
+        part
+        for n in range(2)
+        for part in (
+            Part("reply", "r", (n, 0)),
+            Part("call", {}, (n, 1), f"c{n}", "t"),
+            Part("result", f"{n} words\n" * 500, (n, 2), f"c{n}", "t"),
+        )
+    ),
+]
+
+
+def test_a_thread_has_one_history_and_its_own_session(tmp_path: Path) -> None:
+    with Histories(tmp_path, keep_recent={"t": 1}) as histories:
+        assert histories.of("a") is histories.of("a")
+        assert histories.of("user/1").session_id != histories.of("user:1").session_id
+        assert histories.of("a").rewrite(RESULTS)
+    assert {path.name for path in tmp_path.iterdir()} == {"a"}  # who asks for nothing leaves nothing
+
+
+def test_idle_histories_are_closed_and_open_again(tmp_path: Path) -> None:
+    seconds = [0.0]
+    histories = Histories(tmp_path, idle_s=10, max_open=2, clock=lambda: seconds[0], keep_recent={"t": 1})
+    first = histories.of("a")
+    edits = dict(first.rewrite(RESULTS))
+    seconds[0] = 11
+    histories.of("b")
+    assert histories.of("a") is not first
+    assert dict(first.rewrite(RESULTS)) == edits  # it may still be used
+    assert dict(histories.of("a").rewrite(RESULTS)) == edits
+    kept = histories.of("b")
+    histories.of("c")
+    assert histories.of("b") is kept  # "a" was used least lately
+    histories.close()
+    histories.close()
+
+
+def test_settings_that_cannot_work_are_refused_at_once(tmp_path: Path) -> None:
+    for settings in ({"max_open": 0}, {"idle_s": -1}, {"layout": "x"}, {"keep_recent": 5}):
+        with pytest.raises(ConfigError):
+            Histories(tmp_path / "root", **settings)
+    with pytest.raises(ConfigError):
+        Histories(tmp_path).of(5)  # type: ignore[arg-type]
+
+
+@given(st.lists(st.text(), unique=True, max_size=5))
+def test_distinct_threads_have_distinct_sessions(ids: list[str]) -> None:
+    names = {check_session_id(session_name(raw)) for raw in ids}
+    assert len(names) == len(ids)
+
+
+def test_a_name_that_looks_like_a_made_one_is_made_into_another() -> None:
+    made = session_name("a b")
+    assert session_name(made) not in (made, "a b")
+    assert session_name("thread-1") == "thread-1"
+    assert check_session_id(session_name("x" * 500))
