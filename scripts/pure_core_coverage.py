@@ -53,7 +53,7 @@ PURE_CORE = (
     "eviction/summary.py",
     "context/entry.py",
     "placeholder/attach.py",
-    "eviction/options.py",
+    "eviction/candidates.py",
     "context/trims.py",
     "placeholder/arguments.py",
     "economics/economy.py",

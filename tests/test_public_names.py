@@ -43,7 +43,7 @@ PUBLIC = {
         Durability FileKind FileStat FileSystem GrowingStore LeaseStore LocalStore NewFile OsFileSystem Store
     """,
     "ctxfs.economics": """
-        ANTHROPIC_RATES Added CacheTerms CacheTtl Candidate EconomicPlan Eviction EvictionDecision EvictionOptions
+        ANTHROPIC_RATES Added CacheTerms CacheTtl Candidate EconomicPlan Eviction EvictionDecision
         EvictionParameters EvictionPricing Held Ledger Outcome Prices Rates ReadBack Replied ToolClass Why decisions
         plan prices_for
     """,

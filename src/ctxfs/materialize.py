@@ -170,7 +170,7 @@ class Materializer:
         text = readable_text(message.content)
         json = is_json(text)  # that of the lines that the tools show; blocks are JSON in their file in any case
         name = artifact_name(item.id, is_json=json or not isinstance(message.content, str))
-        item = with_placeholder(replace(item, name=name), path=path_of(name), counter=counter, digest="")
+        item = with_placeholder(replace(item, name=name), path=path_of(name), counter=counter)
         hint = self._hint(message, measured)
         summary = _Summary(
             snippets=Snippets(text),

@@ -10,7 +10,9 @@ import pytest
 
 from ctxfs.context.context import Context
 from ctxfs.economics.economy import EvictionPricing
+from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import TranscriptError
+from ctxfs.eviction.plan import Offload, Plan
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
@@ -26,6 +28,10 @@ REPLY: tuple[Message, ...] = (AssistantMessage(CALLS),)
 RESULTS: tuple[Message, ...] = tuple(
     ToolMessage(f"call_{n}", "Read", " ".join(f"identifier_{n}_{i:05d}" for i in range(2_000))) for n in (1, 2)
 )
+
+
+EAGER = EvictionPricing(clock=lambda: 0.0, parameters=EvictionParameters(arrival_caution=0.0))
+"""Large results are evicted before they are sent."""
 
 
 class Interrupting:
@@ -44,14 +50,19 @@ class Interrupting:
 
 def new_context(counter: TokenCounter) -> Context:
     fs = ContextFileSystem("session_1", root_path="/sessions", store=MemoryStore("session_1"))
-    return Context(fs=fs, counter=counter, pricing=EvictionPricing(clock=lambda: 0.0))
+    return Context(fs=fs, counter=counter, pricing=EAGER)
 
 
-async def undisturbed() -> tuple[ContextItem, ...]:
+async def undisturbed() -> tuple[tuple[ContextItem, ...], Plan]:
     async with new_context(CharsCounter()) as context:
         for messages in (QUESTION, REPLY, RESULTS):
             await context.add(*messages)
-        return context.items
+        return context.items, context.plan()
+
+
+def mentioning(plan: Plan) -> list[str]:
+    """The results that the plan evicts for a placeholder that mentions what the result was the first to bring in."""
+    return [o.item_id for o in plan.offloads if isinstance(o, Offload) and "Mentions: identifier_" in o.placeholder]
 
 
 @pytest.mark.anyio
@@ -65,9 +76,9 @@ async def test_a_cancelled_add_leaves_no_trace() -> None:
             await context.add(*RESULTS)
         assert scope.cancelled_caught
         assert len(context.items) == 2
-        results = await context.add(*RESULTS)
-        assert context.items == await undisturbed()
-        assert all("Mentions: identifier_" in str(item.placeholder) for item in results)
+        await context.add(*RESULTS)
+        assert (context.items, context.plan()) == await undisturbed()
+        assert mentioning(context.plan()) == ["call_1", "call_2"]
 
 
 @pytest.mark.anyio
@@ -83,7 +94,7 @@ async def test_an_add_whose_task_is_cancelled_leaves_no_trace() -> None:
             await task
         assert len(context.items) == 2
         await context.add(*RESULTS)
-        assert context.items == await undisturbed()
+        assert (context.items, context.plan()) == await undisturbed()
 
 
 @pytest.mark.anyio
@@ -94,7 +105,7 @@ async def test_a_refused_add_leaves_no_trace() -> None:
             await context.add(*REPLY, *RESULTS, RESULTS[0])
         await context.add(*REPLY)
         await context.add(*RESULTS)
-        assert context.items == await undisturbed()
+        assert (context.items, context.plan()) == await undisturbed()
 
 
 @pytest.mark.anyio
@@ -106,4 +117,4 @@ async def test_a_name_that_another_task_takes_meanwhile_is_not_given_out_twice()
         counter.interrupt = lambda: context.fs.writer.allocate(ItemType.TOOL_RESULT, "call_1", "fetch")
         first, second = await context.add(*RESULTS)
         assert (first.id, second.id) == ("call_1~2", "call_2")
-        assert all("Mentions: identifier_" in str(item.placeholder) for item in (first, second))
+        assert mentioning(context.plan()) == ["call_1~2", "call_2"]

@@ -10,6 +10,7 @@ from ctxfs import Agent, AgentConfig, tool
 from ctxfs.agent import Evicted
 from ctxfs.context import ContentRange, Context, ItemType
 from ctxfs.economics.economy import CacheTerms, EvictionPricing
+from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import Why
 from ctxfs.errors import ConfigError
 from ctxfs.llm import ToolCall
@@ -68,6 +69,18 @@ async def test_what_was_read_back_is_seen_before_it_may_leave(tmp_path: Path) ->
         await context.add(answer(2, WORDS), sources={"t2": source})
         request = await context.request(cache=False)
         assert request["messages"][-1]["content"][0]["content"] == WORDS
+
+
+async def test_what_was_evicted_unseen_may_shrink_after_a_resume_too(tmp_path: Path) -> None:
+    eager = EvictionPricing(clock=Clock(), parameters=EvictionParameters(arrival_caution=0.0))
+    text = "".join(f"src/package_{n % 9}/module.py:{n}: def function_{n}(self, value):\n" for n in range(900))
+    async with Context(root_path=tmp_path, pricing=eager) as context:
+        await context.add({"role": "user", "content": "go"}, call(1), answer(1, text))
+        await context.request()
+        items = context.items
+    assert items[-1].can_shrink
+    async with Context(context.session_id, root_path=tmp_path, pricing=eager) as resumed:
+        assert resumed.items == items
 
 
 async def test_exact_tools_are_counted_but_never_leave_by_price(tmp_path: Path) -> None:

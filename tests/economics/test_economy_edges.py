@@ -8,19 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ctxfs.context.commit import evicted
 from ctxfs.context.entry import Entry, EntryRules, Known, new_entry
-from ctxfs.economics.economy import EvictionPricing
+from ctxfs.economics.economy import EvictionPricing, SessionPricing
 from ctxfs.economics.features import ToolClass, identifiers_in
 from ctxfs.economics.ledger import Candidate, Ledger
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import Why, plan
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates, prices_for
 from ctxfs.errors import ConfigError
-from ctxfs.eviction.options import EvictionOptions
+from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.plan import Offload
 from ctxfs.items import ContentRange, ContextItem
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from ctxfs.placeholder.attach import digest_of
+from ctxfs.placeholder.attach import Placeholder, digest_of
 from ctxfs.session.names import Names
 from ctxfs.tokens import CharsCounter
 from session_items import make_item
@@ -50,6 +51,23 @@ def entry(message: Message, pricing: EvictionParameters = DEFAULTS, known: Known
     return made
 
 
+class Session:
+    """An economy, and the candidates that it reads."""
+
+    def __init__(self, settings: EvictionPricing | None = None) -> None:
+        self.candidates = Candidates()
+        self.economy = SessionPricing(settings or EvictionPricing(), self.candidates)
+
+    def entered(self, item: ContextItem, options: EvictionOptions, path: str) -> None:
+        self.candidates.enter(item, path, options)
+        self.economy.entered(item)
+
+    def left(self, item: ContextItem) -> None:
+        shrinkable = {item.id: item} if item.can_shrink else {}
+        self.economy.left([item.id], shrinkable)
+        self.candidates.left([item.id], shrinkable)
+
+
 def call(**arguments: Any) -> AssistantMessage:
     return AssistantMessage(({"type": "tool_use", "id": "c", "name": "Write", "input": arguments},))
 
@@ -74,10 +92,10 @@ def test_only_large_arguments_leave_and_the_first_says_where_they_are() -> None:
 
 
 def test_what_a_call_wrote_is_weighed_as_what_was_written() -> None:
-    economy = EvictionPricing()
+    session = Session()
     message = call(path="a.py", content="n " * 2_000)
-    economy.entered(item(message), entry(message).options, "/s/x.json")
-    (held,) = economy.ledger.held.values()
+    session.entered(item(message), entry(message).options, "/s/x.json")
+    (held,) = session.economy.ledger.held.values()
     assert (held.candidate.tool_class, held.candidate.paths) == (ToolClass.WHOLE, ("a.py",))
 
 
@@ -86,12 +104,12 @@ def test_a_placeholder_mentions_what_was_not_known_before() -> None:
     entry(UserMessage("look at identifier_00000 first"), known=known)
     entry(AssistantMessage(({"type": "text", "text": "I look at identifier_00001"},)), known=known)
     entry(call(text="identifier_00002"), known=known)
-    placeholder = entry(ToolMessage("c", "Read", WORDS), known=known).item.placeholder
+    placeholder = entry(ToolMessage("c", "Read", WORDS), known=known).options.placeholder
     assert placeholder is not None
-    assert "\nMentions: identifier_00003…01499" in placeholder
-    again = entry(ToolMessage("c", "Read", WORDS), known=known).item.placeholder
+    assert "\nMentions: identifier_00003…01499" in placeholder.text
+    again = entry(ToolMessage("c", "Read", WORDS), known=known).options.placeholder
     assert again is not None
-    assert "Mentions" not in again
+    assert "Mentions" not in again.text
 
 
 def test_what_is_only_decided_is_not_known() -> None:
@@ -112,15 +130,16 @@ def test_messages_and_results_of_exact_tools_are_not_evicted_by_their_price() ->
     known, exact = Known(Names()), rules(DEFAULTS, frozenset({"Bash"}))
     for message in (UserMessage(WORDS), ToolMessage("c", "Bash", WORDS), AssistantMessage("text")):
         made = new_entry(item(message), known, exact)
-        assert made.options == EvictionOptions()
-        assert "Mentions" not in (made.item.placeholder or "")
-    assert new_entry(item(ToolMessage("c", "Read", WORDS)), known, exact).options != EvictionOptions()
+        assert (made.options.trims, made.options.eager_placeholder) == ((), None)
+        assert made.options.placeholder is None or "Mentions" not in made.options.placeholder.text
+    by_price = new_entry(item(ToolMessage("c", "Read", WORDS)), known, exact).options
+    assert by_price.eager_placeholder is not None
 
 
 def written(pricing: EvictionParameters | None, source: ContentRange | None = None) -> tuple[str, EvictionOptions]:
     made = new_entry(item(ToolMessage("c", "Read", WORDS), source=source), Known(Names()), rules(pricing))
-    assert made.item.placeholder is not None
-    return made.item.placeholder, made.options
+    assert made.options.placeholder is not None
+    return made.options.placeholder.text, made.options
 
 
 def test_who_leaves_by_its_price_is_listed_and_who_leaves_unseen_is_described_too() -> None:
@@ -128,7 +147,7 @@ def test_who_leaves_by_its_price_is_listed_and_who_leaves_unseen_is_described_to
     assert placeholder.endswith("\nMentions: identifier_00000…01499")
     assert "1 line" not in placeholder
     assert options.eager_placeholder is not None
-    text, tokens = options.eager_placeholder
+    text, tokens = options.eager_placeholder.text, options.eager_placeholder.tokens
     assert text.startswith("[Content offloaded]\nPath: /s/x.json\n")
     assert "1 line" in text
     assert text.endswith("\nMentions: identifier_00000…01499")
@@ -143,7 +162,7 @@ def test_everything_else_is_described_or_points_to_the_lines_that_it_repeats() -
     ):
         assert told in placeholder
         assert "Mentions" not in placeholder
-        assert options == EvictionOptions()
+        assert (options.trims, options.eager_placeholder) == ((), None)
 
 
 @pytest.mark.parametrize(("arrival_tokens", "may_leave_unseen"), [(0, False), (100, True), (10**9, False)])
@@ -167,28 +186,30 @@ def test_an_unseen_result_of_the_arrival_size_stays(tokens: int, leaves: bool) -
 
 
 def test_a_result_that_left_unseen_counts_with_its_longer_placeholder() -> None:
-    economy = EvictionPricing(parameters=EvictionParameters(arrival_caution=0))
+    session = Session(EvictionPricing(parameters=EvictionParameters(arrival_caution=0)))
+    economy = session.economy
     before = economy.ledger.total_tokens
     result = replace(item(ToolMessage("c", "Read", WORDS), "c"), placeholder="short", placeholder_tokens=5)
-    economy.entered(result, EvictionOptions(eager_placeholder=("a longer placeholder", 40)), "/s/c.json")
+    eager = Placeholder(5, lambda: ("a longer placeholder", 40))
+    session.entered(result, EvictionOptions(eager_placeholder=eager), "/s/c.json")
     assert economy.ledger.total_tokens == before + result.token_count
     (step,) = economy.plan()
     assert isinstance(step, Offload)
     assert (step.placeholder, step.tokens_after, step.path) == ("a longer placeholder", 40, "/s/c.json")
-    economy.left(["c"])
+    session.left(evicted(result, step))
     assert economy.ledger.total_tokens == before + 40
     assert economy.plan() == ()
 
 
 def test_a_reply_that_is_all_arguments_counts_once_when_the_context_is_rewritten() -> None:
-    economy = EvictionPricing()
+    session = Session()
     message = call(path="a.py", content="n " * 2_000)
     options = entry(message).options
     (trim,) = options.trims
     reply = replace(item(message), token_count=trim.tokens_before)
-    economy.entered(reply, options, "/s/x.json")
-    economy.rebuilt([reply])
-    assert economy.ledger.total_tokens == reply.token_count
+    session.entered(reply, options, "/s/x.json")
+    session.economy.rebuilt([reply])
+    assert session.economy.ledger.total_tokens == reply.token_count
 
 
 @given(st.text(st.sampled_from("abAZ09_./:- \n,ü→😀"), max_size=200))

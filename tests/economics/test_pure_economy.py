@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from ctxfs.context.entry import EntryRules, Known, recorded_entry
-from ctxfs.economics.economy import EvictionPricing
+from ctxfs.economics.economy import EvictionPricing, SessionPricing
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import Why, plan
-from ctxfs.eviction.options import EvictionOptions
+from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.plan import Trim
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
@@ -23,7 +23,9 @@ class Session:
     """An economy, and the items that it was given."""
 
     def __init__(self, **parameters: float) -> None:
-        self.economy = EvictionPricing(clock=lambda: 0.0, parameters=EvictionParameters(**parameters))  # type: ignore[arg-type]
+        settings = EvictionPricing(clock=lambda: 0.0, parameters=EvictionParameters(**parameters))  # type: ignore[arg-type]
+        self.candidates = Candidates()
+        self.economy = SessionPricing(settings, self.candidates)
         self.known = Known(Names())
         self.items: list[ContextItem] = []
 
@@ -32,7 +34,8 @@ class Session:
         text = content if isinstance(content, str) else str(content)
         placeholder_tokens = 5 if isinstance(message, ToolMessage) else None
         item = make_item(item_id, message, COUNTER.count(text), placeholder_tokens=placeholder_tokens)
-        self.economy.entered(item, self.options(item), f"/s/{item.name}")
+        self.candidates.enter(item, f"/s/{item.name}", self.options(item))
+        self.economy.entered(item)
         self.items.append(item)
         return item
 

@@ -1,10 +1,13 @@
 """Keep-recent, against the rule written the slow way."""
 
+from collections.abc import Collection, Mapping
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ctxfs.eviction.candidates import Candidates
 from ctxfs.eviction.keep_recent import EphemeralLedger
-from ctxfs.eviction.plan import Offload
+from ctxfs.eviction.plan import Offload, Plan
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import ToolMessage, UserMessage
 from session_items import make_item
@@ -15,11 +18,33 @@ def result(number: int, tool: str = "Read", *, placeholder: str | None = "gone",
     return make_item(f"call_{number}", message, tokens, placeholder=placeholder, placeholder_tokens=10)
 
 
-def ledger(**keep_recent: int) -> EphemeralLedger:
-    return EphemeralLedger(keep_recent)
+class Held:
+    """A ledger of keep-recent, and the candidates that it reads."""
+
+    def __init__(self, keep_recent: Mapping[str, int]) -> None:
+        self._candidates = Candidates()
+        self._ledger = EphemeralLedger(keep_recent, self._candidates)
+
+    def entered(self, item: ContextItem, position: int, path: str) -> None:
+        self._candidates.enter(item, path)
+        self._ledger.entered(item, position)
+
+    def seen_up_to(self, position: int) -> None:
+        self._ledger.seen_up_to(position)
+
+    def left(self, item_ids: Collection[str]) -> None:
+        self._ledger.left(item_ids)
+        self._candidates.left(item_ids)
+
+    def plan(self) -> Plan:
+        return self._ledger.plan()
 
 
-def due(value: EphemeralLedger, *, seen: int | None = None) -> list[str]:
+def ledger(**keep_recent: int) -> Held:
+    return Held(keep_recent)
+
+
+def due(value: Held, *, seen: int | None = None) -> list[str]:
     if seen is not None:
         value.seen_up_to(seen)
     return [offload.item_id for offload in value.plan().offloads]

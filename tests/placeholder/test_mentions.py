@@ -119,7 +119,8 @@ def digests(content: str, digest_tokens: int) -> list[str]:
         for message in messages:
             made[type(message)] = build_entry(Incoming(message=message), Known(Names()), rules)
         result, reply = made[ToolMessage], made[AssistantMessage]
-        texts = [result.item.placeholder or "", *(result.options.eager_placeholder or ("",))[:1]]
+        written = (result.options.placeholder, result.options.eager_placeholder)
+        texts = ["" if placeholder is None else placeholder.text for placeholder in written]
         texts += [str(trim.arguments["text"]) for trim in reply.options.trims]
         found += ["\n".join(text.split("\n")[3:]) for text in texts]
     return found

@@ -23,13 +23,11 @@ _SESSION, _FILES = "storage/session_dir.py", "storage/files.py"
 _HINT = "a hint, that the system may begin to write: the sync after it is what counts"
 _PIECE = "only how much is compared at a time"
 _SAME = "a short cut: what follows comes to the same"
-_MEMORY = "what has left is not looked for again: only memory"
 _CACHE = "what is not kept is read or opened again: only time"
 _THREAD_READS = """if isinstance(self._store, ThreadStore):  # what was just read is in the cache
             forms = self._store.pieces(self.stored.name, ((start, end - start) for start, end in spans))
             return self._verified(index, numbers, forms)"""
 _NO_PLACE = "text that is in memory has no place in the file, and nobody asks for it"
-_KEEPS = "self.{0} = {{k: v for k, v in self.{0}.items() if k in self.ledger.held}}"
 _UNIQUE = "any number that no other temporary file of the process has"
 
 _COUNTS_AGAIN = "the next number is counted from an earlier one, and is the same"
@@ -126,9 +124,6 @@ EQUIVALENT = (
     Equivalent("economics/ledger.py", "break", "break", ("pass",), "it looks on, and finds no more: only time"),
     Equivalent("storage/directories.py", "MAX_OPEN = 64", "64", ("128", "32"), _CACHE),
     Equivalent("content/encoding.py", "index.add(piece, 0)", "0", ("1",), _NO_PLACE),
-    Equivalent("economics/economy.py", "table.pop(item_id, None)", "table.pop(item_id, None)", ("pass",), _MEMORY),
-    Equivalent("economics/economy.py", _KEEPS.format("_offloads"), _KEEPS.format("_offloads"), ("pass",), _MEMORY),
-    Equivalent("economics/economy.py", _KEEPS.format("_prepared"), _KEEPS.format("_prepared"), ("pass",), _MEMORY),
     Equivalent(
         "storage/local.py", "OTHERS = 0o077", "0o077", ("126",), "what is its owner's alone is made so once more"
     ),

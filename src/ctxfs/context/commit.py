@@ -182,9 +182,14 @@ def evicted(item: ContextItem, offload: Offload) -> ContextItem:
         message = replace(message, content=offload.placeholder, offloaded=True, offload_path=offload.path)
     else:
         message = replace(message, content=offload.content or offload.placeholder)
+    later = item.placeholder, item.placeholder_tokens
+    if offload.later is not None and offload.later[1] < offload.tokens_after:
+        later = offload.later
     return replace(
         item,
         message=message,
+        placeholder=later[0],
+        placeholder_tokens=later[1],
         trimmed=_calls_of(message),  # of a reply that left, no arguments can leave a second time
         token_count=offload.tokens_after,
         offloaded=True,

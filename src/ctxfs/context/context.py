@@ -197,7 +197,13 @@ class Context:
             try:
                 await self._resume()
                 await self.fs.writer.record_eviction(
-                    eviction_rules(self._keep_recent, self._controller.budget, self._policy, self._economy)
+                    eviction_rules(
+                        self._keep_recent,
+                        self._controller.budget,
+                        self._policy,
+                        self._economy,
+                        digest_tokens=self._digest_tokens,
+                    )
                 )
             except BaseException:
                 await self.fs.close()
@@ -212,7 +218,8 @@ class Context:
 
         def take_up() -> None:
             last_call_at = turns[-1].made_at if turns else None
-            self._transcript.resume(items, known=self._known, counter=self.counter, last_call_at=last_call_at)
+            rules = self._entry_rules()
+            self._transcript.resume(items, known=self._known, rules=rules, last_call_at=last_call_at)
             self._controller.resumed(turns)
 
         await anyio.to_thread.run_sync(take_up)
@@ -492,7 +499,7 @@ class Context:
 
         Decided again if another task took one of their names meanwhile, as a tool does that stores what it prints.
         """
-        rules = self._transcript.entry_rules(self.counter, digest_tokens=self._digest_tokens, eager=self._eager)
+        rules = self._entry_rules()
         while True:
             draft, entries = self._known.draft(), list[Entry]()
             for one in incoming:
@@ -501,6 +508,9 @@ class Context:
             names = self.fs.writer.names
             if all(names.is_free(item_id) for entry in entries for item_id in entry.new_ids):
                 return entries
+
+    def _entry_rules(self) -> EntryRules:
+        return self._transcript.entry_rules(self.counter, digest_tokens=self._digest_tokens, eager=self._eager)
 
     async def _built(self, incoming: Incoming, known: Known, rules: EntryRules) -> Entry:
         if _is_small(incoming.message.content):
@@ -546,7 +556,13 @@ class Context:
             item_id, name = self.fs.writer.allocate(ItemType.COMPACTION_SUMMARY, None)
             self._slot = ArchiveSlot(item_id=item_id, name=name, path=self.fs.path_of(name))
         paths = {item.id: self._transcript.path_of(item) for item in self.items}
-        return View(items=self.items, counted_tokens=self.counted_tokens, paths=paths, slot=self._slot)
+        return View(
+            items=self.items,
+            counted_tokens=self.counted_tokens,
+            paths=paths,
+            slot=self._slot,
+            with_placeholder=self._transcript.with_placeholder,
+        )
 
     async def _carry_out(self, plan: Plan) -> None:
         """Do what a plan says, stored first; as long as there are items that could not be recorded, do nothing."""

@@ -6,15 +6,15 @@ about it when it enters. A message that never enters, because it was refused or 
 
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 from ctxfs.context.trims import trim_of
 from ctxfs.economics.features import IdentifierIndex, strings_of
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import TranscriptError
+from ctxfs.eviction.candidates import NO_OPTIONS, EvictionOptions
 from ctxfs.eviction.eager import EagerOffload, EagerPolicy
-from ctxfs.eviction.options import NO_OPTIONS, EvictionOptions
 from ctxfs.eviction.plan import Trim
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.items import ContentRange, ContextItem, ItemType
@@ -28,7 +28,7 @@ from ctxfs.llm.messages import (
     has_media,
     text_of,
 )
-from ctxfs.placeholder.attach import digest_budget, digest_of, with_placeholder
+from ctxfs.placeholder.attach import Placeholder, digest_budget, digest_of, placeholder_for
 from ctxfs.placeholder.mentions import entries_of, mentions
 from ctxfs.placeholder.text import render
 from ctxfs.session.field_types import check_types
@@ -190,25 +190,31 @@ def new_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
     """
     draft = known.draft()
     draft.names.take([item.id])
-    trims, mentions = _read(item, draft, rules)
+    trims, names = _read(item, draft, rules)
     if rules.eager is None or not rules.policy.allows(item.item_type, item.content_tokens):
         leaving = None
     else:
         leaving = rules.eager.decide(item, path_of=rules.path_of, counter=rules.counter)
     if leaving is not None:
-        item, options = leaving.item, EvictionOptions(trims)
+        item, options = leaving.item, EvictionOptions(trims=trims)
     else:
-        item, eager_placeholder = _with_placeholders(item, mentions, rules)
-        options = EvictionOptions(trims, eager_placeholder)
+        options = _options(item, trims, names, rules)
     check_types(item)
     return Entry(item=item, options=options, leaving=leaving, new_identifiers=draft.identifiers.added)
 
 
 def recorded_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
-    """How an item that was recorded already enters again; it keeps the placeholder that it has."""
+    """How an item that was recorded already enters again; it keeps a placeholder that it has.
+
+    Of such an item nobody knows whether the model has seen it: it is not evicted as one that was never sent.
+    """
     draft = known.draft()
-    trims, _ = _read(item, draft, rules)
-    return Entry(item=item, options=EvictionOptions(trims), new_identifiers=draft.identifiers.added)
+    trims, names = _read(item, draft, rules)
+    if item.placeholder is not None or item.destroyed or item.damaged is not None:
+        options = EvictionOptions(trims=trims)
+    else:
+        options = replace(_options(item, trims, names, rules), eager_placeholder=None)
+    return Entry(item=item, options=options, new_identifiers=draft.identifiers.added)
 
 
 def new_item(incoming: Incoming, *, item_id: str, name: str, counter: TokenCounter) -> ContextItem:
@@ -232,9 +238,9 @@ def new_item(incoming: Incoming, *, item_id: str, name: str, counter: TokenCount
 
 
 def _read(item: ContextItem, draft: Known, rules: EntryRules) -> tuple[tuple[Trim, ...], Sequence[str] | None]:
-    """Read an item once: the trims of a reply, and what the placeholder of a result could mention.
+    """Read an item once: the trims of a reply, and the new identifiers of a result.
 
-    None instead of entries: the result is not evicted by its price.
+    None instead of identifiers: the result is not evicted by its price.
     """
     message, pricing = item.message, rules.pricing
     if pricing is None:
@@ -244,9 +250,7 @@ def _read(item: ContextItem, draft: Known, rules: EntryRules) -> tuple[tuple[Tri
     names = draft.new_identifiers([text_of(message.content)])
     if not isinstance(message, ToolMessage) or message.tool_name in rules.exact:
         return (), None
-    if not rules.policy.allows(item.item_type, item.content_tokens):
-        return (), None
-    return (), entries_of(names, limit=pricing.digest_identifiers)
+    return (), names if rules.policy.allows(item.item_type, item.content_tokens) else None
 
 
 def _trims(
@@ -291,27 +295,46 @@ def _mentions(
 # Placeholders --------------------------------------------------------------------------------------------------------
 
 
-def _with_placeholders(
-    item: ContextItem, entries: Sequence[str] | None, rules: EntryRules
-) -> tuple[ContextItem, tuple[str, int] | None]:
-    """``item`` with the placeholder that may replace it, and the one for before it was sent, if it may be evicted then.
+def _options(
+    item: ContextItem, trims: tuple[Trim, ...], names: Sequence[str] | None, rules: EntryRules
+) -> EvictionOptions:
+    """How an item can be evicted that stays at first.
 
-    What is evicted because that pays has been read by the model: its placeholder lists ``entries``. Everything else
+    What is evicted because that pays has been read by the model: its placeholder mentions ``names``. Everything else
     (None) is described; what is evicted before it was sent is both.
     """
-    path, counter, tokens = rules.path_of(item.name), rules.counter, item.content_tokens
-    if entries is None or item.source is not None or rules.pricing is None:
-        described = digest_of(item, counter=counter, digest_tokens=rules.digest_tokens)
-        return with_placeholder(item, path=path, counter=counter, digest=described), None
-    listed = _mentions(entries, tokens, rules=rules, pricing=rules.pricing)
-    item = with_placeholder(item, path=path, counter=counter, digest=listed)
-    if not _may_leave_eagerly(item, rules, rules.pricing):
-        return item, None
-    digest = _eager_digest(item, entries, rules, rules.pricing)
-    if not digest:
-        return item, None  # what the model has not seen must not vanish behind a path
-    text = render(path, digest)
-    return item, (text, counter.count(text))
+    path, counter, pricing = rules.path_of(item.name), rules.counter, rules.pricing
+    if names is None or item.source is not None or pricing is None:
+        described = partial(digest_of, item, counter=counter, digest_tokens=rules.digest_tokens)
+        return EvictionOptions(placeholder_for(item, path=path, counter=counter, digest=described), trims)
+    entries = _Entries(names, limit=pricing.digest_identifiers)
+    placeholder = placeholder_for(
+        item,
+        path=path,
+        counter=counter,
+        digest=lambda: _mentions(entries.found, item.content_tokens, rules=rules, pricing=pricing),
+    )
+    if placeholder is None or not _may_leave_eagerly(item, rules, pricing):
+        return EvictionOptions(placeholder, trims)
+
+    def described_eagerly() -> tuple[str, int]:
+        digest = _eager_digest(item, entries.found, rules, pricing)
+        text = render(path, digest) if digest else ""
+        return text, counter.count(text)
+
+    return EvictionOptions(placeholder, trims, Placeholder(placeholder.least_tokens, described_eagerly))
+
+
+class _Entries:
+    """What ``names`` come to in a placeholder, found when the first of an item's placeholders is written."""
+
+    def __init__(self, names: Sequence[str], *, limit: int) -> None:
+        self._names = names
+        self._limit = limit
+
+    @cached_property
+    def found(self) -> Sequence[str]:
+        return entries_of(self._names, limit=self._limit)
 
 
 def _eager_digest(item: ContextItem, entries: Sequence[str], rules: EntryRules, pricing: EvictionParameters) -> str:

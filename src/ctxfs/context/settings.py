@@ -66,13 +66,19 @@ def economy_for(
 
 
 def eviction_rules(
-    keep_recent: Mapping[str, int], budget: Budget | None, policy: OffloadPolicy, pricing: EvictionPricing | None
+    keep_recent: Mapping[str, int],
+    budget: Budget | None,
+    policy: OffloadPolicy,
+    pricing: EvictionPricing | None,
+    *,
+    digest_tokens: int,
 ) -> EvictionSet:
     """The rules in force, for whoever reads the journal."""
     rules = EvictionSet(
         keep_recent=keep_recent,
         window_tokens=None if budget is None else budget.limit_tokens,
         policy=None if policy == OffloadPolicy() else policy.to_mapping(),
+        digest_tokens=digest_tokens,
     )
     if pricing is None:
         return rules

@@ -6,8 +6,9 @@ from types import MappingProxyType
 from typing import Any
 
 from ctxfs.context.entry import Entry, EntryRules, Known, recorded_entry
-from ctxfs.economics.economy import EvictionPricing
+from ctxfs.economics.economy import EvictionPricing, SessionPricing
 from ctxfs.errors import TranscriptError
+from ctxfs.eviction.candidates import Candidates
 from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.keep_recent import EphemeralLedger
 from ctxfs.eviction.plan import Plan
@@ -55,9 +56,12 @@ class Transcript:
         self._tool_names: dict[str, str] = {}
         self.tokens = 0
         self.open_calls: list[ToolCall] = []
-        self._ephemeral = EphemeralLedger(keep_recent)
+        self._candidates = Candidates()
+        self._ephemeral = EphemeralLedger(keep_recent, self._candidates)
         self._policy = policy or OffloadPolicy()
-        self.economy = economy.for_session(keep_recent, self._policy) if economy is not None else None
+        self.economy: SessionPricing | None = None
+        if economy is not None:
+            self.economy = SessionPricing(economy, self._candidates, exact=keep_recent, policy=self._policy)
 
     @property
     def items(self) -> Mapping[str, ContextItem]:
@@ -67,6 +71,10 @@ class Transcript:
     def path_of(self, item: ContextItem) -> str:
         """The file that an item's placeholder names, absolute: its own, or the one that it was read back from."""
         return item.source.path if item.source else self._path_of(item.name)
+
+    def with_placeholder(self, item: ContextItem) -> ContextItem:
+        """An item with the placeholder that may replace it, None when it has none; written when it was not before."""
+        return self._candidates.written(item)
 
     def parse(self, messages: Iterable[MessageLike]) -> list[Message]:
         """Our messages for a mix of ours and the Messages API's, as dicts or models of its SDK; these are copied.
@@ -137,10 +145,9 @@ class Transcript:
         )
 
     def resume(
-        self, items: Iterable[ContextItem], *, known: Known, counter: TokenCounter, last_call_at: float | None
+        self, items: Iterable[ContextItem], *, known: Known, rules: EntryRules, last_call_at: float | None
     ) -> None:
         """Take up what a session holds, the last call of which was at ``last_call_at`` (None: there was none)."""
-        rules = self.entry_rules(counter)
         for item in items:
             entry = recorded_entry(item, known, rules)
             known.take(entry)
@@ -152,6 +159,7 @@ class Transcript:
     def enter(self, entry: Entry) -> None:
         """Put an item at the end."""
         item, message = entry.item, entry.item.message
+        self._candidates.enter(item, self.path_of(item), entry.options)
         if isinstance(message, AssistantMessage):
             self.open_calls = list(message.tool_calls)
             self._tool_names.update((call.id, call.name) for call in message.tool_calls)
@@ -160,9 +168,9 @@ class Transcript:
             answered = (n for n, call in enumerate(self.open_calls) if call.id == message.tool_call_id)
             if (number := next(answered, None)) is not None:  # a history of others may hold a result without its call
                 del self.open_calls[number]
-            self._ephemeral.entered(item, self._position, self.path_of(item))
+            self._ephemeral.entered(item, self._position)
         if self.economy is not None:
-            self.economy.entered(item, entry.options, self.path_of(item))
+            self.economy.entered(item)
         self._items[item.id] = item
         self._positions[item.id] = self._position
         self._position += 1
@@ -179,10 +187,12 @@ class Transcript:
         self._ephemeral.left(left, shrinkable)
         if self.economy is not None:
             self.economy.left(left, shrinkable)
+        self._candidates.left(left, shrinkable)
 
     def move(self, item_ids: Collection[str], *, item: ContextItem | None = None, before: str | None = None) -> None:
         """Take items out, and put ``item`` before another one (None: at the end). Costs a copy of the order."""
         self._ephemeral.left(item_ids)
+        self._candidates.left(item_ids)
         for item_id in item_ids:
             self.tokens -= self._items.pop(item_id).token_count
         if item is not None:

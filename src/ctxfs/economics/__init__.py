@@ -6,7 +6,6 @@ from ctxfs.economics.ledger import Added, Candidate, Held, Ledger, Outcome, Read
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import EconomicPlan, Eviction, EvictionDecision, Why, decisions, plan
 from ctxfs.economics.prices import ANTHROPIC_RATES, CacheTtl, Prices, Rates, prices_for
-from ctxfs.eviction.options import EvictionOptions
 
 __all__ = [
     "ANTHROPIC_RATES",
@@ -17,7 +16,6 @@ __all__ = [
     "EconomicPlan",
     "Eviction",
     "EvictionDecision",
-    "EvictionOptions",
     "EvictionParameters",
     "EvictionPricing",
     "Held",

@@ -5,9 +5,8 @@ replaced by a placeholder, small ones stay as they are.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import product
 from types import MappingProxyType
 from typing import Any
 
@@ -15,16 +14,16 @@ from ctxfs.checks import require_kind, require_number
 from ctxfs.economics.features import classify, paths_of, writes
 from ctxfs.economics.ledger import Added, Candidate, Ledger, ReadBack, Replied, Step
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import Eviction, EvictionDecision, Why, decisions, plan
+from ctxfs.economics.planner import EvictionDecision, Why, decisions, plan
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.errors import ConfigError
-from ctxfs.eviction.options import EvictionOptions
+from ctxfs.eviction.candidates import Candidates
 from ctxfs.eviction.plan import Offload, Trim
 from ctxfs.eviction.policy import OffloadPolicy
-from ctxfs.items import ContextItem, ItemType
+from ctxfs.items import ContextItem
 from ctxfs.llm.messages import AssistantMessage, ToolMessage
 
-__all__ = ["CacheTerms", "EvictionPricing"]
+__all__ = ["CacheTerms", "EvictionPricing", "SessionPricing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +39,9 @@ class CacheTerms:
 
 
 class EvictionPricing:
-    """Keeps the ledger of one session.
+    """What eviction by price goes by: the planner's numbers, and what the prompt cache costs.
 
-    A ``Context`` keeps its own, with the settings of the one that it is given. ``clock`` gives seconds since the epoch;
-    the prompt cache expires by it.
+    ``clock`` gives seconds since the epoch; the prompt cache expires by it.
     """
 
     def __init__(
@@ -60,25 +58,11 @@ class EvictionPricing:
         self._terms = terms or CacheTerms()
         self._parameters = parameters or EvictionParameters()
         self._clock = clock
-        self._exact: frozenset[str] = frozenset()
-        self._policy = OffloadPolicy()
-        self._arguments: dict[str, Mapping[str, Any]] = {}
-        self._prepared: dict[str, Trim] = {}
-        self._offloads: dict[str, Offload] = {}
-        self._unseen: dict[str, tuple[str, int] | None] = {}  # None: it may not leave before the model has seen it
-        self._ledger = Ledger(parameters=self._parameters, rates=self._terms.rates)
-        self._steps: list[Step] = []  # what the ledger has yet to take in
 
-    def for_session(self, exact: Collection[str], policy: OffloadPolicy | None = None) -> "EvictionPricing":
-        """One with the same settings that has seen nothing yet.
-
-        ``exact``: tools whose results leave by another rule; they are counted, and never leave because it pays.
-        ``policy``: what may leave at all; None means the default.
-        """
-        economy = EvictionPricing(clock=self._clock, parameters=self._parameters, terms=self._terms)
-        economy._exact = frozenset(exact)
-        economy._policy = policy or OffloadPolicy()
-        return economy
+    @property
+    def clock(self) -> Callable[[], float]:
+        """The time, in seconds since the epoch."""
+        return self._clock
 
     @property
     def parameters(self) -> EvictionParameters:
@@ -86,19 +70,36 @@ class EvictionPricing:
         return self._parameters
 
     @property
-    def clock(self) -> Callable[[], float]:
-        """Gives seconds since the epoch."""
-        return self._clock
-
-    @property
-    def exact(self) -> frozenset[str]:
-        """The tools whose results are evicted by another rule."""
-        return self._exact
-
-    @property
     def terms(self) -> CacheTerms:
-        """What the planner reckons with."""
+        """What a token costs, and how long the cache holds."""
         return self._terms
+
+
+class SessionPricing:
+    """The ledger of one session, and what the planner says to it.
+
+    ``candidates``: how the items of the context can be evicted; their owner keeps them up, and tells them first of what
+    enters, and last of what leaves. ``exact``: tools whose results leave by another rule; they are counted, and never
+    leave because it pays. ``policy``: what may leave at all; None means the default.
+    """
+
+    def __init__(
+        self,
+        settings: EvictionPricing,
+        candidates: Candidates,
+        *,
+        exact: Collection[str] = (),
+        policy: OffloadPolicy | None = None,
+    ) -> None:
+        self.parameters = settings.parameters
+        self.exact = frozenset(exact)
+        self._terms = settings.terms
+        self._clock = settings.clock
+        self._policy = policy or OffloadPolicy()
+        self._candidates = candidates
+        self._arguments: dict[str, Mapping[str, Any]] = {}  # of the calls of the last reply
+        self._ledger = Ledger(parameters=settings.parameters, rates=settings.terms.rates)
+        self._steps: list[Step] = []  # what the ledger has yet to take in
 
     @property
     def ledger(self) -> Ledger:
@@ -107,56 +108,43 @@ class EvictionPricing:
             self._ledger, self._steps = self._ledger.after(self._steps), []
         return self._ledger
 
-    def entered(self, item: ContextItem, options: EvictionOptions, path: str) -> None:
-        """Take in an item at the end of the context; ``path`` is the file that it would go to (absolute)."""
+    def entered(self, item: ContextItem) -> None:
+        """Take in an item at the end of the context, once the candidates know it."""
         message = item.message
         if isinstance(message, AssistantMessage):
-            self._replied(item, message, options.trims)
+            self._replied(item, message)
             return
         if item.source is not None:
             self._steps.append(ReadBack(item.source.item_id))
-        if item.item_type is ItemType.TOOL_RESULT:
-            self._unseen[item.id] = options.eager_placeholder
-        parts = self._result(item, message, path) if isinstance(message, ToolMessage) else (item.token_count,)
+        parts = self._result(item, message) if isinstance(message, ToolMessage) else (item.token_count,)
         self._steps.append(Added(parts))
 
-    def _replied(self, item: ContextItem, message: AssistantMessage, trims: Sequence[Trim]) -> None:
-        self._unseen.clear()
-        calls = message.tool_calls
+    def _replied(self, item: ContextItem, message: AssistantMessage) -> None:
+        calls, trims = message.tool_calls, self._candidates.trims_of(item.id)
         self._arguments = {call.id: call.arguments for call in calls}
-        parts: list[Candidate | int] = [max(0, item.token_count - sum(t.tokens_before for t in trims))]
-        for trim in trims:
-            self._prepared[trim.stored.id] = trim
-            parts.append(_candidate_of(trim, message))
+        inputs = [_input_candidate(trim, message) for trim in trims]
         step = Replied(
-            parts,
+            (max(0, item.token_count - sum(i.tokens for i in inputs)), *inputs),
             paths=[p for call in calls for p in paths_of(call.arguments)],
             changed_paths=[p for call in calls if writes(call.name) for p in paths_of(call.arguments)],
             cache_expires_at=self._clock() + self._terms.ttl_s,
         )
         self._steps.append(step)
 
-    def _result(self, item: ContextItem, message: ToolMessage, path: str) -> tuple[Candidate | int, ...]:
+    def _result(self, item: ContextItem, message: ToolMessage) -> tuple[Candidate | int, ...]:
         if item.can_shrink:
-            return (item.placeholder_tokens, self._placeholder(item, message, path))
-        allowed = self._policy.allows(item.item_type, item.content_tokens)
-        if item.placeholder is None or item.destroyed or not allowed:
+            return (item.placeholder_tokens, self._placeholder(item, message))
+        placeholder_tokens = self._candidates.known_tokens(item.id)
+        if placeholder_tokens is None or not self._policy.allows(item.item_type, item.content_tokens):
             return (item.token_count,)
-        return (
-            self._candidate(item, message, path, tokens=item.token_count, placeholder_tokens=item.placeholder_tokens),
-        )
+        return (self._candidate(item, message, item.token_count, placeholder_tokens),)
 
-    def _placeholder(self, item: ContextItem, message: ToolMessage, path: str) -> Candidate:
+    def _placeholder(self, item: ContextItem, message: ToolMessage) -> Candidate:
         """What the placeholder of an evicted result has more than the short one."""
-        longer = self._candidate(
-            item, message, path, tokens=item.token_count - item.placeholder_tokens, placeholder_tokens=0
-        )
+        longer = self._candidate(item, message, item.token_count - item.placeholder_tokens, 0)
         return replace(longer, is_placeholder=True)
 
-    def _candidate(
-        self, item: ContextItem, message: ToolMessage, path: str, *, tokens: int, placeholder_tokens: int
-    ) -> Candidate:
-        self._offloads[item.id] = Offload.of(item, path, str(Why.BATCH))
+    def _candidate(self, item: ContextItem, message: ToolMessage, tokens: int, placeholder_tokens: int) -> Candidate:
         return Candidate(
             id=item.id,
             tool=message.tool_name,
@@ -164,7 +152,7 @@ class EvictionPricing:
             tokens=tokens,
             placeholder_tokens=placeholder_tokens,
             paths=paths_of(self._arguments.get(message.tool_call_id, {})),
-            pinned=message.tool_name in self._exact,
+            pinned=message.tool_name in self.exact,
         )
 
     def left(self, item_ids: Collection[str], shrinkable: Mapping[str, ContextItem] = MappingProxyType({})) -> None:
@@ -172,40 +160,28 @@ class EvictionPricing:
 
         ``shrinkable``: those of the results whose placeholder is a long one that a short one may replace later.
         """
-        self._ledger = self._without(self.ledger, item_ids, shrinkable)
-        paths = {item_id: self._offloads[item_id].path for item_id in shrinkable if item_id in self._offloads}
-        known: tuple[dict[str, Any], ...] = (self._offloads, self._prepared, self._unseen)
-        for table, item_id in product(known, item_ids):
-            table.pop(item_id, None)
-        for item_id, path in paths.items():
-            item = shrinkable[item_id]
+        ledger = self.ledger.resized(self._candidates.sizes(item_ids))
+        longer = [item for item in shrinkable.values() if item.id in ledger.held]
+        ledger = self._without(ledger, item_ids)
+        for item in longer:
             assert isinstance(item.message, ToolMessage)
-            self._unseen[item_id] = None
-            self._ledger = self._ledger.added([self._placeholder(item, item.message, path)])
+            ledger = ledger.added([self._placeholder(item, item.message)])
+        self._ledger = ledger
 
-    def _without(self, ledger: Ledger, item_ids: Collection[str], shrinkable: Collection[str] = ()) -> Ledger:
-        """The ledger once these have left; what the long placeholders of ``shrinkable`` take is not in it."""
+    def _without(self, ledger: Ledger, item_ids: Collection[str]) -> Ledger:
+        """The ledger once the later placeholders of these stand in their place."""
         expires = ledger.cache_expires_at
-        eager = {i: found for i in item_ids if (found := self._unseen.get(i)) and i in self._offloads}
-        longer = sum(tokens - self._offloads[i].tokens_after for i, (_, tokens) in eager.items() if i not in shrinkable)
-        ledger = ledger.evicted(item_ids, cold=expires is not None and self._clock() >= expires)
-        return ledger.added([longer]) if longer > 0 else ledger
+        return ledger.evicted(item_ids, cold=expires is not None and self._clock() >= expires)
 
     def rebuilt(self, items: Iterable[ContextItem]) -> None:
         """The context was rewritten in the middle: it now holds ``items``, and nothing of it is cached."""
         parts: list[Candidate | int] = []
         held = {item_id: h.candidate for item_id, h in self.ledger.held.items()}
-        trims: dict[str, list[Trim]] = {}
-        for trim in self._prepared.values():
-            trims.setdefault(trim.item_id, []).append(trim)
         for item in items:
-            inside = [held[t.stored.id] for t in trims.get(item.id, ()) if t.stored.id in held]
-            if item.id in held:
-                inside = [held[item.id]]
+            ids = [item.id, *(trim.stored.id for trim in self._candidates.trims_of(item.id))]
+            inside = [held[one] for one in ids if one in held]
             parts += [max(0, item.token_count - sum(c.tokens for c in inside)), *inside]
         self._ledger = self.ledger.rebuilt(parts)
-        self._offloads = {k: v for k, v in self._offloads.items() if k in self.ledger.held}
-        self._prepared = {k: v for k, v in self._prepared.items() if k in self.ledger.held}
 
     def resumed(self, last_call_at: float) -> None:
         """The session was taken up again; its cache counts from its last call, in seconds of the clock (0: unknown)."""
@@ -214,35 +190,42 @@ class EvictionPricing:
     # Deciding --------------------------------------------------------------------------------------------------------
 
     def plan(self) -> tuple[Offload | Trim, ...]:
-        """What leaves now because it pays, each with its reason; nothing is left that would leave right after it."""
-        now = self._clock()
-        ledger, steps = self.ledger, dict[str, Offload | Trim]()
+        """What leaves now because it pays, each with its reason; nothing is left that would leave right after it.
+
+        The ledger begins with the least that a placeholder may take. The placeholders of what would leave are written,
+        and it is planned again with their sizes, until all of those are known. So the plan is the same as if every
+        placeholder had been written: a larger one only makes it pay less to evict its item.
+        """
+        now, ledger, steps = self._clock(), self.ledger, dict[str, Offload | Trim]()
         while True:
-            found = {e.item_id: step for e in plan(ledger, now=now).evictions if (step := self._step(e)) is not None}
+            evictions = plan(ledger, now=now).evictions
+            if sizes := self._candidates.write(e.item_id for e in evictions):
+                self._ledger, ledger = self._ledger.resized(sizes), ledger.resized(sizes)
+                continue
+            made = {e.item_id: self._candidates.step(e.item_id, str(e.why)) for e in evictions}
+            found = {one: step for one, step in made.items() if step is not None}
             if not found.keys() - steps.keys():
                 return tuple(steps.values())
             steps.update(found)
             ledger = self._without(ledger, found)
-
-    def _step(self, eviction: Eviction) -> Offload | Trim | None:
-        step = self._offloads.get(eviction.item_id) or self._prepared[eviction.item_id]
-        if eviction.item_id in self._unseen:
-            described = self._unseen[eviction.item_id]
-            if described is None:
-                return None
-            assert isinstance(step, Offload)
-            step = replace(step, placeholder=described[0], tokens_after=described[1])
-        return step if step.reason == eviction.why else replace(step, reason=str(eviction.why))
+            longer = sum(_longer(step) for step in found.values())
+            ledger = ledger.added([longer]) if longer > 0 else ledger
 
     def decisions(self) -> tuple[EvictionDecision, ...]:
         """What the planner thinks of every item that could leave: why it leaves or stays, and when it would go."""
+        self.plan()  # so that the sizes are known of what would leave
         return tuple(
-            replace(v, why=Why.NEW) if v.why is Why.ARRIVAL and self._unseen.get(v.item_id) is None else v
+            replace(v, why=Why.NEW) if v.why is Why.ARRIVAL and self._candidates.must_be_seen(v.item_id) else v
             for v in decisions(self.ledger, now=self._clock())
         )
 
 
-def _candidate_of(trim: Trim, message: AssistantMessage) -> Candidate:
+def _longer(step: Offload | Trim) -> int:
+    """How many tokens longer the placeholder is than the one that may replace it later."""
+    return step.tokens_after - step.later[1] if isinstance(step, Offload) and step.later is not None else 0
+
+
+def _input_candidate(trim: Trim, message: AssistantMessage) -> Candidate:
     block = message.content[trim.block]
     assert isinstance(block, dict)
     return Candidate(

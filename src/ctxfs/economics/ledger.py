@@ -6,7 +6,7 @@ recounted.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from types import MappingProxyType
@@ -204,6 +204,26 @@ class Ledger:
             left=MappingProxyType(left),
         )
 
+    def resized(self, placeholder_tokens: Mapping[str, int]) -> "Ledger":
+        """The same, with the exact sizes of these items' placeholders; ids that are not held change nothing.
+
+        An item whose placeholder saves too little is no longer held: it stays.
+        """
+        sizes = {
+            i: t for i, t in placeholder_tokens.items() if i in self.held and t != _placeholder_tokens(self.held[i])
+        }
+        if not sizes:
+            return self
+        held, last = dict[str, Held](), ""
+        for item_id, h in self.held.items():
+            size = sizes.get(item_id, _placeholder_tokens(h))
+            if self.parameters.could_leave(h.tokens, size):
+                held[item_id] = _resized(self, h, size) if item_id in sizes else h
+                last = item_id
+            elif last:
+                held[last] = _followed_by(held[last], h.tokens + h.tokens_after)
+        return replace(self, held=MappingProxyType(held))
+
     def read_back(self, item_id: str) -> "Ledger":
         """Take in that the model came back for something, as ``ReadBack`` does."""
         lesson = self.left.get(item_id)
@@ -334,16 +354,37 @@ def _replied(ledger: Ledger, tables: _Tables, reply: Replied) -> Ledger:
 
 
 def _held(ledger: Ledger, candidate: Candidate, *, arrived: int) -> Held:
-    saved = candidate.tokens - candidate.placeholder_tokens
-    needs = ledger.parameters.needs(candidate.tool_class, candidate.tokens)
     return Held(
         candidate=candidate,
         tokens=candidate.tokens,
-        saved_tokens=saved,
-        patience=inf if candidate.pinned else ledger.parameters.age_of(needs / (ledger.rates.read * saved)),
+        saved_tokens=candidate.tokens - candidate.placeholder_tokens,
+        patience=_patience(ledger, candidate),
         lesson=f"{'placeholder:' if candidate.is_placeholder else ''}{candidate.tool_class}:{candidate.tool}",
         arrived=arrived,
         born=ledger.calls - 1,
+    )
+
+
+def _patience(ledger: Ledger, candidate: Candidate) -> float:
+    if candidate.pinned:
+        return inf
+    needs = ledger.parameters.needs(candidate.tool_class, candidate.tokens)
+    saved = candidate.tokens - candidate.placeholder_tokens
+    return ledger.parameters.age_of(needs / (ledger.rates.read * saved))
+
+
+def _placeholder_tokens(held: Held) -> int:
+    return held.tokens - held.saved_tokens
+
+
+def _resized(ledger: Ledger, held: Held, placeholder_tokens: int) -> Held:
+    candidate = replace(held.candidate, placeholder_tokens=placeholder_tokens)
+    patience, p = _patience(ledger, candidate), ledger.parameters
+    return replace(
+        held,
+        candidate=candidate,
+        saved_tokens=held.tokens - placeholder_tokens,
+        patience=patience * p.age_of(p.changed_factor) if held.changed else patience,
     )
 
 

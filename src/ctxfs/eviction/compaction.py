@@ -4,7 +4,7 @@ Follows "Context FileSystem 上下文卸载功能", compaction. Types are compac
 gets one (``OffloadPolicy``), whole old exchanges go together into one archive. A call and its result leave together.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -26,6 +26,7 @@ __all__ = [
     "SelectiveCompaction",
     "Strategy",
     "archive_of",
+    "as_it_is",
     "readable_later",
     "seen_items",
 ]
@@ -98,6 +99,11 @@ def _check_rule(kind: str, rule: object, policy: OffloadPolicy) -> None:
         raise ConfigError(f"rules say {rule.strategy} for {kind}, the policy's type_enabled says that it stays: choose")
 
 
+def as_it_is(item: ContextItem) -> ContextItem:
+    """``item``, whose placeholder is written."""
+    return item
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectiveCompaction:
     """How the context is made smaller without a model.
@@ -131,10 +137,12 @@ class SelectiveCompaction:
         paths: Mapping[str, str],
         slot: ArchiveSlot | None,
         counter: TokenCounter,
+        with_placeholder: Callable[[ContextItem], ContextItem] = as_it_is,
     ) -> Plan:
         """Free at least ``free_tokens`` (by the counter), type by type; less when there is no more to free.
 
-        ``paths`` gives the file of every item that may be offloaded (absolute).
+        ``paths`` gives the file of every item that may be offloaded (absolute), ``with_placeholder`` the item with the
+        placeholder that may replace it: it is asked for those items only that this depends on.
         """
         offloads: dict[str, Offload] = {}
         moved: set[str] = set()
@@ -150,7 +158,8 @@ class SelectiveCompaction:
             elif rule.strategy is Strategy.DROP and kind is not ItemType.TOOL_RESULT:
                 moved |= {i.id for i in seen if i.item_type is kind}
             else:
-                leaving = (Offload.of(i, paths[i.id], f"compaction of {kind}s") for i in self._old(seen, kind, rule))
+                old = (i for i in map(with_placeholder, self._old(seen, kind, rule)) if i.placeholder is not None)
+                leaving = (Offload.of(i, paths[i.id], f"compaction of {kind}s") for i in old)
                 every = rule.strategy is Strategy.DROP
                 offloads |= {o.item_id: o for o in (leaving if every else _enough(leaving, wanted))}
         return _plan(items, offloads, moved, slot=slot, counter=counter)
@@ -161,7 +170,7 @@ class SelectiveCompaction:
         keep = rule.keep_recent if rule.strategy is Strategy.TRUNCATE else 0
         of_kind = [i for i in seen if i.item_type is kind]
         for item in of_kind[: len(of_kind) - keep]:
-            if item.placeholder is not None and policy.should_offload(item):
+            if policy.should_offload(item):
                 yield item
 
 

@@ -7,6 +7,7 @@ nobody has seen must not vanish behind a path.
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ctxfs.eviction.compaction import as_it_is
 from ctxfs.eviction.plan import Offload, Plan
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.items import ContextItem, ItemType
@@ -28,6 +29,7 @@ class LastResort:
 
     policy: OffloadPolicy
     counter: TokenCounter
+    with_placeholder: Callable[[ContextItem], ContextItem] = as_it_is
 
     def contents(
         self, items: Iterable[ContextItem], path_of: Callable[[ContextItem], str], *, seen: Collection[ContextItem]
@@ -37,10 +39,11 @@ class LastResort:
         ``seen`` are those that the model has replied to.
         """
         seen_ids = {item.id for item in seen}
+        may_leave = (i for i in items if i.can_shrink or (not i.destroyed and self.policy.type_enabled[i.item_type]))
         return [
             Offload.of(i, path_of(i), _REASON) if i.destroyed or i.id in seen_ids else self._described(i, path_of(i))
-            for i in items
-            if i.can_shrink or (not i.destroyed and i.placeholder is not None and self.policy.type_enabled[i.item_type])
+            for i in map(self.with_placeholder, may_leave)
+            if i.placeholder is not None
         ]
 
     def _described(self, item: ContextItem, path: str) -> Offload:

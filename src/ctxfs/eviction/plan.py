@@ -15,6 +15,8 @@ class Offload:
     """Replace an item's content by ``placeholder``, once it is durable in ``path`` (absolute). Sizes in tokens.
 
     ``content``: what the item's message becomes, where that is more than the placeholder: the calls of a reply stay.
+    ``later``: the placeholder that may replace this one, if it is shorter, once the model has seen it; with its tokens.
+    None: the one that the item has.
     """
 
     item_id: str
@@ -24,6 +26,7 @@ class Offload:
     tokens_after: int
     reason: str
     content: Content | None = None
+    later: tuple[str, int] | None = None
 
     @classmethod
     def of(cls, item: ContextItem, path: str, reason: str) -> "Offload":
@@ -36,6 +39,7 @@ class Offload:
             tokens_before=item.token_count,
             tokens_after=item.placeholder_tokens,
             reason=reason,
+            later=(item.placeholder, item.placeholder_tokens),
         )
 
 

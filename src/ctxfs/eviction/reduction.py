@@ -23,6 +23,7 @@ from ctxfs.eviction.compaction import (
     ArchiveSlot,
     SelectiveCompaction,
     archive_of,
+    as_it_is,
     readable_later,
     seen_items,
 )
@@ -61,13 +62,15 @@ class View:
 
     ``counted_tokens``: the next prompt by our own count, what is sent with every call included. ``paths``: the file
     that each item has or would get, absolute, by item id. ``slot``: the id and the file of the next archive; None:
-    whole messages cannot be moved into one, since somebody else owns their order.
+    whole messages cannot be moved into one, since somebody else owns their order. ``with_placeholder`` gives an item
+    with the placeholder that may replace it.
     """
 
     items: Sequence[ContextItem]
     counted_tokens: int
     paths: Mapping[str, str]
     slot: ArchiveSlot | None
+    with_placeholder: Callable[[ContextItem], ContextItem] = as_it_is
 
     def path_of(self, item: ContextItem) -> str:
         """The file that ``item`` has or would get."""
@@ -174,7 +177,14 @@ class Reduction:
     def _compacted(self, compaction: SelectiveCompaction, view: View, wanted: int) -> Plan | None:
         if wanted <= 0:
             return None
-        plan = compaction.plan(view.items, free_tokens=wanted, paths=view.paths, slot=view.slot, counter=self.counter)
+        plan = compaction.plan(
+            view.items,
+            free_tokens=wanted,
+            paths=view.paths,
+            slot=view.slot,
+            counter=self.counter,
+            with_placeholder=view.with_placeholder,
+        )
         return plan or None
 
     # A summary -------------------------------------------------------------------------------------------------------
@@ -249,7 +259,7 @@ class Reduction:
     def _largest_of(self, view: View, offloads: Callable[[LastResort], list[Offload]]) -> Plan | None:
         if not (over := self._over(view)):
             return None
-        last = LastResort(policy=self._policy, counter=self.counter)
+        last = LastResort(policy=self._policy, counter=self.counter, with_placeholder=view.with_placeholder)
         return largest_first(offloads(last), free_tokens=over) or None
 
     def _seen_exchanges(self, view: View) -> Plan | None:

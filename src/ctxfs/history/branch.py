@@ -35,4 +35,10 @@ class Branch:
         """The branch as the window's guard looks at it."""
         transcript = self.view.transcript
         paths = {item.id: transcript.path_of(item) for item in self.view.items}
-        return View(items=self.view.items, counted_tokens=self.counted_tokens, paths=paths, slot=None)
+        return View(
+            items=self.view.items,
+            counted_tokens=self.counted_tokens,
+            paths=paths,
+            slot=None,
+            with_placeholder=transcript.with_placeholder,
+        )

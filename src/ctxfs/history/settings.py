@@ -77,7 +77,9 @@ class HistorySettings:
     @property
     def rules(self) -> EvictionSet:
         """The rules in force, for whoever reads the journal."""
-        return eviction_rules(dict(self.keep_recent or {}), self.guard.budget, self.policy, self.priced)
+        return eviction_rules(
+            dict(self.keep_recent or {}), self.guard.budget, self.policy, self.priced, digest_tokens=self.digest_tokens
+        )
 
     def pricing_on(self, clock: Callable[[], float]) -> EvictionPricing | None:
         """What lets parts be replaced because that pays, on ``clock``; None: nothing does."""

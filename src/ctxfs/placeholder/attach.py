@@ -1,6 +1,6 @@
-"""The placeholder that may replace an item's content one day, and the digest in it. Pure."""
+"""The placeholder that may replace an item's content one day, written when it is needed, and the digest in it. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from ctxfs.items import ContextItem, ItemType
@@ -8,12 +8,66 @@ from ctxfs.placeholder.digest import describe
 from ctxfs.placeholder.text import render, render_range
 from ctxfs.tokens import TokenCounter
 
-__all__ = ["DIGEST_FRACTION", "digest_budget", "digest_of", "with_placeholder"]
+__all__ = ["DIGEST_FRACTION", "Placeholder", "digest_budget", "digest_of", "placeholder_for", "with_placeholder"]
 
 DIGEST_FRACTION = 5
 """A digest takes at most this part of the tokens of what it describes."""
 
 _MAY_LEAVE = frozenset({ItemType.TOOL_RESULT, ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT})
+
+
+class Placeholder:
+    """A text that may replace a content: written when it is first asked for, always the same, and kept.
+
+    ``least_tokens``: it has no fewer tokens. ``write`` gives the text and its tokens; an empty text means that there is
+    nothing to say about the content.
+    """
+
+    def __init__(self, least_tokens: int, write: Callable[[], tuple[str, int]]) -> None:
+        self.least_tokens = least_tokens
+        self._write = write
+        self._written: tuple[str, int] | None = None
+
+    @classmethod
+    def of(cls, item: ContextItem) -> "Placeholder | None":
+        """The one that ``item`` has already; None if it has none."""
+        if item.placeholder is None:
+            return None
+        written = item.placeholder, item.placeholder_tokens
+        placeholder = cls(item.placeholder_tokens, lambda: written)
+        placeholder._written = written
+        return placeholder
+
+    @property
+    def is_written(self) -> bool:
+        """Whether its text is known."""
+        return self._written is not None
+
+    @property
+    def known_tokens(self) -> int:
+        """Its size or, as long as it is not written, the least that this may be."""
+        return self.least_tokens if self._written is None else self._written[1]
+
+    @property
+    def text(self) -> str:
+        """The text, which is written now if it was not before; "" when there is nothing to say."""
+        return self._both()[0]
+
+    @property
+    def tokens(self) -> int:
+        """The size of ``text``."""
+        return self._both()[1]
+
+    def _both(self) -> tuple[str, int]:
+        if self._written is None:
+            self._written = self._write()
+        return self._written
+
+    def __eq__(self, other: object) -> bool:
+        """Two are equal when they read the same."""
+        return isinstance(other, Placeholder) and self._both() == other._both()
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def digest_of(item: ContextItem, *, counter: TokenCounter, digest_tokens: int) -> str:
@@ -29,24 +83,34 @@ def digest_budget(content_tokens: int, digest_tokens: int) -> int:
     return min(digest_tokens, content_tokens // DIGEST_FRACTION)
 
 
-def with_placeholder(item: ContextItem, *, path: str, counter: TokenCounter, digest: str) -> ContextItem:
-    """``item`` with the placeholder that may stand for it: the longest that is smaller than the content, if any is.
+def placeholder_for(
+    item: ContextItem, *, path: str, counter: TokenCounter, digest: Callable[[], str]
+) -> Placeholder | None:
+    """The longest placeholder for an item that is smaller than its content; None when none is, and for what stays.
 
-    ``path`` is the file that it would go to (absolute), ``digest`` describes its content.
+    ``path`` is the file that it would go to (absolute). ``digest`` describes its content, when the text is written.
     """
     if item.item_type not in _MAY_LEAVE:
-        return item
-    for text in _candidates(item, path, digest):
-        tokens = counter.count(text)
-        if tokens < item.content_tokens:
-            return replace(item, placeholder=text, placeholder_tokens=tokens)
-    return replace(item, placeholder=None, placeholder_tokens=0)
+        return None
+    short = render(path) if item.source is None else render_range(item.source)
+    short_tokens = counter.count(short)
+    if short_tokens >= item.content_tokens:
+        return None
+
+    def write() -> tuple[str, int]:
+        described = digest() if item.source is None else ""
+        if described:
+            text = render(path, described)
+            if (tokens := counter.count(text)) < item.content_tokens:
+                return text, tokens
+        return short, short_tokens
+
+    return Placeholder(short_tokens, write)
 
 
-def _candidates(item: ContextItem, path: str, digest: str) -> Iterator[str]:
-    if item.source is not None:
-        yield render_range(item.source)
-        return
-    if digest:
-        yield render(path, digest)
-    yield render(path)
+def with_placeholder(item: ContextItem, *, path: str, counter: TokenCounter) -> ContextItem:
+    """``item`` with the short placeholder that names ``path`` (absolute) alone; without one when it is not smaller."""
+    found = placeholder_for(item, path=path, counter=counter, digest=str)
+    if found is None:
+        return replace(item, placeholder=None, placeholder_tokens=0)
+    return replace(item, placeholder=found.text, placeholder_tokens=found.tokens)

@@ -163,7 +163,8 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet, costs: Account) -> tu
 
     def plan() -> tuple[Plan, dict[str, EvictionDecision]]:
         going_on = repaired(items, names=names, counter=counter).items
-        transcript.resume(going_on, known=Known(names), counter=counter, last_call_at=last_call_at)
+        entry_rules = transcript.entry_rules(counter, digest_tokens=rules.digest_tokens)
+        transcript.resume(going_on, known=Known(names), rules=entry_rules, last_call_at=last_call_at)
         decisions = transcript.economy.decisions() if transcript.economy is not None else ()
         return transcript.plan(), {decision.item_id: decision for decision in decisions}
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from ctxfs.context.commit import evicted
 from ctxfs.context.entry import Entry, EntryRules, Known, new_entry, recorded_entry
-from ctxfs.economics.economy import CacheTerms, EvictionPricing
+from ctxfs.economics.economy import CacheTerms, EvictionPricing, SessionPricing
 from ctxfs.economics.features import identifiers_in
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import Rates
 from ctxfs.errors import ConfigError
+from ctxfs.eviction.candidates import Candidates
 from ctxfs.eviction.plan import Offload, Trim
 from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
@@ -317,9 +318,11 @@ class _EconomicRun:
             digest_tokens=policy.digest_tokens,
             pricing=policy.parameters,
         )
-        self._economy = EvictionPricing(
+        economy = EvictionPricing(
             parameters=policy.parameters, terms=CacheTerms(rates=policy.rates, ttl_s=math.inf), clock=lambda: 0.0
         )
+        self._candidates = Candidates()
+        self._economy = SessionPricing(economy, self._candidates)
         self._known = Known(Names())
         self._items: dict[str, Item] = {}  # by the id that the economy knows
         self._results: dict[str, ContextItem] = {}
@@ -332,7 +335,9 @@ class _EconomicRun:
         self._results |= {s.item_id: evicted(self._results[s.item_id], s) for s in steps if isinstance(s, Offload)}
         left = [_left(step) for step in steps]
         results = [self._results[item_id] for item_id in left if item_id in self._results]
-        self._economy.left(left, {result.id: result for result in results if result.can_shrink})
+        shrinkable = {result.id: result for result in results if result.can_shrink}
+        self._economy.left(left, shrinkable)
+        self._candidates.left(left, shrinkable)
         return [self._replacement(step) for step in steps]
 
     def replied(self, reply: Sequence[Item]) -> None:
@@ -365,7 +370,8 @@ class _EconomicRun:
 
     def _entered(self, entry: Entry) -> Entry:
         self._known.take(entry)
-        self._economy.entered(entry.item, entry.options, self._path_of(entry.item.name))
+        self._candidates.enter(entry.item, self._path_of(entry.item.name), entry.options)
+        self._economy.entered(entry.item)
         return entry
 
     def _path_of(self, name: str) -> str:

@@ -21,6 +21,8 @@ def added(item: ContextItem, session_path: Path, *, content_stored: bool, before
 
 def replacement(item: ContextItem, session_path: Path, reason: str, *, saved_chars: int | None = None) -> Replaced:
     """Say that ``item`` stands in the context in a new form; ``saved_chars``: see ``Replaced``."""
+    # What leaves the moment it comes in is recorded with its later placeholder.
+    later = item.placeholder if item.can_shrink and saved_chars is None else None
     return Replaced(
         item_id=item.id,
         content=item.message.content,
@@ -30,6 +32,8 @@ def replacement(item: ContextItem, session_path: Path, reason: str, *, saved_cha
         reason=reason,
         trimmed=item.trimmed,
         saved_chars=saved_chars,
+        placeholder=later,
+        placeholder_tokens=0 if later is None else item.placeholder_tokens,
     )
 
 

@@ -69,7 +69,7 @@ class EvictionSet:
     ``keep_recent``: how many results a tool keeps exactly, by tool name. ``parameters``: the numbers of the economic
     planner, None when nothing leaves because it pays; ``rates`` (prices in uncached input tokens) and ``ttl_s`` are
     what it reckons with. ``window_tokens``: the largest prompt, None when the context has no limit or none is recorded.
-    ``policy``: what may leave, None when that is the default.
+    ``policy``: what may leave, None when that is the default. ``digest_tokens``: the longest digest of a placeholder.
     """
 
     keep_recent: Mapping[str, Any] = field(default_factory=dict)
@@ -78,6 +78,7 @@ class EvictionSet:
     ttl_s: float = 0.0
     window_tokens: int | None = None
     policy: Mapping[str, Any] | None = None
+    digest_tokens: int = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +99,8 @@ class Replaced:
 
     ``path`` is where the original is, None when it is only in part elsewhere. ``trimmed``: see ``ContextItem``.
     ``saved_chars``: how much shorter the item is, if it left the moment it came in; None when it left later, and in
-    sessions of 0.1.0.
+    sessions of 0.1.0. ``placeholder``: the shorter one that may replace it later, of ``placeholder_tokens``; None: the
+    one that was recorded with the item, or there is none.
     """
 
     item_id: str
@@ -109,6 +111,8 @@ class Replaced:
     reason: str
     trimmed: tuple[int, ...] = ()
     saved_chars: int | None = None
+    placeholder: str | None = None
+    placeholder_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,6 +137,8 @@ class SessionState:
         if isinstance(message, ToolMessage):
             message = replace(message, offloaded=True, offload_path=record.path)
         self.content_stored.discard(item.id)
+        if record.placeholder is not None:
+            item = replace(item, placeholder=record.placeholder, placeholder_tokens=record.placeholder_tokens)
         self.items[item.id] = replace(
             item,
             message=message,

@@ -76,7 +76,7 @@ class ToolResultOffload:
         info = _info(stored, message, path=path_of(item.name))
         if not _is_smaller(render([(info, "")]), sent):
             return None
-        stored = with_placeholder(stored, path=info.path, counter=counter, digest="")
+        stored = with_placeholder(stored, path=info.path, counter=counter)
         reason = f"over {self.threshold_tokens:,} tokens" if over else "its tool is in the allow-list"
         build = partial(self._offload, item, stored.message.content, info, counter=counter, reason=reason)
         return EagerOffload(item=stored, chars=len(sent), build=build)

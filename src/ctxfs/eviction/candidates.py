@@ -1,0 +1,147 @@
+"""How the items of a context could be evicted: one table that every rule reads. Pure.
+
+A rule decides by sizes and positions alone. The placeholder of what it chose is written then, and kept: most items are
+never evicted, and to describe them would cost more than all else that is done for them.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from ctxfs.eviction.plan import Offload, Trim
+from ctxfs.items import ContextItem
+from ctxfs.llm.messages import AssistantMessage
+from ctxfs.placeholder.attach import Placeholder
+
+__all__ = ["NO_OPTIONS", "Candidates", "EvictionOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionOptions:
+    """How an item may be evicted.
+
+    ``placeholder`` replaces it; None: the one that the item has, if it has one. ``trims``: by its price, the large
+    arguments of the calls of a reply. ``eager_placeholder`` is used instead when a result is evicted by its price
+    before it is ever sent; None, or one without a text: it must be sent first.
+    """
+
+    placeholder: Placeholder | None = None
+    trims: tuple[Trim, ...] = ()
+    eager_placeholder: Placeholder | None = None
+
+
+NO_OPTIONS = EvictionOptions()
+"""By the placeholder that the item has, if it has one."""
+
+
+@dataclass(slots=True)
+class _Option:
+    """An item that a placeholder may replace. ``is_new``: the model has not seen it as it is."""
+
+    item: ContextItem
+    path: str
+    placeholder: Placeholder
+    eager_placeholder: Placeholder | None = None
+    is_new: bool = True
+
+    def offload(self, reason: str) -> Offload:
+        return Offload.of(self.written(self.item), self.path, reason)
+
+    def written(self, item: ContextItem) -> ContextItem:
+        return replace(item, placeholder=self.placeholder.text, placeholder_tokens=self.placeholder.tokens)
+
+
+@dataclass(slots=True)
+class Candidates:
+    """The items of one context that could be evicted, and the arguments of calls; kept up as they come and go."""
+
+    _options: dict[str, _Option] = field(default_factory=dict)
+    _trims: dict[str, Trim] = field(default_factory=dict)
+    _trims_of: dict[str, tuple[Trim, ...]] = field(default_factory=dict)
+    _new: list[_Option] = field(default_factory=list)
+
+    def enter(self, item: ContextItem, path: str, options: EvictionOptions = NO_OPTIONS) -> None:
+        """Take in an item at the end of the context, which would go to the file ``path`` (absolute)."""
+        if isinstance(item.message, AssistantMessage):
+            self._replied()
+        if options.trims:
+            self._trims_of[item.id] = options.trims
+            self._trims |= {trim.stored.id: trim for trim in options.trims}
+        placeholder = options.placeholder or Placeholder.of(item)
+        if placeholder is not None and (not item.destroyed or item.can_shrink):
+            self._enter(_Option(item, path, placeholder, options.eager_placeholder))
+
+    def _enter(self, option: _Option) -> None:
+        self._options[option.item.id] = option
+        self._new.append(option)
+
+    def _replied(self) -> None:
+        for option in self._new:
+            option.is_new, option.eager_placeholder = False, None
+        self._new.clear()
+
+    def left(self, ids: Iterable[str], shrinkable: Mapping[str, ContextItem] = MappingProxyType({})) -> None:
+        """These were evicted or moved: items, or the stored arguments of a call.
+
+        ``shrinkable``: those of the items that a shorter placeholder may replace once the model has seen them so.
+        """
+        for one in ids:
+            option = self._options.pop(one, None)
+            for trim in self._trims_of.pop(one, ()):
+                self._trims.pop(trim.stored.id, None)
+            self._trims.pop(one, None)
+            if option is not None and one in shrinkable:
+                self._enter(_Option(shrinkable[one], option.path, option.placeholder))
+
+    # What the rules ask ----------------------------------------------------------------------------------------------
+
+    def can_leave(self, item_id: str) -> bool:
+        """Whether a placeholder may replace the item."""
+        return item_id in self._options
+
+    def known_tokens(self, item_id: str) -> int | None:
+        """The size of the item's placeholder or, until it is written, the least of it; None: no placeholder."""
+        option = self._options.get(item_id)
+        return None if option is None else option.placeholder.known_tokens
+
+    def trims_of(self, item_id: str) -> list[Trim]:
+        """How the large arguments of a reply may be evicted that are still in it."""
+        return [trim for trim in self._trims_of.get(item_id, ()) if trim.stored.id in self._trims]
+
+    def write(self, ids: Iterable[str]) -> dict[str, int]:
+        """Write the placeholders of these items that were not written yet; returns their sizes in tokens."""
+        options = [option for one in ids if (option := self._options.get(one)) is not None]
+        return {o.item.id: o.placeholder.tokens for o in options if not o.placeholder.is_written}
+
+    def sizes(self, ids: Iterable[str]) -> dict[str, int]:
+        """The sizes of those placeholders that are written, in tokens, of the items among these that are whole."""
+        options = [option for one in ids if (option := self._options.get(one)) is not None]
+        return {o.item.id: o.placeholder.tokens for o in options if o.placeholder.is_written and not o.item.destroyed}
+
+    def written(self, item: ContextItem) -> ContextItem:
+        """``item`` with its placeholder, None when it has none."""
+        option = self._options.get(item.id)
+        return item if option is None else option.written(item)
+
+    def offload(self, item_id: str, reason: str) -> Offload:
+        """How an item that can leave is evicted."""
+        return self._options[item_id].offload(reason)
+
+    def must_be_seen(self, item_id: str) -> bool:
+        """Whether the model has not seen a result that can leave, and would not be told what is in it."""
+        option = self._options.get(item_id)
+        return (
+            option is not None
+            and option.is_new
+            and (option.eager_placeholder is None or not option.eager_placeholder.text)
+        )
+
+    def step(self, one: str, reason: str) -> Offload | Trim | None:
+        """How an item, or the arguments of a call, are evicted by their price; None when they must be seen first."""
+        if (trim := self._trims.get(one)) is not None:
+            return trim if trim.reason == reason else replace(trim, reason=reason)
+        if self.must_be_seen(one):
+            return None
+        option = self._options[one]
+        offload, eager = option.offload(reason), option.eager_placeholder
+        return offload if eager is None else replace(offload, placeholder=eager.text, tokens_after=eager.tokens)

@@ -1,0 +1,199 @@
+"""Placeholders are written when they are needed, and nothing that is decided depends on when that is."""
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxfs.context.commit import evicted, trimmed
+from ctxfs.context.entry import EntryRules, Incoming, Known, build_entry
+from ctxfs.economics.economy import EvictionPricing, SessionPricing
+from ctxfs.economics.features import ToolClass
+from ctxfs.economics.ledger import Candidate, Ledger
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.eviction.candidates import Candidates, EvictionOptions
+from ctxfs.eviction.compaction import ArchiveSlot, SelectiveCompaction
+from ctxfs.eviction.plan import Offload, Trim
+from ctxfs.items import ContextItem
+from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from ctxfs.placeholder.attach import Placeholder
+from ctxfs.session.names import Names
+from ctxfs.tokens import CharsCounter
+from session_items import make_item
+
+WORDS = " ".join(f"identifier_{n:05d}" for n in range(1500))
+
+
+def rules(pricing: EvictionParameters | None = None) -> EntryRules:
+    return EntryRules(counter=CharsCounter(), path_of="/s/{}".format, digest_tokens=200, pricing=pricing)
+
+
+def test_entering_writes_no_placeholder() -> None:
+    messages: list[Message] = [UserMessage(WORDS), ToolMessage("c", "Read", WORDS)]
+    for pricing in (None, EvictionParameters()):
+        for message in messages:
+            entry = build_entry(Incoming(message=message), Known(Names()), rules(pricing))
+            placeholder = entry.options.placeholder
+            assert entry.item.placeholder is None
+            assert placeholder is not None
+            assert (placeholder.is_written, placeholder.known_tokens) == (False, placeholder.least_tokens)
+            assert placeholder.least_tokens < placeholder.tokens == CharsCounter().count(placeholder.text)
+            assert (placeholder.is_written, placeholder.known_tokens) == (True, placeholder.tokens)
+
+
+def test_what_has_no_smaller_placeholder_cannot_leave() -> None:
+    entry = build_entry(Incoming(message=ToolMessage("c", "Read", "short")), Known(Names()), rules())
+    candidates = Candidates()
+    candidates.enter(entry.item, "/s/c", entry.options)
+    assert not candidates.can_leave("c")
+    assert candidates.known_tokens("c") is None
+    assert candidates.written(entry.item) == entry.item
+
+
+def test_a_compaction_writes_placeholders_only_of_what_it_evicts() -> None:
+    items, candidates, written = [], Candidates(), list[str]()
+    for n in range(12):
+        reply, result = f"m{n}", f"c{n}"
+        call = {"type": "tool_use", "id": result, "name": "Read", "input": {}}
+        items += [
+            make_item(reply, AssistantMessage((call,))),
+            make_item(result, ToolMessage(result, "Read", "x"), 5_000),
+        ]
+    for item in items:
+        if isinstance(item.message, ToolMessage):
+
+            def write(item_id: str = item.id) -> tuple[str, int]:
+                written.append(item_id)
+                return "gone", 5
+
+            candidates.enter(item, f"/s/{item.id}", EvictionOptions(Placeholder(5, write)))
+    plan = SelectiveCompaction().plan(
+        items,
+        free_tokens=9_000,
+        paths={item.id: f"/s/{item.id}" for item in items},
+        slot=ArchiveSlot(item_id="a", name="a", path="/s/a"),
+        counter=CharsCounter(),
+        with_placeholder=candidates.written,
+    )
+    assert [step.item_id for step in plan.offloads] == ["c0", "c1"]
+    assert len(written) <= 3
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a model: its large arguments, if any, and its result, whose placeholder has more than the least."""
+
+    argument_tokens: int
+    tokens: int
+    more_tokens: int
+    eager_tokens: int
+    path: int
+
+
+CALLS = st.builds(
+    Call,
+    argument_tokens=st.sampled_from([0, 0, 400]),
+    tokens=st.sampled_from([40, 60, 500, 2_000, 9_000]),
+    more_tokens=st.integers(0, 45),
+    eager_tokens=st.integers(0, 300),
+    path=st.integers(0, 3),
+)
+LEAST = 30
+
+
+class Play:
+    """A session that takes calls in, one after the other; ``exact``: every placeholder is written when it enters."""
+
+    def __init__(self, settings: EvictionPricing, *, exact: bool) -> None:
+        self.candidates = Candidates()
+        self.economy = SessionPricing(settings, self.candidates)
+        self.items: dict[str, ContextItem] = {}
+        self._exact = exact
+
+    def call(self, number: int, call: Call) -> list[tuple[str, int, str]]:
+        """Take in a call and its result; what is evicted then."""
+        arguments = {"path": f"file_{call.path}", "content": "x"}
+        block = {"type": "tool_use", "id": f"c{number}", "name": "Write", "input": arguments}
+        reply = make_item(f"m{number}", AssistantMessage((block,)), 20 + call.argument_tokens)
+        trims = (self._trim(reply, call),) if call.argument_tokens else ()
+        self._enter(reply, EvictionOptions(trims=trims))
+        result = make_item(f"c{number}", ToolMessage(f"c{number}", "Read", "x"), call.tokens)
+        eager = Placeholder(LEAST, lambda: ("eager" * bool(call.eager_tokens), call.eager_tokens))
+        self._enter(result, EvictionOptions(self._placeholder(call), (), eager))
+        return self._evict()
+
+    def _placeholder(self, call: Call) -> Placeholder:
+        size = LEAST + call.more_tokens
+        return Placeholder(size if self._exact else LEAST, lambda: ("gone", size))
+
+    def _trim(self, reply: ContextItem, call: Call) -> Trim:
+        return Trim(
+            item_id=reply.id,
+            block=0,
+            arguments={},
+            stored=make_item(f"{reply.id}.input", reply.message),
+            path="/s/input",
+            tokens_before=call.argument_tokens,
+            tokens_after=LEAST,
+            reason="",
+        )
+
+    def _enter(self, item: ContextItem, options: EvictionOptions) -> None:
+        self.items[item.id] = item
+        self.candidates.enter(item, f"/s/{item.id}", options)
+        self.economy.entered(item)
+
+    def _evict(self) -> list[tuple[str, int, str]]:
+        steps, left = self.economy.plan(), list[str]()
+        for step in steps:
+            old = self.items[step.item_id]
+            self.items[old.id] = evicted(old, step) if isinstance(step, Offload) else trimmed(old, step)
+            left.append(step.item_id if isinstance(step, Offload) else step.stored.id)
+        shrinkable = {i: self.items[i] for i in left if i in self.items and self.items[i].can_shrink}
+        self.economy.left(left, shrinkable)
+        self.candidates.left(left, shrinkable)
+        assert not self.economy.plan()
+        return [(step.item_id, step.tokens_after, step.reason) for step in steps]
+
+
+@given(
+    st.lists(CALLS, max_size=40),
+    st.sampled_from([EvictionParameters(), EvictionParameters(max_loss=5.0), EvictionParameters(arrival_tokens=0)]),
+)
+def test_plans_are_the_same_as_if_every_placeholder_had_been_written(
+    calls: list[Call], parameters: EvictionParameters
+) -> None:
+    now = [0.0]
+    settings = EvictionPricing(clock=lambda: now[0], parameters=parameters)
+    lazy, exact = Play(settings, exact=False), Play(settings, exact=True)
+    for number, call in enumerate(calls):
+        now[0] += 400.0 if number % 7 == 6 else 1.0
+        assert lazy.call(number, call) == exact.call(number, call)
+    assert lazy.economy.ledger.total_tokens == exact.economy.ledger.total_tokens
+
+
+def held(item_id: str, tokens: int, placeholder_tokens: int, path: str = "a") -> Candidate:
+    return Candidate(
+        id=item_id,
+        tool="Read",
+        tool_class=ToolClass.FILE,
+        tokens=tokens,
+        placeholder_tokens=placeholder_tokens,
+        paths=(path,),
+    )
+
+
+def test_a_ledger_with_exact_sizes_is_the_one_that_knew_them_from_the_start() -> None:
+    known = Ledger().added([held("a", 500, 60), held("b", 700, 50, "b"), 30])
+    estimated = Ledger().added([held("a", 500, 20), held("b", 700, 20, "b"), 30])
+    exact = estimated.replied([10], paths=("a",), changed_paths=("a",)).resized({"a": 60, "b": 50, "c": 9})
+    assert exact == known.replied([10], paths=("a",), changed_paths=("a",))
+    assert exact.resized({"a": 60, "c": 9}) is exact
+
+
+def test_what_saves_too_little_with_its_exact_size_is_no_longer_held() -> None:
+    known = Ledger().added([40, 30, held("b", 700, 50, "b"), 25, 10])
+    estimated = Ledger().added([held("a", 40, 20), 30, held("b", 700, 50, "b"), held("c", 25, 10), 10])
+    exact = estimated.resized({"a": 35, "c": 20})
+    assert (exact.held, exact.total_tokens) == (known.held, known.total_tokens)
+    assert not Ledger().added([held("a", 40, 20)]).resized({"a": 35}).held
