@@ -277,6 +277,10 @@ class CrashDisk:
         self._locks.clear()
         self._process += 1
 
+    def forget_locks(self) -> None:
+        """Let go of every lock, as a file system does that has none: who held one does not learn of it."""
+        self._locks.clear()
+
     def take_over(self, nodes: Mapping[int, Node]) -> None:
         """Be as another disk was: the same files, synced and not."""
         self._nodes = dict(nodes)

@@ -331,7 +331,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     def _lose_the_lock(self) -> None:
         """Two writers after all, as on a file system without locks: the newer one stays, the older one stops."""
-        self._disk._locks.clear()
+        self._disk.forget_locks()
         older, self._fs = self._fs, self._open()
         item = tool_result(older, "of the older one", raw_id="older")
         try:
