@@ -30,6 +30,7 @@ from ctxfs.llm.base import Reply
 from ctxfs.materialize import Materialize
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import ENVELOPE
+from patience import HANGS_S
 
 MOVING = SelectiveCompaction(rules={ItemType.USER_MESSAGE: Rule(strategy=Strategy.DROP)})
 
@@ -496,19 +497,19 @@ def test_a_forked_process_goes_on_with_the_same_history(tmp_path: Path) -> None:
     released = threading.Event()
 
     def hold() -> None:
-        with history._core.used():
+        with history._core.used():  # noqa: SLF001 - as if another thread were in the middle of a call
             locked.set()
-            released.wait(30)
+            released.wait(HANGS_S)
 
     holder = threading.Thread(target=hold)
     holder.start()
-    locked.wait(30)
+    assert locked.wait(HANGS_S)
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     child = context.Process(target=_child, args=(tmp_path, queue, history))
     child.start()
-    found = queue.get(timeout=60)
-    child.join(60)
+    found = queue.get(timeout=HANGS_S)
+    child.join(HANGS_S)
     released.set()
     holder.join()
     assert found == [("o", 0), ("o", 1), ("o", 2)]
@@ -547,7 +548,7 @@ def test_two_processes_serve_one_session_in_turn(tmp_path: Path) -> None:
             there.append(eval(other.stdout.readline()))
     other.stdin.close()
     other.stdout.close()
-    other.wait(30)
+    other.wait(HANGS_S)
     longest = dict(here[-1])
     assert len(longest) == 6
     assert all(dict(found).items() <= longest.items() for found in [*here, *there])
