@@ -277,7 +277,7 @@ def test_nobody_waits_any_more_so_the_text_is_not_read_to_its_end() -> None:
     ],
 )
 def test_entries_that_are_not_meant_are_passed_over(text: str, path: str, expected: str) -> None:
-    assert "".join(select_lines(text, path)) == expected
+    assert "".join(lines_of(text, path)) == expected
 
 
 ROWS = 500
@@ -348,4 +348,4 @@ def test_elements_that_are_passed_over_at_once_still_have_to_be_json(path: str, 
 @pytest.mark.parametrize("text", ['{"x": 1,}', '{"x": 1,, "a": 2}', '{"x": 1, "y": 2', '{"x": 1 "a": 2}'])
 def test_what_is_passed_over_still_has_to_be_json(text: str) -> None:
     with pytest.raises(InvalidToolArguments, match="no JSON"):
-        list(select_lines(text, "$.a"))
+        list(lines_of(text, "$.a"))

@@ -1,10 +1,12 @@
 import json
 import re
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
 from functools import partial
 from itertools import count
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import anyio
@@ -13,15 +15,16 @@ from anyio import to_thread
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ctxfs.errors import CorruptContent, WorkLimitReached
 from ctxfs.items import ContentRange
 from ctxfs.llm.messages import Content
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.steps import CpuBudget
 from ctxfs.storage.memory import MemoryStore
 from ctxfs.tokens import default_counter
-from ctxfs.tools import ToolResult, retrieval_tools
+from ctxfs.tools import ToolResult, read_tool, retrieval_tools
 from ctxfs.tools.grep_page import grep_page
-from ctxfs.tools.line_pattern import LinePattern
+from ctxfs.tools.line_pattern import MAX_CPU_S, LinePattern
 from ctxfs.tools.paging import MAX_LINE_CHARS
 from ctxfs.tools.search import in_order
 from session_items import tool_result
@@ -36,6 +39,7 @@ class Session:
 
     def __init__(self, fs: ContextFileSystem, max_tokens: int = 4_000) -> None:
         self.fs = fs
+        self.max_tokens = max_tokens
         self.tools = {tool.name: tool for tool in retrieval_tools(fs, max_tokens=max_tokens)}
 
     async def store(self, content: Content, raw_id: str = "call_1") -> str:
@@ -55,6 +59,18 @@ class Session:
         assert isinstance(result.content, str)
         assert result.is_error
         return result.content
+
+    async def grep(self, pattern: str, *, budget: CpuBudget | None = None, **arguments: Any) -> str:
+        """What ``context_grep`` finds, however slow the machine is: with ``budget``, or without a bound on CPU time."""
+        searched = LinePattern(pattern, budget=budget or CpuBudget(None))
+        result = await grep_page(self.fs, "call_1", searched, max_tokens=self.max_tokens, **arguments)
+        assert isinstance(result.content, str)
+        return result.content
+
+
+def still() -> CpuBudget:
+    """The budget of one search, on a machine so fast that none of it is ever used."""
+    return CpuBudget(MAX_CPU_S, clock=lambda: 0.0)
 
 
 def damage(path: Path) -> None:
@@ -172,7 +188,7 @@ async def test_grep_cuts_a_long_line_around_its_match(session: Session) -> None:
 async def test_grep_shows_several_matches_of_a_long_line_and_how_to_read_on(session: Session) -> None:
     log = '{"events":[' + ",".join(f'{{"n":{n},"msg":"ok"}}' for n in range(5_000)) + "]}"
     await session.store(f"start\n{log}\nend\n")
-    shown = await session.text("grep", ref="call_1", pattern='"msg"')
+    shown = await session.grep('"msg"')
     *rows, note, footer = shown.split("\n")
     assert [row.split(":", 1)[0] for row in rows] == ["2"] * 5
     assert footer == "[1 line matches]"
@@ -184,10 +200,10 @@ async def test_grep_shows_several_matches_of_a_long_line_and_how_to_read_on(sess
     page = await session.text("read", ref="call_1", offset=2, char_offset=int(found[1]))
     assert re.search(r'"n":(\d+),"msg"', page) is not None
     assert log[int(found[1]) :].startswith(page[2:300])
-    assert "more matches" not in await session.text("grep", ref="call_1", pattern='"n":(7|4000),')
-    assert (await session.text("grep", ref="call_1", pattern='"n":(7|4000),')).count("\n") == 2
+    assert "more matches" not in await session.grep('"n":(7|4000),')
+    assert (await session.grep('"n":(7|4000),')).count("\n") == 2
     small = Session(session.fs, max_tokens=200)
-    shown = await small.text("grep", ref="call_1", pattern='"msg"')
+    shown = await small.grep('"msg"')
     assert default_counter().count(shown) <= 200
     assert shown.endswith("\n[in line 2 there are more matches]\n[1 line matches]")
 
@@ -196,7 +212,7 @@ async def test_grep_on_one_huge_match_stays_bounded(fs: ContextFileSystem) -> No
     session = Session(fs, max_tokens=200)
     await session.store("\n".join("\u4e00\u9fa5" * 3_000 for _ in range(60)))
     for context_lines in (0, 5):
-        shown = await session.text("grep", ref="call_1", pattern="\u9fa5", context_lines=context_lines)
+        shown = await session.grep("\u9fa5", context_lines=context_lines)
         assert default_counter().count(shown) <= 200
         assert "next: offset=2]" in shown
 
@@ -221,7 +237,7 @@ async def test_grep_over_many_chunks_equals_a_search_line_by_line(session: Sessi
     found: list[int] = []
     offset: int | None = 1
     while offset is not None:
-        shown = await session.text("grep", ref="call_1", pattern=r" 99\d$", offset=offset, max_matches=1000)
+        shown = await session.grep(r" 99\d$", offset=offset, max_matches=1000)
         found += [int(m) for m in re.findall(r"^(\d+):", shown, re.MULTILINE)]
         following = re.search(r"next: offset=(\d+)\]$", shown)
         offset = int(following[1]) if following else None
@@ -239,8 +255,9 @@ async def test_results_that_come_in_any_order_are_taken_in_theirs(numbers: list[
 
 async def test_grep_stops_at_damage_unless_enough_was_found_before(session: Session) -> None:
     damage(Path(await session.store("\n".join(f"line {n}" for n in range(1_000_000)))))
-    assert "does not match" in await session.error("grep", ref="call_1", pattern="line 999999")
-    assert "next: offset=6]" in await session.text("grep", ref="call_1", pattern="line", max_matches=5)
+    assert "next: offset=6]" in await session.grep("line", max_matches=5)
+    with pytest.raises(CorruptContent, match="does not match"):
+        await session.grep("line 999999")
 
 
 class GatedStore(MemoryStore):
@@ -376,10 +393,10 @@ async def test_a_content_too_large_for_a_path_says_to_read_it_by_lines(session: 
 async def test_a_search_that_would_take_too_long_says_how_to_ask_better(session: Session) -> None:
     ref = await session.store("needle " + "a" * 12_000_000)
     assert "characters" in await session.error("grep", ref=ref, pattern="a" * 1_001)
-    assert "Bound what repeats" in await session.error("grep", ref=ref, pattern=".*(b|c)d")
-    assert "1 line matches" in await session.text("grep", ref=ref, pattern="needle.{0,200}")
-    assert "there may be more matches" in await session.text("grep", ref=ref, pattern="needle.*")
-    assert "To search the lines after" not in await session.error("grep", ref=ref, pattern=".*(b|c)d")
+    assert "1 line matches" in await session.grep("needle.{0,200}", budget=still())
+    assert "there may be more matches" in await session.grep("needle.*", budget=still())
+    with pytest.raises(WorkLimitReached, match=r"Bound what repeats: (?!.*To search the lines after)"):
+        await session.grep(".*(b|c)d", budget=still())
 
 
 async def test_a_search_stops_where_its_budget_is_used_up_and_goes_on_from_there(fs: ContextFileSystem) -> None:
@@ -410,14 +427,39 @@ async def test_a_search_stops_where_its_budget_is_used_up_and_goes_on_from_there
 
 
 async def test_a_search_says_which_line_it_could_not_search_and_goes_on_after_it(session: Session) -> None:
-    ref = await session.store("one abd\ntwo\n" + "a" * 12_000_000 + "\nacd")
-    shown = await session.text("grep", ref=ref, pattern=".*(b|c)d")
+    await session.store("one abd\ntwo\n" + "a" * 12_000_000 + "\nacd")
+    shown = await session.grep(".*(b|c)d", budget=still())
     assert re.fullmatch(
         r"1:one abd\n\[the first 1 line matches, lines 1-2 of 4 were searched, but not line 3: .*Bound what repeats.*; "
         r"next: offset=4\]",
         shown,
     )
-    assert "To search the lines after line 3: offset=4" in await session.error(
-        "grep", ref=ref, pattern=".*(b|c)d", offset=3
-    )
-    assert await session.text("grep", ref=ref, pattern=".*(b|c)d", offset=4) == "4:acd\n[1 line matches]"
+    with pytest.raises(WorkLimitReached, match="To search the lines after line 3: offset=4"):
+        await session.grep(".*(b|c)d", offset=3, budget=still())
+    assert await session.grep(".*(b|c)d", offset=4, budget=still()) == "4:acd\n[1 line matches]"
+
+
+async def test_the_loop_does_none_of_the_work_that_grows_with_the_lines(fs: ContextFileSystem) -> None:
+    """Counted in calls of functions on the loop's thread: no clock of a busy machine makes them more."""
+    await Session(fs).store("ab\n" * 60_000)
+    tools = [read_tool(fs, max_tokens=100_000), *retrieval_tools(fs, max_tokens=100_000)]
+    run = {tool.name: tool.run for tool in tools}
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    for name, arguments in (
+        ("Read", {"file_path": "call_1", "limit": 1_000_000}),
+        ("context_read", {"ref": "call_1", "limit": 2_000}),
+        ("context_tail", {"ref": "call_1", "lines": 1_000}),
+    ):
+        calls = 0
+        sys.setprofile(count)
+        try:
+            result = await run[name](arguments)
+        finally:
+            sys.setprofile(None)
+        assert str(result.content).count("\n") >= 999
+        assert calls < 2_000, name

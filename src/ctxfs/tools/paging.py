@@ -6,6 +6,7 @@ Lines are 1-based and end at "\n" alone; characters in a line are 0-based code p
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ctxfs.steps import checkpoint
 from ctxfs.tokens import TokenCounter
 
 __all__ = ["MAX_LINE_CHARS", "Line", "LineCutter", "LineEnds", "Page", "render_page", "row"]
@@ -67,6 +68,7 @@ class LineCutter:
             if end < 0:
                 return self._full()
             self._end_line()
+            checkpoint()
             position = end + 1
         return True
 

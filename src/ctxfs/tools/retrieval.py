@@ -6,6 +6,7 @@ One implementation for every layout. What the tools may open is decided by the s
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Annotated
 
 from pydantic import Field
@@ -156,15 +157,19 @@ def _list_tool(scope: Scope) -> Tool:
         offset: Annotated[int, Field(ge=1, description="The first entry, from 1")] = 1,
     ) -> ToolResult:
         entries = list(scope.fs.stored().values())
-        cutter = LineCutter(offset, limit=MAX_LIMIT_LINES, max_chars=scope.max_chars)
-        for entry in entries[offset - 1 :]:
-            if cutter.feed(_entry(entry) + "\n"):
-                break
-        lines = cutter.finish()
+        lines = await run_in_steps(lambda: _listed(entries, offset, scope.max_chars))
         page = await rendered(lines, len(entries), scope.max_tokens, scope.counter) if lines else None
         return page_result(page, offset, len(entries))
 
     return context_list
+
+
+def _listed(entries: Sequence[Stored], offset: int, max_chars: int) -> list[Line]:
+    cutter = LineCutter(offset, limit=MAX_LIMIT_LINES, max_chars=max_chars)
+    for entry in islice(entries, offset - 1, None):
+        if cutter.feed(f"{_entry(entry)}\n"):
+            break
+    return cutter.finish()
 
 
 def _entry(entry: Stored) -> str:

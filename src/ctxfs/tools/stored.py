@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from functools import wraps
-from typing import ParamSpec
+from functools import partial, wraps
+from typing import ParamSpec, TypeVar
 
 from ctxfs.content.reader import ContentReader
 from ctxfs.content.stored import Stored
@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 CHARS_PER_TOKEN = 8
 """So many characters a token are fetched for a page: more than text has, so that tokens bound the page."""
@@ -42,6 +43,7 @@ MIN_PAGE_TOKENS = 200
 """No page is bounded to less."""
 _NOTE_TOKENS = 100  # for what is said of those that are not shown
 _NOTED = 5
+_AT_ONCE_CHARS = 2_048  # if each is a line, some milliseconds
 _CALL_AGAIN = "Call the tool that gave it again if you need it."
 
 
@@ -102,7 +104,7 @@ async def stored_lines(
     cutter = LineCutter(first, limit=limit, max_chars=max_chars, char_offset=char_offset)
     async with aclosing(reader.text_from(first)) as pieces:
         async for piece in pieces:
-            if cutter.feed(piece):
+            if await _fed(cutter.feed, piece):
                 break
     return cutter.finish()
 
@@ -112,8 +114,13 @@ async def stored_ends(reader: ContentReader, first: int) -> list[Line]:
     ends = LineEnds(first)
     async with aclosing(reader.text_from(first)) as pieces:
         async for piece in pieces:
-            ends.feed(piece)
+            await _fed(ends.feed, piece)
     return ends.finish()
+
+
+async def _fed(feed: Callable[[str], T], piece: str) -> T:
+    """Cut a piece into lines: in a worker thread, unless they are few whatever it holds."""
+    return feed(piece) if len(piece) <= _AT_ONCE_CHARS else await run_in_steps(partial(feed, piece))
 
 
 async def read_page(
@@ -133,6 +140,7 @@ async def read_page(
     """
     reader = fs.reader(item_id)
     max_chars = max_tokens * CHARS_PER_TOKEN
+    limit = min(limit, max_tokens)  # each line is a token at least
     lines = await stored_lines(reader, first, limit=limit, max_chars=max_chars, char_offset=char_offset)
     total = reader.stored.lines
     if not lines:
