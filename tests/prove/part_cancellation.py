@@ -151,7 +151,7 @@ OPERATIONS: dict[str, Operation] = {
     "add a large message": Operation(run=lambda b: b.context.add(UserMessage(_long("the user", 900)))),
     "add a reply and its results": Operation(run=_add_reply_and_results),
     "add what leaves on arrival": Operation(
-        run=_add_reply_and_results, settings={"arrival": Materializer(settings=Materialize(max_inline_chars=1_000))}
+        run=_add_reply_and_results, settings={"eager": Materializer(settings=Materialize(max_inline_chars=1_000))}
     ),
     "answer open calls": Operation(run=_answer_open_calls),
     "replace the system prompt": Operation(run=_replace_system_prompt),
