@@ -13,7 +13,8 @@ from test_layers import MODULES
 
 PUBLIC = {
     "ctxfs": """
-        Agent AgentConfig Context ContextFileSystem ContextItem CtxfsError ItemType OffloadPolicy __version__ tool
+        Agent AgentConfig Context ContextFileSystem ContextItem CtxfsError Edits History ItemType OffloadPolicy Part
+        __version__ tool
     """,
     "ctxfs.agent": """
         Agent AgentConfig AgentEvent Approve Compacted Done Evicted OffloadFailed Offloaded RecordFailed Redact
@@ -33,11 +34,14 @@ PUBLIC = {
         OffloadFailed OffloadPolicy OffloadStats Offloaded Plan RecordFailed Recovery Rule SelectiveCompaction
         Strategy SummaryFailed Trim Window
     """,
+    "ctxfs.history": """
+        Edits Histories History Kind Part Replacement
+    """,
     "ctxfs.session": """
-        BlockIndex BlockRange CallMade Closed ContentReader ContextFileSystem Damage DamagedContent ENVELOPE
-        EvictionSet GrowingLog IndexCache ItemAdded Layout Names OffloadStats Problem Record Recovery Removed Replaced
-        Restored SessionStarted SessionState SessionWriter Stored TEXT UnknownRecord VerifyReport WriterOpened
-        list_sessions remove_session
+        BlockIndex BlockRange CallMade Closed ContentReader ContextFileSystem Damage DamagedContent Decided ENVELOPE
+        EvictionSet GrowingLog IndexCache ItemAdded Layout list_sessions Names OffloadStats PartsNoted Problem Record
+        Recovery remove_session Removed Replaced Restored SessionStarted SessionState SessionWriter Stored TEXT
+        UnknownRecord VerifyReport WriterOpened
     """,
     "ctxfs.storage": """
         Durability FileKind FileStat FileSystem GrowingStore LeaseStore LocalStore NewFile OsFileSystem Store
@@ -83,6 +87,12 @@ PUBLIC = {
     """,
     "ctxfs.testing.store_conformance": """
         StoreConformance
+    """,
+    "ctxfs.testing.history_conformance": """
+        HistoryConformance
+    """,
+    "ctxfs.testing.history_play": """
+        Played Rewritten Violation play rewritten_parts
     """,
     "ctxfs.testing.strategies": """
         TOOL_NAMES blocks bodies contents documents images json_objects pdf png texts thinking transcripts

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ctxfs.agent import Agent, AgentConfig
     from ctxfs.context import Context, ContextFileSystem, ContextItem, ItemType, OffloadPolicy
     from ctxfs.errors import CtxfsError
+    from ctxfs.history import Edits, History, Part
     from ctxfs.tools import tool
 
 __all__ = [
@@ -24,8 +25,11 @@ __all__ = [
     "ContextFileSystem",
     "ContextItem",
     "CtxfsError",
+    "Edits",
+    "History",
     "ItemType",
     "OffloadPolicy",
+    "Part",
     "__version__",
     "tool",
 ]
@@ -36,6 +40,7 @@ __getattr__, __dir__ = lazy(
         "ctxfs.agent": ("Agent", "AgentConfig"),
         "ctxfs.context": ("Context", "ContextFileSystem", "ContextItem", "ItemType", "OffloadPolicy"),
         "ctxfs.errors": ("CtxfsError",),
+        "ctxfs.history": ("Edits", "History", "Part"),
         "ctxfs.tools": ("tool",),
     },
 )

@@ -71,7 +71,10 @@ async def _ls(root: Path, session: str, as_json: bool) -> None:
         out.print(listed)
         now = sum(entry.tokens for entry in found)
         without = sum(entry.content_tokens or 0 for entry in found)
-        out.print(f"the context holds {now:,} tokens; with everything in it, it would hold {without:,}")
+        if fs.state.decisions and all(entry.item is None for entry in found):
+            out.print(f"the history is a framework's: {now:,} tokens stand for {without:,} tokens of it")
+        else:
+            out.print(f"the context holds {now:,} tokens; with everything in it, it would hold {without:,}")
         for line in damages(fs):
             out.print(label(line, "red"), soft_wrap=True)
 

@@ -52,5 +52,6 @@ def arriving(
         tokens=tokens,
         reason=reason,
         tool=tool,
+        sent=False,
     )
     return Decision(contents=(item,), decided=(decided,))

@@ -72,7 +72,7 @@ def blocks_of(part: Part, content: Any) -> list[Block]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
 
 
-def decided_by(slot: Slot, step: Offload | Trim, content: Any, item_id: str) -> Decided:
+def decided_by(slot: Slot, step: Offload | Trim, content: Any, item_id: str, *, sent: bool) -> Decided:
     """What a step of a plan comes to for one part: ``content`` stands for it, and its own is that of ``item_id``."""
     return Decided(
         kind=slot.key.kind,
@@ -84,6 +84,7 @@ def decided_by(slot: Slot, step: Offload | Trim, content: Any, item_id: str) -> 
         tokens=step.tokens_after,
         reason=step.reason,
         tool=slot.part.tool,
+        sent=sent,
     )
 
 

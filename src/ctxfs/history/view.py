@@ -86,6 +86,7 @@ class HistoryView:
     _keys: set[Key] = field(init=False)
     _allocated: set[str] = field(init=False)
     _known: Known = field(init=False)
+    _said: int = field(init=False)
     _taking: bool = False
 
     def __post_init__(self) -> None:
@@ -97,7 +98,7 @@ class HistoryView:
         self.transcript = Transcript(rules.keep_recent, rules.path_of, economy=pricing, policy=rules.policy)
         self._known = Known(rules.names())
         self._slots, self._ends, self._by_content, self._by_item = [], [], {}, {}
-        self._keys, self._allocated, self.replaced = set(), set(), {}
+        self._keys, self._allocated, self.replaced, self._said = set(), set(), {}, 0
         self.version = len(self.decisions)
 
     def _now(self) -> float:
@@ -198,6 +199,8 @@ class HistoryView:
             if slot.original and (decided := self._decided(slot)) is not None:
                 self.replaced[number] = decided.content
         self._ends.append(len(self._slots) - 1)
+        if slots[0].part.kind in SAID:
+            self._said = len(self._slots)
 
     def _alone(self, slot: Slot) -> Entry:
         part, rules = slot.part, self.transcript.entry_rules(self.rules.counter, digest_tokens=self.rules.digest_tokens)
@@ -265,16 +268,17 @@ class HistoryView:
         for step in plan.offloads:
             item = self.transcript.items[step.item_id]
             slots = [self._slots[number] for number in self._by_item[item.id]]
+            sent = self._by_item[item.id][0] < self._said
             if isinstance(step, Trim):
                 contents[step.stored.id] = step.stored
                 slot = next(s for s in slots if s.blocks is not None and s.blocks[0] == step.block)
-                decided.append(decided_by(slot, step, dict(step.arguments), step.stored.id))
+                decided.append(decided_by(slot, step, dict(step.arguments), step.stored.id, sent=sent))
                 continue
             if item.source is None:
                 contents[item.id] = item
             stored_id = item.id if item.source is None else item.source.item_id
             if step.content is None:
-                decided.append(decided_by(slots[0], step, step.placeholder, stored_id))
+                decided.append(decided_by(slots[0], step, step.placeholder, stored_id, sent=sent))
             else:
                 decided += self._decided_blocks(slots, step, item)
         return Decision(contents=tuple(contents.values()), decided=tuple(decided))
@@ -296,7 +300,7 @@ class HistoryView:
                 content = new[first]["text"]
             counts = [sum(count_block(counter, block) for block in blocks[first:end]) for blocks in (old, new)]
             sized = replace(step, tokens_before=counts[0], tokens_after=counts[1])
-            yield decided_by(slot, sized, content, item.id)
+            yield decided_by(slot, sized, content, item.id, sent=True)
 
     def _follow(self) -> bool:
         """Take in what was decided since; false when the history must be derived again for that."""

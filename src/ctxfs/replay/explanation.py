@@ -141,12 +141,19 @@ async def explain(fs: ContextFileSystem) -> Explanation:
         session_path=fs.session_path,
         model=model,
         replies=costs.replies,
-        context_tokens=sum(entry.tokens for entry in held),
+        context_tokens=_context_tokens(held, costs),
         items=_Reasons(rules, costs, plan, decisions).items(held),
         next=plan,
         effect=_effect(costs, rates, prices, window_tokens=window_tokens),
         billed=_bill(costs, rates, prices),
     )
+
+
+def _context_tokens(held: Sequence[Entry], costs: Account) -> int:
+    """What the context takes; of a history that a framework owns, what it took in the last call that was billed."""
+    if costs.contexts and all(entry.item is None for entry in held):
+        return costs.contexts[-1]
+    return sum(entry.tokens for entry in held)
 
 
 # What goes next -----------------------------------------------------------------------------------------------------

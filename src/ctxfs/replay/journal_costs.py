@@ -13,7 +13,7 @@ from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage
 from ctxfs.session.names import safe_name
-from ctxfs.session.records import CallMade, ItemAdded, Record, Removed, Replaced, Restored
+from ctxfs.session.records import CallMade, Decided, ItemAdded, Record, Removed, Replaced, Restored
 from ctxfs.session.state import SessionState
 
 __all__ = ["Account", "Departure", "Rewrite", "account"]
@@ -148,6 +148,10 @@ class _Book:
                 self._replaced(record)
             case Removed():
                 self._removed(record)
+            case Decided():
+                self._decided(record)
+            case CallMade() if not self._state.items and not record.summary:
+                self._contexts.append(record.counted_tokens)  # the history is a framework's: its replies are not here
             case Restored():
                 self._departures = [d for d in self._departures if record.item_id not in d.item_ids]
                 self._changed.add(record.item_id)
@@ -196,6 +200,19 @@ class _Book:
         )
         if sent and record.reason != Why.EXPIRED:
             self._changed.add(item.id)
+
+    def _decided(self, record: Decided) -> None:
+        """A part of a history that a framework owns; what stands behind it there is not known here."""
+        self._departures.append(
+            Departure(
+                item_ids=(record.item_id,),
+                reason=record.reason,
+                after_call=self._replies,
+                tokens_before=record.tokens_before,
+                tokens_after=record.tokens,
+                sent=record.sent,
+            )
+        )
 
     def _what_left(self, item: ContextItem, record: Replaced) -> str:
         """The item, or the arguments of one of its calls."""

@@ -1,11 +1,13 @@
 """Everything that a session holds, in a list: what is in its context, and what is only stored."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from ctxfs.content.stored import Stored
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.records import Decided
 
 __all__ = ["Entry", "Place", "entries", "entry_of"]
 
@@ -20,6 +22,7 @@ class Entry:
     ``place``: "context" (its content is there), "file" (it left for its file), "removed" (its file is all that is left)
     or "archive" (it left with others, in an archive). ``tokens`` is what it takes in the context now,
     ``content_tokens`` what its content took; None: not known. ``damaged``: what is wrong with its content's file.
+    Of a part of a history that a framework owns, ``tokens`` are what stands for it there.
     """
 
     item_id: str
@@ -43,9 +46,11 @@ async def entries(fs: ContextFileSystem) -> list[Entry]:
 
     Which contents of the context are damaged is known once they were read; see ``ContextFileSystem.items``.
     """
-    stored = fs.stored()
+    stored, decided = fs.stored(), dict[str, list[Decided]]()
+    for decision in fs.state.decisions:
+        decided.setdefault(decision.item_id, []).append(decision)
     found = {item.id: entry_of(item, stored.get(item.id)) for item in await fs.items(load=False)}
-    all_of_it = [*found.values(), *(_removed(s) for item_id, s in stored.items() if item_id not in found)]
+    all_of_it = [*found.values(), *(_outside(s, decided.get(i, ())) for i, s in stored.items() if i not in found)]
     damaged = {content.item_id: content.detail for content in fs.recovery.contents}
     return [replace(entry, damaged=damaged.get(entry.item_id)) for entry in all_of_it]
 
@@ -61,6 +66,19 @@ def entry_of(item: ContextItem, stored: Stored | None) -> Entry:
         content_tokens=item.content_tokens,
         item=item,
         stored=stored,
+    )
+
+
+def _outside(stored: Stored, decided: Sequence[Decided]) -> Entry:
+    """The entry of what is stored only; ``decided``: what stands for it in a history that a framework owns."""
+    removed = _removed(stored)
+    if not decided:
+        return removed
+    return replace(
+        removed,
+        place="file",
+        tokens=sum(decision.tokens for decision in decided),
+        content_tokens=sum(decision.tokens_before for decision in decided),
     )
 
 

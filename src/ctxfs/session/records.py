@@ -157,7 +157,8 @@ class Decided:
 
     The part is known by its ``kind`` ("user", "reply", "call" or "result"), the ``call_id`` of its call ("" where it
     has none) and the ``sha256`` of its content. ``item_id``: the item that holds this content. ``content``: a text or
-    blocks; of a call, its arguments. ``tokens_before`` and ``tokens`` count the part and what stands for it.
+    blocks; of a call, its arguments. ``tokens_before`` and ``tokens`` count the part and what stands for it. ``sent``:
+    a request had carried the part.
     """
 
     kind: str
@@ -169,6 +170,7 @@ class Decided:
     tokens: int
     reason: str
     tool: str = ""
+    sent: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

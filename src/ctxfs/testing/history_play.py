@@ -45,9 +45,14 @@ class Violation:
 
 @dataclass(slots=True, kw_only=True)
 class Played:
-    """What a play came to: how many calls were made, how many parts were replaced, and which rules were broken."""
+    """What a play came to.
+
+    ``calls``: how often a history was sent; ``replaced``: how often a part of it was replaced then; ``decisions``: how
+    many the session recorded; ``violations``: which rules were broken.
+    """
 
     calls: int = 0
+    replaced: int = 0
     decisions: int = 0
     violations: list[Violation] = field(default_factory=list)
 
@@ -216,6 +221,7 @@ class _Play:
         if before is not None and written != before:
             self.broken("taken back", f"{key} was replaced by {before}, and now by {new!r:.100}")
         if written != key.sha256:
+            self.played.replaced += 1
             self.given[key] = written
             self.originals.setdefault(key, part.content)
 
@@ -246,6 +252,8 @@ def _holds(content: Any, decided: Decided, original: Any, sources: Mapping[str, 
     return bool(content) and decided.kind == "call" and all(_is_argument(block, original) for block in content)
 
 
-def _is_argument(block: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:
-    value = arguments[block["argument"]]
+def _is_argument(block: Mapping[str, Any], arguments: Any) -> bool:
+    if not isinstance(arguments, Mapping) or "argument" not in block:
+        return False
+    value = arguments.get(block["argument"])
     return bool(block["text"] == value or (block["json"] and json.loads(block["text"]) == value))

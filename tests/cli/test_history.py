@@ -1,0 +1,65 @@
+"""The commands know a session of a history that a framework owns."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ctxfs.cli.app import run
+from ctxfs.history.history import History
+from ctxfs.history.parts import Part
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def ctxfs(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> Run:
+    def call(*arguments: str) -> str:
+        capfdbinary.readouterr()
+        code = run([*arguments, "--root", str(tmp_path)])
+        out, err = capfdbinary.readouterr()
+        assert code == 0, err
+        return out.decode()
+
+    return call
+
+
+@pytest.fixture(autouse=True)
+def session(tmp_path: Path) -> None:
+    parts = [Part("user", "go", 0)]
+    with History("s", root_path=tmp_path, keep_recent={"Read": 1}) as history:
+        for n in range(3):
+            parts.append(Part("reply", f"reading {n}", ("r", n)))
+            parts.append(Part("call", {"path": f"/f{n}"}, ("c", n), f"c{n}", "Read"))
+            parts.append(Part("result", f"words of {n}\n" * 400, ("o", n), f"c{n}", "Read"))
+            history.rewrite(parts)
+            history.replied({"input_tokens": 1_000, "output_tokens": 10}, "claude-sonnet-4-5")
+
+
+def test_ls_shows_what_stands_for_what(ctxfs: Run) -> None:
+    listed = json.loads(ctxfs("ls", "s", "--json"))
+    assert [(row["item_id"], row["place"], row["tool_name"]) for row in listed] == [
+        ("c0", "file", "Read"),
+        ("c1", "file", "Read"),
+    ]
+    assert all(0 < row["tokens"] < row["content_tokens"] for row in listed)
+    assert "the history is a framework's" in ctxfs("ls", "s")
+
+
+def test_cat_grep_and_verify_read_what_was_replaced(ctxfs: Run) -> None:
+    assert ctxfs("cat", "s", "c0") == "words of 0\n" * 400
+    assert "words of 1" in ctxfs("grep", "s", "words of 1")
+    assert "2" in ctxfs("verify", "s")
+
+
+def test_explain_says_why_and_what_that_saved(ctxfs: Run) -> None:
+    explained = json.loads(ctxfs("explain", "s", "--json"))
+    assert {item["item_id"]: item["why"] for item in explained["items"]} == {
+        "c0": "Read keeps its last 1",
+        "c1": "Read keeps its last 1",
+    }
+    assert (explained["replies"], explained["billed"]["calls"]) == (3, 3)
+    assert explained["effect"]["evictions"] == 2
+    assert explained["effect"]["saved"] > 0
+    assert explained["context_tokens"] > 1_000
