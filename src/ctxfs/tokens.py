@@ -211,7 +211,7 @@ def unpack_vocabulary(xz: bytes) -> dict[bytes, int]:
     packed = lzma.decompress(xz)
     digest = hashlib.sha256(packed).hexdigest()
     if digest != VOCABULARY_SHA256:
-        raise CtxfsError(f"the vocabulary is damaged (SHA-256 {digest}): install ctxfs again")
+        raise CtxfsError(f"the vocabulary is damaged (SHA-256 {digest}): reinstall ctxfs")
     ends = accumulate(packed[:VOCABULARY_SIZE], initial=VOCABULARY_SIZE)
     return {packed[start:end]: rank for rank, (start, end) in enumerate(pairwise(ends))}
 

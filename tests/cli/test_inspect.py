@@ -139,8 +139,8 @@ def test_a_damaged_session_does_not_hide_the_others(ctxfs: Command, session: Ses
     (other / "journal.jsonl").write_text("")
     listed = {s["session_id"]: s["error"] for s in loads(ctxfs("sessions", "--root", session.root, "--json"))}
     assert listed[session.session_id] is None
-    assert "others may write" in listed[other.name]
-    assert "others may write" in ctxfs("sessions", "--root", session.root).out.decode()
+    assert "written by others" in listed[other.name]
+    assert "written by others" in ctxfs("sessions", "--root", session.root).out.decode()
 
 
 def test_ls_shows_what_left_and_where_it_is(ctxfs: Command, session: Session) -> None:

@@ -117,6 +117,6 @@ async def test_a_log_that_outlives_its_session_is_no_file_of_a_new_one(tmp_path:
     await fs.close()
     await remove_session(tmp_path, "session_1")
     async with fs:
-        with pytest.raises(SessionClosed, match="was closed meanwhile"):
+        with pytest.raises(SessionClosed, match="was closed in the meantime"):
             await log.finish({})
     assert {path.name for path in fs.session_path.rglob("*")} == {"journal.jsonl", "index.json", ".lock"}

@@ -108,7 +108,7 @@ async def test_what_the_policy_refuses_leaves_neither_on_arrival_nor_by_price(
 
 def test_results_that_leave_on_arrival_and_stay_are_refused() -> None:
     for policy in ({"offload_policy": STAYS}, {"window": Window(compaction=SelectiveCompaction(policy=STAYS))}):
-        with pytest.raises(ConfigError, match="eager moves tool results out"):
+        with pytest.raises(ConfigError, match="eager evicts tool results"):
             Context(eager=Materializer(), **policy)
 
 
@@ -170,7 +170,7 @@ async def test_a_resumed_session_explains_itself_by_the_policy_it_had(tmp_path: 
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"keep_recent": 2}, r"keep_recent is 2: say it by tool, as in \{"),
+        ({"keep_recent": 2}, r"keep_recent is 2: give a number for each tool, as in \{"),
         ({"keep_recent": {"search": 0}}, "'search'.* is 0: use a whole number, 1 or more"),
         ({"keep_recent": {"search": "2"}}, "use a whole number"),
         ({"keep_recent": {"search": True}}, "use a whole number"),

@@ -237,7 +237,7 @@ async def test_a_log_that_has_ended_writes_neither_lines_nor_an_index() -> None:
         held.go_on()  # what was begun is written, and acknowledged
     assert len(log.state.stored) == 100
     before = bytes(store.disk.log)
-    with pytest.raises(SessionClosed, match="was closed meanwhile"):
+    with pytest.raises(SessionClosed, match="was closed in the meantime"):
         await log.commit(Commit(records=[call(2)]))
     assert (bytes(store.disk.log), store.disk.files) == (before, {})
 

@@ -414,7 +414,7 @@ async def test_who_may_write_decides_who_is_let_in(tmp_path: Path) -> None:
     for mode in (0o720, 0o702, 0o777):
         (tmp_path / ID).chmod(mode)
         for write in (True, False):
-            with pytest.raises(UnsafePath, match="others may write"):
+            with pytest.raises(UnsafePath, match="written by others"):
                 await opened(tmp_path, write=write)
     for mode in (0o755, 0o740, 0o710, 0o701):
         (tmp_path / ID).chmod(mode)

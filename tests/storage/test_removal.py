@@ -77,7 +77,7 @@ async def test_of_two_that_remove_it_one_does_not_find_it(tmp_path: Path) -> Non
 async def test_a_session_that_is_never_still_is_refused(tmp_path: Path) -> None:
     await made(tmp_path)
     fs = Racing(tmp_path, "lock", times=1_000)
-    with pytest.raises(UnsafePath, match="moved away again and again"):
+    with pytest.raises(UnsafePath, match="repeatedly moved away"):
         await LocalStore(tmp_path, ID, fs=fs).open(create=True, write=True)
 
 

@@ -389,7 +389,7 @@ async def test_a_store_without_growing_files_says_so() -> None:
             return getattr(self._store, name)
 
     async with ContextFileSystem("s1", root_path="/memory", store=Plain()) as fs:
-        with pytest.raises(ConfigError, match="grow"):
+        with pytest.raises(ConfigError, match="cannot append to files"):
             await run(fs, "echo hi")
 
 

@@ -310,7 +310,7 @@ def test_a_schema_that_is_no_json_is_refused_at_once() -> None:
     def wait(seconds: float = float("inf")) -> None: ...
 
     with pytest.raises(
-        ToolDefinitionError, match=r"tool wait: its input_schema is no JSON: .*\['default'\] is inf: use a finite"
+        ToolDefinitionError, match=r"tool wait: its input_schema is not JSON: .*\['default'\] is inf: use a finite"
     ):
         tool("Waits")(wait)
 

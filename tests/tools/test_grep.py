@@ -290,7 +290,7 @@ def test_case_can_be_ignored() -> None:
 
 @pytest.mark.parametrize("pattern", ["(a", "a{9999}", "(?=a)", r"(a)\1", "[", "\ud800", "*"])
 def test_an_invalid_pattern_says_what_is_wrong(pattern: str) -> None:
-    with pytest.raises(InvalidToolArguments, match=r"no valid regular expression .*RE2"):
+    with pytest.raises(InvalidToolArguments, match=r"not a valid regular expression .*RE2"):
         LinePattern(pattern)
 
 

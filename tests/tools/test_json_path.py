@@ -135,7 +135,7 @@ def test_what_is_not_there_says_what_is(path: str, reason: str) -> None:
     ],
 )
 def test_what_is_no_json_says_so(text: str, path: str) -> None:
-    with pytest.raises(InvalidToolArguments, match="no JSON at character"):
+    with pytest.raises(InvalidToolArguments, match="not JSON at character"):
         lines_of(text, path)
 
 
@@ -341,11 +341,11 @@ def test_elements_are_counted_the_same_one_by_one_and_at_once(
 @pytest.mark.parametrize("fault", ["1 2", "1,,2", "x", "1:2", "]"])
 def test_elements_that_are_passed_over_at_once_still_have_to_be_json(path: str, fault: str) -> None:
     text = "[" + "1," * 70 + fault + ",1" * 70 + "]"
-    with pytest.raises(InvalidToolArguments, match="no JSON"):
+    with pytest.raises(InvalidToolArguments, match="not JSON"):
         lines_of(text, path)
 
 
 @pytest.mark.parametrize("text", ['{"x": 1,}', '{"x": 1,, "a": 2}', '{"x": 1, "y": 2', '{"x": 1 "a": 2}'])
 def test_what_is_passed_over_still_has_to_be_json(text: str) -> None:
-    with pytest.raises(InvalidToolArguments, match="no JSON"):
+    with pytest.raises(InvalidToolArguments, match="not JSON"):
         list(lines_of(text, "$.a"))

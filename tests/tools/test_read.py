@@ -187,7 +187,7 @@ async def test_without_roots_no_file_can_be_read(fs: ContextFileSystem, project:
     ("name", "reason"),
     [
         ("program", "is a binary file"),
-        ("pipe", "is no regular file"),
+        ("pipe", "is not a regular file"),
         ("src", "is a directory, read one of its 1 files: b.txt"),
         (".", "is a directory, read one of its"),
         ("huge.png", "at most 8,000 pixels a side and 3,932,160 bytes, and read that"),
@@ -262,8 +262,8 @@ class SwappedAfterTheLook(OsFileSystem):
     ("swap", "reason"),
     [
         (lambda path: path.symlink_to("/etc/passwd"), "cannot be read"),
-        (os.mkfifo, "is no regular file"),
-        (Path.mkdir, "is no regular file"),
+        (os.mkfifo, "is not a regular file"),
+        (Path.mkdir, "is not a regular file"),
         (lambda path: None, "no file"),
     ],
 )

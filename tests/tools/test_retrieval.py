@@ -334,7 +334,7 @@ async def test_a_json_value_is_addressed_by_path(session: Session) -> None:
     assert last == "3000\t2999\n[line 3,000 of 3,000; end]"
     assert "past the end" in await session.error("read", ref="call_1", path="$.rows[*].id", offset=3_001)
     assert "the keys are rows, log" in await session.error("read", ref="call_1", path="$.row")
-    assert "is no path" in await session.error("read", ref="call_1", path="rows")
+    assert "is not a path" in await session.error("read", ref="call_1", path="rows")
 
 
 async def test_list_shows_what_was_stored(fs: ContextFileSystem, session: Session) -> None:

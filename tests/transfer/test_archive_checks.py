@@ -54,10 +54,10 @@ def with_last_line(change: Callable[[dict[str, Any]], object]) -> Callable[[byte
         (with_last_line(lambda end: end.update(files=2)), "last line"),
         (with_last_line(lambda end: end.update(size_bytes=end["size_bytes"] + 1)), "last line"),
         (with_last_line(lambda end: end.update(more=1)), "last line"),
-        (lambda data: data + b"\n", "follows"),
-        (lambda data: data + b"x", "follows"),
-        (lambda data: data[: data.rindex(b'{"end"')], "cut short"),
-        (lambda data: data[:-1], "cut short"),
+        (lambda data: data + b"\n", "data after"),
+        (lambda data: data + b"x", "data after"),
+        (lambda data: data[: data.rindex(b'{"end"')], "truncated"),
+        (lambda data: data[:-1], "truncated"),
     ],
 )
 async def test_an_archive_that_does_not_add_up_is_damaged(

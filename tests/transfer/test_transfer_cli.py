@@ -48,7 +48,7 @@ def test_what_goes_wrong_is_one_line(root: Path, tmp_path: Path, capfd: pytest.C
         (["export", "nothing", str(tmp_path / "x")], 2, "no session"),
         (["export", "session_1", str(file)], 2, "exists already"),
         (["import", str(file)], 2, "another session id (--as ID)"),
-        (["import", str(cut), "--as", "other"], 1, "cut short"),
+        (["import", str(cut), "--as", "other"], 1, "truncated"),
         (["import", str(file), "--as", "../other"], 2, "session id"),
         (["import", str(file), "--as", "other", "--max-bytes", "10"], 1, "more than 10 bytes"),
         (["import", str(tmp_path / "nothing")], 2, f"no file {tmp_path / 'nothing'}"),

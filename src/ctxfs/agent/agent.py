@@ -290,7 +290,7 @@ class Agent:
     async def _cut(self, reply: Reply) -> None:
         if not reply.message.tool_calls:
             raise ReplyIncomplete(
-                f"the reply was cut ({reply.stop_reason}): query again to go on, or raise the model's max_tokens",
+                f"the reply was truncated ({reply.stop_reason}): query again to continue, or raise its max_tokens",
                 stop_reason=reply.stop_reason,
             )
         await self._context.answer_open_calls(_CUT)

@@ -177,7 +177,7 @@ class AgentConfig:
             raise ConfigError("ephemeral_keep_recent has no effect: no tool is declared with @tool(..., ephemeral=n)")
         for setting, name, is_set in (("read_roots", "Read", self.read_roots), ("bash", "Bash", self.bash)):
             if is_set and name in names:
-                raise ConfigError(f"{setting} has no effect: your tool {name!r} takes the place of ours, so rename it")
+                raise ConfigError(f"{setting} has no effect: your tool {name!r} replaces ours, so rename it")
 
     def _check_storing(self) -> None:
         if self.layout not in LAYOUTS:
@@ -193,7 +193,9 @@ class AgentConfig:
         replace(self.compaction or SelectiveCompaction(), policy=self.policy)
         for name in ("materialize", "workspace"):
             if getattr(self, name) is not None and not self.policy.type_enabled[ItemType.TOOL_RESULT]:
-                raise ConfigError(f"{name} moves tool results out, type_enabled says that they stay: choose")
+                raise ConfigError(
+                    f"{name} evicts tool results, but type_enabled says that they stay: change one of them"
+                )
         without_effect = {
             "exact": ("eviction_parameters", "prices"),
             "economic": ("ephemeral_keep_recent",),

@@ -52,7 +52,7 @@ class ToolRunner:
             content = check_content(content)
         except ValueError as error:
             raise ConfigError(
-                f"redact returned what is no content ({error}): return a text or content blocks"
+                f"redact returned something that is not content ({error}): return a text or content blocks"
             ) from error
         return replace(result, content=content, is_data=result.is_data and content == result.content)
 

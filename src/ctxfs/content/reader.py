@@ -334,7 +334,7 @@ class IndexCache:
                     return index
         index = await scan_blocks(self._store, stored)
         if index.root != stored.digest:
-            raise CorruptContent(stored.name, "its digest is not the journal's")
+            raise CorruptContent(stored.name, "its digest differs from the journal's")
         if self._keep and stored.blocks > 1:
             await self._write_back(name, index)
         return index

@@ -135,17 +135,17 @@ class Context:
         if eager is not None and (isinstance(eager, type) or not callable(getattr(eager, "decide", None))):
             raise ConfigError(f"eager is {eager!r}: use a policy with a method decide, or None")
         if fs is not None and (session_id is not None or root_path is not None):
-            raise ConfigError("fs says which session it is, and where: leave out session_id and root_path")
+            raise ConfigError("fs already determines the session: leave out session_id and root_path")
         if pricing == "auto":
             pricing = economy_for(model)
         require_kind("pricing", pricing, EvictionPricing, 'EvictionPricing(...), "auto"')
         window = window_for(model, window)
         asked = (window.budget, pricing, eager)
         if offload_policy is not None and offload_enabled and all(rule is None for rule in asked):
-            raise ConfigError("offload_policy has no effect: window, pricing and eager are off, which would ask it")
+            raise ConfigError("offload_policy has no effect: window, pricing and eager, which ask it, are off")
         self._policy = agreed_policy(offload_policy, window.compaction)
         if eager is not None and not self._policy.type_enabled[ItemType.TOOL_RESULT]:
-            raise ConfigError("eager moves tool results out, type_enabled says that they stay: choose")
+            raise ConfigError("eager evicts tool results, but type_enabled says that they stay: change one of them")
         compaction = replace(window.compaction or SelectiveCompaction(), policy=self._policy)
         self._controller = CompactionController(replace(window, compaction=compaction))
         self.fs = fs or ContextFileSystem(session_id, root_path=root_path)
@@ -287,7 +287,7 @@ class Context:
     def counter(self) -> TokenCounter:
         """The counter behind all figures."""
         if self._counter is None:
-            raise SessionClosed("the counter is loaded by open()")
+            raise SessionClosed("the counter is loaded by open(): call it first")
         return self._counter
 
     @property
@@ -539,12 +539,12 @@ class Context:
                     if not self._write_errors:
                         raise step.error
                     (failed,) = self._write_errors
-                    raise step.error.because(f"storing failed ({failed}), so these are still in it") from failed
+                    raise step.error.because(f"storing failed ({failed}), so these items are still in it") from failed
 
     def _check_window(self) -> None:
         """The window's guard of a context that nothing may leave."""
         if error := self._controller.overflow(self.items, self.counted_tokens):
-            raise error.because("nothing may leave it (offload_enabled=False); the largest are")
+            raise error.because("nothing may be evicted (offload_enabled=False); the largest items are")
 
     def _made_room(self, done: Done) -> None:
         self._controller.settled(done)

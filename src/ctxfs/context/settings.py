@@ -26,7 +26,7 @@ def check_keep_recent(keep_recent: Mapping[str, int] | None) -> None:
     if keep_recent is None:
         return
     if not isinstance(keep_recent, Mapping):
-        raise ConfigError(f'keep_recent is {keep_recent!r}: say it by tool, as in {{"search": 2}}')
+        raise ConfigError(f'keep_recent is {keep_recent!r}: give a number for each tool, as in {{"search": 2}}')
     for tool, keep in keep_recent.items():
         require_int(f"keep_recent[{tool!r}]", keep, at_least=1)
 

@@ -109,7 +109,7 @@ class Transcript:
                 raise TranscriptError(["a user's message is blank: a provider refuses it, so say what to do"])
             if isinstance(message, ToolMessage):
                 if message.tool_call_id not in waiting:
-                    raise TranscriptError([f"a result for {message.tool_call_id!r}, which is no open tool call"])
+                    raise TranscriptError([f"a result for {message.tool_call_id!r}, which is not an open tool call"])
                 waiting.remove(message.tool_call_id)
             elif waiting and not isinstance(message, SystemMessage):
                 raise TranscriptError(no_result(call) for call in waiting)

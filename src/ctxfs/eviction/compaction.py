@@ -92,11 +92,15 @@ def _check_rule(kind: str, rule: object, policy: OffloadPolicy) -> None:
     if rule.strategy is Strategy.KEEP:
         return
     if kind == ItemType.TOOL_INPUT:
-        raise ConfigError("rules: a tool input is no item of the context: OffloadPolicy(type_enabled=...) governs it")
+        raise ConfigError(
+            "rules: a tool input is not an item of the context: OffloadPolicy(type_enabled=...) governs it"
+        )
     if kind in (ItemType.SYSTEM_PROMPT, ItemType.COMPACTION_SUMMARY) and rule.strategy is Strategy.TRUNCATE:
-        raise ConfigError(f"rules: {kind} never leaves alone: use KEEP or DROP")
+        raise ConfigError(f"rules: {kind} is never evicted alone: use KEEP or DROP")
     if kind in _ALONE and not policy.type_enabled[kind]:
-        raise ConfigError(f"rules say {rule.strategy} for {kind}, the policy's type_enabled says that it stays: choose")
+        raise ConfigError(
+            f"rules say {rule.strategy} for {kind}, the policy's type_enabled says that it stays: change one of them"
+        )
 
 
 def as_it_is(item: ContextItem) -> ContextItem:

@@ -31,8 +31,8 @@ _TYPE_ENABLED: Mapping[ItemType, bool] = MappingProxyType(
 
 _NEVER: Mapping[ItemType, str] = MappingProxyType(
     {
-        ItemType.ASSISTANT_MESSAGE: "a reply leaves together with the results of its calls, into an archive: give it a "
-        "rule, SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(...)})",
+        ItemType.ASSISTANT_MESSAGE: "a reply is evicted together with the results of its calls, into an archive: give "
+        "it a rule, SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(...)})",
         ItemType.COMPACTION_SUMMARY: "its content was stored when it was made",
         ItemType.SYSTEM_PROMPT: "the model needs it in every call",
     }
@@ -52,7 +52,7 @@ class OffloadPolicy:
     When the window is full, whole old exchanges go into an archive whatever this says, and if nothing else fits,
     thresholds no longer count; what ``type_enabled`` forbids stays then, too.
 
-    Raises ``ConfigError`` for an unknown type, a type that never leaves alone, or a threshold that is no whole number.
+    Raises ``ConfigError`` for an unknown type, a type that is never evicted alone, or an invalid threshold.
     """
 
     token_threshold: int | None = None
@@ -116,4 +116,4 @@ def _check_types(setting: str, table: Mapping[str, object]) -> None:
         if name not in known:
             raise ConfigError(f"{setting}: unknown item type {name!r}: use one of {', '.join(sorted(known))}")
         if ItemType(name) in _NEVER and value is not False:
-            raise ConfigError(f"{setting}: {ItemType(name)} never leaves alone: {_NEVER[ItemType(name)]}")
+            raise ConfigError(f"{setting}: {ItemType(name)} is never evicted alone: {_NEVER[ItemType(name)]}")

@@ -159,7 +159,7 @@ def _loads_slowly(data: bytes | bytearray | memoryview | str) -> Any:
     try:
         return json.loads(data if isinstance(data, str) else bytes(data))
     except RecursionError:
-        raise ValueError("the JSON is nested too deep") from None
+        raise ValueError("the JSON is nested too deeply") from None
 
 
 def _depth_of(value: Any) -> int | None:

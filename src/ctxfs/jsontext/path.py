@@ -49,15 +49,15 @@ def parse_path(path: str) -> tuple[PathStep, ...]:
     if len(path) > MAX_PATH_CHARS:
         raise InvalidToolArguments(f"the path has {len(path):,} characters; at most {MAX_PATH_CHARS:,}")
     if not path.startswith("$"):
-        raise InvalidToolArguments(f"{path!r} is no path: it starts with $, such as $.rows[10:20].name")
+        raise InvalidToolArguments(f"{path!r} is not a path: a path starts with $, such as $.rows[10:20].name")
     steps: list[PathStep] = []
     position = 1
     while position < len(path):
         match = _STEP.match(path, position)
         if match is None or len(steps) >= MAX_STEPS:
             raise InvalidToolArguments(
-                f"{path!r} is no path from character {position} on ({path[position : position + 12]!r}): use .key, "
-                '["any key"], [3], [10:20] or [*]'
+                f"{path!r} cannot be read as a path from character {position} on ({path[position : position + 12]!r}): "
+                'use .key, ["any key"], [3], [10:20] or [*]'
             )
         steps.append(_step(match))
         position = match.end()
@@ -82,7 +82,7 @@ def _unquoted(quoted: str) -> str:
     try:
         return str(json_codec.loads(quoted))
     except ValueError as error:
-        raise InvalidToolArguments(f"{quoted} in the path is no JSON string") from error
+        raise InvalidToolArguments(f"{quoted} in the path is not a JSON string") from error
 
 
 def select_lines(text: str, path: str, *, budget: CpuBudget | None = None) -> Iterator[str]:
@@ -341,4 +341,4 @@ def _describe(places: JsonPlaces, start: int) -> str:
 
 
 def _no_json(error: JSONDecodeError) -> InvalidToolArguments:
-    return InvalidToolArguments(f"the content is no JSON at character {error.pos:,}: read it by lines instead")
+    return InvalidToolArguments(f"the content is not JSON at character {error.pos:,}: read it by lines instead")

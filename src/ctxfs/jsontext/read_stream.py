@@ -35,7 +35,7 @@ def json_elements(text: str, *, window_chars: int = WINDOW_CHARS) -> Iterator[An
     try:
         yield from reader.elements(start)
     except RecursionError:
-        raise ValueError("the JSON is nested too deep") from None
+        raise ValueError("the JSON is nested too deeply") from None
     if reader.after_space(reader.position) != len(text):
         raise ValueError("there is more after the JSON array")
 

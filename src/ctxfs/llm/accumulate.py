@@ -29,7 +29,7 @@ def text_in(fields: Mapping[str, Any], name: str) -> str:
     """The text under ``name``, "" when it is missing or null. Raises TypeError when it is something else."""
     value = fields.get(name)
     if not isinstance(value, str | None):
-        raise TypeError(f"{name} is no text: {value!r:.80}")
+        raise TypeError(f"{name} is not a text: {value!r:.80}")
     return value or ""
 
 

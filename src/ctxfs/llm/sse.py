@@ -91,7 +91,7 @@ def _readable(data: bytes) -> Iterator[None]:
     try:
         yield
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise broken(f"the server sent what is no reply ({error!r}): {data[:200]!r}") from error
+        raise broken(f"the server sent something that is not a reply ({error!r}): {data[:200]!r}") from error
 
 
 async def event_data(response: StreamedResponse) -> AsyncGenerator[bytes, None]:

@@ -203,7 +203,7 @@ class JournalWriter(JournalReader):
     def check_open(self) -> None:
         """Raise ``SessionClosed`` after the end."""
         if self._ended:
-            raise SessionClosed(f"session {self._session_id} was closed meanwhile: open it, and begin again")
+            raise SessionClosed(f"session {self._session_id} was closed in the meantime: open it and start again")
 
     async def write_index(self) -> None:
         """Write the index unless it says all already. Raises ``WriteFailed``."""

@@ -279,7 +279,7 @@ class SessionWriter:
         was appended, and neither does closing the session. Raises ``ConfigError`` when the store cannot do this.
         """
         if not isinstance(self._store, GrowingStore):
-            raise ConfigError(f"{type(self._store).__name__} has no files that grow: use the local disk")
+            raise ConfigError(f"{type(self._store).__name__} cannot append to files: use the local disk")
         item_id, name = self.names.allocate_terminal()
 
         async def record(stored: Stored) -> None:

@@ -171,7 +171,7 @@ class LocalStore:
                 opened.close()
                 raise
             opened.close()
-        raise UnsafePath(str(self._root / self._session_id), "is moved away again and again")
+        raise UnsafePath(str(self._root / self._session_id), "is repeatedly moved away")
 
     def _acquire_now(self, opened: SessionDir) -> bool:
         """Take the lock of an open session, which may have been removed meanwhile."""
@@ -285,7 +285,7 @@ class LocalStore:
         if status.owner != self._fs.user():
             raise UnsafePath(str(where), "belongs to another user")
         if status.mode & OTHERS_MAY_WRITE:
-            raise UnsafePath(str(where), "is where others may write: check what is in it, then `chmod 700` it")
+            raise UnsafePath(str(where), "can be written by others: check what is in it, then `chmod 700` it")
         if write and status.mode & OTHERS:
             self._fs.set_dir_mode(dir_fd)
 

@@ -95,7 +95,7 @@ class Tool:
         try:
             json_codec.dumps(dict(self.input_schema))
         except ValueError as error:
-            raise ToolDefinitionError(f"tool {self.name}: its input_schema is no JSON: {error}") from error
+            raise ToolDefinitionError(f"tool {self.name}: its input_schema is not JSON: {error}") from error
 
     @property
     def schema(self) -> ToolSchema:

@@ -77,10 +77,10 @@ class Roots:
                 fds += [self._fs.open_dir(fds[-1], part) for part in parts[-1:]]
                 raise ToolError(self._directory_message(path, fds[-1]))
             if kind is not FileKind.FILE:
-                raise ToolError(f"{path} is no regular file, so it cannot be read")
+                raise ToolError(f"{path} is not a regular file, so it cannot be read")
             fds.append(self._fs.open_read(fds[-1], parts[-1]))
             if self._fs.stat_handle(fds[-1]).kind is not FileKind.FILE:
-                raise ToolError(f"{path} is no regular file, so it cannot be read")
+                raise ToolError(f"{path} is not a regular file, so it cannot be read")
             yield fds[-1]
         except FileNotFoundError as error:
             raise self._unknown(path) from error

@@ -94,8 +94,8 @@ class LinePattern:
             self._regexp = self._compiled(f"(?m){pattern}", _SEARCHING_BYTES)
         except (re2.error, UnicodeEncodeError) as error:
             raise InvalidToolArguments(
-                f"{pattern!r} is no valid regular expression ({_reason(error)}); the syntax is RE2's: no look-around, "
-                r"no back-references; write \( for a parenthesis"
+                f"{pattern!r} is not a valid regular expression ({_reason(error)}); the syntax is RE2's: no "
+                r"look-around, no back-references; write \( for a parenthesis"
             ) from error
         self._unfinished: Any = None
         size = self._regexp.programsize

@@ -178,9 +178,9 @@ class ArchiveReader:
         try:
             head = self._line()
         except ArchiveDamaged as error:
-            raise ArchiveError(f"{path} is no export of a session") from error
+            raise ArchiveError(f"{path} is not an export of a session") from error
         if head.get("format") != FORMAT:
-            raise ArchiveError(f"{path} is no export of a session")
+            raise ArchiveError(f"{path} is not an export of a session")
         if head.get("version") != VERSION:
             raise ArchiveError(f"{path} was written by another version of ctxfs ({head.get('version')!r})")
         self._must_have(head, {"format": str, "version": int, "session_id": str, "files": int})
@@ -200,7 +200,7 @@ class ArchiveReader:
         head = self._line()
         self._must_have(head, {"name": str, "size_bytes": int})
         if head["name"] in self._seen:
-            raise ArchiveUnsafe(f"{head['name']!r} is there twice")
+            raise ArchiveUnsafe(f"{head['name']!r} appears twice")
         if head["name"] != name:
             raise ArchiveUnsafe(f"{head['name']!r} is there where {name!r} should be")
         self._seen.add(name)
@@ -218,7 +218,7 @@ class ArchiveReader:
             with _reading():
                 piece = self._file.read(min(left, CHUNK_BYTES))
             if not piece:
-                raise ArchiveDamaged(f"the archive is cut short, in {name}")
+                raise ArchiveDamaged(f"the archive is truncated, in {name}")
             checksum.update(piece)
             left -= len(piece)
             yield piece
@@ -238,13 +238,13 @@ class ArchiveReader:
         with _reading():
             more = self._file.read(1)
         if more:
-            raise ArchiveDamaged("something follows the archive's end")
+            raise ArchiveDamaged("there is data after the archive's end")
 
     def _line(self) -> dict[str, Any]:
         with _reading():
             data = self._file.readline(MAX_LINE_BYTES)
         if not data.endswith(b"\n"):
-            raise ArchiveDamaged("the archive is cut short, or a line in it is too long")
+            raise ArchiveDamaged("the archive is truncated, or a line in it is too long")
         self._lines.update(data)
         try:
             value = json_codec.loads(data)

@@ -232,14 +232,14 @@ def _examine(log: bytes) -> tuple[Scan, Sequence[Stored]]:
         found = scan(log)
         state = fold(SessionState(), found.records)
         if not found.last_seq or found.torn_bytes:
-            raise ArchiveDamaged("the archive's journal is not one")
+            raise ArchiveDamaged("the archive's journal cannot be read")
         for record in found.records:
             if isinstance(record, WriterOpened) and not (_all_are(int, record.epoch) and _all_are(str, record.path)):
-                raise ArchiveUnsafe("the archive's journal has a writer whose number is none")
+                raise ArchiveUnsafe("the archive's journal has a writer with an invalid number")
         stored = _by_name(state)
         _check_names(stored)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ArchiveUnsafe(f"the archive's journal holds what no journal does: {error}") from error
+        raise ArchiveUnsafe(f"the archive's journal holds an invalid record: {error}") from error
     return found, stored
 
 
@@ -250,24 +250,24 @@ def _check_names(stored: Sequence[Stored]) -> None:
     for entry in stored:
         numbers = (entry.size_bytes, entry.chars, entry.lines, entry.blocks, entry.content_offset, entry.content_length)
         if not _all_are(int, *numbers, entry.offloaded_at) or min(numbers) < 0:
-            raise ArchiveUnsafe(f"{entry.name!r} has a size that is none")
+            raise ArchiveUnsafe(f"{entry.name!r} has an invalid size")
         known = entry.encoding in ENCODINGS and _all_are(bool, entry.raw) and _all_are(dict, entry.metadata)
         if not known or not _all_are(str, entry.item_id, entry.digest):
-            raise ArchiveUnsafe(f"{entry.name!r} has a record that is none")
+            raise ArchiveUnsafe(f"{entry.name!r} has an invalid record")
         try:
             parts = check_name(entry.name)
         except UnsafePath as error:
             raise ArchiveUnsafe(str(error)) from error
         name = entry.name.casefold()
         if is_hidden(entry.name) or len(parts) > MAX_DEPTH or name in {LOG_NAME, INDEX_NAME}:
-            raise ArchiveUnsafe(f"{entry.name!r} is no name of a content")
+            raise ArchiveUnsafe(f"{entry.name!r} is not the name of a content")
         if name in seen:
-            raise ArchiveUnsafe(f"{entry.name!r} is there twice")
+            raise ArchiveUnsafe(f"{entry.name!r} appears twice")
         seen.add(name)
         directories.update("/".join(parts[:depth]).casefold() for depth in range(1, len(parts)))
     clash = sorted(seen & directories) or sorted(name for name in seen if index_name(name) in seen)
     if clash:
-        raise ArchiveUnsafe(f"{clash[0]!r} stands in the way of another file")
+        raise ArchiveUnsafe(f"{clash[0]!r} conflicts with another file")
 
 
 def _all_are(kind: type, *values: object) -> bool:
