@@ -185,7 +185,8 @@ async def _one(number: int, *, guarded: bool) -> tuple[Counter[str], list[str]]:
     assert policy.budget is not None
     provider = _Provider(ratio, policy.budget.window_tokens, tells=draw.random() < 0.7)
     disk = _Disk("session_1")
-    context = (policy if guarded else replace(policy, budget=None)).context(disk, draw, Clock())
+    unguarded = replace(policy, budget=None, compaction=None, summarize=False)
+    context = (policy if guarded else unguarded).context(disk, draw, Clock())
     one = session(number * 10, sizes=_SIZES)
     has_giant = number % 3 == 0
     loop = _Loop(context, provider, disk, disk_fills=draw.randint(1, 12) if number % 5 == 0 else None)
