@@ -4,6 +4,7 @@ import hashlib
 import struct
 import zlib
 from collections.abc import Iterable
+from functools import cached_property
 
 from ctxfs.jsontext.write_stream import BLOCK
 
@@ -60,7 +61,7 @@ class BlockIndex:
                 high = middle - 1
         return low
 
-    @property
+    @cached_property  # asked for with every page
     def root(self) -> str:
         """The digest over all block digests, as hexadecimal digits."""
         return root_digest(self.row(number)[3] for number in range(self.count))
