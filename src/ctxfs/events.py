@@ -18,7 +18,7 @@ class Offloaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evicted:
-    """An item's content left the context; ``tokens_after`` is what its placeholder takes instead of ``tokens_before``.
+    """An item's content was evicted; ``tokens_after`` is the size of its placeholder, instead of ``tokens_before``.
 
     ``path`` is the file that the placeholder names. ``reason`` is a sentence for people.
     """
@@ -33,7 +33,7 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffloadFailed:
-    """An item was due but could not be stored: its content is still in the context, and it is tried again later."""
+    """An item was due but could not be stored: its content is still in the context, and the write is retried later."""
 
     item_id: str
     error: StorageError
@@ -41,7 +41,7 @@ class OffloadFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFailed:
-    """Messages could not be written to the session: they live in memory only, and are tried again later."""
+    """Messages could not be written to the session: they exist only in memory, and the write is retried later."""
 
     item_ids: tuple[str, ...]
     error: StorageError
@@ -61,7 +61,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryFailed:
-    """No summary could be had; nothing was changed by the try. ``reason`` is a sentence for people."""
+    """There is no summary, and nothing was changed. ``reason`` is a sentence for people."""
 
     reason: str
 

@@ -51,13 +51,13 @@ class ContextItem:
     ``id`` is unique in the session, printable ASCII and safe as a file name; a tool result's id is its call id whenever
     that is possible. ``name`` is the item's file inside the session, used when its content is stored. ``token_count``
     counts what the model sees now (the placeholder, once ``offloaded``), ``content_tokens`` the original.
-    ``placeholder`` is the text that may replace what the model sees now, ``placeholder_tokens`` its size; None as long
-    as it is not written, and when there is none. ``offloaded``: the content lives in ``offload_path`` (absolute) and
-    the message holds its placeholder. ``destroyed``: the original left the context. A compaction summary is neither;
-    its ``offload_path`` is the archive of the messages that it summarizes.
-    ``source``: the result only repeats these lines of stored content. ``label`` is a skill prompt's name, else None.
-    ``trimmed``: the places of the calls of a reply whose large arguments have left. ``damaged``: what is wrong with the
-    file of the content, which the message only says; None when the content is whole.
+    ``placeholder`` is the text that may replace what the model sees now, ``placeholder_tokens`` its size; None if it is
+    not written yet, or if there is none. ``offloaded``: the content is in ``offload_path`` (absolute) and the message
+    holds its placeholder. ``destroyed``: the original is no longer in the context. A compaction summary is neither; its
+    ``offload_path`` is the archive of the messages that it summarizes.
+    ``source``: the stored lines that the result repeats. ``label`` is a skill prompt's name, else None. ``trimmed``:
+    the positions of the calls of a reply whose large arguments were evicted. ``damaged``: what is wrong with the file
+    of the content, which the message says instead of it; None if the content is whole.
     """
 
     id: str

@@ -76,12 +76,12 @@ _NEVER = frozenset(_READERS) - {"Read"}
 class Materialize:
     """When output is materialized, and how much of it is shown in its place.
 
-    max_inline_chars, max_inline_bytes: output over either goes; 0 means all that is not empty.
+    max_inline_chars, max_inline_bytes: output over either limit is materialized; 0 means all that is not empty.
     snippet_lines, snippet_bytes: upper bounds on the head, on the tail and on the passages with errors, each; they
         shrink until together they take at most a fifth of the output's tokens. 0 means none.
-    servers: which server a tool is of, by tool name; tools that are not named have none.
+    servers: the server of a tool, by the tool's name; tools that are not named have none.
 
-    Output with an image or a document stays whole, so that the model sees it; it leaves later, like any other.
+    Output with an image or a document stays whole, so that the model sees it; it is evicted later, like any other.
 
     Raises:
         ConfigError: a limit that is no whole number or is negative, or ``servers`` that are no mapping to text.
@@ -144,7 +144,7 @@ def reading_tools(names: Iterable[str]) -> tuple[str, ...]:
 class Materializer:
     """The eager policy behind ``Materialize``. ``tools`` names the tools that the model has. Pure.
 
-    What a retrieval tool gave back is bounded already and stays as it is.
+    Results of retrieval tools are bounded already and stay as they are.
     """
 
     settings: Materialize = field(default_factory=Materialize)
@@ -274,8 +274,8 @@ async def materialize(
     read with. ``settings`` and ``counter``: None means the defaults.
 
     Raises:
-        TranscriptError: it is no content.
-        ConfigError: ``tool_name`` or ``call_id`` is no text.
+        TranscriptError: ``content`` is not content.
+        ConfigError: ``tool_name`` or ``call_id`` is not a text.
         WriteFailed: it could not be stored; send the content as it is.
         SessionClosed: the session is not open.
 

@@ -55,7 +55,7 @@ class Agent:
 
     Raises:
         ConfigError: the configuration cannot work, or one of the two is something else.
-        MissingApiKey: the model has no key; told before any work.
+        MissingApiKey: the model has no key; raised before any work.
 
     """
 
@@ -100,7 +100,7 @@ class Agent:
 
     @property
     def session_id(self) -> str:
-        """The session's id; give it to ``AgentConfig(session_id=…)`` to go on later."""
+        """The session's id; ``AgentConfig(session_id=…)`` resumes the session."""
         return self._context.session_id
 
     async def open(self) -> None:
@@ -161,7 +161,7 @@ class Agent:
             AgentBusy: another query is running.
             TurnLimitReached: ``max_turns`` model calls did not come to an answer.
             ReplyIncomplete: the answer was cut by its token limit.
-            TranscriptError: ``text`` is not a text, or is blank; nothing was added.
+            TranscriptError: ``text`` is blank or not a text; nothing was added.
             ModelError: the model could not be called.
 
         """
@@ -173,7 +173,7 @@ class Agent:
         return answer
 
     async def stream(self, text: str) -> AsyncGenerator[AgentEvent, None]:
-        """Run like ``query``, telling what happens as it happens; the last event is ``Done``.
+        """Run like ``query``, and yield what happens as typed events; the last one is ``Done``.
 
         Close the generator (``contextlib.aclosing``) if you stop early. Raises what ``query`` raises.
         """

@@ -1,4 +1,4 @@
-"""What an agent can be told, with its defaults.
+"""The settings of an agent, with their defaults.
 
 Follows "Context FileSystem 上下文卸载功能", Agent configuration.
 """
@@ -75,70 +75,90 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
 class AgentConfig:
     """The settings of an agent.
 
-    tools: what the model can call, next to ``Read``; made with ``@tool``.
-    system_prompt: None means none (a resumed session then keeps its own).
-    offload_enabled: False is the main switch: whatever else is set, nothing leaves. The session is recorded all the
-        same, and the window is still guarded: ``ContextOverflow`` before a request that cannot fit.
-    offload_token_threshold: items of at most so many tokens do not leave alone, except by ``ephemeral=n``. None leaves
-        it to the price, and compaction gives a file of its own to what has over 2,000.
-    offload_root_path: the directory that holds sessions; None means ``~/.agent/context``. The session's own directory
-        is ``<root>/{session_id}``.
-    offload_policy: the per-type table, which every rule but ``ephemeral=n`` asks; None means the default table with
-        ``offload_token_threshold``.
-    ephemeral_keep_recent: overrides the n of every tool that has one; None leaves each tool its own.
-    digest_tokens: the longest digest in a placeholder, in tokens; 0 means none, and then nothing leaves because it pays
-        before the model has seen it.
-    session_id: an existing session goes on where it stood; None starts a new one.
-    eviction: "auto": results of tools with ``ephemeral=n`` leave exactly when due, and everything else when that pays;
-        "exact": only the former leave; "economic": the former too are held back until it pays.
-    eviction_parameters: the few numbers of the economic planner; None means the defaults.
-    prices: what the model's tokens cost; None takes them from a table, or Anthropic's ratios for an unknown model.
-    cache_ttl: how long the provider keeps a prefix, as the model was told: "5m" or "1h".
-    budget: the window, the reply's share and the water marks; None takes the model's window from a table.
-    compaction: what is compacted, and how, when the high-water mark is passed; None means the default rules. Its policy
-        is the one above, or counts as if it was given above.
-    materialize: tool output over these limits goes to an artifact before it is ever sent, and the model gets the tools
-        ``context_read``, ``context_tail``, ``context_grep`` and ``context_list``; None means off.
-    workspace: ``ctxfs.workspace.ToolResultOffload()`` lets the tool results that it chooses go to artifacts before they
-        are ever sent, and gives the model the tools that read them; None means off. Not together with ``materialize``.
-    layout: the files of a new session: "envelope", JSON with metadata, or "text", the content as it is, for tools that
-        are not ours. A session that exists keeps its layout.
-    bash: gives the model the tool ``Bash``, with these settings, and the reading tools as above; None means off. Needs
-        ``approve``, or settings that allow commands nobody was asked about. Not together with ``redact``: output is on
-        the disk before the command ends.
-    max_turns: model calls in one query; None means no limit.
-    read_roots: directories whose files the ``Read`` tool may show, next to what the session stored.
-    approve: asked before every tool call; None approves all.
-    redact: sees every tool result before anything else does; None changes nothing.
-
     Raises:
         ConfigError: a value of another type or one that cannot work, settings that contradict each other or have no
             effect together, or two tools of one name.
     """
 
     tools: Sequence[Tool] = ()
+    """The tools that the model can call, next to ``Read``; made with ``@tool``."""
+
     system_prompt: str | None = None
+    """None means none; a resumed session then keeps its own."""
+
     offload_enabled: bool = True
+    """The main switch: False evicts nothing, whatever else is set. The session is still recorded, and the window is
+    still guarded: ``ContextOverflow`` is raised before a request that cannot fit."""
+
     offload_token_threshold: int | None = None
+    """Items of at most this many tokens get no file of their own, except by ``ephemeral=n``. None: the price decides,
+    and a compaction gives files to items of over 2,000 tokens."""
+
     offload_root_path: str | Path | None = None
+    """The directory that holds sessions; None means ``~/.agent/context``. A session is ``<root>/{session_id}``."""
+
     offload_policy: OffloadPolicy | None = None
+    """Which types of items may be evicted; every rule but ``ephemeral=n`` asks it. None means the default table with
+    ``offload_token_threshold``."""
+
     ephemeral_keep_recent: int | None = None
+    """Overrides the n of every tool with ``ephemeral=n``; None keeps each tool's own."""
+
     digest_tokens: int = 200
+    """The longest digest in a placeholder, in tokens. 0 means no digests; then no result is evicted by its price before
+    the model has seen it."""
+
     session_id: str | None = None
+    """The session to resume, or the id of a new one; None starts a new session with an id of its own."""
+
     eviction: Eviction = "auto"
+    """"auto": results of tools with ``ephemeral=n`` are evicted exactly when due, everything else when that pays;
+    "exact": only the former are evicted; "economic": everything is evicted when that pays."""
+
     eviction_parameters: EvictionParameters | None = None
+    """The numbers of the economic planner; None means the defaults."""
+
     prices: Prices | None = None
+    """The prices of the model's tokens; None takes them from a table, or Anthropic's ratios for an unknown model."""
+
     cache_ttl: CacheTtl = "5m"
+    """How long the provider caches a prefix, "5m" or "1h": the value that the model was made with."""
+
     budget: Budget | None = None
+    """The window, the share of the reply and the water marks; None takes the model's window from a table."""
+
     compaction: SelectiveCompaction | None = None
+    """What is compacted above the high-water mark, and how; None means the default rules. A policy in it counts as
+    ``offload_policy``; two that differ are refused."""
+
     materialize: Materialize | None = None
+    """Tool output over these limits goes to an artifact before it is ever sent, and the model gets the tools
+    ``context_read``, ``context_tail``, ``context_grep`` and ``context_list``; None means off."""
+
     workspace: ResultOffload | None = None
+    """``ctxfs.workspace.ToolResultOffload()`` chooses tool results that go to artifacts before they are ever sent, and
+    gives the model the tools that read them; None means off. Cannot be combined with ``materialize``."""
+
     layout: Literal["envelope", "text"] = "envelope"
+    """The files of a new session: "envelope" is JSON with metadata, "text" is the content as it is, for tools that are
+    not part of ctxfs. An existing session keeps its layout."""
+
     bash: Bash | None = None
+    """Gives the model the tool ``Bash`` with these settings, and the four reading tools; None means off. Needs
+    ``approve``, or ``Bash(allow_unapproved=True)``. Cannot be combined with ``redact``: output is on the disk before
+    the command ends."""
+
     max_turns: int | None = 100
+    """The most model calls in one query; None means no limit."""
+
     read_roots: Sequence[str | Path] = field(default=())
+    """Directories whose files ``Read`` may show, besides the content that the session stored."""
+
     approve: Approve | None = None
+    """Called before every tool call; None approves all."""
+
     redact: Redact | None = None
+    """Gets every tool result before anything else, and returns what everything else may see; None changes nothing."""
 
     def __post_init__(self) -> None:
         for name, at_least in _AT_LEAST.items():

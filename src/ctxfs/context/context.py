@@ -65,39 +65,38 @@ class MessagesRequest(TypedDict):
 
 
 class Context:
-    """The messages of one session, kept inside the window, and economical, without losing a byte.
+    """The messages of one session, kept inside the window and at a low price, without losing a byte.
 
-    Without settings it does what ``Agent`` does: the window is guarded, and what pays leaves. ``None`` switches a part
-    off; "auto" takes it from ``model``.
+    Without settings it works as in ``Agent``: it stays inside the window, and evicts content when that pays. ``None``
+    switches a part off; "auto" derives it from ``model``.
 
     Args:
-        session_id: an existing session goes on where it stood; None makes a new one.
-        model: whose window and prices count, as the provider names it; "" is an unknown model: a window of 128,000
-            tokens, and Anthropic's price ratios.
+        session_id: the session to resume, or the id of a new one; None starts a new one with an id of its own.
+        model: the model whose window and prices are used, as the provider names it; "" is an unknown model: a window of
+            128,000 tokens, and Anthropic's price ratios.
         root_path: the directory that holds sessions; None means ``~/.agent/context``.
-        keep_recent: how many results stay, by tool; those beyond leave exactly then, and by no other rule. Of tools
-            that are not named all stay, or what pays.
-        offload_enabled: False is the main switch: whatever else is set, nothing leaves. The session is recorded all the
-            same, and the window is still guarded: ``ContextOverflow`` before a request that cannot fit.
-        offload_policy: what may leave, and from what size on; every rule but ``keep_recent`` asks it. None means the
-            default table, with no threshold but for compactions.
-        digest_tokens: the longest description in a placeholder, in tokens; 0 means none, and then nothing leaves
-            because it pays before the model has seen it.
-        on_event: called, synchronously, with what leaves the context and with what could not be written.
+        keep_recent: how many results stay, by tool; older ones are evicted exactly when due, and by no other rule.
+            Results of other tools stay until evicting them pays.
+        offload_enabled: the main switch: False evicts nothing, whatever else is set. The session is still recorded, and
+            the window is still guarded: ``ContextOverflow`` is raised before a request that cannot fit.
+        offload_policy: which types of items may be evicted, and from which size on; every rule but ``keep_recent`` asks
+            it. None means the default table, with a threshold for compactions only.
+        digest_tokens: the longest digest in a placeholder, in tokens. 0 means no digests; then no result is evicted by
+            its price before the model has seen it.
+        on_event: called synchronously for each eviction and each failed write.
         counter: counts tokens; None means the exact o200k counter.
-        window: what the context may take: "auto" for the model's window, a number of tokens, a ``Budget``, or a
-            ``Window`` with more settings; None means no limit.
-        overhead_tokens: what is sent with every call and is not in the context, such as the tools' schemas, by the
-            counter. It can be set later, too.
+        window: the size that the context may reach: "auto" for the model's window, a number of tokens, a ``Budget``, or
+            a ``Window`` with more settings; None means no limit.
+        overhead_tokens: the size of what is sent with every call but is not in the context, such as the tools' schemas,
+            by the counter. It can also be set later.
         eager: decides what is evicted before it is ever sent, of what the policy allows; None means nothing. It cannot
             be combined with a policy by which tool results stay.
-        pricing: lets what ``keep_recent`` does not govern leave when that pays: "auto" at the model's prices, or an
-            ``EvictionPricing`` with your numbers; None lets nothing leave because it pays.
+        pricing: evicts what ``keep_recent`` does not govern when that pays: "auto" at the model's prices, or an
+            ``EvictionPricing`` with your numbers; None evicts nothing because it pays.
         fs: the session's files, instead of ``session_id`` and ``root_path``.
 
     Use it as an async context manager, or call ``open`` and ``close``. Everything that was added is durable when the
-    call returns, so a context that is never closed loses nothing. A closed one can be opened again, and goes on like a
-    new one of that session.
+    call returns, so a context that is never closed loses nothing. A closed context can be opened again.
 
     Raises:
         ConfigError: a setting of another type, one that cannot work, or two that contradict each other.
@@ -179,9 +178,9 @@ class Context:
         return self.fs.session_id
 
     async def open(self) -> None:
-        """Open the session and take up what it holds; does nothing when it is open.
+        """Open or resume the session; does nothing if it is open.
 
-        After ``close`` it takes up what was recorded; what could not be written until then is not in it.
+        After ``close`` it resumes from what was recorded; items that could not be written before are not in it.
 
         Raises:
             SessionLocked: another writer has it.
@@ -239,11 +238,11 @@ class Context:
 
     @uninterrupted
     async def close(self) -> None:
-        """Write the index and release the session; idempotent. It is released also when something cannot be written.
+        """Write the index and release the session; idempotent. The session is released also if a write fails.
 
         Raises:
-            Unrecorded: items could not be written, and are only in memory.
-            StorageError: the index or the journal's end could not be written; the items are.
+            Unrecorded: items could not be written, and exist only in memory.
+            StorageError: the index or the end of the journal could not be written; all items were.
 
         """
         async with self._lock:
@@ -275,7 +274,7 @@ class Context:
 
     @property
     def token_count(self) -> int:
-        """Tokens of all items as they stand now, by the counter; the provider's own overhead is not in it."""
+        """Tokens of all items as they are now, by the counter, without the provider's own overhead."""
         return self._transcript.tokens
 
     @property
@@ -292,7 +291,7 @@ class Context:
 
     @property
     def calibration(self) -> Calibration:
-        """What the provider's billed usage taught about the counter, for the model in use."""
+        """How the provider's bills compare with the counter, for the model in use."""
         return self._controller.calibration
 
     @property
@@ -302,7 +301,7 @@ class Context:
 
     @property
     def unrecorded(self) -> tuple[str, ...]:
-        """Ids of items that live in memory only, because writing them failed; tried again with every change."""
+        """Ids of items that exist only in memory, because writing them failed; retried with every change."""
         return tuple(self._recorder.waiting)
 
     @property
@@ -341,10 +340,10 @@ class Context:
             return await self._take(incoming, call=call)
 
     async def add_skill_prompt(self, name: str, text: str) -> ContextItem:
-        """Add a skill's prompt; it stands in the user's place and is an item of its own type.
+        """Add a skill's prompt: a user's message that is an item of its own type.
 
         Raises:
-            TranscriptError: tool calls of the last reply are still open, or ``name`` or ``text`` is no text or blank.
+            TranscriptError: calls of the last reply are still open, or ``name`` or ``text`` is blank or not a text.
 
         """
         async with self._changing():
@@ -355,7 +354,7 @@ class Context:
     async def set_system_prompt(self, content: Content) -> None:
         """Make ``content`` the session's only system prompt; does nothing if it is that already.
 
-        Raises ``TranscriptError`` when it is no content.
+        Raises ``TranscriptError`` if it is not content.
         """
         async with self._changing():
             (message,) = await self._parsed([SystemMessage(content)])
@@ -376,15 +375,15 @@ class Context:
     # Going out -------------------------------------------------------------------------------------------------------
 
     def plan(self) -> Plan:
-        """What would leave now, and why; changes nothing."""
+        """What would be evicted now, and why; changes nothing."""
         return self._transcript.plan()
 
     def decisions(self) -> tuple[EvictionDecision, ...]:
-        """What the economic planner thinks of all that could leave: why it goes or stays, and when it would go."""
+        """The planner's decision about everything that could be evicted: why it stays or not, and when it would go."""
         return self._transcript.economy.decisions() if self._transcript.economy is not None else ()
 
     async def evict(self) -> Plan:
-        """Let what is due leave the context, stored first; returns the plan that was carried out."""
+        """Store and evict what is due; returns the plan that was carried out."""
         async with self._changing():
             if self._recorder.is_behind:
                 await self._record()
@@ -397,7 +396,7 @@ class Context:
             return plan
 
     async def messages(self) -> tuple[Message, ...]:
-        """Evict what is due, make the rest fit the window, then give the messages to send.
+        """Evict what is due, make the rest fit the window, and return the messages to send.
 
         Raises:
             TranscriptError: tool calls are open; add their results first.
@@ -417,14 +416,14 @@ class Context:
 
     @property
     def breakpoints(self) -> tuple[int, ...]:
-        """After how many of the messages that were given last a prompt cache is worth marking."""
+        """After how many of the messages that were returned last a cache breakpoint is worth setting."""
         return self._cache_marks.breakpoints
 
     async def refused(self, error: Exception) -> tuple[Message, ...]:
-        """The provider refused the prompt as too long: make room by its own figures, then give the messages again.
+        """Make the context smaller after the provider refused the prompt as too long, and return the messages again.
 
-        ``error`` is what the call raised: ``PromptTooLong``, or the SDK's own error (see ``ctxfs.llm.too_long``). One
-        that is anything else than a refusal of a prompt as too long is raised again, unchanged.
+        ``error`` is what the call raised: ``PromptTooLong``, or the SDK's own error (see ``ctxfs.llm.too_long``). The
+        provider's figures are used if it gave some. Any other error is raised again, unchanged.
 
         Raises:
             ContextOverflow: nothing more can be reduced.
@@ -437,7 +436,7 @@ class Context:
         return await self.messages()
 
     async def request(self, *, cache: bool = True) -> MessagesRequest:
-        """Evict what is due, then give ``system`` and ``messages`` for the Messages API, as plain dicts.
+        """Evict what is due, and return ``system`` and ``messages`` for the Messages API, as plain dicts.
 
         ``cache`` sets prompt-cache breakpoints. ``system`` is left out when there is none.
 

@@ -91,10 +91,10 @@ class EconomicPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionDecision:
-    """What the planner thinks of one item now.
+    """What the planner decides about one item now.
 
-    ``rent``: what it costs per call to stay. ``risk``: the chance that the next call needs it times what a read-back
-    counts for. ``ripe_in_calls``: when its rent will be above its risk if nothing happens, 0 when it is.
+    ``rent``: the cost per call of keeping it. ``risk``: the chance that the next call needs it, times the weight of a
+    read-back. ``ripe_in_calls``: in how many calls its rent will be above its risk if nothing else happens; 0 if it is.
     """
 
     item_id: str

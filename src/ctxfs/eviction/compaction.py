@@ -46,7 +46,7 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A strategy for one type. ``keep_recent``: how many newest TRUNCATE leaves alone; 0 means none."""
+    """A strategy for one type. ``keep_recent``: how many of the newest items TRUNCATE keeps; 0 keeps none."""
 
     strategy: Strategy
     keep_recent: int = 0
@@ -112,11 +112,11 @@ def as_it_is(item: ContextItem) -> ContextItem:
 class SelectiveCompaction:
     """How the context is made smaller without a model.
 
-    ``rules``: a strategy a type, in the order in which types are compacted; types that are left out are kept.
-    TRUNCATE leaves the newest ``keep_recent`` of a type alone and offloads older ones that are worth a file each,
-    oldest first, until enough is free; DROP moves all of them out. For ASSISTANT_MESSAGE both move whole exchanges (a
-    reply and the results of its calls) into an archive; a tool result never leaves without its call. What the model has
-    not seen yet stays. ``policy``: what may leave and what is worth a file of its own; None takes the agent's.
+    ``rules``: a strategy for each type, in the order in which types are compacted; types that are not named are kept.
+    TRUNCATE keeps the newest ``keep_recent`` items of a type and offloads older ones that are worth a file, oldest
+    first, until enough is free; DROP removes all of them. For ASSISTANT_MESSAGE both move whole exchanges (a reply and
+    the results of its calls) into an archive; a tool result is never removed without its call. Items that the model has
+    not seen yet stay. ``policy``: what may be evicted, and what is worth a file of its own; None takes the agent's.
     """
 
     rules: Mapping[ItemType, Rule] = field(default_factory=lambda: _DEFAULT_RULES)

@@ -81,10 +81,10 @@ class Archive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to leave, oldest first; empty (false) when nothing is due.
+    """What is evicted, oldest first; empty (false) when nothing is due.
 
-    ``first_changed``: the oldest item that changes, None if none; what stands before it serialises to the same bytes
-    as before, so a prompt cache is broken from there on.
+    ``first_changed``: the oldest item that changes, None if none. Everything before it serialises to the same bytes as
+    before, so that the prompt cache is valid up to there.
     """
 
     offloads: tuple[Offload | Trim, ...] = ()

@@ -42,15 +42,15 @@ _NEVER: Mapping[ItemType, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffloadPolicy:
-    """The developer's word on what may leave the context. Every rule asks it, but ``ephemeral=n``, which goes past it.
+    """Which items may be evicted. Every rule but ``ephemeral=n`` asks it.
 
-    ``token_threshold``: items of at most so many tokens do not leave alone; 0 means that every item may that is not
-    empty. None, the default, leaves it to the price, and compaction gives a file of its own to what has over 2,000.
-    ``type_enabled``: which types may leave at all; types left out keep their default. ``type_thresholds``: a threshold
-    for single types, in tokens, instead of ``token_threshold``.
+    ``token_threshold``: items of at most this many tokens get no file of their own; 0 means that every item may get one
+    that is not empty. None, the default: the price decides, and compaction gives files to items of over 2,000 tokens.
+    ``type_enabled``: which types may be evicted at all; types that are not named keep their default.
+    ``type_thresholds``: thresholds for single types, in tokens, instead of ``token_threshold``.
 
-    When the window is full, whole old exchanges go into an archive whatever this says, and if nothing else fits,
-    thresholds no longer count; what ``type_enabled`` forbids stays then, too.
+    When the window is full, whole old exchanges go into an archive whatever this says. If the rest still does not fit,
+    thresholds no longer count; types that ``type_enabled`` forbids stay even then.
 
     Raises ``ConfigError`` for an unknown type, a type that is never evicted alone, or an invalid threshold.
     """
@@ -95,7 +95,7 @@ class OffloadPolicy:
         }
 
     def should_offload(self, item: ContextItem) -> bool:
-        """Whether compaction gives this item a file and a placeholder of its own: not when it has left already."""
+        """Whether compaction gives this item a file and a placeholder of its own; False if it was evicted already."""
         if item.destroyed or not self.type_enabled[item.item_type]:
             return False
         threshold = self._threshold(item.item_type)

@@ -30,9 +30,9 @@ _KEPT_PER_REFUSAL = 0.75
 class Window:
     """The budget of a context, and what to do when it is exceeded.
 
-    ``budget`` None means that there is no limit. ``compaction``: what leaves then; None means the default rules.
-    ``summarize`` None: there is no model to ask, so that old exchanges go into an archive without a summary. ``model``:
-    whose tokens the budget counts, before the first reply says it; "" is that of the ``Context``.
+    ``budget`` None means that there is no limit. ``compaction``: what is evicted then; None means the default rules.
+    ``summarize``: asks a model for a summary; None moves old exchanges into an archive without one. ``model``: the
+    model whose tokens the budget counts, before the first reply names it; "" takes that of the ``Context``.
     """
 
     budget: Budget | None = None

@@ -47,14 +47,14 @@ class ContextFileSystem:
     """A session on disk: ``<root_path>/{session_id}``.
 
     Args:
-        session_id: an existing session is opened again; None starts a new one.
-        root_path: the directory that holds sessions; None is ``default_root()``. A relative one is taken from the
-            working directory at once.
-        layout: where contents go, and in which form, in a new session; an existing one keeps its own.
-        store: replaces the local disk.
-        clock: gives seconds since the epoch.
-        inline_limit_chars: content whose JSON has more than about so many characters goes to a file of its own when its
-            item is added; other content stands in the journal.
+        session_id: the session to open, or the id of a new one; None starts a new one with an id of its own.
+        root_path: the directory that holds sessions; None means ``~/.agent/context``. A relative path is resolved at
+            once.
+        layout: the form of the content files of a new session; an existing one keeps its own.
+        store: used instead of the local disk.
+        clock: returns seconds since the epoch.
+        inline_limit_chars: content whose JSON has more than about this many characters gets a file of its own when its
+            item is added; other content is part of the journal.
         read_only: take no lock, and write nothing.
 
     Raises:

@@ -23,12 +23,12 @@ __all__ = ["Found", "Journal", "Recovery", "examine", "growing_logs", "move_asid
 class Recovery:
     """What opening a session had to repair; all empty after an orderly close.
 
-    ``cut_bytes``: a torn last line, never acknowledged, was cut off. ``damages``: lines of the journal that are no
-    records; they are skipped and stay where they are. ``adopted``: files that the journal did not know and that belong
-    to it now. ``foreign``: files that are not ours, left alone; one that stood under an item's name is now called
-    ``….foreign``. ``rebuilt_journal``, ``rebuilt_index``: they were lost or damaged. ``contents``: those whose
-    files are missing and, once the items of the context were read, those of them that are damaged; the files are left
-    alone, and one that is restored is found whole when the session is opened next.
+    ``cut_bytes``: the size of a torn last line, never acknowledged, that was truncated. ``damages``: damaged lines of
+    the journal; they are skipped and kept. ``adopted``: orphans, files that the journal did not name and now does.
+    ``foreign``: unknown files, which are not changed; one with the name of an item's file was renamed ``….foreign``.
+    ``rebuilt_journal``, ``rebuilt_index``: they were lost or damaged. ``contents``: content files that are missing,
+    and, once the items of the context were read, those that are damaged. These files are not changed; after one is
+    restored, its content is back when the session is opened again.
     """
 
     cut_bytes: int = 0

@@ -36,7 +36,7 @@ _REQUIRED: Mapping[str, tuple[str, type]] = {
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What the model is told.
+    """The result of a tool call, as the model gets it.
 
     ``source``: the content only repeats these lines of stored content. ``is_data``: the content is the JSON of data,
     as of a dict that a tool returned, so it may be stored with a line for each value.

@@ -61,13 +61,13 @@ class Bash:
     """The settings of the Bash tool.
 
     cwd: where commands run; None means where the agent runs.
-    env: the whole environment of commands; None hands on the agent's own, with all the secrets in it.
+    env: the whole environment of commands; None passes the agent's own environment, with its secrets.
     timeout_s: how long a command may run, in seconds, unless the model asks for another time.
     max_timeout_s: the longest time that the model may ask for, in seconds.
-    max_output_bytes: how much one command may print, in bytes; one that prints more is ended, what it printed till
-        then is kept, and the result and the record say so. None is no bound.
-    shell: the program that gets ``-c`` and the command.
-    allow_unapproved: True runs commands that nobody was asked about.
+    max_output_bytes: how much one command may print, in bytes. A command that prints more is ended; its output until
+        then is kept, and the result and the record say so. None means no bound.
+    shell: the program that is called with ``-c`` and the command.
+    allow_unapproved: True runs commands without approval.
 
     Raises:
         ConfigError: a time-out that is not positive, or above the longest; a bound on the output that is no whole
