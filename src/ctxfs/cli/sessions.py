@@ -13,6 +13,7 @@ from ctxfs.cli.output import console, for_terminal, label, print_json, table, to
 from ctxfs.cli.session import changes, damages, find_session, open_known_session, open_session, sessions_directory
 from ctxfs.errors import CtxfsError
 from ctxfs.session.filesystem import remove_session
+from ctxfs.storage.threads import without_threads
 
 __all__ = ["rm", "sessions", "verify"]
 
@@ -53,7 +54,10 @@ def sessions(root: Root = None, as_json: AsJson = False) -> None:
 
 
 async def _summaries(root: Path) -> list[dict[str, Any]]:
-    return [await _summary(root, session_id, changed_at) for session_id, changed_at in (await changes(root)).items()]
+    with without_threads():
+        return [
+            await _summary(root, session_id, changed_at) for session_id, changed_at in (await changes(root)).items()
+        ]
 
 
 async def _summary(root: Path, session_id: str, changed_at: float) -> dict[str, Any]:

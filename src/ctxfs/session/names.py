@@ -155,9 +155,11 @@ class Names:
 
     def take(self, item_ids: Iterable[str]) -> None:
         """Never give out these ids."""
-        keys = [item_id.casefold() for item_id in item_ids]
+        keys = {item_id.casefold() for item_id in item_ids}
+        if keys <= self._layers[0]:
+            return
         self._layers[0].update(keys)
-        for name in {name for key in keys for name, tilde, _ in [key.rpartition("~")] if tilde}:
+        for name in {key.rpartition("~")[0] for key in keys if "~" in key}:
             while not self.is_free(f"{name}~{self._repeats.get(name, 1) + 1}"):
                 self._repeats[name] = self._repeats.get(name, 1) + 1
         self._next_message()

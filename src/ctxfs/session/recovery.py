@@ -3,6 +3,7 @@
 Nothing here writes: it says what is there and what is to be done, and is the same the second time.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ctxfs.content.stored import Stored
@@ -90,8 +91,9 @@ async def examine(store: Store, *, read_only: bool) -> Found:
     log, state = journal.scan, journal.state
     started = log.last_seq > 0
     if read_only and started:
-        growing = await growing_logs(store, state)
-        missing = _missing(state, await store.names())
+        names = await store.names()
+        growing = await growing_logs(store, state, names)
+        missing = _missing(state, names)
         recovery = Recovery(damages=log.damages, contents=missing)
         return Found(state=state, last_seq=log.last_seq, log_end=log.end, new=False, adopt=growing, recovery=recovery)
     index, index_is_there = await _read_index(store)
@@ -119,12 +121,14 @@ async def examine(store: Store, *, read_only: bool) -> Found:
     )
 
 
-async def growing_logs(store: Store, state: SessionState) -> tuple[Stored, ...]:
+async def growing_logs(store: Store, state: SessionState, names: Iterable[str]) -> tuple[Stored, ...]:
     """Describe what commands have printed that the journal does not know of: they run, or their agent was killed.
+
+    ``names`` are those of the session's files.
 
     Each is described as it is at one moment; its file may have grown since.
     """
-    adopt, _ = await unknown_files(store, state, None, await store.names(TERMINAL))
+    adopt, _ = await unknown_files(store, state, None, [name for name in names if name.startswith(TERMINAL)])
     return tuple(adopt)
 
 

@@ -6,9 +6,9 @@ work in a task of its own is safe from them. ``uninterrupted`` does both, once f
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -17,13 +17,15 @@ import anyio
 from anyio import to_thread
 from anyio.lowlevel import checkpoint_if_cancelled
 
-__all__ = ["begin", "outcome", "result_of", "run_to_completion", "uninterrupted"]
+__all__ = ["begin", "outcome", "result_of", "run_to_completion", "uninterrupted", "without_threads"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _safe: ContextVar["asyncio.Task[Any] | None"] = ContextVar("ctxfs_safe", default=None)
 """The task that nothing cancels in which this runs; the tasks that it starts inherit the value, but are others."""
+
+_alone: ContextVar[bool] = ContextVar("ctxfs_alone", default=False)
 
 
 def uninterrupted(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -56,6 +58,23 @@ def _is_safe() -> bool:
     return task is not None and task is asyncio.current_task()
 
 
+@contextmanager
+def without_threads() -> Iterator[None]:
+    """Do work in the calling thread that worker threads do otherwise, where the event loop has nothing else to do.
+
+    For programs that go through many files one after the other: a hop to a thread costs more than a short read.
+    """
+    token = _alone.set(True)
+    try:
+        yield
+    finally:
+        _alone.reset(token)
+
+
+def _in_place(func: Callable[[], T]) -> T:
+    return func()
+
+
 async def run_to_completion(func: Callable[[], T]) -> T:
     """Run ``func`` in a worker thread and return its result.
 
@@ -63,6 +82,8 @@ async def run_to_completion(func: Callable[[], T]) -> T:
     what is ``uninterrupted``.
     """
     await checkpoint_if_cancelled()
+    if _alone.get():
+        return _in_place(func)
     if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
         return await to_thread.run_sync(func)  # no cancellation reaches a running thread here
     return await _result(asyncio.get_running_loop().run_in_executor(None, func))
@@ -75,6 +96,8 @@ async def result_of(func: Callable[[], T]) -> T:
     3.13 ``asyncio.timeout`` would leave it to whoever awaits next.
     """
     await checkpoint_if_cancelled()
+    if _alone.get():
+        return _in_place(func)
     if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
         return await to_thread.run_sync(func)
     work = asyncio.get_running_loop().run_in_executor(None, func)

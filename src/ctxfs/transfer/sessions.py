@@ -30,7 +30,7 @@ from ctxfs.errors import (
 )
 from ctxfs.session.index import INDEX_NAME, render_index
 from ctxfs.session.journal import Scan, encode_line, scan
-from ctxfs.session.names import check_session_id
+from ctxfs.session.names import TERMINAL, check_session_id
 from ctxfs.session.records import SessionStarted, WriterOpened
 from ctxfs.session.recovery import growing_logs
 from ctxfs.session.state import SessionState, fold
@@ -115,7 +115,7 @@ async def _held(store: LocalStore, session_id: str) -> _Held:
     if not found.last_seq:
         raise CorruptJournal(session_id, "is gone: open it for writing once, that rebuilds it")
     state = await result_of(lambda: fold(SessionState(), found.records))
-    growing = await growing_logs(store, state)
+    growing = await growing_logs(store, state, await store.names(TERMINAL))
     fold(state, growing)
     return _Held(
         session_id=_started_as(found) or session_id,
