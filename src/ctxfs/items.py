@@ -4,11 +4,11 @@ Follows "Context FileSystem 上下文卸载功能" for the item types and the fi
 """
 
 import reprlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ctxfs.errors import InvalidRecord
-from ctxfs.llm.messages import Message, ToolMessage
+from ctxfs.llm.messages import Content, Message, ToolMessage, with_content
 
 __all__ = ["ContentRange", "ContextItem", "ItemType"]
 
@@ -86,3 +86,50 @@ class ContextItem:
     def can_shrink(self) -> bool:
         """Whether it was evicted for a placeholder that is longer than the one that it would get today."""
         return self.destroyed and self.placeholder is not None and self.token_count > self.placeholder_tokens
+
+    def with_content(self, content: Content) -> "ContextItem":
+        """The item with other content, and everything else as it is."""
+        return replace(self, message=with_content(self.message, content))
+
+    def offloaded_to(
+        self, path: str | None, content: Content, tokens: int, *, destroyed: bool = True, trimmed: tuple[int, ...] = ()
+    ) -> "ContextItem":
+        """The item once its content is in the file ``path``, with ``content`` in its place, which takes ``tokens``.
+
+        ``path`` None: only a part of it is in files. ``destroyed``, ``trimmed``: see the fields.
+        """
+        message = with_content(self.message, content)
+        if isinstance(message, ToolMessage):
+            message = replace(message, offloaded=True, offload_path=path)
+        return replace(
+            self,
+            message=message,
+            token_count=tokens,
+            offloaded=path is not None,
+            destroyed=destroyed,
+            offload_path=path,
+            trimmed=trimmed,
+        )
+
+    def restored(self, content: Content) -> "ContextItem":
+        """The item with its own content again."""
+        message = with_content(self.message, content)
+        if isinstance(message, ToolMessage):
+            message = replace(message, offloaded=False, offload_path=None)
+        return replace(
+            self,
+            message=message,
+            token_count=self.content_tokens,
+            offloaded=False,
+            destroyed=False,
+            offload_path=None,
+        )
+
+    def moved_to(self, path: str | None) -> "ContextItem":
+        """The item with its file under another path; None where it has none."""
+        if path == self.offload_path:
+            return self
+        message = self.message
+        if isinstance(message, ToolMessage) and message.offload_path is not None:
+            message = replace(message, offload_path=path)
+        return replace(self, message=message, offload_path=path)

@@ -391,7 +391,7 @@ CONTAINMENT = (
     Removal(
         "an envelope that is another item's",
         "session/discovery.py",
-        "if PurePosixPath(name).name != entry.item_id + ENVELOPE.extension:",
+        "if PurePosixPath(name).name != item_id + ENVELOPE.extension:",
         "if False:",
     ),
     Removal(

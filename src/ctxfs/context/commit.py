@@ -9,7 +9,7 @@ from ctxfs.events import ContextEvent, Evicted, Offloaded, OffloadFailed
 from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.plan import Archive, Offload, Plan, Trim
 from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from ctxfs.llm.messages import AssistantMessage, Content, ToolMessage, UserMessage
 from ctxfs.session.archive import write_archive
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.item_records import replacement
@@ -177,32 +177,19 @@ def _place_of(going: Collection[str], items: Sequence[ContextItem]) -> str | Non
 
 def evicted(item: ContextItem, offload: Offload) -> ContextItem:
     """``item`` as it stands in the context once ``offload`` is durable."""
-    message = item.message
-    if isinstance(message, ToolMessage):
-        message = replace(message, content=offload.placeholder, offloaded=True, offload_path=offload.path)
-    else:
-        message = replace(message, content=offload.content or offload.placeholder)
-    later = item.placeholder, item.placeholder_tokens
+    content = offload.placeholder if isinstance(item.message, ToolMessage) else offload.content or offload.placeholder
+    # Of a reply that left, no arguments can leave a second time.
+    trimmed = _calls_in(content) if isinstance(item.message, AssistantMessage) else ()
     if offload.later is not None and offload.later[1] < offload.tokens_after:
-        later = offload.later
-    return replace(
-        item,
-        message=message,
-        placeholder=later[0],
-        placeholder_tokens=later[1],
-        trimmed=_calls_of(message),  # of a reply that left, no arguments can leave a second time
-        token_count=offload.tokens_after,
-        offloaded=True,
-        destroyed=True,
-        offload_path=offload.path,
-    )
+        item = replace(item, placeholder=offload.later[0], placeholder_tokens=offload.later[1])
+    return item.offloaded_to(offload.path, content, offload.tokens_after, trimmed=trimmed)
 
 
-def _calls_of(message: Message) -> tuple[int, ...]:
-    """The places of the calls of a reply."""
-    if not isinstance(message, AssistantMessage) or isinstance(message.content, str):
+def _calls_in(content: Content) -> tuple[int, ...]:
+    """The places of the calls in a reply's content."""
+    if isinstance(content, str):
         return ()
-    return tuple(n for n, block in enumerate(message.content) if block["type"] == "tool_use")
+    return tuple(n for n, block in enumerate(content) if block["type"] == "tool_use")
 
 
 def trimmed(item: ContextItem, trim: Trim) -> ContextItem:

@@ -10,7 +10,7 @@ from ctxfs.history.fingerprint import Key
 from ctxfs.history.parts import Part
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
-from ctxfs.session.records import Decided, with_content
+from ctxfs.session.records import Decided
 
 __all__ = [
     "SAID",
@@ -92,8 +92,7 @@ def replaced_item(item: ContextItem, decided: Decided) -> ContextItem:
     """``item`` as it is sent; what stands for it is never replaced again."""
     content: Any = decided.content
     return replace(
-        item,
-        message=with_content(item.message, content),
+        item.with_content(content),
         token_count=decided.tokens,
         content_tokens=decided.tokens_before,
         placeholder=None,

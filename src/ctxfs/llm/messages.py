@@ -37,6 +37,7 @@ __all__ = [
     "text_with",
     "to_plain",
     "unchanged",
+    "with_content",
 ]
 
 
@@ -189,6 +190,22 @@ Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 
 MessageLike = Message | Mapping[str, Any] | SdkModel
 """One of our messages, or one of the Messages API: as a plain dict, or as its SDK gives it."""
+
+
+def with_content(message: Message, content: Content) -> Message:
+    """Return the message with other content, and everything else as it is."""
+    match message:
+        case ToolMessage():
+            return ToolMessage(
+                tool_call_id=message.tool_call_id,
+                tool_name=message.tool_name,
+                content=content,
+                is_error=message.is_error,
+                offloaded=message.offloaded,
+                offload_path=message.offload_path,
+            )
+        case _:
+            return type(message)(content)
 
 
 def check_message(message: Any) -> Message:

@@ -21,7 +21,7 @@ from ctxfs.items import ContextItem
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.messages import Content
 from ctxfs.session.names import safe_name
-from ctxfs.session.records import Record, Removed, with_content
+from ctxfs.session.records import Record, Removed
 from ctxfs.session.state import SessionState
 
 __all__ = ["archived_items", "read_archive", "write_archive"]
@@ -80,7 +80,7 @@ def archived_items(archive: str, archive_id: str, records: Iterable[Record]) -> 
 
 def _as_it_left(item: ContextItem, damaged: bool, content: Content) -> ContextItem:
     detail = "it was when the item was archived" if damaged else None
-    return replace(item, message=with_content(item.message, content), damaged=detail)
+    return replace(item.with_content(content), damaged=detail)
 
 
 def _entry(item: ContextItem) -> str:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from ctxfs.errors import CorruptContent, CtxfsError, NotStored, StorageError, UnknownItem, UnsafePath
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Block, Content, SystemMessage, ToolMessage
-from ctxfs.session.records import with_content
 from ctxfs.tokens import TokenCounter, count_content
 
 __all__ = ["MISSING", "DamagedContent", "counted", "detail_of", "refuse_damaged", "with_stand_ins"]
@@ -88,8 +87,7 @@ def _stand_in(item: ContextItem, found: DamagedContent, following: Sequence[Cont
     if isinstance(item.message, AssistantMessage):
         content = ({"type": "text", "text": text}, *_answered_calls(following))
     return replace(
-        item,
-        message=with_content(item.message, content),
+        item.with_content(content),
         placeholder=None,
         placeholder_tokens=0,
         damaged=found.detail,

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -63,104 +63,111 @@ async def _fits(store: Store, state: SessionState, entry: Stored) -> bool:
 
 
 async def _describe(store: Store, name: str, indexed: Stored | None) -> Stored | None:
+    """What a file is, as the index says it, or as it says itself; None when it is not one of ours."""
     try:
         if indexed is not None and (await scan_blocks(store, indexed)).root == indexed.digest:
             return indexed
-        if name.startswith(ARTIFACTS):
-            return await _describe_artifact(store, name)
-        if name.endswith(ENVELOPE.extension):
-            return await _describe_envelope(store, name)
-        if name.endswith(TEXT.extension):
-            return await _describe_text(store, name)
+        parse = _parse_artifact if name.startswith(ARTIFACTS) else _PARSERS.get(PurePosixPath(name).suffix)
+        return None if parse is None else await measure(store, await parse(store, name))
     except (CtxfsError, ValueError, KeyError, TypeError):
-        return None  # not one of ours: reported as foreign
-    return None
+        return None
 
 
-async def _describe_envelope(store: Store, name: str) -> Stored:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredDraft:
+    """A file as far as its name and its frame say what it is; its content says the rest."""
+
+    item_id: str
+    item_type: ItemType
+    name: str
+    content_offset: int
+    content_length: int
+    raw: bool
+    offloaded_at: int
+    metadata: Mapping[str, Any]
+
+    def stored(self, encoding: str) -> Stored:
+        """What is known of the content, if ``encoding`` is how it became bytes; nothing of it is measured yet."""
+        entry = Stored(
+            item_id=self.item_id,
+            item_type=self.item_type,
+            name=self.name,
+            encoding=encoding,
+            size_bytes=0,
+            chars=0,
+            lines=0,
+            digest="",
+            blocks=0,
+            content_offset=self.content_offset,
+            content_length=self.content_length,
+            raw=self.raw,
+            offloaded_at=self.offloaded_at,
+            metadata={**self.metadata, "encoding": encoding},
+        )
+        check_types(entry)  # what an envelope says of itself may be anything
+        return entry
+
+
+async def _parse_envelope(store: Store, name: str) -> StoredDraft:
     head, offset = parse_header(await store.read(name, 0, HEADER_WINDOW))
     encoding = str(head["metadata"]["encoding"])
     trailer = b"}\n" if encoding == "blocks" else b'"}\n'
     end = await store.size(name) - len(trailer)
     if await store.read(name, end) != trailer:
         raise ValueError("it does not end like an envelope")
-    entry = _unmeasured(
-        name=name,
-        item_id=str(head["item_id"]),
+    item_id = str(head["item_id"])
+    if PurePosixPath(name).name != item_id + ENVELOPE.extension:
+        raise ValueError("the envelope is another item's")
+    return StoredDraft(
+        item_id=item_id,
         item_type=ItemType(head["item_type"]),
-        offloaded_at=int(head["offloaded_at"]),
-        metadata=head["metadata"],
+        name=name,
         content_offset=offset,
         content_length=end - offset,
         raw=False,
+        offloaded_at=int(head["offloaded_at"]),
+        metadata=head["metadata"],
     )
-    if PurePosixPath(name).name != entry.item_id + ENVELOPE.extension:
-        raise ValueError("the envelope is another item's")
-    return await _measured(store, entry)
 
 
-async def _describe_text(store: Store, name: str) -> Stored:
+async def _parse_text(store: Store, name: str) -> StoredDraft:
     parts = PurePosixPath(name).parts
-    metadata: dict[str, Any] = {"tool_name": parts[1]} if len(parts) > 2 else {}
-    item_id = parts[-1].removesuffix(TEXT.extension)
-    return await _describe_raw(store, name, item_id, ItemType(parts[0]), metadata)
+    metadata = {"tool_name": parts[1]} if len(parts) > 2 else {}
+    return await _raw_draft(store, name, parts[-1].removesuffix(TEXT.extension), ItemType(parts[0]), metadata)
 
 
-async def _describe_artifact(store: Store, name: str) -> Stored:
+async def _parse_artifact(store: Store, name: str) -> StoredDraft:
     """A tool's output; that of a command which had not ended is ``partial``."""
     metadata = {"partial": True} if name.startswith(TERMINAL) else {}
-    return await _describe_raw(store, name, PurePosixPath(name).stem, ItemType.TOOL_RESULT, metadata)
+    return await _raw_draft(store, name, PurePosixPath(name).stem, ItemType.TOOL_RESULT, metadata)
 
 
-async def _describe_raw(
+async def _raw_draft(
     store: Store, name: str, item_id: str, item_type: ItemType, metadata: Mapping[str, Any]
-) -> Stored:
-    entry = _unmeasured(
-        name=name,
+) -> StoredDraft:
+    return StoredDraft(
         item_id=item_id,
         item_type=item_type,
-        offloaded_at=0,
-        metadata={**metadata, "encoding": "text"},
+        name=name,
         content_offset=0,
         content_length=await store.size(name),
         raw=True,
-    )
-    try:
-        return await _measured(store, entry)
-    except (CtxfsError, ValueError):
-        metadata = {**metadata, "encoding": "bytes"}
-        return await _measured(store, replace(entry, encoding="bytes", metadata=metadata))
-
-
-def _unmeasured(
-    *,
-    name: str,
-    item_id: str,
-    item_type: ItemType,
-    offloaded_at: int,
-    metadata: Mapping[str, Any],
-    content_offset: int,
-    content_length: int,
-    raw: bool,
-) -> Stored:
-    entry = Stored(
-        item_id=item_id,
-        item_type=item_type,
-        name=name,
-        encoding=metadata["encoding"],
-        size_bytes=0,
-        chars=0,
-        lines=0,
-        digest="",
-        blocks=0,
-        content_offset=content_offset,
-        content_length=content_length,
-        raw=raw,
-        offloaded_at=offloaded_at,
+        offloaded_at=0,
         metadata=metadata,
     )
-    check_types(entry)  # what an envelope says of itself may be anything
-    return entry
+
+
+_PARSERS = {ENVELOPE.extension: _parse_envelope, TEXT.extension: _parse_text}
+
+
+async def measure(store: Store, draft: StoredDraft) -> Stored:
+    """What is stored in the file of ``draft``. Raises ValueError or ``CtxfsError`` when the content does not decode."""
+    if not draft.raw:
+        return await _measured(store, draft.stored(draft.metadata["encoding"]))
+    try:
+        return await _measured(store, draft.stored("text"))
+    except (CtxfsError, ValueError):
+        return await _measured(store, draft.stored("bytes"))
 
 
 async def _measured(store: Store, entry: Stored) -> Stored:

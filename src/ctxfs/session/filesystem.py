@@ -26,7 +26,7 @@ from ctxfs.session.damaged import DamagedContent, detail_of, with_stand_ins
 from ctxfs.session.item_records import absolute
 from ctxfs.session.journal_writer import JournalReader
 from ctxfs.session.names import ENVELOPE, Layout, check_session_id, new_session_id
-from ctxfs.session.records import CallMade, Record, with_content
+from ctxfs.session.records import CallMade, Record
 from ctxfs.session.recovery import Recovery, examine, read_journal
 from ctxfs.session.state import SessionState, fold
 from ctxfs.session.verify import VerifyReport, verify
@@ -302,10 +302,7 @@ class ContextFileSystem:
         read = {item.id for item in inside}
         others = (found for found in self._recovery.contents if found.item_id not in read)
         self._recovery = replace(self._recovery, contents=(*others, *damaged.values()))
-        loaded = [
-            replace(item, message=with_content(item.message, contents[item.id])) if item.id in contents else item
-            for item in items
-        ]
+        loaded = [item.with_content(contents[item.id]) if item.id in contents else item for item in items]
         return with_stand_ins(loaded, damaged)
 
     async def load(self, item_id: str) -> Content:

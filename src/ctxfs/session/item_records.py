@@ -1,21 +1,20 @@
 """What the journal says of an item, with paths as they are inside the session: it may move. Pure."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import ToolMessage
-from ctxfs.session.records import ItemAdded, Replaced, with_content
+from ctxfs.session.records import ItemAdded, Replaced
 
 __all__ = ["absolute", "added", "metadata_of", "replacement"]
 
 
 def added(item: ContextItem, session_path: Path, *, content_stored: bool, before: str | None) -> ItemAdded:
     """Say that ``item`` joined the context; ``content_stored``: its content is in its file, and not here."""
-    item = _at(item, _relative(item.offload_path, session_path))
+    item = item.moved_to(_relative(item.offload_path, session_path))
     if content_stored:
-        item = replace(item, message=with_content(item.message, ""))
+        item = item.with_content("")
     return ItemAdded(item=item, content_stored=content_stored, before=before)
 
 
@@ -40,7 +39,7 @@ def replacement(item: ContextItem, session_path: Path, reason: str, *, saved_cha
 def absolute(item: ContextItem, session_path: Path) -> ContextItem:
     """``item`` as it is outside of the journal."""
     path = item.offload_path
-    return item if path is None or path.startswith("/") else _at(item, f"{session_path}/{path}")
+    return item if path is None or path.startswith("/") else item.moved_to(f"{session_path}/{path}")
 
 
 def metadata_of(item: ContextItem) -> dict[str, Any]:
@@ -60,12 +59,3 @@ def metadata_of(item: ContextItem) -> dict[str, Any]:
 
 def _relative(path: str | None, session_path: Path) -> str | None:
     return path if path is None else path.removeprefix(f"{session_path}/")
-
-
-def _at(item: ContextItem, path: str | None) -> ContextItem:
-    if path == item.offload_path:
-        return item
-    message = item.message
-    if isinstance(message, ToolMessage) and message.offload_path is not None:
-        message = replace(message, offload_path=path)
-    return replace(item, message=message, offload_path=path)

@@ -39,7 +39,6 @@ __all__ = [
     "from_json",
     "is_accounting",
     "to_json",
-    "with_content",
 ]
 
 
@@ -344,22 +343,6 @@ _CONVERTERS: dict[type, Callable[[dict[str, Any]], None]] = {
     Decided: _convert_decided,
     PartsNoted: _convert_noted,
 }
-
-
-def with_content(message: Message, content: Content) -> Message:
-    """Return the message with other content, and everything else as it is."""
-    match message:
-        case ToolMessage():
-            return ToolMessage(
-                tool_call_id=message.tool_call_id,
-                tool_name=message.tool_name,
-                content=content,
-                is_error=message.is_error,
-                offloaded=message.offloaded,
-                offload_path=message.offload_path,
-            )
-        case _:
-            return type(message)(content)
 
 
 def _item_to_json(item: ContextItem) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 
 from ctxfs.content.stored import Stored
 from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import ToolMessage
 from ctxfs.session.records import (
     CallMade,
     Closed,
@@ -19,7 +18,6 @@ from ctxfs.session.records import (
     Restored,
     SessionStarted,
     WriterOpened,
-    with_content,
 )
 
 __all__ = ["OffloadStats", "SessionState", "fold"]
@@ -133,38 +131,19 @@ class SessionState:
         item = self.items.get(record.item_id)
         if item is None:
             return
-        message = with_content(item.message, record.content)
-        if isinstance(message, ToolMessage):
-            message = replace(message, offloaded=True, offload_path=record.path)
         self.content_stored.discard(item.id)
         if record.placeholder is not None:
             item = replace(item, placeholder=record.placeholder, placeholder_tokens=record.placeholder_tokens)
-        self.items[item.id] = replace(
-            item,
-            message=message,
-            token_count=record.token_count,
-            offloaded=record.path is not None,
-            destroyed=record.destroyed,
-            offload_path=record.path,
-            trimmed=record.trimmed,
+        self.items[item.id] = item.offloaded_to(
+            record.path, record.content, record.token_count, destroyed=record.destroyed, trimmed=record.trimmed
         )
 
     def _restore(self, record: Restored) -> None:
         item = self.items.get(record.item_id)
         if item is None or item.id not in self.stored:
             return
-        message = with_content(item.message, "")
-        if isinstance(message, ToolMessage):
-            message = replace(message, offloaded=False, offload_path=None)
         self.content_stored.add(item.id)
-        self.items[item.id] = replace(
-            item,
-            message=message,
-            token_count=item.content_tokens,
-            offloaded=False,
-            destroyed=False,
-            offload_path=None,
-        )
+        self.items[item.id] = item.restored("")
 
 
 def fold(state: SessionState, records: Iterable[Record]) -> SessionState:

@@ -29,7 +29,6 @@ from ctxfs.session.records import (
     Restored,
     SessionStarted,
     WriterOpened,
-    with_content,
 )
 from ctxfs.session.recovery import Recovery, examine, move_aside
 from ctxfs.storage.base import GrowingStore, Store
@@ -221,7 +220,7 @@ class SessionWriter:
 
         ``before`` is the item that follows it, None at the end. One commit: all of it happens, or nothing.
         """
-        full = replace(item, message=with_content(item.message, content), offload_path=None)
+        full = replace(item.with_content(content), offload_path=None)
         joined = added(item, self._session_path, content_stored=False, before=before)
         removed = Removed(item_ids=tuple(item_ids), reason=reason, archive=item.id)
         await self.journal.commit(Commit(files=[self._file_for(full)], records=[joined, removed]))
