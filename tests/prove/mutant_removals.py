@@ -104,7 +104,7 @@ SYNCS = (
     ),
     Removal("of an export", _ARCHIVE, "self._fs.sync(self._fd)", "pass"),
     Removal("of an export's name", _ARCHIVE, "self._fs.sync(self._dir_fd)", "pass"),
-    Removal("of an import's name", _TRANSFER, "fs.sync(root_fd)", "pass"),
+    Removal("of an import's name", "transfer/import_root.py", "fs.sync(root_fd)", "pass"),
     Removal(
         "of contents that are published",
         _SESSION,

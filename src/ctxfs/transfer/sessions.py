@@ -1,10 +1,6 @@
 """A session as one file, to be kept or moved to another machine; see ``transfer.archive`` for the form."""
 
-import errno
-import random
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,13 +16,8 @@ from ctxfs.errors import (
     ConfigError,
     CorruptContent,
     CorruptJournal,
-    CtxfsError,
     NotStored,
-    SessionExists,
-    SessionLocked,
-    SessionNotFound,
     UnsafePath,
-    WriteFailed,
 )
 from ctxfs.session.index import INDEX_NAME, render_index
 from ctxfs.session.journal import Scan, encode_line, scan
@@ -35,20 +26,18 @@ from ctxfs.session.records import SessionStarted, WriterOpened
 from ctxfs.session.recovery import growing_logs
 from ctxfs.session.state import SessionState, fold
 from ctxfs.storage.base import check_name, is_hidden
-from ctxfs.storage.failures import reason_of
-from ctxfs.storage.local import LocalStore, absolute_root, remove_session
-from ctxfs.storage.port import FileSystem, OsFileSystem, close_quietly
+from ctxfs.storage.local import LocalStore, absolute_root
+from ctxfs.storage.port import FileSystem, OsFileSystem
 from ctxfs.storage.session_dir import LOG_NAME, MAX_DEPTH
 from ctxfs.storage.threads import result_of, uninterrupted
 from ctxfs.transfer.archive import CHUNK_BYTES, ArchiveReader, ArchiveWriter
+from ctxfs.transfer.import_root import prepare_root, publish, remove_import, remove_stale, temporary_id
 
 __all__ = ["MAX_BYTES", "MAX_FILES", "Transferred", "export_session", "import_session"]
 
 MAX_BYTES = 16 << 30
 MAX_FILES = 1_000_000
 
-IMPORT_PREFIX = ".ctxfs-import-"
-STALE_S = 600.0
 ENCODINGS = frozenset({"text", "blocks", "surrogates", "blocks+surrogates", "bytes"})
 
 
@@ -172,8 +161,8 @@ async def import_session(
             raise ArchiveUnsafe(f"the archive's session id cannot be one: {error}") from error
         raise
     try:
-        existed = await result_of(lambda: _prepare_root(port, root, target))
-        await _remove_stale(port, root)
+        existed = await result_of(lambda: prepare_root(port, root, target))
+        await remove_stale(port, root)
         return await _import(port, source, root, target, existed=existed)
     finally:
         with anyio.CancelScope(shield=True):
@@ -181,12 +170,12 @@ async def import_session(
 
 
 async def _import(fs: FileSystem, source: ArchiveReader, root: Path, session_id: str, *, existed: bool) -> Transferred:
-    temporary = f"{IMPORT_PREFIX}{random.SystemRandom().getrandbits(64):016x}"
+    temporary = temporary_id()
     store = LocalStore(root, temporary, fs=fs)
     try:
         await store.open(create=True, write=True)
         stored = await _take_in(source, store, session_id)
-        await result_of(lambda: _publish(fs, root, temporary, session_id))
+        await result_of(lambda: publish(fs, root, temporary, session_id))
     except BaseException as error:
         await _abandon(store, fs, root, temporary, error, existed=existed)
         raise
@@ -200,7 +189,7 @@ async def _abandon(
     store: LocalStore, fs: FileSystem, root: Path, temporary: str, error: BaseException, *, existed: bool
 ) -> None:
     await store.close()
-    await _remove(fs, root, temporary, error, existed=existed)
+    await remove_import(fs, root, temporary, error, existed=existed)
 
 
 async def _take_in(source: ArchiveReader, store: LocalStore, session_id: str) -> Sequence[Stored]:
@@ -312,94 +301,3 @@ def _by_name(state: SessionState) -> Sequence[Stored]:
 def _started_as(found: Scan) -> str | None:
     """Return the id that the session began with, also when it was imported under another; None when it is lost."""
     return next((record.session_id for record in found.records if isinstance(record, SessionStarted)), None)
-
-
-def _prepare_root(fs: FileSystem, root: Path, session_id: str) -> bool:
-    """Check that the session can be made; whether the root is there already."""
-    try:
-        root_fd = fs.open_root(root)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True  # opening the store says what is wrong with it
-    try:
-        if _is_there(fs, root_fd, session_id):
-            raise SessionExists(session_id, str(root))
-    except OSError as error:
-        raise ConfigError(f"{root} cannot be read: {reason_of(error)}") from error
-    else:
-        return True
-    finally:
-        close_quietly(fs, root_fd)
-
-
-def _is_there(fs: FileSystem, root_fd: int, name: str) -> bool:
-    try:
-        fs.stat(root_fd, name)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-async def _remove_stale(fs: FileSystem, root: Path) -> None:
-    """Remove what an import left that was killed: one that runs holds its lock, except in its first moments."""
-
-    def names() -> list[str]:
-        try:
-            root_fd = fs.open_root(root)
-        except OSError:
-            return []  # no root yet; whatever else is wrong is said when the store is opened
-        try:
-            found = [name for name, _ in fs.list_dir(root_fd) if name.startswith(IMPORT_PREFIX)]
-            before = time.time() - STALE_S
-            return [name for name in found if fs.stat(root_fd, name).modified_at < before]
-        except FileNotFoundError:
-            return []  # another import has just ended
-        except OSError as error:
-            raise ConfigError(f"{root} cannot be read: {reason_of(error)}") from error
-        finally:
-            close_quietly(fs, root_fd)
-
-    for name in await result_of(names):
-        with suppress(SessionLocked, SessionNotFound):
-            await remove_session(root, name, fs=fs)
-
-
-def _publish(fs: FileSystem, root: Path, temporary: str, session_id: str) -> None:
-    """Give the session its name; never that of another one, since only an empty directory can be replaced."""
-    try:
-        root_fd = fs.open_root(root)
-        try:
-            if _is_there(fs, root_fd, session_id):
-                raise SessionExists(session_id, str(root))
-            fs.rename(root_fd, temporary, session_id)
-            try:
-                fs.sync(root_fd)
-            except BaseException:
-                fs.rename(root_fd, session_id, temporary)  # refused: it goes the way of every import that failed
-                raise
-        finally:
-            close_quietly(fs, root_fd)
-    except OSError as error:
-        if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
-            raise SessionExists(session_id, str(root)) from None
-        raise WriteFailed(session_id, reason_of(error)) from error
-
-
-async def _remove(fs: FileSystem, root: Path, temporary: str, error: BaseException, *, existed: bool) -> None:
-    try:
-        with suppress(SessionNotFound):
-            await remove_session(root, temporary, fs=fs)
-        if not existed:
-            with suppress(FileNotFoundError):
-                await result_of(lambda: _remove_root(fs, root))
-    except (CtxfsError, OSError) as failure:
-        error.add_note(f"what was imported could not be removed from {root}: {failure}")
-
-
-def _remove_root(fs: FileSystem, root: Path) -> None:
-    above = fs.open_root(root.parent)
-    try:
-        fs.remove_dir(above, root.name)
-    finally:
-        close_quietly(fs, above)
