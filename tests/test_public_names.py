@@ -39,8 +39,8 @@ PUBLIC = {
     """,
     "ctxfs.session": """
         BlockIndex BlockRange CallMade Closed ContentReader ContextFileSystem Damage DamagedContent Decided ENVELOPE
-        EvictionSet GrowingLog IndexCache ItemAdded Layout list_sessions Names OffloadStats PartsNoted Problem Record
-        Recovery remove_session Removed Replaced Restored SessionStarted SessionState SessionWriter Stored TEXT
+        EvictionSet GrowingLog IndexCache ItemAdded Layout list_sessions NameAllocator OffloadStats PartsNoted Problem
+        Record Recovery remove_session Removed Replaced Restored SessionStarted SessionState SessionWriter Stored TEXT
         UnknownRecord VerifyReport WriterOpened
     """,
     "ctxfs.storage": """

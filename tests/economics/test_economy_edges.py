@@ -22,7 +22,7 @@ from ctxfs.eviction.plan import Offload
 from ctxfs.items import ContentRange, ContextItem
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ctxfs.placeholder.attach import Placeholder, digest_of
-from ctxfs.session.names import Names
+from ctxfs.session.names import NameAllocator
 from ctxfs.tokens import CharsCounter
 from session_items import make_item
 
@@ -45,7 +45,7 @@ def rules(pricing: EvictionParameters | None, exact: frozenset[str] = frozenset(
 
 def entry(message: Message, pricing: EvictionParameters = DEFAULTS, known: Known | None = None) -> Entry:
     """What ``message`` enters as, into a session that knows ``known``, and from now on this too."""
-    known = known or Known(Names())
+    known = known or Known(NameAllocator())
     made = new_entry(item(message), known, rules(pricing))
     known.take(made)
     return made
@@ -100,7 +100,7 @@ def test_what_a_call_wrote_is_weighed_as_what_was_written() -> None:
 
 
 def test_a_placeholder_mentions_what_was_not_known_before() -> None:
-    known = Known(Names())
+    known = Known(NameAllocator())
     entry(UserMessage("look at identifier_00000 first"), known=known)
     entry(AssistantMessage(({"type": "text", "text": "I look at identifier_00001"},)), known=known)
     entry(call(text="identifier_00002"), known=known)
@@ -113,7 +113,7 @@ def test_a_placeholder_mentions_what_was_not_known_before() -> None:
 
 
 def test_what_is_only_decided_is_not_known() -> None:
-    known = Known(Names())
+    known = Known(NameAllocator())
     reply, result = call(text="identifier_00001 " * 50), ToolMessage("c", "Read", WORDS)
     messages: list[Message] = [UserMessage("identifier_00000"), reply, result]
     decided = [new_entry(item(message), known, rules(DEFAULTS)) for message in messages]
@@ -127,7 +127,7 @@ def test_what_is_only_decided_is_not_known() -> None:
 
 
 def test_messages_and_results_of_exact_tools_are_not_evicted_by_their_price() -> None:
-    known, exact = Known(Names()), rules(DEFAULTS, frozenset({"Bash"}))
+    known, exact = Known(NameAllocator()), rules(DEFAULTS, frozenset({"Bash"}))
     for message in (UserMessage(WORDS), ToolMessage("c", "Bash", WORDS), AssistantMessage("text")):
         made = new_entry(item(message), known, exact)
         assert (made.options.trims, made.options.eager_placeholder) == ((), None)
@@ -137,7 +137,7 @@ def test_messages_and_results_of_exact_tools_are_not_evicted_by_their_price() ->
 
 
 def written(pricing: EvictionParameters | None, source: ContentRange | None = None) -> tuple[str, EvictionOptions]:
-    made = new_entry(item(ToolMessage("c", "Read", WORDS), source=source), Known(Names()), rules(pricing))
+    made = new_entry(item(ToolMessage("c", "Read", WORDS), source=source), Known(NameAllocator()), rules(pricing))
     assert made.options.placeholder is not None
     return made.options.placeholder.text, made.options
 

@@ -10,7 +10,7 @@ from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.plan import Trim
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from ctxfs.session.names import Names
+from ctxfs.session.names import NameAllocator
 from ctxfs.tokens import CharsCounter
 from session_items import make_item
 
@@ -26,7 +26,7 @@ class Session:
         settings = EvictionPricing(clock=lambda: 0.0, parameters=EvictionParameters(**parameters))  # type: ignore[arg-type]
         self.candidates = Candidates()
         self.economy = SessionPricing(settings, self.candidates)
-        self.known = Known(Names())
+        self.known = Known(NameAllocator())
         self.items: list[ContextItem] = []
 
     def take(self, item_id: str, message: Message) -> ContextItem:

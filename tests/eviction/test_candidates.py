@@ -17,7 +17,7 @@ from ctxfs.eviction.plan import Offload, Trim
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ctxfs.placeholder.attach import Placeholder
-from ctxfs.session.names import Names
+from ctxfs.session.names import NameAllocator
 from ctxfs.tokens import CharsCounter
 from session_items import make_item
 
@@ -32,7 +32,7 @@ def test_entering_writes_no_placeholder() -> None:
     messages: list[Message] = [UserMessage(WORDS), ToolMessage("c", "Read", WORDS)]
     for pricing in (None, EvictionParameters()):
         for message in messages:
-            entry = build_entry(Incoming(message=message), Known(Names()), rules(pricing))
+            entry = build_entry(Incoming(message=message), Known(NameAllocator()), rules(pricing))
             placeholder = entry.options.placeholder
             assert entry.item.placeholder is None
             assert placeholder is not None
@@ -42,7 +42,7 @@ def test_entering_writes_no_placeholder() -> None:
 
 
 def test_what_has_no_smaller_placeholder_cannot_leave() -> None:
-    entry = build_entry(Incoming(message=ToolMessage("c", "Read", "short")), Known(Names()), rules())
+    entry = build_entry(Incoming(message=ToolMessage("c", "Read", "short")), Known(NameAllocator()), rules())
     candidates = Candidates()
     candidates.enter(entry.item, "/s/c", entry.options)
     assert not candidates.can_leave("c")

@@ -10,7 +10,7 @@ from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage
 from ctxfs.materialize import Materialize, Materializer
 from ctxfs.placeholder.mentions import entries_of, mentions, worth_naming
 from ctxfs.placeholder.text import render
-from ctxfs.session.names import Names
+from ctxfs.session.names import NameAllocator
 from ctxfs.tokens import default_counter
 
 COUNTER = default_counter()
@@ -117,7 +117,7 @@ def digests(content: str, digest_tokens: int) -> list[str]:
         made = {}
         messages: list[Message] = [call, ToolMessage("c", "Grep", content)]
         for message in messages:
-            made[type(message)] = build_entry(Incoming(message=message), Known(Names()), rules)
+            made[type(message)] = build_entry(Incoming(message=message), Known(NameAllocator()), rules)
         result, reply = made[ToolMessage], made[AssistantMessage]
         written = (result.options.placeholder, result.options.eager_placeholder)
         texts = ["" if placeholder is None else placeholder.text for placeholder in written]
@@ -140,7 +140,7 @@ def test_the_passages_of_a_materialized_output_take_a_fifth_of_it(content: str, 
         digest_tokens=200,
         eager=Materializer(settings=Materialize(max_inline_chars=max_inline_chars)),
     )
-    entry = build_entry(Incoming(message=ToolMessage("c", "Grep", content)), Known(Names()), rules)
+    entry = build_entry(Incoming(message=ToolMessage("c", "Grep", content)), Known(NameAllocator()), rules)
     if entry.leaving is None:
         return
     text = entry.leaving.build().placeholder

@@ -32,7 +32,7 @@ from ctxfs.session.discovery import parse_header
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.index import parse_index, render_index
 from ctxfs.session.journal import encode_line, scan
-from ctxfs.session.names import Names
+from ctxfs.session.names import NameAllocator
 from ctxfs.session.records import (
     CallMade,
     EvictionSet,
@@ -136,7 +136,7 @@ def journal(data: bytes) -> None:
     text = data[1:] if data[:1] < b"\x40" else framed(data[1:])
     found = scan(text)
     state = fold(SessionState(), found.records)
-    Names(state.ids).allocate(ItemType.TOOL_RESULT, "call_1")
+    NameAllocator(state.ids).allocate(ItemType.TOOL_RESULT, "call_1")
     for seq, record in enumerate(found.records, 1):
         again = scan(encode_line(seq, [record]), last_seq=seq - 1)
         assert again.records, "what was read cannot be written"

@@ -14,7 +14,7 @@ from ctxfs.errors import ConfigError, StorageError, UnsafePath
 from ctxfs.items import ItemType
 from ctxfs.messages import offload_tool_result, offload_tool_results
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import ENVELOPE, TEXT, Layout, Names, artifact_name, check_session_id
+from ctxfs.session.names import ENVELOPE, TEXT, Layout, NameAllocator, artifact_name, check_session_id
 from ctxfs.storage.base import check_name
 from ctxfs.storage.local import LocalStore
 from ctxfs.workspace.artifacts import Artifact
@@ -32,9 +32,9 @@ BATCH = 500
 ROUNDS = 5
 
 
-def claims(raws: Iterable[str], names: Names | None = None) -> Iterator[tuple[str, str]]:
+def claims(raws: Iterable[str], names: NameAllocator | None = None) -> Iterator[tuple[str, str]]:
     """Claim a name for each id: as a call's id, as a tool's name, and as both."""
-    names = names or Names()
+    names = names or NameAllocator()
     for raw in raws:
         yield names.allocate(ItemType.TOOL_RESULT, raw, "Read")
         yield names.allocate(ItemType.TOOL_RESULT, "call_1", raw)
@@ -73,14 +73,14 @@ def _problems(item_id: str, name: str) -> Iterator[str]:
             yield f"{part!r} has characters that some systems refuse, or is too long"
 
 
-class _AsItComes(Names):
+class _AsItComes(NameAllocator):
     """A broken naming: the id is the file's name."""
 
     def allocate(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
         return raw_id or "", f"{item_type}/{tool_name}/{raw_id}.json"
 
 
-class _Replacing(Names):
+class _Replacing(NameAllocator):
     """A broken naming: what is unsafe becomes an underscore, and nothing else tells the ids apart."""
 
     def allocate(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
@@ -88,11 +88,11 @@ class _Replacing(Names):
         return f"x{safe}", f"{item_type}/tool/x{safe}.json"
 
 
-class _CaseCounts(Names):
+class _CaseCounts(NameAllocator):
     """A broken naming: ids that differ in case are taken for different files."""
 
     def allocate(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
-        return Names(layout=self._layout).allocate(item_type, raw_id, "Read")
+        return NameAllocator(layout=self._layout).allocate(item_type, raw_id, "Read")
 
 
 def controls() -> dict[str, bool]:

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from ctxfs.errors import ConfigError, UnsafePath
 from ctxfs.items import ItemType
 from ctxfs.messages import direct_file_name, listed_file_name, plain_name
-from ctxfs.session.names import ENVELOPE, TEXT, Names, artifact_name, check_session_id, new_session_id, safe_name
+from ctxfs.session.names import (
+    ENVELOPE,
+    TEXT,
+    NameAllocator,
+    artifact_name,
+    check_session_id,
+    new_session_id,
+    safe_name,
+)
 from ctxfs.storage.base import check_name
 
 HOSTILE = [
@@ -47,7 +55,7 @@ def test_distinct_ids_have_distinct_names(raws: list[str]) -> None:
 
 @given(st.lists(st.tuples(RAW_IDS, RAW_IDS), max_size=30))
 def test_no_two_claims_meet_in_one_file_also_where_case_does_not_count(claims: list[tuple[str, str]]) -> None:
-    names = Names()
+    names = NameAllocator()
     made = [names.allocate(ItemType.TOOL_RESULT, raw, tool) for raw, tool in claims]
     assert len({item_id.casefold() for item_id, _ in made}) == len(claims)
     assert len({name.casefold() for _, name in made}) == len(claims)
@@ -55,17 +63,17 @@ def test_no_two_claims_meet_in_one_file_also_where_case_does_not_count(claims: l
 
 
 def test_shapes_of_the_spec() -> None:
-    names = Names()
+    names = NameAllocator()
     assert names.allocate(ItemType.TOOL_RESULT, "call_abc123", "Read") == (
         "call_abc123", "tool_result/Read/call_abc123.json",
     )  # fmt: skip
     assert names.allocate(ItemType.ASSISTANT_MESSAGE, None) == ("msg_001", "assistant_message/msg_001.json")
     assert names.allocate(ItemType.USER_MESSAGE, None) == ("msg_002", "user_message/msg_002.json")
-    assert Names(layout=TEXT).allocate(ItemType.TOOL_RESULT, "c", "Bash") == ("c", "tool_result/Bash/c.txt")
+    assert NameAllocator(layout=TEXT).allocate(ItemType.TOOL_RESULT, "c", "Bash") == ("c", "tool_result/Bash/c.txt")
 
 
 def test_repeated_ids_are_counted() -> None:
-    names = Names()
+    names = NameAllocator()
     made = [names.allocate(ItemType.TOOL_RESULT, raw, "Read")[0] for raw in ("a", "a", "A", "a~2", "a")]
     assert made[:3] == ["a", "a~2", "A~3"]
     assert made[3].startswith("a_2~")
@@ -75,13 +83,13 @@ def test_repeated_ids_are_counted() -> None:
 
 
 def test_a_resumed_session_goes_on_where_its_ids_stand() -> None:
-    names = Names(["msg_001", "MSG_002", "call", "call~2"])
+    names = NameAllocator(["msg_001", "MSG_002", "call", "call~2"])
     assert names.allocate(ItemType.USER_MESSAGE, None)[0] == "msg_003"
     assert names.allocate(ItemType.TOOL_RESULT, "call", "Read")[0] == "call~3"
 
 
 def test_message_ids_step_over_a_hostile_call_id() -> None:
-    names = Names()
+    names = NameAllocator()
     assert names.allocate(ItemType.TOOL_RESULT, "msg_001", "Read")[0] == "msg_001"
     assert names.allocate(ItemType.USER_MESSAGE, None)[0] == "msg_002"
 
@@ -134,28 +142,28 @@ def test_an_unsafe_id_stays_readable() -> None:
 
 
 def test_a_result_without_an_id_gets_one() -> None:
-    names = Names()
+    names = NameAllocator()
     first, second = (names.allocate(ItemType.TOOL_RESULT, raw, "Read")[0] for raw in (None, ""))
     assert first.startswith("_~")
     assert second == f"{first}~2"
 
 
 def test_what_commands_print_is_counted_and_steps_over_taken_names() -> None:
-    names = Names(["terminal_002"])
+    names = NameAllocator(["terminal_002"])
     assert names.allocate_terminal() == ("terminal_001", "artifacts/terminal/terminal_001.log")
     assert names.allocate_terminal() == ("terminal_003", "artifacts/terminal/terminal_003.log")
     assert names.allocate(ItemType.TOOL_RESULT, "terminal_003", "Read")[0] == "terminal_003~2"
 
 
 def test_a_taken_id_is_never_given_out() -> None:
-    names = Names()
+    names = NameAllocator()
     names.take(["Call", "msg_001"])
     assert names.allocate(ItemType.TOOL_RESULT, "call", "Read")[0] == "call~2"
     assert names.allocate(ItemType.USER_MESSAGE, None)[0] == "msg_002"
 
 
 def test_a_draft_gives_out_the_same_ids_and_takes_none() -> None:
-    names = Names(["call", "call~2"])
+    names = NameAllocator(["call", "call~2"])
     draft = names.draft()
     wanted = [(ItemType.TOOL_RESULT, "call"), (ItemType.USER_MESSAGE, None), (ItemType.TOOL_RESULT, "Call")]
     drafted = [draft.allocate(item_type, raw, None)[0] for item_type, raw in wanted]
@@ -164,7 +172,7 @@ def test_a_draft_gives_out_the_same_ids_and_takes_none() -> None:
 
 
 def test_a_draft_does_not_give_out_what_was_taken_meanwhile() -> None:
-    names = Names()
+    names = NameAllocator()
     draft = names.draft()
     names.take(["msg_001", "call"])
     assert draft.allocate(ItemType.USER_MESSAGE, None)[0] == "msg_002"

@@ -32,7 +32,7 @@ from ctxfs.placeholder.attach import Placeholder, digest_budget, digest_of, plac
 from ctxfs.placeholder.mentions import entries_of, mentions
 from ctxfs.placeholder.text import render
 from ctxfs.session.field_types import check_types
-from ctxfs.session.names import Names
+from ctxfs.session.names import NameAllocator
 from ctxfs.tokens import TokenCounter, chunks, count_content
 
 __all__ = [
@@ -159,7 +159,7 @@ class Entry:
 class Known:
     """What entries must be new to: the ids that are taken, and the identifiers that the model can read already."""
 
-    names: Names
+    names: NameAllocator
     identifiers: IdentifierIndex = field(default_factory=IdentifierIndex)
 
     def draft(self) -> "Known":

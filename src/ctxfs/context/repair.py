@@ -13,7 +13,7 @@ from ctxfs.llm.messages import (
     ToolMessage,
     UserMessage,
 )
-from ctxfs.session.names import Names
+from ctxfs.session.names import NameAllocator
 from ctxfs.tokens import TokenCounter
 
 __all__ = ["Gap", "Losses", "Repairs", "losses_in", "repaired"]
@@ -86,7 +86,7 @@ class Repairs:
         return bool(self.added or self.removed)
 
 
-def repaired(items: Sequence[ContextItem], *, names: Names, counter: TokenCounter) -> Repairs:
+def repaired(items: Sequence[ContextItem], *, names: NameAllocator, counter: TokenCounter) -> Repairs:
     """Make a valid transcript of ``items``: answer calls, begin with a question, leave out what answers nothing.
 
     The ids of what is added are taken from ``names``.

@@ -11,7 +11,7 @@ from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Block
 from ctxfs.placeholder.arguments import as_json, large_arguments, without_large_arguments
 from ctxfs.placeholder.text import render
-from ctxfs.session.names import Names
+from ctxfs.session.names import NameAllocator
 from ctxfs.tokens import TokenCounter
 
 __all__ = ["trim_of"]
@@ -23,7 +23,7 @@ def trim_of(
     call: Block,
     *,
     digest: Callable[[int], str],
-    names: Names,
+    names: NameAllocator,
     path_of: Callable[[str], str],
     parameters: EvictionParameters,
     policy: OffloadPolicy,

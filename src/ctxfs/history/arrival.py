@@ -7,7 +7,7 @@ from ctxfs.history.fingerprint import Key
 from ctxfs.history.view import Decision
 from ctxfs.llm.messages import Content, ToolMessage
 from ctxfs.materialize import Materialize, Materializer
-from ctxfs.session.names import Names
+from ctxfs.session.names import NameAllocator
 from ctxfs.session.records import Decided
 from ctxfs.tokens import TokenCounter, count_content
 
@@ -20,7 +20,7 @@ def arriving(
     *,
     tool: str,
     stub: Content | None,
-    names: Names,
+    names: NameAllocator,
     settings: Materialize,
     tools: Collection[str],
     path_of: Callable[[str], str],

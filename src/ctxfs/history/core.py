@@ -27,7 +27,7 @@ from ctxfs.llm.base import UsageLike
 from ctxfs.llm.messages import Content
 from ctxfs.materialize import Materialize
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import Names, layout_named
+from ctxfs.session.names import NameAllocator, layout_named
 from ctxfs.session.records import CallMade, PartsNoted, Record
 from ctxfs.tokens import default_counter
 from ctxfs.tools.base import Tool, ToolResult
@@ -195,9 +195,9 @@ class HistoryCore:
             self._counter = NotingCounter(self._settings.counter or default_counter(), {})
         return self._counter
 
-    def _free_names(self) -> Names:
+    def _free_names(self) -> NameAllocator:
         state = self._files.state
-        return Names(state.ids, layout=layout_named(state.layout or self._settings.layout))
+        return NameAllocator(state.ids, layout=layout_named(state.layout or self._settings.layout))
 
     def _branch(self, name: str) -> Branch:
         require_kind("branch", name, str, "a name")

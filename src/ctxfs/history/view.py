@@ -29,7 +29,7 @@ from ctxfs.history.slots import (
 )
 from ctxfs.items import ContentRange, ContextItem
 from ctxfs.llm.messages import AssistantMessage, Block
-from ctxfs.session.names import Names
+from ctxfs.session.names import NameAllocator
 from ctxfs.session.records import Decided
 from ctxfs.tokens import TokenCounter, count_block
 
@@ -52,7 +52,7 @@ class ViewRules:
     clock: Callable[[], float]
     counter: TokenCounter
     path_of: Callable[[str], str]
-    names: Callable[[], Names]
+    names: Callable[[], NameAllocator]
     sources: Callable[[str], ContentRange | None]
 
 

@@ -24,7 +24,7 @@ from ctxfs.replay.journal_costs import Account, Departure, account
 from ctxfs.session.damaged import counted
 from ctxfs.session.entries import Entry, Place, entries
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import Names, layout_named
+from ctxfs.session.names import NameAllocator, layout_named
 from ctxfs.session.records import EvictionSet
 from ctxfs.tokens import load_counter
 
@@ -163,7 +163,7 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet, costs: Account) -> tu
     """Plan as a session that goes on now would, without being its writer; and what the planner says of each item."""
     counter = await load_counter()
     items = counted(await fs.items(), counter)
-    names = Names({item.id for item in items} | fs.stored().keys(), layout=layout_named(fs.state.layout))
+    names = NameAllocator({item.id for item in items} | fs.stored().keys(), layout=layout_named(fs.state.layout))
     policy = OffloadPolicy.from_mapping(rules.policy) if rules.policy is not None else None
     transcript = Transcript(rules.keep_recent, fs.path_of, economy=_economy(rules), policy=policy)
     last_call_at = costs.turns[-1].made_at if costs.turns else None

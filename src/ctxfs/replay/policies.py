@@ -21,7 +21,7 @@ from ctxfs.llm.messages import AssistantMessage, Block, Message, ToolMessage, Us
 from ctxfs.replay.cost import MIN_PLACEHOLDER_TOKENS, Policy, Replacement, Run
 from ctxfs.replay.recording import Kind
 from ctxfs.replay.session import Item, Session
-from ctxfs.session.names import Names
+from ctxfs.session.names import NameAllocator
 
 __all__ = ["DEFAULT_POLICIES", "POLICY_NAMES", "Economic", "Never", "policy_named"]
 
@@ -323,7 +323,7 @@ class _EconomicRun:
         )
         self._candidates = Candidates()
         self._economy = SessionPricing(economy, self._candidates)
-        self._known = Known(Names())
+        self._known = Known(NameAllocator())
         self._items: dict[str, Item] = {}  # by the id that the economy knows
         self._results: dict[str, ContextItem] = {}
         self._ids: dict[int, str] = {}

@@ -7,7 +7,7 @@ from ctxfs.content.stored import Stored
 from ctxfs.session.damaged import DamagedContent
 from ctxfs.session.filesystem import ContextFileSystem, list_sessions, remove_session
 from ctxfs.session.journal import Damage
-from ctxfs.session.names import ENVELOPE, TEXT, Layout, Names
+from ctxfs.session.names import ENVELOPE, TEXT, Layout, NameAllocator
 from ctxfs.session.records import (
     CallMade,
     Closed,
@@ -45,7 +45,7 @@ __all__ = [
     "IndexCache",
     "ItemAdded",
     "Layout",
-    "Names",
+    "NameAllocator",
     "OffloadStats",
     "PartsNoted",
     "Problem",

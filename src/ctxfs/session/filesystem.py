@@ -27,7 +27,7 @@ from ctxfs.session.item_records import absolute
 from ctxfs.session.journal_writer import JournalReader
 from ctxfs.session.names import ENVELOPE, Layout, check_session_id, new_session_id
 from ctxfs.session.records import CallMade, Record
-from ctxfs.session.recovery import Recovery, examine, read_journal
+from ctxfs.session.recovery import Recovery, read_journal, scan_session
 from ctxfs.session.state import SessionState, fold
 from ctxfs.session.verify import VerifyReport, verify
 from ctxfs.session.writer import SessionWriter
@@ -159,10 +159,10 @@ class ContextFileSystem:
 
     async def _resume(self) -> None:
         if self._read_only:
-            found = await examine(self._store, read_only=True)
+            found = await scan_session(self._store, read_only=True)
             journal = JournalReader(self._store, self._session_id)
             journal.resume(found)
-            fold(journal.state, found.adopt)
+            fold(journal.state, found.orphans)
             self._recovery = found.recovery
         else:
             writer = SessionWriter(

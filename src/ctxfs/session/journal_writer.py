@@ -19,7 +19,7 @@ from ctxfs.errors import ConfigError, SessionClosed, WriteFailed
 from ctxfs.session.index import INDEX_NAME, render_index
 from ctxfs.session.journal import encode_line, scan
 from ctxfs.session.records import CallMade, Record, WriterOpened
-from ctxfs.session.recovery import Found
+from ctxfs.session.recovery import SessionScan
 from ctxfs.session.state import SessionState, fold
 from ctxfs.storage.base import LeaseStore, NewFile, Store
 from ctxfs.storage.threads import uninterrupted
@@ -102,7 +102,7 @@ class JournalReader:
         self._end = 0
         self._turn = anyio.Lock(fast_acquire=True)
 
-    def resume(self, found: Found) -> None:
+    def resume(self, found: SessionScan) -> None:
         """Go on where the session was found."""
         self.state, self._seq, self._end = found.state, found.last_seq, found.log_end
 

@@ -24,7 +24,7 @@ __all__ = [
     "TERMINAL",
     "TEXT",
     "Layout",
-    "Names",
+    "NameAllocator",
     "artifact_name",
     "check_session_id",
     "layout_named",
@@ -61,7 +61,7 @@ RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("c
 def safe_name(raw: str) -> str:
     """Return a file name for ``raw``: ASCII, at most 120 characters, safe on every file system.
 
-    Distinct ids give distinct names; whether they differ by more than case is the business of ``Names``.
+    Distinct ids give distinct names; whether they differ by more than case is the business of ``NameAllocator``.
     """
     if _is_safe(raw):
         return raw
@@ -128,7 +128,7 @@ def layout_named(name: str | None) -> Layout:
     return LAYOUTS.get(name or ENVELOPE.name, ENVELOPE)
 
 
-class Names:
+class NameAllocator:
     """The names that a session has given out: no two are equal, also where case does not count."""
 
     def __init__(self, taken: Iterable[str] = (), *, layout: Layout = ENVELOPE) -> None:
@@ -140,9 +140,9 @@ class Names:
         self._terminals = 0
         self.take(taken)
 
-    def draft(self) -> "Names":
+    def draft(self) -> "NameAllocator":
         """Return names to give out on trial: what the draft gives out is taken here only by ``take``."""
-        draft = Names(layout=self._layout)
+        draft = NameAllocator(layout=self._layout)
         draft._layers = (set(), *self._layers)
         draft._repeats = self._repeats.new_child()
         draft._messages = self._messages

@@ -17,7 +17,7 @@ from ctxfs.session.state import SessionState, fold
 from ctxfs.storage.base import Store
 from ctxfs.storage.threads import run_to_completion
 
-__all__ = ["Found", "Journal", "Recovery", "examine", "growing_logs", "move_aside", "read_journal"]
+__all__ = ["Journal", "Recovery", "SessionScan", "growing_logs", "quarantine", "read_journal", "scan_session"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,18 +47,18 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A session as it was found. ``new``: there is nothing yet. ``adopt``: records that its journal lacks.
+class SessionScan:
+    """A session as it was found. ``new``: there is nothing yet. ``orphans``: records that its journal lacks.
 
-    ``in_the_way``: foreign files under names that belong to items of the context.
+    ``name_conflicts``: foreign files under names that belong to items of the context.
     """
 
     state: SessionState
     last_seq: int
     log_end: int
     new: bool
-    adopt: tuple[Stored, ...] = ()
-    in_the_way: tuple[str, ...] = ()
+    orphans: tuple[Stored, ...] = ()
+    name_conflicts: tuple[str, ...] = ()
     recovery: Recovery = field(default_factory=Recovery)
 
 
@@ -81,7 +81,7 @@ async def read_journal(store: Store) -> Journal:
     return await run_to_completion(read)
 
 
-async def examine(store: Store, *, read_only: bool) -> Found:
+async def scan_session(store: Store, *, read_only: bool) -> SessionScan:
     """Read a session and say what is in it, and what is wrong with it.
 
     A reader may look while the writer writes: for it a torn line and a file that is not in the journal yet are normal.
@@ -95,7 +95,9 @@ async def examine(store: Store, *, read_only: bool) -> Found:
         growing = await growing_logs(store, state, names)
         missing = _missing(state, names)
         recovery = Recovery(damages=log.damages, contents=missing)
-        return Found(state=state, last_seq=log.last_seq, log_end=log.end, new=False, adopt=growing, recovery=recovery)
+        return SessionScan(
+            state=state, last_seq=log.last_seq, log_end=log.end, new=False, orphans=growing, recovery=recovery
+        )
     index, index_is_there = await _read_index(store)
     names = [name for name in await store.names() if name != INDEX_NAME]
     adopt, foreign = await unknown_files(store, state, index, names)
@@ -110,13 +112,13 @@ async def examine(store: Store, *, read_only: bool) -> Found:
         contents=_missing(state, names),
     )
     claimed = {item.name for item in state.items.values() if item.id not in state.content_stored}
-    return Found(
+    return SessionScan(
         state=state,
         last_seq=log.last_seq,
         log_end=log.end,
         new=not started,
-        adopt=tuple(adopt),
-        in_the_way=tuple(name for name in foreign if name in claimed),
+        orphans=tuple(adopt),
+        name_conflicts=tuple(name for name in foreign if name in claimed),
         recovery=recovery,
     )
 
@@ -132,7 +134,7 @@ async def growing_logs(store: Store, state: SessionState, names: Iterable[str]) 
     return tuple(adopt)
 
 
-async def move_aside(store: Store, name: str) -> None:
+async def quarantine(store: Store, name: str) -> None:
     """Give a file that stands under an item's name another one; not a byte of it is lost."""
     await store.replace(f"{name}.foreign", await store.read(name))
     await store.delete([name])

@@ -18,7 +18,7 @@ from ctxfs.session.damaged import refuse_damaged
 from ctxfs.session.field_types import check_types
 from ctxfs.session.item_records import added, metadata_of, replacement
 from ctxfs.session.journal_writer import Commit, JournalWriter
-from ctxfs.session.names import Layout, Names, layout_named
+from ctxfs.session.names import Layout, NameAllocator, layout_named
 from ctxfs.session.records import (
     CallMade,
     Closed,
@@ -30,7 +30,7 @@ from ctxfs.session.records import (
     SessionStarted,
     WriterOpened,
 )
-from ctxfs.session.recovery import Recovery, examine, move_aside
+from ctxfs.session.recovery import Recovery, quarantine, scan_session
 from ctxfs.storage.base import GrowingStore, Store
 from ctxfs.storage.threads import uninterrupted
 
@@ -65,7 +65,7 @@ class SessionWriter:
         inline_limit_chars: int,
     ) -> None:
         self.journal = JournalWriter(store, session_id)
-        self.names = Names(layout=layout)
+        self.names = NameAllocator(layout=layout)
         self.growing: dict[str, GrowingLog] = {}
         self._store = store
         self._session_id = session_id
@@ -80,20 +80,20 @@ class SessionWriter:
 
     async def open(self) -> Recovery:
         """Take up what the session holds, repair what a crash left, and record that this writer opened it."""
-        found = await examine(self._store, read_only=False)
+        found = await scan_session(self._store, read_only=False)
         if found.state.layout is not None:
             self._layout = layout_named(found.state.layout)
         if found.recovery.cut_bytes:
             await self._store.truncate_log(found.log_end)
-        for name in found.in_the_way:
-            await move_aside(self._store, name)
-        records: list[Record] = [*found.adopt, self._opened(found.state.epoch + 1)]
+        for name in found.name_conflicts:
+            await quarantine(self._store, name)
+        records: list[Record] = [*found.orphans, self._opened(found.state.epoch + 1)]
         if found.new:
             records.insert(0, self._started(rebuilt=found.recovery.rebuilt_journal))
         self.journal.resume(found)
         await self.journal.commit(Commit(records=records))
         await self.flush()
-        self.names = Names(self.journal.state.ids, layout=self._layout)
+        self.names = NameAllocator(self.journal.state.ids, layout=self._layout)
         return found.recovery
 
     def _started(self, *, rebuilt: bool) -> SessionStarted:
@@ -146,7 +146,7 @@ class SessionWriter:
     # Items -----------------------------------------------------------------------------------------------------------
 
     def allocate(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
-        """Return a new item's id and the name of its file; see ``Names.allocate``."""
+        """Return a new item's id and the name of its file; see ``NameAllocator.allocate``."""
         return self.names.allocate(item_type, raw_id, tool_name)
 
     async def add(

@@ -135,7 +135,7 @@ class SessionDir:
             except SessionLocked:
                 raise  # the other writer may have taken the files over
             except BaseException:
-                self._take_back(done, certain=log_file.usable)
+                self._roll_back(done, certain=log_file.usable)
                 raise
 
     def _publish(self, paths: list[tuple[Parts, NewFile]], done: list[Parts]) -> None:
@@ -190,7 +190,7 @@ class SessionDir:
         except OSError:
             return False
 
-    def _take_back(self, done: list[Parts], *, certain: bool) -> None:
+    def _roll_back(self, done: list[Parts], *, certain: bool) -> None:
         """Remove the names that a failed commit made.
 
         Not while the log may still refer to them (``certain`` is false); what stays is removed before its next use, or
