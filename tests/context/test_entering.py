@@ -118,3 +118,33 @@ async def test_a_name_that_another_task_takes_meanwhile_is_not_given_out_twice()
         first, second = await context.add(*RESULTS)
         assert (first.id, second.id) == ("call_1~2", "call_2")
         assert mentioning(context.plan()) == ["call_1~2", "call_2"]
+
+
+class Watching:
+    """Counts, and notes which threads count what is in a result."""
+
+    def __init__(self) -> None:
+        self.threads: set[str] = set()
+
+    def count(self, text: str) -> int:
+        """As ``CharsCounter``."""
+        if "identifier_1_" in text:
+            self.threads.add(threading.current_thread().name)
+        return CharsCounter().count(text)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("keep_recent", [{}, {"Read": 1}])
+async def test_large_contents_are_described_beside_the_event_loop(keep_recent: dict[str, int]) -> None:
+    counter = Watching()
+    fs = ContextFileSystem("session_1", root_path="/sessions", store=MemoryStore("session_1"))
+    large = " ".join(f"identifier_1_{i:06d} is an error" for i in range(20_000))
+    async with Context(fs=fs, counter=counter, pricing=EAGER, window=None, keep_recent=keep_recent) as context:
+        await context.add(*QUESTION, *REPLY, *(ToolMessage(f"call_{n}", "Read", large) for n in (1, 2)))
+        if keep_recent:  # evicts only what the model has seen
+            await context.add(AssistantMessage("Done."), UserMessage("Go on."))
+        counter.threads.clear()
+        plan = await context.evict()
+    assert [step.item_id for step in plan.offloads if isinstance(step, Offload)][:1] == ["call_1"]
+    assert counter.threads
+    assert not any("Main" in name for name in counter.threads)

@@ -40,6 +40,7 @@ from ctxfs.llm.cache_breakpoints import CacheMarks
 from ctxfs.llm.messages import Content, Message, MessageLike, SystemMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.llm.overflow import too_long
 from ctxfs.llm.serialize import MessagesSerializer
+from ctxfs.placeholder.attach import write_all
 from ctxfs.session.damaged import counted
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import CallMade
@@ -55,6 +56,10 @@ _log = logging.getLogger("ctxfs")
 
 _INLINE_CHARS = 4096
 """Reading less than this costs less than the hop to a worker thread."""
+
+
+_INLINE_TOKENS = 16_384
+"""Describing less than this takes no more than a millisecond or two."""
 
 
 class MessagesRequest(TypedDict):
@@ -387,6 +392,7 @@ class Context:
         async with self._changing():
             if self._recorder.is_behind:
                 await self._record()
+            await self._write_placeholders()
             plan = self.plan()
             if waiting := self._recorder.waiting:
                 recorded = tuple(o for o in plan.offloads if o.item_id not in waiting)
@@ -394,6 +400,12 @@ class Context:
             if plan:
                 await self._apply(plan)
             return plan
+
+    async def _write_placeholders(self) -> None:
+        """Write those that the next plan needs: beside the event loop when that takes long."""
+        placeholders = self._transcript.unwritten()
+        if sum(placeholder.content_tokens for placeholder in placeholders) > _INLINE_TOKENS:
+            await run_in_steps(lambda: write_all(placeholders))
 
     async def messages(self) -> tuple[Message, ...]:
         """Evict what is due, make the rest fit the window, and return the messages to send.

@@ -322,7 +322,8 @@ def _options(
         text = render(path, digest) if digest else ""
         return text, counter.count(text)
 
-    return EvictionOptions(placeholder, trims, Placeholder(placeholder.least_tokens, described_eagerly))
+    eager = Placeholder(placeholder.least_tokens, described_eagerly, content_tokens=item.content_tokens)
+    return EvictionOptions(placeholder, trims, eager)
 
 
 class _Entries:

@@ -28,6 +28,7 @@ from ctxfs.llm.messages import (
     to_plain,
 )
 from ctxfs.llm.serialize import from_dict
+from ctxfs.placeholder.attach import Placeholder
 from ctxfs.tokens import TokenCounter
 
 __all__ = ["Transcript"]
@@ -120,6 +121,11 @@ class Transcript:
         """Raise ``TranscriptError`` if a tool call has no result yet."""
         if self.open_calls:
             raise TranscriptError(no_result(call.id) for call in self.open_calls)
+
+    def unwritten(self) -> list[Placeholder]:
+        """The placeholders that ``plan`` would write, but for those of what follows from its own first choice."""
+        due = [item_id for _, item_id, _ in self._ephemeral.due()]
+        return self._candidates.unwritten(due + (self.economy.chosen() if self.economy is not None else []))
 
     def plan(self) -> Plan:
         """What is due now: what keep-recent lets go, and what pays."""

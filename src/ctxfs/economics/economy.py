@@ -160,7 +160,7 @@ class SessionPricing:
 
         ``shrinkable``: those of the results whose placeholder is a long one that a short one may replace later.
         """
-        ledger = self.ledger.resized(self._candidates.sizes(item_ids))
+        ledger = self.ledger.resized(self._candidates.known_sizes(item_ids))
         longer = [item for item in shrinkable.values() if item.id in ledger.held]
         ledger = self._without(ledger, item_ids)
         for item in longer:
@@ -189,6 +189,10 @@ class SessionPricing:
 
     # Deciding --------------------------------------------------------------------------------------------------------
 
+    def chosen(self) -> list[str]:
+        """What would leave first, by the sizes that are known: the items, and the stored arguments of calls."""
+        return [e.item_id for e in plan(self.ledger, now=self._clock()).evictions]
+
     def plan(self) -> tuple[Offload | Trim, ...]:
         """What leaves now because it pays, each with its reason; nothing is left that would leave right after it.
 
@@ -199,8 +203,9 @@ class SessionPricing:
         now, ledger, steps = self._clock(), self.ledger, dict[str, Offload | Trim]()
         while True:
             evictions = plan(ledger, now=now).evictions
-            if sizes := self._candidates.write(e.item_id for e in evictions):
-                self._ledger, ledger = self._ledger.resized(sizes), ledger.resized(sizes)
+            sizes = self._candidates.sizes(e.item_id for e in evictions)
+            if (resized := ledger.resized(sizes)) is not ledger:
+                self._ledger, ledger = self._ledger.resized(sizes), resized
                 continue
             made = {e.item_id: self._candidates.step(e.item_id, str(e.why)) for e in evictions}
             found = {one: step for one, step in made.items() if step is not None}

@@ -108,15 +108,20 @@ class Candidates:
         """How the large arguments of a reply may be evicted that are still in it."""
         return [trim for trim in self._trims_of.get(item_id, ()) if trim.stored.id in self._trims]
 
-    def write(self, ids: Iterable[str]) -> dict[str, int]:
-        """Write the placeholders of these items that were not written yet; returns their sizes in tokens."""
+    def unwritten(self, ids: Iterable[str]) -> list[Placeholder]:
+        """The placeholders that have yet to be written to evict these items."""
         options = [option for one in ids if (option := self._options.get(one)) is not None]
-        return {o.item.id: o.placeholder.tokens for o in options if not o.placeholder.is_written}
+        wanted = (p for o in options for p in (o.placeholder, o.eager_placeholder) if p is not None)
+        return [placeholder for placeholder in wanted if not placeholder.is_written]
 
     def sizes(self, ids: Iterable[str]) -> dict[str, int]:
-        """The sizes of those placeholders that are written, in tokens, of the items among these that are whole."""
+        """The exact sizes of the placeholders of those of these items that are whole, in tokens; written if need be."""
         options = [option for one in ids if (option := self._options.get(one)) is not None]
-        return {o.item.id: o.placeholder.tokens for o in options if o.placeholder.is_written and not o.item.destroyed}
+        return {o.item.id: o.placeholder.tokens for o in options if not o.item.destroyed}
+
+    def known_sizes(self, ids: Iterable[str]) -> dict[str, int]:
+        """As ``sizes``, of those only that are written."""
+        return self.sizes(one for one in ids if (o := self._options.get(one)) is not None and o.placeholder.is_written)
 
     def written(self, item: ContextItem) -> ContextItem:
         """``item`` with its placeholder, None when it has none."""

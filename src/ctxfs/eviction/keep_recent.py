@@ -57,13 +57,17 @@ class EphemeralLedger:
         for held in self._held.values():
             held[:] = [h for h in held if h.item_id not in gone]
 
-    def plan(self) -> Plan:
-        """Every result that is due now, oldest first."""
-        due = sorted(
+    def due(self) -> list[tuple[int, str, str]]:
+        """Every result that is due now, oldest first: its position, its id, and why."""
+        return sorted(
             (h.position, h.item_id, f"{tool} keeps its last {self._keep_recent[tool]}")
             for tool, held in self._held.items()
             for h in held[: -self._keep_recent[tool]]
             if h.can_leave and h.position < self._seen
         )
+
+    def plan(self) -> Plan:
+        """How all that is due is evicted."""
+        due = self.due()
         offloads = tuple(self._candidates.offload(item_id, reason) for _, item_id, reason in due)
         return Plan(offloads=offloads, first_changed=offloads[0].item_id if offloads else None)

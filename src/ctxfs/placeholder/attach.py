@@ -1,6 +1,6 @@
 """The placeholder that may replace an item's content one day, written when it is needed, and the digest in it. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ctxfs.items import ContextItem, ItemType
@@ -8,7 +8,15 @@ from ctxfs.placeholder.digest import describe
 from ctxfs.placeholder.text import render, render_range
 from ctxfs.tokens import TokenCounter
 
-__all__ = ["DIGEST_FRACTION", "Placeholder", "digest_budget", "digest_of", "placeholder_for", "with_placeholder"]
+__all__ = [
+    "DIGEST_FRACTION",
+    "Placeholder",
+    "digest_budget",
+    "digest_of",
+    "placeholder_for",
+    "with_placeholder",
+    "write_all",
+]
 
 DIGEST_FRACTION = 5
 """A digest takes at most this part of the tokens of what it describes."""
@@ -20,12 +28,13 @@ class Placeholder:
     """A text that may replace a content: written when it is first asked for, always the same, and kept.
 
     ``least_tokens``: it has no fewer tokens. ``write`` gives the text and its tokens; an empty text means that there is
-    nothing to say about the content.
+    nothing to say about the content, which has ``content_tokens``: what writing costs grows with them.
     """
 
-    def __init__(self, least_tokens: int, write: Callable[[], tuple[str, int]]) -> None:
+    def __init__(self, least_tokens: int, write: Callable[[], tuple[str, int]], *, content_tokens: int = 0) -> None:
         self.least_tokens = least_tokens
-        self._write = write
+        self.content_tokens = content_tokens
+        self._make = write
         self._written: tuple[str, int] | None = None
 
     @classmethod
@@ -37,6 +46,10 @@ class Placeholder:
         placeholder = cls(item.placeholder_tokens, lambda: written)
         placeholder._written = written
         return placeholder
+
+    def write(self) -> None:
+        """Write the text if it was not written before."""
+        self._both()
 
     @property
     def is_written(self) -> bool:
@@ -60,7 +73,7 @@ class Placeholder:
 
     def _both(self) -> tuple[str, int]:
         if self._written is None:
-            self._written = self._write()
+            self._written = self._make()
         return self._written
 
     def __eq__(self, other: object) -> bool:
@@ -68,6 +81,12 @@ class Placeholder:
         return isinstance(other, Placeholder) and self._both() == other._both()
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def write_all(placeholders: Iterable[Placeholder]) -> None:
+    """Write those that were not written before; it may take a while for large contents."""
+    for placeholder in placeholders:
+        placeholder.write()
 
 
 def digest_of(item: ContextItem, *, counter: TokenCounter, digest_tokens: int) -> str:
@@ -105,7 +124,7 @@ def placeholder_for(
                 return text, tokens
         return short, short_tokens
 
-    return Placeholder(short_tokens, write)
+    return Placeholder(short_tokens, write, content_tokens=item.content_tokens)
 
 
 def with_placeholder(item: ContextItem, *, path: str, counter: TokenCounter) -> ContextItem:
