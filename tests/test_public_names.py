@@ -71,7 +71,7 @@ PUBLIC = {
         stringify
     """,
     "ctxfs.materialize": """
-        ContextRef Materialize Materialized Materializer OffloadStats Over materialize reading_tools
+        ContextRef Materialize Materialized Materializer OffloadStats materialize reading_tools
     """,
     "ctxfs.transfer": """
         MAX_BYTES MAX_FILES Transferred export_session import_session

@@ -34,7 +34,6 @@ __all__ = [
     "Materialized",
     "Materializer",
     "OffloadStats",
-    "Over",
     "materialize",
     "reading_tools",
 ]
@@ -47,22 +46,6 @@ def utf8_size(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(len(text[i : i + _SLICE].encode("utf-8", "surrogatepass")) for i in range(0, len(text), _SLICE))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Over:
-    """Over ``chars`` characters or over ``size_bytes`` bytes, whichever comes first; 0 means whatever is not empty."""
-
-    chars: int
-    size_bytes: int
-
-    def __post_init__(self) -> None:
-        require_int("chars", self.chars, at_least=0)
-        require_int("size_bytes", self.size_bytes, at_least=0)
-
-    def fires(self, text: str) -> bool:
-        """Whether ``text`` passes either limit."""
-        return len(text) > min(self.chars, self.size_bytes) or utf8_size(text) > self.size_bytes
 
 
 _SCALES = (1.0, 0.5, 0.25, 0.125)
@@ -101,10 +84,10 @@ class Materialize:
         for tool, server in self.servers.items():
             require_text(f"servers[{tool!r}]", server)
 
-    @property
-    def trigger(self) -> Over:
-        """When output goes."""
-        return Over(chars=self.max_inline_chars, size_bytes=self.max_inline_bytes)
+    def is_over(self, text: str) -> bool:
+        """Whether ``text`` passes either limit."""
+        limit = self.max_inline_bytes
+        return len(text) > min(self.max_inline_chars, limit) or utf8_size(text) > limit
 
     def snippet_bounds(self) -> Iterator[tuple[int, int]]:
         """Lines and bytes of a snippet, at first as they are set, then less and less."""
@@ -165,7 +148,7 @@ class Materializer:
         if has_media(message.content):
             return None
         measured = _measured(message.content)
-        if not self.settings.trigger.fires(measured):
+        if not self.settings.is_over(measured):
             return None
         text = readable_text(message.content)
         json = is_json(text)  # that of the lines that the tools show; blocks are JSON in their file in any case

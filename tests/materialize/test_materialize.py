@@ -18,7 +18,7 @@ from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.plan import Offload
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
-from ctxfs.materialize import Materialize, Materialized, Materializer, Over, materialize, reading_tools, utf8_size
+from ctxfs.materialize import Materialize, Materialized, Materializer, materialize, reading_tools, utf8_size
 from ctxfs.session.records import from_json, to_json
 from ctxfs.session.state import OffloadStats, SessionState, fold
 from ctxfs.testing import MemoryStore, ScriptedModel
@@ -93,7 +93,7 @@ async def test_4001_characters_go(tmp_path: Path) -> None:
 async def test_bytes_are_a_limit_of_their_own(text: str, goes: bool, tmp_path: Path) -> None:
     limits = Materialize(max_inline_chars=10_000, max_inline_bytes=100)
     policy = Materializer(settings=limits)
-    assert policy.settings.trigger.fires(text) is goes
+    assert policy.settings.is_over(text) is goes
 
 
 async def test_the_stricter_limit_counts(tmp_path: Path) -> None:
@@ -431,10 +431,10 @@ def test_the_replacement_is_always_smaller_and_bounded(lines: list[str], limit: 
         as_item(text), path_of=lambda name: f"/s/{name}", counter=CharsCounter()
     )
     if leaving is None:
-        assert len(text) <= 4_000 or not settings.trigger.fires(text)
+        assert len(text) <= 4_000 or not settings.is_over(text)
         return
     placeholder = leaving.build().placeholder
-    assert settings.trigger.fires(text)
+    assert settings.is_over(text)
     assert len(placeholder) < len(text)
     assert utf8_size(placeholder) < utf8_size(text)
     assert utf8_size(placeholder) < 3 * 2_048 + 1_000
@@ -484,7 +484,7 @@ async def test_a_repeated_call_id_gets_an_artifact_of_its_own() -> None:
         assert await fs.load(second.ref.id) == LOG[:-1]
 
 
-@pytest.mark.parametrize("limits", [{"chars": -1, "size_bytes": 0}, {"chars": 0, "size_bytes": -1}])
-def test_limits_below_zero_are_refused(limits: dict[str, int]) -> None:
+@pytest.mark.parametrize("limits", [{"max_inline_chars": -1}, {"max_inline_bytes": -1}])
+def test_limits_below_zero_are_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="use a whole number, 0 or more"):
-        Over(**limits)
+        Materialize(**limits)

@@ -286,7 +286,7 @@ class _Shown:
 
     async def result(self, stored: Stored, ends: Ends, outcome: str, *, is_error: bool) -> ToolResult:
         text = ends.whole
-        if text is None or self.limits.trigger.fires(text):
+        if text is None or self.limits.is_over(text):
             text = self._part(stored, ends, outcome, is_json=await self._is_json(stored, ends))
         else:
             text = f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}[{outcome}]"
