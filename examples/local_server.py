@@ -11,7 +11,9 @@ import tempfile
 from pathlib import Path
 
 from ctxfs import Agent, AgentConfig, tool
+from ctxfs.context import Budget
 from ctxfs.llm import ChatOpenAI
+from ctxfs.models import Prices
 from ctxfs.testing import ChatCompletionsServer, ToolCall
 
 
@@ -22,7 +24,12 @@ def count_words(name: str) -> str:
 
 
 async def main(base_url: str, model: str) -> None:
-    config = AgentConfig(tools=[count_words], offload_root_path=tempfile.mkdtemp())
+    config = AgentConfig(
+        tools=[count_words],
+        offload_root_path=tempfile.mkdtemp(),
+        budget=Budget.of_window(32_768),  # nobody but you knows the window of your server, and what its tokens cost
+        prices=Prices(input=1.0, output=5.0, cache_read=0.1),
+    )
     async with Agent(ChatOpenAI(model, base_url=base_url), config) as agent:
         print(await agent.query(f"Which word is the most frequent in {sys.argv[0]}? And is it in {__file__}?"))
         print(f"{agent.context.token_count:,} tokens, {sum(i.offloaded for i in agent.context.items)} result has left")

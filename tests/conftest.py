@@ -40,6 +40,14 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def imported_prices() -> None:
+    """Import ``genai-prices`` before an event loop runs: its import reads files, once in a process."""
+    from ctxfs.models.genai import live_rows
+
+    live_rows()
+
+
 TERMINAL = ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR")
 """What would make the command's output, and its line breaks, those of the terminal that the tests run in."""
 

@@ -20,7 +20,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 # rooms before it.
 ROOMS = (
     *("errors", "version", "lazy", "weak_methods", "steps", "checks", "media", "events"),
-    *("jsontext", "llm", "tokens", "items"),
+    *("jsontext", "models", "llm", "tokens", "items"),
     *("storage", "content", "session"),
     *("placeholder", "eviction", "economics", "context"),
     *("materialize", "tools", "history", "agent"),
@@ -32,14 +32,15 @@ LARGEST_ROOM = 0.12
 
 # Packages' __init__ modules only gather public names; they stand above all rooms, and nothing below imports from them.
 FACADES = (
-    *("", "jsontext", "llm", "storage", "content", "session", "placeholder", "eviction", "economics", "context"),
-    *("tools", "history", "agent", "testing", "replay", "workspace", "transfer"),
+    *("", "jsontext", "models", "llm", "storage", "content", "session", "placeholder", "eviction", "economics"),
+    *("context", "tools", "history", "agent", "testing", "replay", "workspace", "transfer"),
 )
 
 # Packages that `pip install ctxfs` does not bring, or that cost too much to import with it, and where they live.
 HOMES = {
     "anthropic": "llm.anthropic",
     "openai": "llm.openai",
+    "genai_prices": "models.genai",
     "tiktoken": "tokens",
     "toktok": "tokens",
     "typer": "cli.*",
@@ -48,7 +49,7 @@ HOMES = {
     "hypothesis": "testing.*",
 }
 
-NOT_WITH_CTXFS = ("anthropic", "openai", "tiktoken", "toktok", "typer", "rich", "trio", "hypothesis")
+NOT_WITH_CTXFS = ("anthropic", "openai", "genai_prices", "tiktoken", "toktok", "typer", "rich", "trio", "hypothesis")
 
 
 def module_name(path: Path) -> str:

@@ -32,7 +32,9 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel: Path) -> None:
     for needed in ("ctxfs/py.typed", "ctxfs/data/o200k_base.xz", "ctxfs/data/LICENSE-tiktoken", "ctxfs/tokens.py"):
         assert needed in names
     licences = [name for name in names if ".dist-info/licenses/" in name]
-    assert sorted(name.rpartition("/")[2] for name in licences) == ["LICENSE", "LICENSE-tiktoken"]
+    assert sorted(name.rpartition("/")[2] for name in licences) == [
+        *("LICENSE", "LICENSE-genai-prices", "LICENSE-tiktoken")
+    ]
     assert {name.split("/")[0].split("-")[0] for name in names} == {"ctxfs"}
     assert {Path(name).suffix for name in names if name.startswith("ctxfs/")} <= {
         ".py",
@@ -44,7 +46,9 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel: Path) -> None:
     }
     assert wheel.stat().st_size < 1_500_000
     assert "License-Expression: MIT" in metadata
-    assert {"cli", "openai", "fast"} <= {line.split()[-1] for line in metadata.splitlines() if "Provides-Extra" in line}
+    assert {"cli", "openai", "prices", "fast"} <= {
+        line.split()[-1] for line in metadata.splitlines() if "Provides-Extra" in line
+    }
 
 
 def test_an_installed_wheel_counts(wheel: Path, tmp_path: Path) -> None:

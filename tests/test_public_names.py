@@ -47,9 +47,11 @@ PUBLIC = {
         Durability FileKind FileStat FileSystem GrowingStore LeaseStore LocalStore NewFile OsFileSystem Store
     """,
     "ctxfs.economics": """
-        ANTHROPIC_RATES Added CacheTerms CacheTtl Candidate EconomicPlan Eviction EvictionDecision
-        EvictionParameters EvictionPricing Held Ledger Outcome Prices Rates ReadBack Replied ToolClass Why decisions
-        plan prices_for
+        ANTHROPIC_RATES Added CacheTerms Candidate EconomicPlan Eviction EvictionDecision EvictionParameters
+        EvictionPricing Held Ledger Outcome Rates ReadBack Replied ToolClass Why bill_usd decisions plan
+    """,
+    "ctxfs.models": """
+        CacheTtl ModelInfo Prices known_model
     """,
     "ctxfs.tokens": """
         CharsCounter O200kCounter TokenCounter default_counter load_counter
@@ -60,7 +62,8 @@ PUBLIC = {
         InvalidRecord InvalidReply InvalidRequest InvalidToolArguments MissingApiKey MissingExtra ModelError NameTaken
         NotStored Overloaded PromptTooLong RateLimited ReplayFormatError ReplyIncomplete SessionClosed SessionError
         SessionExists SessionLocked SessionNotFound StorageError ToolDefinitionError ToolError TranscriptError
-        TurnLimitReached UnknownItem Unrecorded UnsafePath WorkLimitReached WriteFailed
+        TurnLimitReached UnknownItem UnknownModel Unrecorded UnsafePath UnsupportedCacheTtl WorkLimitReached
+        WriteFailed
     """,
     "ctxfs.workspace": """
         Artifact ArtifactInfo ArtifactPage ArtifactType KnowledgeService ToolCallResult ToolResultOffload

@@ -4,6 +4,7 @@
 
     CtxfsError
     ├── ConfigError                  a setting that cannot work (also a ValueError)
+    │   └── UnsupportedCacheTtl      a time that the model's provider does not cache for
     ├── MissingExtra                 an optional dependency is not installed (also an ImportError)
     ├── SessionError
     │   ├── AgentBusy                a second query while one is running
@@ -45,6 +46,9 @@
     ├── TurnLimitReached             the query reached max_turns
     ├── ContextOverflow              the context does not fit, and nothing in it can be reduced
     └── ReplayFormatError            a recording in no known format
+
+Errors carry their data as attributes and say in their message what to do next. One warning is no error:
+``UnknownModel``, a ``UserWarning``, says what is assumed of a model that ctxfs does not know.
 """
 
 from collections.abc import Iterable, Sequence
@@ -89,8 +93,10 @@ __all__ = [
     "TranscriptError",
     "TurnLimitReached",
     "UnknownItem",
+    "UnknownModel",
     "Unrecorded",
     "UnsafePath",
+    "UnsupportedCacheTtl",
     "WorkLimitReached",
     "WriteFailed",
 ]
@@ -102,6 +108,21 @@ class CtxfsError(Exception):
 
 class ConfigError(CtxfsError, ValueError):
     """A setting that cannot work; the message names the setting and what it accepts."""
+
+
+class UnsupportedCacheTtl(ConfigError):
+    """The model's provider does not keep a cached prefix for that time; ``offered`` are the times that it offers."""
+
+    def __init__(self, cache_ttl: str, offered: Iterable[str], *, model: str = "") -> None:
+        self.cache_ttl = cache_ttl
+        self.offered = tuple(offered)
+        self.model = model
+        of = f" of {model}" if model else ""
+        super().__init__(f"cache_ttl is {cache_ttl!r}: the provider{of} offers {', '.join(map(repr, self.offered))}")
+
+
+class UnknownModel(UserWarning):
+    """ctxfs does not know the model; the message says what it assumes, and which setting replaces that."""
 
 
 class MissingExtra(CtxfsError, ImportError):

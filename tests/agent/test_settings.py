@@ -11,11 +11,11 @@ import pytest
 from ctxfs import Agent, AgentConfig, OffloadPolicy, tool
 from ctxfs.context import Budget, Rule, SelectiveCompaction, Strategy
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.prices import Prices
 from ctxfs.errors import ConfigError, TranscriptError
 from ctxfs.items import ItemType
 from ctxfs.llm.base import Reply
 from ctxfs.materialize import Materialize
+from ctxfs.models.prices import Prices
 from ctxfs.testing import ScriptedModel
 
 
@@ -33,7 +33,7 @@ SETTINGS: tuple[tuple[str, Any], ...] = (
     ("eviction", "exact"),
     ("eviction", "economic"),
     ("eviction_parameters", EvictionParameters(tool_inputs=False)),
-    ("prices", Prices(input=1, cache_read=1, cache_write_5m=1, cache_write_1h=1, output=1)),
+    ("prices", Prices(input=1, cache_read=1, output=1)),
     ("budget", Budget(window_tokens=50_000)),
     ("compaction", SelectiveCompaction(rules={ItemType.TOOL_RESULT: Rule(strategy=Strategy.DROP)})),
     ("compaction", SelectiveCompaction(policy=OffloadPolicy(token_threshold=70))),

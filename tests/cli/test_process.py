@@ -178,7 +178,9 @@ def test_chat_answers_one_prompt_and_goes_on_later(folder: Path, tmp_path: Path)
 
 def test_chat_reads_questions_until_the_end(tmp_path: Path) -> None:
     with ChatCompletionsServer(["one\x1b[31m", "two"]) as server:
-        done = ctxfs("chat", "--model", "local", "--base-url", server.url, "--root", tmp_path, text="first\n\nsecond\n")
+        done = ctxfs(
+            "chat", "--model", "gpt-4o", "--base-url", server.url, "--root", tmp_path, text="first\n\nsecond\n"
+        )
     assert (done.returncode, done.stdout) == (0, "one\\x1b[31m\ntwo\n"), done.stderr
 
 

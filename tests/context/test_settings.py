@@ -11,11 +11,12 @@ from ctxfs.context import Budget, Evicted, Rule, SelectiveCompaction, Strategy, 
 from ctxfs.context.settings import agreed_policy, economy_for, window_for
 from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.prices import ANTHROPIC_RATES, Prices, Rates
+from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.errors import ConfigError, ContextOverflow
 from ctxfs.events import ContextEvent
 from ctxfs.items import ItemType
 from ctxfs.materialize import Materialize, Materializer
+from ctxfs.models.prices import Prices
 from ctxfs.testing import MemoryStore
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools import Bash
@@ -82,7 +83,7 @@ def test_the_economy_has_the_prices_of_the_model() -> None:
     rates = economy_for("gpt-5").terms.rates
     assert (rates.read, rates.write, rates.output) == pytest.approx((0.1, 1.0, 8.0))
     assert economy_for("a-model-of-mine").terms.rates == ANTHROPIC_RATES
-    assert economy_for("gpt-5", cache_ttl="1h").terms.ttl_s == 3600
+    assert economy_for("claude-opus-5", cache_ttl="1h").terms.ttl_s == 3600
 
 
 # The developer's word ------------------------------------------------------------------------------------------------
@@ -227,7 +228,7 @@ def test_a_setting_that_cannot_work_says_what_to_write(settings: Mapping[str, An
         (EvictionParameters, {"arrival_tokens": "many"}),
         (CacheTerms, {"rates": Rates(read=0.1, write=1, output=5), "ttl_s": "5m"}),
         (Rates, {"read": "0.1", "write": 1, "output": 5}),
-        (Prices, {"input": "3", "cache_read": 0.3, "cache_write_5m": 3, "cache_write_1h": 3, "output": 9}),
+        (Prices, {"input": "3", "cache_read": 0.3, "output": 9}),
         (Materialize, {"max_inline_chars": True}),
         (Bash, {"timeout_s": "60"}),
         (Bash, {"allow_unapproved": "yes"}),

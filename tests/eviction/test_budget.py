@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.errors import ConfigError
-from ctxfs.eviction.budget import Budget, Calibration, window_of
+from ctxfs.eviction.budget import Budget, Calibration
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from ctxfs.eviction.budget import Budget, Calibration, window_of
     ],
 )
 def test_windows_go_by_the_longest_known_prefix(model: str, window: int) -> None:
-    assert window_of(model) == window
+    assert Budget.of_model(model).window_tokens == window
 
 
 @pytest.mark.parametrize(

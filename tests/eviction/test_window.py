@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ctxfs.context.commit import evicted
 from ctxfs.errors import ConfigError, ContextOverflow, ModelError, Overloaded, PromptTooLong
 from ctxfs.events import Compacted, ContextEvent, SummaryFailed
-from ctxfs.eviction.budget import Budget, Calibration, window_of
+from ctxfs.eviction.budget import Budget, Calibration
 from ctxfs.eviction.compaction import ArchiveSlot, Rule, SelectiveCompaction, Strategy, archive_of
 from ctxfs.eviction.last_resort import LastResort, largest_first
 from ctxfs.eviction.plan import Offload, Plan
@@ -573,7 +573,7 @@ def test_what_was_billed_is_learned() -> None:
     ],
 )
 def test_windows_as_the_providers_state_them(model: str, window_tokens: int) -> None:
-    assert window_of(model) == window_tokens
+    assert Budget.of_model(model).window_tokens == window_tokens
 
 
 @pytest.mark.parametrize(("model", "factor"), [("claude-x", 1.35), ("gpt-x", 1), ("o1", 1), ("o3", 1), ("o4", 1)])

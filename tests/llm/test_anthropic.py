@@ -16,6 +16,7 @@ from ctxfs.errors import (
     Overloaded,
     PromptTooLong,
     RateLimited,
+    UnsupportedCacheTtl,
 )
 from ctxfs.llm import (
     AssistantMessage,
@@ -319,3 +320,8 @@ async def test_a_tool_choice_names_the_tool_as_it_is_sent_and_is_left_out_withou
     assert first["tool_choice"] == {"type": "tool", "name": first["tools"][0]["name"]}
     assert first["tools"][0]["name"].startswith("files_read_")
     assert "tool_choice" not in second
+
+
+def test_a_time_that_the_messages_api_does_not_take_is_refused() -> None:
+    with pytest.raises(UnsupportedCacheTtl, match=r"'30m'.* offers '5m', '1h'"):
+        ChatAnthropic(api_key="any", cache_ttl="30m")

@@ -5,7 +5,11 @@ from pathlib import Path
 import pytest
 
 from ctxfs import Context, ContextFileSystem, ItemType
+from ctxfs.context.settings import economy_for
+from ctxfs.economics import EvictionPricing
 from ctxfs.errors import SessionClosed
+from ctxfs.llm import Usage
+from ctxfs.models import Prices
 from ctxfs.replay import Explanation, explain
 
 pytestmark = pytest.mark.anyio
@@ -59,3 +63,51 @@ async def test_reading_only_writing_and_a_context_that_goes_on_are_explained_ali
 async def test_a_session_that_is_not_open_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SessionClosed):
         await explain(ContextFileSystem(root_path=tmp_path))
+
+
+async def billed(root: Path, *calls: tuple[str, Usage], pricing: EvictionPricing | None = None) -> Context:
+    """An open session with these billed calls."""
+    context = Context(root_path=root, pricing=pricing)
+    await context.open()
+    for number, (model, usage) in enumerate(calls):
+        await context.add({"role": "user", "content": f"question {number}"})
+        await context.add({"role": "assistant", "content": "answer"}, usage=usage, model=model)
+    return context
+
+
+def call(new: int, written: int, read: int, output: int) -> Usage:
+    return Usage(
+        input_tokens=new,
+        cache_creation_input_tokens=written,
+        cache_read_input_tokens=read,
+        output_tokens=output,
+    )
+
+
+SHORT, LONG = call(2_000, 20_000, 250_000, 1_000), call(2_000, 20_000, 300_000, 1_000)
+
+
+async def test_each_call_is_billed_at_the_prices_of_its_model_and_of_its_length(tmp_path: Path) -> None:
+    async with await billed(tmp_path, ("gpt-6.1-sol", SHORT), ("gpt-6.1-sol", LONG), ("gpt-4.1", SHORT)) as context:
+        explained = await explain(context.fs)
+    by_hand = (0.004 + 0.05 + 0.025 + 0.01) + (0.008 + 0.1 + 0.06 + 0.015) + (0.004 + 0.04 + 0.125 + 0.008)
+    assert explained.billed.usd == pytest.approx(by_hand)
+
+
+async def test_writes_are_billed_for_as_long_as_the_session_keeps_its_cache(tmp_path: Path) -> None:
+    pricing = economy_for("gpt-6.1-sol", cache_ttl="12h")
+    async with await billed(tmp_path, ("gpt-6.1-sol", SHORT), pricing=pricing) as context:
+        assert (await explain(context.fs)).billed.usd == pytest.approx(0.004 + 0.1 + 0.025 + 0.01)
+
+
+async def test_one_call_at_unknown_prices_leaves_the_bill_open(tmp_path: Path) -> None:
+    async with await billed(tmp_path, ("gpt-6.1-sol", SHORT), ("mine", SHORT), ("gpt-6.1-sol", SHORT)) as context:
+        assert (await explain(context.fs)).billed.usd is None
+
+
+async def test_prices_of_ones_own_go_first(tmp_path: Path) -> None:
+    mine = Prices(input=1, output=2, cache_read=0.5)
+    async with await billed(tmp_path, ("gpt-6.1-sol", SHORT), ("mine", LONG)) as context:
+        explained = await explain(context.fs, prices=mine)
+    assert explained.billed.usd == pytest.approx(2 * (0.022 + 0.002) + 0.125 + 0.15)
+    assert explained.effect.net_usd == 0

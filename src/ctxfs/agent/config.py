@@ -12,7 +12,6 @@ from ctxfs.checks import require_bool, require_int, require_kind
 from ctxfs.context.settings import agreed_policy, economy_for, window_for
 from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.prices import TTL_SECONDS, CacheTtl, Prices
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction
@@ -22,6 +21,7 @@ from ctxfs.eviction.window import Summarize, Window
 from ctxfs.items import ItemType
 from ctxfs.llm.messages import Content, ToolCall
 from ctxfs.materialize import Materialize
+from ctxfs.models.prices import TTL_SECONDS, CacheTtl, Prices
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import LAYOUTS
 from ctxfs.tools.base import Tool
@@ -119,13 +119,17 @@ class AgentConfig:
     """The numbers of the economic planner; None means the defaults."""
 
     prices: Prices | None = None
-    """The prices of the model's tokens; None takes them from a table, or Anthropic's ratios for an unknown model."""
+    """What the model's tokens cost; None takes them from the table of models, and warns of an unknown one."""
 
-    cache_ttl: CacheTtl = "5m"
-    """How long the provider caches a prefix, "5m" or "1h": the value that the model was made with."""
+    cache_ttl: CacheTtl | None = None
+    """How long the provider caches a prefix: the value that the model was made with.
+
+    "5m" or "1h" (Anthropic), "30m" or "12h" (OpenAI), "auto"; None: what the provider does unasked. Making an agent
+    raises ``UnsupportedCacheTtl`` for what the provider of its model does not offer.
+    """
 
     budget: Budget | None = None
-    """The window, the share of the reply and the water marks; None takes the model's window from a table."""
+    """The window, the share of the reply and the water marks; None takes the window from the table of models."""
 
     compaction: SelectiveCompaction | None = None
     """What is compacted above the high-water mark, and how; None means the default rules. A policy in it counts as
@@ -180,7 +184,7 @@ class AgentConfig:
                 raise ConfigError("redact cannot see what bash streams to the disk: use one of the two")
         if self.eviction not in get_args(Eviction):
             raise ConfigError(f"eviction is {self.eviction!r}: use one of {', '.join(get_args(Eviction))}")
-        if self.cache_ttl not in TTL_SECONDS:
+        if self.cache_ttl is not None and self.cache_ttl not in TTL_SECONDS:
             raise ConfigError(f"cache_ttl is {self.cache_ttl!r}: use one of {', '.join(TTL_SECONDS)}")
         self._check_combinations()
         self._check_tools()
@@ -217,14 +221,12 @@ class AgentConfig:
                     f"{name} evicts tool results, but type_enabled says that they stay: change one of them"
                 )
         without_effect = {
-            "exact": ("eviction_parameters", "prices"),
+            "exact": ("eviction_parameters", "prices", "cache_ttl"),
             "economic": ("ephemeral_keep_recent",),
         }
         for name in without_effect.get(self.eviction, ()):
             if getattr(self, name) is not None:
                 raise ConfigError(f"{name} has no effect with eviction={self.eviction!r}: leave one of them out")
-        if self.eviction == "exact" and self.cache_ttl != "5m":
-            raise ConfigError("cache_ttl has no effect with eviction='exact': leave one of them out")
 
     @property
     def policy(self) -> OffloadPolicy:

@@ -7,12 +7,13 @@ from typing import Literal
 from ctxfs.checks import require_int
 from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.prices import ANTHROPIC_HOUR_RATES, ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, prices_for
+from ctxfs.economics.prices import Rates, planning_prices
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
+from ctxfs.models.prices import TTL_SECONDS, CacheTtl, Prices
 from ctxfs.session.records import EvictionSet
 
 __all__ = ["Auto", "agreed_policy", "check_keep_recent", "economy_for", "eviction_rules", "window_for"]
@@ -56,13 +57,15 @@ def economy_for(
     *,
     parameters: EvictionParameters | None = None,
     prices: Prices | None = None,
-    cache_ttl: CacheTtl = "5m",
+    cache_ttl: CacheTtl | None = None,
 ) -> EvictionPricing:
-    """What leaves when it pays, at the prices of ``model``; of an unknown one at Anthropic's ratios."""
-    prices = prices or prices_for(model)
-    unknown = ANTHROPIC_RATES if cache_ttl == "5m" else ANTHROPIC_HOUR_RATES
-    rates = prices.rates(cache_ttl) if prices else unknown
-    return EvictionPricing(parameters=parameters, terms=CacheTerms(rates=rates, ttl_s=TTL_SECONDS[cache_ttl]))
+    """What leaves when it pays, at ``prices``, or those that ``planning_prices`` gives for ``model``.
+
+    Raises ``UnsupportedCacheTtl`` for a time that these prices do not offer.
+    """
+    prices = prices or planning_prices(model)
+    ttl = prices.ttl(cache_ttl, model=model)
+    return EvictionPricing(parameters=parameters, terms=CacheTerms(rates=Rates.of(prices, ttl), ttl_s=TTL_SECONDS[ttl]))
 
 
 def eviction_rules(

@@ -5,13 +5,12 @@ from ctxfs.economics.features import ToolClass
 from ctxfs.economics.ledger import Added, Candidate, Held, Ledger, Outcome, ReadBack, Replied
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import EconomicPlan, Eviction, EvictionDecision, Why, decisions, plan
-from ctxfs.economics.prices import ANTHROPIC_RATES, CacheTtl, Prices, Rates, prices_for
+from ctxfs.economics.prices import ANTHROPIC_RATES, Rates, bill_usd
 
 __all__ = [
     "ANTHROPIC_RATES",
     "Added",
     "CacheTerms",
-    "CacheTtl",
     "Candidate",
     "EconomicPlan",
     "Eviction",
@@ -21,13 +20,12 @@ __all__ = [
     "Held",
     "Ledger",
     "Outcome",
-    "Prices",
     "Rates",
     "ReadBack",
     "Replied",
     "ToolClass",
     "Why",
+    "bill_usd",
     "decisions",
     "plan",
-    "prices_for",
 ]

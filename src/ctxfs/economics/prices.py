@@ -1,18 +1,16 @@
-"""What a token costs, by model and by what the prompt cache does with it."""
+"""What the planner expects a token to cost, and what a call was billed. Pure."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from types import MappingProxyType
-from typing import Literal
+from dataclasses import dataclass
 
 from ctxfs.checks import require_number
 from ctxfs.errors import ConfigError
+from ctxfs.llm.base import Usage
+from ctxfs.models.known import model_or_relative, warn_unknown
+from ctxfs.models.prices import CacheTtl, Prices
 
-__all__ = ["ANTHROPIC_RATES", "TTL_SECONDS", "CacheTtl", "Prices", "Rates", "prices_for"]
+__all__ = ["ANTHROPIC_RATES", "Rates", "bill_usd", "planning_prices"]
 
-CacheTtl = Literal["5m", "1h"]
-
-TTL_SECONDS: Mapping[CacheTtl, float] = MappingProxyType({"5m": 300.0, "1h": 3600.0})
+_MILLION = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,76 +34,59 @@ class Rates:
         if not 0 < self.read <= self.write or self.output <= 0:
             raise ConfigError(f"{self}: prices are positive, and a cached token costs no more than a written one")
 
+    @classmethod
+    def of(cls, prices: Prices, cache_ttl: CacheTtl | None = None) -> "Rates":
+        """The rates of prompts below the first step of ``prices``, with a cache that is kept for ``cache_ttl``.
+
+        None: as long as the provider keeps it unasked. Raises ``UnsupportedCacheTtl`` for a time that is not offered.
+        """
+        written = prices.cache_write[prices.ttl(cache_ttl)]
+        return cls(
+            read=prices.cache_read / prices.input, write=written / prices.input, output=prices.output / prices.input
+        )
+
 
 ANTHROPIC_RATES = Rates(read=0.1, write=1.25, output=5.0)
 """Cache reads a tenth, writes that last five minutes a quarter more, output five times an input token."""
 
-ANTHROPIC_HOUR_RATES = Rates(read=0.1, write=2.0, output=5.0)
-"""The same for writes that last an hour."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
-    """US dollars per million tokens. ``cache_write_*`` equals ``input`` where writing to the cache costs no more."""
-
-    input: float
-    cache_read: float
-    cache_write_5m: float
-    cache_write_1h: float
-    output: float
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            require_number(field.name, getattr(self, field.name), at_least=0)
-        if not self.input:
-            raise ConfigError(f"input is {self.input}: use a price above 0")
-
-    def rates(self, ttl: CacheTtl = "5m") -> Rates:
-        """The same in units of one uncached input token, for a cache whose entries live for ``ttl``."""
-        write = self.cache_write_5m if ttl == "5m" else self.cache_write_1h
-        return Rates(read=self.cache_read / self.input, write=write / self.input, output=self.output / self.input)
-
-
-def _anthropic(price: float, output: float) -> Prices:
-    return Prices(
-        input=price, cache_read=price * 0.1, cache_write_5m=price * 1.25, cache_write_1h=price * 2, output=output
-    )
-
-
-def _automatic(price: float, cached: float, output: float) -> Prices:
-    """A provider that caches by itself and charges nothing for the writing."""
-    return Prices(input=price, cache_read=cached, cache_write_5m=price, cache_write_1h=price, output=output)
-
-
-_FAMILIES: Mapping[str, Prices] = MappingProxyType(
-    {
-        "claude-opus-4": _anthropic(15.0, 75.0),
-        "claude-opus-4-5": _anthropic(5.0, 25.0),
-        "claude-opus-4-6": _anthropic(5.0, 25.0),
-        "claude-opus-4-7": _anthropic(5.0, 25.0),
-        "claude-": _anthropic(3.0, 15.0),
-        "claude-haiku": _anthropic(1.0, 5.0),
-        "claude-3-5-haiku": _anthropic(0.8, 4.0),
-        "gpt-3.5": _automatic(0.5, 0.5, 1.5),
-        "gpt-4-turbo": _automatic(10.0, 10.0, 30.0),
-        "gpt-4o": _automatic(2.5, 1.25, 10.0),
-        "gpt-4o-mini": _automatic(0.15, 0.075, 0.6),
-        "gpt-4.1": _automatic(2.0, 0.5, 8.0),
-        "gpt-5": _automatic(1.25, 0.125, 10.0),
-        "gpt-5-mini": _automatic(0.25, 0.025, 2.0),
-        "o3": _automatic(2.0, 0.5, 8.0),
-        "o4-mini": _automatic(1.1, 0.275, 4.4),
-        "deepseek-": _automatic(0.28, 0.028, 0.42),
-        "gemini-2.5-pro": _automatic(1.25, 0.31, 10.0),
-        "gemini-2.5-flash": _automatic(0.3, 0.075, 2.5),
-    }
+_ASSUMED = Prices(
+    input=1.0,
+    output=5.0,
+    cache_read=0.1,
+    cache_write={"5m": 1.25, "30m": 1.25, "1h": 2.0, "12h": 2.5, "auto": 1.0},
 )
+"""The prices of a model of which nothing is known; only their ratios count: Anthropic's, and OpenAI's for its times."""
 
 
-def prices_for(model: str) -> Prices | None:
-    """The list prices of the longest known prefix of ``model``; None for an unknown one, which the caller must price.
+def bill_usd(usage: Usage, prices: Prices, cache_ttl: CacheTtl | None = None) -> float:
+    """What one call costs in US dollars: each token at the price of the step that the whole prompt reaches.
 
-    Lists change: pass ``Prices`` of your own where the difference matters. Only ratios enter a plan.
+    ``cache_ttl``: how long what was written to the cache is kept; None: as long as the provider keeps it unasked.
+    Raises ``UnsupportedCacheTtl`` for a time that is not in ``prices``.
     """
-    known = [prefix for prefix in _FAMILIES if model.startswith(prefix)]
-    return _FAMILIES[max(known, key=len)] if known else None
+    ttl, paid = prices.ttl(cache_ttl), prices.at(usage.total_input_tokens)
+    dollars = (
+        usage.input_tokens * paid.input
+        + usage.cache_read_input_tokens * paid.cache_read
+        + usage.cache_creation_input_tokens * paid.cache_write[ttl]
+        + usage.output_tokens * paid.output
+    )
+    return dollars / _MILLION
+
+
+def planning_prices(model: str) -> Prices:
+    """The list prices of ``model``, for a plan, in which only their ratios count.
+
+    Of an unknown model, those of the longest known name that it starts with, or else Anthropic's ratios: a warning
+    (``UnknownModel``) says so once. Without a warning, Anthropic's ratios count for a model that has no name ("") or
+    costs nothing.
+    """
+    info, is_known = model_or_relative(model)
+    prices = info.prices if info is not None else None
+    if model and not is_known:
+        assumed = f"the prices of {info.name!r}" if info is not None else "Anthropic's ratios of prices"
+        warn_unknown(
+            f"the model {model!r}",
+            f"plans assume {assumed}; give its own, as AgentConfig(prices=...) or Context(pricing=...)",
+        )
+    return prices or _ASSUMED

@@ -5,41 +5,14 @@ from dataclasses import dataclass, replace
 from math import ceil, floor
 from statistics import median
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
 
 from ctxfs.checks import require_int, require_number
 from ctxfs.errors import ConfigError
+from ctxfs.models.known import model_or_relative, warn_unknown
 
-__all__ = ["Budget", "Calibration", "window_of"]
+__all__ = ["Budget", "Calibration"]
 
-_T = TypeVar("_T")
-
-
-class _Limits(NamedTuple):
-    """What a model takes: prompt and reply together, and the prompt alone where that has a limit of its own."""
-
-    window_tokens: int
-    input_tokens: int | None = None
-
-
-_LIMITS: Mapping[str, _Limits] = MappingProxyType(
-    {
-        "claude-": _Limits(200_000),
-        "gpt-3.5": _Limits(16_385),
-        "gpt-4": _Limits(8_192),
-        "gpt-4-turbo": _Limits(128_000),
-        "gpt-4o": _Limits(128_000),
-        "gpt-4.1": _Limits(1_047_576),
-        "gpt-5": _Limits(400_000, 272_000),
-        "gpt-5-chat": _Limits(128_000),
-        "o1": _Limits(200_000),
-        "o3": _Limits(200_000),
-        "o4": _Limits(200_000),
-        "gemini-": _Limits(1_048_576),
-        "deepseek-": _Limits(128_000),
-    }
-)
-_DEFAULT_LIMITS = _Limits(128_000)
+_DEFAULT_WINDOW_TOKENS = 128_000
 _REPLY_TOKENS = 16_384
 
 _PRIORS: Mapping[str, float] = MappingProxyType({"claude-": 1.35, "gpt-": 1.0, "o1": 1.0, "o3": 1.0, "o4": 1.0})
@@ -48,16 +21,6 @@ _SAMPLES = 15
 _MIN_SAMPLE_TOKENS = 200
 _ROUNDING = 1 / _MIN_SAMPLE_TOKENS
 _PLAUSIBLE = (0.5, 3.0)
-
-
-def window_of(model: str) -> int:
-    """The context window of ``model`` in tokens, by the longest known prefix of its name; 128,000 when unknown."""
-    return _longest_prefix(_LIMITS, model, _DEFAULT_LIMITS).window_tokens
-
-
-def _longest_prefix(table: Mapping[str, _T], model: str, default: _T) -> _T:
-    found = [prefix for prefix in table if model.startswith(prefix)]
-    return table[max(found, key=len)] if found else default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +58,21 @@ class Budget:
 
     @classmethod
     def of_model(cls, model: str) -> "Budget":
-        """The budget of ``model`` by the longest known prefix of its name; a window of 128,000 tokens when unknown.
+        """The budget of ``model`` as the table of models has it; the reply gets 16,384 tokens, at most a quarter of it.
 
-        The reply gets 16,384 tokens, at most a quarter of the window.
+        Of an unknown model, that of the longest known name that it starts with, or else a window of 128,000 tokens: a
+        warning (``UnknownModel``) says so once, but for a model without a name ("").
         """
-        window_tokens, input_tokens = _longest_prefix(_LIMITS, model, _DEFAULT_LIMITS)
-        return replace(cls.of_window(window_tokens), input_tokens=input_tokens)
+        info, is_known = model_or_relative(model)
+        window_tokens = info.window_tokens if info is not None else None
+        if model and (not is_known or window_tokens is None):
+            assumed = _DEFAULT_WINDOW_TOKENS if window_tokens is None else window_tokens
+            what = f"the window of the model {model!r}" if is_known else f"the model {model!r}"
+            warn_unknown(
+                what, f"{assumed:,} tokens are assumed; give its own, as AgentConfig(budget=...) or Context(window=...)"
+            )
+        budget = cls.of_window(window_tokens or _DEFAULT_WINDOW_TOKENS)
+        return replace(budget, input_tokens=info.input_tokens) if info is not None else budget
 
     @classmethod
     def of_window(cls, window_tokens: int) -> "Budget":
@@ -140,7 +112,9 @@ class Calibration:
     @property
     def factor(self) -> float:
         """Billed tokens for each counted one: the median of what was observed, or a cautious prior before that."""
-        return median(self.ratios) if self.ratios else _longest_prefix(_PRIORS, self.model, _DEFAULT_PRIOR)
+        if self.ratios:
+            return median(self.ratios)
+        return next((prior for start, prior in _PRIORS.items() if self.model.startswith(start)), _DEFAULT_PRIOR)
 
     def observed(self, *, model: str, counted: int, real: int) -> "Calibration":
         """Learn from one call: a prompt of ``counted`` tokens was billed as ``real``. Another model starts over."""

@@ -3,20 +3,21 @@
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 from anyio import to_thread
 
 from ctxfs.checks import require_bool, require_kind
-from ctxfs.errors import ConfigError, MissingApiKey
+from ctxfs.errors import ConfigError, MissingApiKey, UnsupportedCacheTtl
 from ctxfs.llm.accumulate import ReplyBuilder
 from ctxfs.llm.base import ModelEvent, ModelRequest, Reply, Retrying
 from ctxfs.llm.client_settings import check_client, retry_policy
 from ctxfs.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
-from ctxfs.llm.serialize import CacheTtl, MessagesSerializer
+from ctxfs.llm.serialize import CACHE_TTLS, MessagesSerializer
 from ctxfs.llm.sse import streamed_reply
 from ctxfs.llm.wire_names import with_options, with_own_names
+from ctxfs.models.prices import CacheTtl
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -44,6 +45,7 @@ class ChatAnthropic:
     Raises:
         ConfigError: a setting of another type or one that cannot work, ``stream`` in ``options``, or two settings of
             which one has no effect.
+        UnsupportedCacheTtl: a ``cache_ttl`` that the Messages API does not take.
 
     """
 
@@ -74,8 +76,8 @@ class ChatAnthropic:
         )
         require_kind("thinking", thinking, Mapping, 'a mapping, such as {"type": "enabled", "budget_tokens": 4096}')
         require_bool("cache", cache)
-        if cache_ttl not in get_args(CacheTtl):
-            raise ConfigError(f"cache_ttl is {cache_ttl!r}: use one of {', '.join(get_args(CacheTtl))}")
+        if cache_ttl not in CACHE_TTLS:
+            raise UnsupportedCacheTtl(cache_ttl, CACHE_TTLS, model=model)
         if not cache and cache_ttl != "5m":
             raise ConfigError(f"cache_ttl is {cache_ttl!r}, and cache=False sets no breakpoints: leave one of them out")
         self._model = model

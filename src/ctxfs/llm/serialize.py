@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 from ctxfs.errors import TranscriptError
 from ctxfs.llm.base import ModelRequest
@@ -31,18 +31,21 @@ from ctxfs.llm.messages import (
     unchanged,
 )
 from ctxfs.llm.wire_names import ANTHROPIC, WireLimits, WireNames
+from ctxfs.models.prices import CacheTtl
 
 __all__ = [
+    "CACHE_TTLS",
     "EMPTY_ERROR",
     "ERROR",
     "MAX_BREAKPOINTS",
-    "CacheTtl",
     "MessagesSerializer",
     "from_dict",
     "to_messages_body",
 ]
 
-CacheTtl = Literal["5m", "1h"]
+CACHE_TTLS: tuple[CacheTtl, ...] = ("5m", "1h")
+"""How long a breakpoint can ask the provider to keep a prefix."""
+
 MAX_BREAKPOINTS = 4
 EMPTY_ERROR = "(no output)"
 """Stands for an error result without content, which the provider refuses."""

@@ -13,19 +13,21 @@ from ctxfs.context.transcript import Transcript
 from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import EvictionDecision
-from ctxfs.economics.prices import ANTHROPIC_RATES, TTL_SECONDS, CacheTtl, Prices, Rates, prices_for
+from ctxfs.economics.prices import ANTHROPIC_RATES, Rates, bill_usd
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.plan import Plan
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.items import ItemType
 from ctxfs.llm.base import Usage
+from ctxfs.models.known import known_model
+from ctxfs.models.prices import TTL_SECONDS, CacheTtl, Prices
 from ctxfs.replay.journal_costs import Account, Departure, account
 from ctxfs.session.damaged import counted
 from ctxfs.session.entries import Entry, Place, entries
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import NameAllocator, layout_named
-from ctxfs.session.records import EvictionSet
+from ctxfs.session.records import CallMade, EvictionSet
 from ctxfs.tokens import load_counter
 
 __all__ = ["Bill", "Effect", "ExplainedItem", "Explanation", "explain"]
@@ -37,9 +39,8 @@ _STAYS = {
 }
 _MESSAGE_STAYS = "stays: messages leave only when the window is full"
 _NO_RULE_STAYS = "stays: results of this tool leave only when the window is full"
-_TTL: CacheTtl = "5m"
 _NO_RULES = EvictionSet(
-    parameters=EvictionParameters().to_mapping(), rates=asdict(ANTHROPIC_RATES), ttl_s=TTL_SECONDS[_TTL]
+    parameters=EvictionParameters().to_mapping(), rates=asdict(ANTHROPIC_RATES), ttl_s=TTL_SECONDS["5m"]
 )
 """What is taken for the rules of a session that recorded none: the defaults."""
 
@@ -118,11 +119,11 @@ class Explanation:
     billed: Bill
 
 
-async def explain(fs: ContextFileSystem) -> Explanation:
+async def explain(fs: ContextFileSystem, *, prices: Prices | None = None) -> Explanation:
     """Explain the session of ``fs``, which is open, perhaps for reading only. Nothing of it changes.
 
     What goes next is decided by the rules that the session was last opened with, or by the defaults when it recorded
-    none.
+    none. Dollars are at ``prices``; None means the list prices of the models, which are today's.
 
     Raises:
         ConfigError: another version recorded the rules, and they cannot be read.
@@ -133,8 +134,9 @@ async def explain(fs: ContextFileSystem) -> Explanation:
     rules = fs.state.eviction or _NO_RULES
     plan, decisions = await _next(fs, rules, costs)  # reads the items, and so finds what is damaged
     held = await entries(fs)
-    prices = prices_for(model)
-    rates = _rates(rules) or (prices.rates(_TTL) if prices else ANTHROPIC_RATES)
+    paid = _Paid(prices, ttl_s=rules.ttl_s)
+    listed = paid.prices(model)
+    rates = _rates(rules) or (Rates.of(listed) if listed else ANTHROPIC_RATES)
     window_tokens = rules.window_tokens or Budget.of_model(model).limit_tokens
     return Explanation(
         session_id=fs.session_id,
@@ -144,8 +146,8 @@ async def explain(fs: ContextFileSystem) -> Explanation:
         context_tokens=_context_tokens(held, costs),
         items=_Reasons(rules, costs, plan, decisions).items(held),
         next=plan,
-        effect=_effect(costs, rates, prices, window_tokens=window_tokens),
-        billed=_bill(costs, rates, prices),
+        effect=_effect(costs, rates, listed, window_tokens=window_tokens),
+        billed=_bill(costs.calls, paid),
     )
 
 
@@ -323,13 +325,37 @@ def _effect(costs: Account, rates: Rates, prices: Prices | None, *, window_token
     )
 
 
-def _bill(costs: Account, rates: Rates, prices: Prices | None) -> Bill:
-    usages = [call.usage for call in costs.calls]
-    counts = {field.name: sum(getattr(usage, field.name) for usage in usages) for field in fields(Usage)}
-    cost = (
-        counts["input_tokens"]
-        + counts["cache_read_input_tokens"] * rates.read
-        + counts["cache_creation_input_tokens"] * rates.write
-        + counts["output_tokens"] * rates.output
-    )
-    return Bill(calls=len(usages), **counts, usd=_usd(cost, prices))
+class _Paid:
+    """What calls cost: at the prices that were given, or at each model's list prices."""
+
+    def __init__(self, given: Prices | None, *, ttl_s: float) -> None:
+        self._given = given
+        self._ttl_s = ttl_s
+        self._listed: dict[str, Prices | None] = {}
+
+    def prices(self, model: str) -> Prices | None:
+        """The prices of ``model``; None when they are not known."""
+        if self._given is not None:
+            return self._given
+        if model not in self._listed:
+            info = known_model(model)
+            self._listed[model] = info.prices if info is not None else None
+        return self._listed[model]
+
+    def usd(self, calls: Sequence[CallMade]) -> float | None:
+        """What ``calls`` cost; None when the prices of a model are not known."""
+        bills = []
+        for call in calls:
+            if (prices := self.prices(call.model)) is None:
+                return None
+            bills.append(bill_usd(call.usage, prices, self._ttl(prices)))
+        return sum(bills)
+
+    def _ttl(self, prices: Prices) -> CacheTtl | None:
+        """How long the session's cache is kept, where the provider offers that time."""
+        return next((ttl for ttl in prices.cache_ttls if TTL_SECONDS[ttl] == self._ttl_s), None)
+
+
+def _bill(calls: Sequence[CallMade], paid: _Paid) -> Bill:
+    counts = {field.name: sum(getattr(call.usage, field.name) for call in calls) for field in fields(Usage)}
+    return Bill(calls=len(calls), **counts, usd=paid.usd(calls))
