@@ -184,19 +184,46 @@ def test_the_window_is_guarded_without_moving_a_message(tmp_path: Path) -> None:
 
 
 def test_a_reply_that_does_not_fit_is_replaced_part_by_part(tmp_path: Path) -> None:
-    said = [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": big(1, 900)}]
+    thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    said = [thought, {"type": "text", "text": big(1, 900)}]
     call = Part("call", {"text": big(2, 900), "n": 1}, "call", "c1", "Write")
     parts = [Part("user", "go", "u"), Part("reply", said, "reply"), call, Part("result", "ok", "o", "c1", "Write")]
     with History("s", root_path=tmp_path, pricing=None, window=3_000) as history:
-        edits = history.rewrite(parts)
+        edits: Any = history.rewrite(parts)
         assert edits.overflow is None
-        assert edits["reply"][0] == said[0]  # type: ignore[index]
-        assert edits["reply"][1]["text"].startswith("[Content offloaded]")  # type: ignore[index]
-        assert edits["call"]["n"] == 1  # type: ignore[index, call-overload]
+        assert edits["reply"][0] == thought  # the provider wants it back with the result
+        assert edits["reply"][1]["text"].startswith("[Content offloaded]")
+        assert edits["call"]["n"] == 1
         assert not history.rewrite(applied(parts, edits))
     plain = [Part("user", "go", "u"), Part("reply", big(3, 3_000), "r"), Part("user", "and", "v")]
     with History("t", root_path=tmp_path, pricing=None, window=3_000) as history:
         assert isinstance(history.rewrite(plain)["r"], str)
+
+
+def test_thinking_of_an_earlier_reply_leaves_with_it(tmp_path: Path) -> None:
+    thought = {"type": "thinking", "thinking": big(1, 900), "signature": "s"}
+    call = {"type": "tool_use", "id": "c1", "name": "Write", "input": {"text": big(2, 900), "n": 1}}
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": "ok"}
+    body: dict[str, Any] = {
+        "messages": [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": [thought, call]},
+            {"role": "user", "content": [result]},
+            {"role": "assistant", "content": "done"},
+            {"role": "user", "content": "and"},
+        ]
+    }
+    with History("s", root_path=tmp_path, pricing=None, window=3_000) as history:
+        sent = history.messages(body)
+        said = sent["messages"][1]["content"]
+        assert [block["type"] for block in said] == ["text", "tool_use"]
+        assert said[0]["text"].startswith("[Content offloaded]")
+        assert said[1]["input"]["n"] == 1
+        assert said[1]["input"]["text"].startswith("[Content offloaded]")
+        assert history.messages(body) == sent
+        assert history.messages(sent) == sent
+    with History("s", root_path=tmp_path, pricing=None, window=3_000) as history:
+        assert history.messages(body) == sent
 
 
 def test_what_is_sent_beside_the_history_counts(tmp_path: Path) -> None:
@@ -365,7 +392,7 @@ async def answered(prompt: str) -> Reply:
         ({"layout": "yaml"}, "layout is 'yaml': use one of envelope, text"),
         ({"window": Window(Budget.of_window(50_000), summarize=answered)}, "leave out summarize"),
         ({"window": Window(Budget.of_window(50_000), compaction=MOVING)}, "moves messages"),
-        ({"keep_recent": 2}, "by tool"),
+        ({"keep_recent": 2}, "keep_recent is 2"),
         ({"lease_wait_s": -1}, "lease_wait_s"),
         ({"materialize": 5}, "materialize"),
         ({"pricing": 5}, "pricing"),

@@ -3,18 +3,20 @@
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from ctxfs.eviction.plan import Offload, Trim
 from ctxfs.history.fingerprint import Key
 from ctxfs.history.parts import Part
 from ctxfs.items import ContextItem
-from ctxfs.llm.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
+from ctxfs.llm.messages import THINKING, AssistantMessage, Block, Message, ToolMessage, UserMessage
 from ctxfs.session.records import Decided
 
 __all__ = [
     "SAID",
     "Slot",
+    "aligned",
     "blocks_of",
     "decided_by",
     "groups_of",
@@ -86,6 +88,18 @@ def decided_by(slot: Slot, step: Offload | Trim, content: Any, item_id: str, *, 
         tool=slot.part.tool,
         sent=sent,
     )
+
+
+def aligned(old: Sequence[Block], new: Sequence[Block]) -> list[tuple[Block, ...]]:
+    """For each block of a reply what is in its place in ``new``, where thinking may be gone, and a text come for it."""
+    gone = not any(block["type"] in THINKING for block in new)
+    kept = [not (gone and block["type"] in THINKING) for block in old]
+    rest = iter(new)
+    come = tuple(islice(rest, len(new) - sum(kept)))
+    found: list[tuple[Block, ...]] = [(next(rest),) if stays else () for stays in kept]
+    if come:
+        found[kept.index(False)] = come
+    return found
 
 
 def replaced_item(item: ContextItem, decided: Decided) -> ContextItem:

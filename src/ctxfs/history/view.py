@@ -19,6 +19,7 @@ from ctxfs.history.parts import Part, Replacement, plain_content
 from ctxfs.history.slots import (
     SAID,
     Slot,
+    aligned,
     blocks_of,
     decided_by,
     groups_of,
@@ -288,17 +289,19 @@ class HistoryView:
         old, new, counter = item.message.content, step.content, self.rules.counter
         assert not isinstance(old, str)
         assert isinstance(new, tuple)
+        by_block = aligned(old, new)
         for slot in slots:
             assert slot.blocks is not None
             first, end = slot.blocks
-            if old[first:end] == new[first:end] or slot.part.stays or self._decided(slot) is not None:
+            before, after = old[first:end], tuple(block for blocks in by_block[first:end] for block in blocks)
+            if before == after or slot.part.stays or self._decided(slot) is not None:
                 continue
-            content: Any = new[first:end]
+            content: Any = after
             if slot.part.kind == "call":
-                content = dict(new[first]["input"])
+                content = dict(after[0]["input"])
             elif isinstance(slot.part.content, str):
-                content = new[first]["text"]
-            counts = [sum(count_block(counter, block) for block in blocks[first:end]) for blocks in (old, new)]
+                content = after[0]["text"]
+            counts = [sum(count_block(counter, block) for block in blocks) for blocks in (before, after)]
             sized = replace(step, tokens_before=counts[0], tokens_after=counts[1])
             yield decided_by(slot, sized, content, item.id, sent=True)
 
@@ -320,6 +323,8 @@ class HistoryView:
                 slot = self._slots[number]
                 item = rewritten.get(slot.item_id) or self.transcript.items[slot.item_id]
                 rewritten[item.id] = replaced_part(item, slot, one)
+                if len(rewritten[item.id].message.content) != len(item.message.content) and slot.blocks is not None:
+                    return False  # the blocks behind it have other numbers now
                 self.replaced[number] = one.content
                 if slot.ledger_id:
                     left.append(slot.ledger_id)

@@ -67,21 +67,24 @@ def blocks_or_text(content: Replacement) -> Any:
     return content if isinstance(content, str) else list(content)
 
 
-def spread(blocks: Sequence[Block], new: Replacement) -> list[Block | None]:
-    """What stands in the place of each of ``blocks`` once ``new`` stands for all of them; None: nothing does.
+def spread(blocks: Sequence[Block], new: Replacement) -> list[list[Block]]:
+    """What stands in the place of each of ``blocks`` once ``new`` stands for all of them.
 
-    A text takes the place of the first of them, and the mark of a prompt cache that any of them had.
+    As many blocks take the places of the old ones, with the marks of a prompt cache that these had. A text, or another
+    number of blocks, takes the place of the first.
     """
+    others: list[list[Block]] = [[] for _ in blocks[1:]]
     if isinstance(new, str):
         first: Block = {"type": "text", "text": new}
         mark = last_mark(blocks)
-        return [first if mark is None else {**first, "cache_control": mark}, *[None] * (len(blocks) - 1)]
-    replaced = [
-        {**block, "cache_control": old["cache_control"]} if "cache_control" in old else block
-        for block, old in zip(new, blocks, strict=True)
-        if isinstance(block, dict)
+        return [[first if mark is None else {**first, "cache_control": mark}], *others]
+    given = [block for block in new if isinstance(block, dict)]
+    if len(given) != len(blocks):
+        return [given, *others]
+    return [
+        [{**block, "cache_control": old["cache_control"]} if "cache_control" in old else block]
+        for block, old in zip(given, blocks, strict=True)
     ]
-    return [*replaced]
 
 
 def last_mark(blocks: Iterable[Any]) -> Any:

@@ -61,17 +61,17 @@ def _edited(message: Mapping[str, Any], edits: Mapping[Any, Replacement]) -> Map
     content = message["content"]
     if isinstance(content, str):
         return {**message, "content": blocks_or_text(edits[None])}
-    blocks: list[Any] = list(content)
+    blocks: list[list[Any]] = [[block] for block in content]
     for n, new in edits.items():
         if n is not None:
-            block = to_plain(blocks[n])
+            block = to_plain(content[n])
             own = _OWN[block["type"]]
-            blocks[n] = {**block, own: new if own == "input" else _marked(new, block.get("content"))}
+            blocks[n] = [{**block, own: new if own == "input" else _marked(new, block.get("content"))}]
     if None in edits:
         places = [n for n, block in enumerate(content) if to_plain(block)["type"] not in _OWN]
-        for n, new_block in zip(places, spread([to_plain(content[n]) for n in places], edits[None]), strict=True):
-            blocks[n] = new_block
-    return {**message, "content": [block for block in blocks if block is not None]}
+        for n, others in zip(places, spread([to_plain(content[n]) for n in places], edits[None]), strict=True):
+            blocks[n] = others
+    return {**message, "content": [block for found in blocks for block in found]}
 
 
 def _marked(new: Replacement, old: Any) -> Any:

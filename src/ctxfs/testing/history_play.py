@@ -8,6 +8,7 @@ import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,10 @@ class _Play:
 
     def grow(self) -> None:
         """The model replies, perhaps with calls, and their results come, some of them rewritten at the source."""
-        draw, new = self.draw, [Part("reply", f"thinking {self.step}", 0)]
+        draw, said = self.draw, f"reading {self.step} " + _LINE.format(2) * self.draw.choice((0, 0, 0, 200))
+        thought = {"type": "thinking", "thinking": _LINE.format(3) * draw.choice((1, 200)), "signature": "s"}
+        blocks = [[thought], [thought, {"type": "text", "text": said}]]
+        new = [Part("reply", said if draw.random() < 0.7 else draw.choice(blocks), 0)]
         names: dict[str, str] = {}
         for _ in range(draw.randint(0, 3)):
             again = self.calls and draw.random() < 0.1
@@ -247,7 +251,9 @@ def _holds(content: Any, decided: Decided, original: Any, sources: Mapping[str, 
         return True
     if isinstance(content, str):
         return False
-    if any(sha256_of(block.get("input", [block])) == decided.sha256 for block in content):
+    calls = [block["input"] for block in content if block["type"] == "tool_use"]
+    said = [content[first:end] for first, end in combinations(range(len(content) + 1), 2)]
+    if any(sha256_of(part) == decided.sha256 for part in (*calls, *said)):
         return True  # a part of a reply that was stored as a whole
     return bool(content) and decided.kind == "call" and all(_is_argument(block, original) for block in content)
 
