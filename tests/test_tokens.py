@@ -146,6 +146,11 @@ def test_chunks_are_the_text_and_fit_64_kb(text: str, repeat: int) -> None:
     assert all(len(piece.encode()) <= 65_536 for piece in pieces)
 
 
+@pytest.mark.parametrize(("limit", "is_more"), [(100, True), (249, True), (250, False)])
+def test_a_text_whose_length_does_not_tell_is_counted_until_it_has_more(limit: int, is_more: bool) -> None:
+    assert exceeds(CharsCounter(), "a" * 1_000, limit) is is_more
+
+
 @pytest.mark.parametrize("counter", [default_counter(), CharsCounter()], ids=["o200k", "chars"])
 @given(text=texts, repeat=st.integers(0, 2_000), limit=st.integers(0, 6_000))
 def test_exceeds_agrees_with_count(counter: TokenCounter, text: str, repeat: int, limit: int) -> None:
@@ -192,7 +197,7 @@ def test_chars_counter_rounds_up() -> None:
 def test_a_damaged_vocabulary_is_refused() -> None:
     packed = bytearray(lzma.decompress(tokens.vocabulary_file()))
     packed[-1] ^= 1
-    with pytest.raises(CtxfsError, match="install ctxfs again"):
+    with pytest.raises(CtxfsError, match="reinstall ctxfs"):
         tokens.unpack_vocabulary(lzma.compress(bytes(packed), preset=0))
 
 

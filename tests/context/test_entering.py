@@ -3,12 +3,14 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import anyio
 import anyio.from_thread
 import pytest
 
 from ctxfs.context.context import Context
+from ctxfs.context.entry import with_sources
 from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import TranscriptError
@@ -51,6 +53,12 @@ class Interrupting:
 def new_context(counter: TokenCounter) -> Context:
     fs = ContextFileSystem("session_1", root_path="/sessions", store=MemoryStore("session_1"))
     return Context(fs=fs, counter=counter, pricing=EAGER)
+
+
+@pytest.mark.parametrize("data", ["call_1", None, 1])
+def test_the_calls_whose_results_are_data_are_a_collection_of_ids(data: Any) -> None:
+    with pytest.raises(TranscriptError, match="use a collection of call ids"):
+        with_sources([UserMessage("go")], {}, data)
 
 
 async def undisturbed() -> tuple[tuple[ContextItem, ...], Plan]:

@@ -63,6 +63,14 @@ def test_a_reply_is_its_text_and_each_call_whose_arguments_could_leave() -> None
     assert session.economy.ledger.total_tokens == session.tokens
 
 
+def test_the_arguments_of_a_reply_that_was_moved_away_cannot_leave_any_more() -> None:
+    session = Session()
+    for number in (1, 2):
+        session.take(f"msg_{number}", AssistantMessage(({**CALL, "id": f"call_{number}"},)))
+    session.candidates.left(["msg_1"])
+    assert [len(session.candidates.trims_of(f"msg_{number}")) for number in (1, 2)] == [0, 1]
+
+
 def test_arguments_that_left_are_not_looked_at_again() -> None:
     session = Session()
     reply = session.take("msg_1", AssistantMessage((CALL,)))

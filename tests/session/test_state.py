@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from ctxfs.items import ItemType
-from ctxfs.llm.messages import UserMessage
+from ctxfs.items import ContentRange, ItemType
+from ctxfs.llm.messages import AssistantMessage, UserMessage
 from ctxfs.session.records import ItemAdded, Restored, UnknownRecord, from_json, to_json
 from ctxfs.session.state import OffloadStats, SessionState, fold
 from session_items import PLACEHOLDER, make_item, stored_record
@@ -46,3 +46,9 @@ def test_a_record_of_a_later_version_changes_nothing() -> None:
 def test_what_eager_offloads_saved_on_average() -> None:
     assert OffloadStats().mean_saved_chars == 0
     assert OffloadStats(count=2, saved_chars=3_000).mean_saved_chars == 1_500
+
+
+def test_an_item_is_read_as_it_was_written() -> None:
+    source = ContentRange(item_id="call_1", path="/s/call_1.json", first_line=1, last_line=2)
+    item = make_item("msg_2", AssistantMessage("done"), source=source, label="deploy", trimmed=(0, 2))
+    assert from_json(to_json(ItemAdded(item=item, before="msg_3"))) == ItemAdded(item=item, before="msg_3")
