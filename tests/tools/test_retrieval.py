@@ -2,7 +2,9 @@ import json
 import re
 import sys
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -439,27 +441,42 @@ async def test_a_search_says_which_line_it_could_not_search_and_goes_on_after_it
     assert await session.grep(".*(b|c)d", offset=4, budget=still()) == "4:acd\n[1 line matches]"
 
 
+@asynccontextmanager
+async def loop_calls() -> AsyncIterator[Counter[str]]:
+    """Count the calls of functions on this thread: work that no clock of a busy machine makes larger."""
+    calls = Counter[str]()
+
+    def note(_frame: FrameType, event: str, _argument: object) -> None:
+        calls[event] += 1
+
+    sys.setprofile(note)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)
+
+
 async def test_the_loop_does_none_of_the_work_that_grows_with_the_lines(fs: ContextFileSystem) -> None:
-    """Counted in calls of functions on the loop's thread: no clock of a busy machine makes them more."""
     await Session(fs).store("ab\n" * 60_000)
     tools = [read_tool(fs, max_tokens=100_000), *retrieval_tools(fs, max_tokens=100_000)]
     run = {tool.name: tool.run for tool in tools}
-    calls = 0
-
-    def count(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
     for name, arguments in (
         ("Read", {"file_path": "call_1", "limit": 1_000_000}),
         ("context_read", {"ref": "call_1", "limit": 2_000}),
         ("context_tail", {"ref": "call_1", "lines": 1_000}),
     ):
-        calls = 0
-        sys.setprofile(count)
-        try:
+        async with loop_calls() as calls:
             result = await run[name](arguments)
-        finally:
-            sys.setprofile(None)
         assert str(result.content).count("\n") >= 999
-        assert calls < 2_000, name
+        assert calls["call"] < 2_000, name
+
+
+async def test_the_loop_does_none_of_the_work_that_grows_with_a_list() -> None:
+    async with ContextFileSystem("s1", root_path="/memory", store=MemoryStore("s1")) as fs:
+        session = Session(fs)
+        for number in range(300):
+            await session.store("x", f"call_{number}")
+        async with loop_calls() as calls:
+            shown = await session.text("list")
+        assert shown.count("\n") > 100
+        assert calls["call"] < 600

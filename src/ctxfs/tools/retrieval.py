@@ -6,7 +6,6 @@ One implementation for every layout. What the tools may open is decided by the s
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Annotated
 
 from pydantic import Field
@@ -25,17 +24,17 @@ from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import Line, LineCutter, render_page, row
 from ctxfs.tools.stored import (
     DEFAULT_MAX_TOKENS,
+    MAX_LIMIT_LINES,
     MIN_PAGE_TOKENS,
     Scope,
+    list_page,
     page_result,
     read_page,
     reading_tool,
-    rendered,
     stored_ends,
 )
 
 __all__ = [
-    "MAX_LIMIT_LINES",
     "ContextLines",
     "MaxMatches",
     "Offset",
@@ -43,7 +42,6 @@ __all__ = [
     "retrieval_tools",
 ]
 
-MAX_LIMIT_LINES = 2_000
 MAX_TAIL_LINES = 1_000
 MAX_MATCHES = 1_000
 MAX_CONTEXT_LINES = 20
@@ -157,19 +155,9 @@ def _list_tool(scope: Scope) -> Tool:
         offset: Annotated[int, Field(ge=1, description="The first entry, from 1")] = 1,
     ) -> ToolResult:
         entries = list(scope.fs.stored().values())
-        lines = await run_in_steps(lambda: _listed(entries, offset, scope.max_chars))
-        page = await rendered(lines, len(entries), scope.max_tokens, scope.counter) if lines else None
-        return page_result(page, offset, len(entries))
+        return await list_page(entries, _entry, offset=offset, max_tokens=scope.max_tokens, counter=scope.counter)
 
     return context_list
-
-
-def _listed(entries: Sequence[Stored], offset: int, max_chars: int) -> list[Line]:
-    cutter = LineCutter(offset, limit=MAX_LIMIT_LINES, max_chars=max_chars)
-    for entry in islice(entries, offset - 1, None):
-        if cutter.feed(f"{_entry(entry)}\n"):
-            break
-    return cutter.finish()
 
 
 def _entry(entry: Stored) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial, wraps
+from itertools import islice
 from typing import ParamSpec, TypeVar
 
 from ctxfs.content.reader import ContentReader
@@ -19,7 +20,10 @@ from ctxfs.tools.decorator import FunctionTool, tool
 from ctxfs.tools.paging import Line, LineCutter, LineEnds, Page, render_page
 
 __all__ = [
+    "DEFAULT_MAX_TOKENS",
+    "MAX_LIMIT_LINES",
     "Scope",
+    "list_page",
     "page_result",
     "read_page",
     "reading_tool",
@@ -30,6 +34,7 @@ __all__ = [
 
 P = ParamSpec("P")
 T = TypeVar("T")
+E = TypeVar("E")
 
 CHARS_PER_TOKEN = 8
 """So many characters a token are fetched for a page: more than text has, so that tokens bound the page."""
@@ -37,6 +42,8 @@ MAX_MEDIA = 20
 """So many images and documents come with a page at most, and of more than one together only what its tokens allow."""
 MAX_MEDIUM_TOKENS = 100_000
 """An image or a document of more tokens is not shown."""
+MAX_LIMIT_LINES = 2_000
+"""No page has more lines."""
 DEFAULT_MAX_TOKENS = 4_000
 """What bounds a result unless it is set."""
 MIN_PAGE_TOKENS = 200
@@ -200,3 +207,26 @@ def page_result(
     if not total_lines:
         return ToolResult("[it is empty]")
     raise ToolError(f"offset={first} is past the end: there are {total_lines:,} lines")
+
+
+async def list_page(
+    entries: Sequence[E], text: Callable[[E], str], *, offset: int, max_tokens: int, counter: TokenCounter | None
+) -> ToolResult:
+    """A page of a list, from its entry ``offset`` on (from 1), each as the one line of its ``text``.
+
+    Raises:
+        ToolError: ``offset`` is past the end.
+    """
+
+    def page() -> ToolResult:
+        cutter = LineCutter(offset, limit=MAX_LIMIT_LINES, max_chars=max_tokens * CHARS_PER_TOKEN)
+        for entry in islice(entries, offset - 1, None):
+            if cutter.feed(f"{text(entry)}\n"):
+                break
+        lines, total = cutter.finish(), len(entries)
+        if not lines:
+            return page_result(None, offset, total)
+        counts = counter or default_counter()
+        return page_result(render_page(lines, total_lines=total, max_tokens=max_tokens, counter=counts), offset, total)
+
+    return await run_in_steps(page)

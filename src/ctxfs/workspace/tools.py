@@ -12,20 +12,19 @@ from pydantic import Field
 from ctxfs.errors import InvalidToolArguments
 from ctxfs.placeholder.lines import plural
 from ctxfs.session.names import check_session_id
+from ctxfs.steps import run_in_steps
 from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.grep_page import DEFAULT_MATCHES, grep_page
 from ctxfs.tools.line_pattern import LinePattern
-from ctxfs.tools.paging import LineCutter
-from ctxfs.tools.retrieval import MAX_LIMIT_LINES, ContextLines, MaxMatches, Offset, Pattern
+from ctxfs.tools.retrieval import ContextLines, MaxMatches, Offset, Pattern
 from ctxfs.tools.stored import (
-    CHARS_PER_TOKEN,
     DEFAULT_MAX_TOKENS,
+    MAX_LIMIT_LINES,
     MIN_PAGE_TOKENS,
-    page_result,
+    list_page,
     read_page,
     reading_tool,
-    rendered,
 )
 from ctxfs.workspace.artifacts import TOOL_RESULT, ArtifactInfo, info_of
 from ctxfs.workspace.knowledge_list import GET_BY_ID, GET_BY_LINES, GREP, INFO, QUERY
@@ -172,21 +171,19 @@ def _offload_info(bound: _Bound) -> Tool:
 
 
 async def _page_of(bound: _Bound, found: Sequence[ArtifactInfo], offset: int) -> ToolResult:
-    cutter = LineCutter(offset, limit=MAX_LIMIT_LINES, max_chars=bound.max_tokens * CHARS_PER_TOKEN)
-    for info in found[offset - 1 :]:
-        if cutter.feed(_row(info) + "\n"):
-            break
-    lines = cutter.finish()
-    page = await rendered(lines, len(found), bound.max_tokens, bound.counter) if lines else None
-    return page_result(page, offset, len(found))
+    return await list_page(found, _row, offset=offset, max_tokens=bound.max_tokens, counter=bound.counter)
 
 
 async def _listed(bound: _Bound, tool_name: str | None, biz_id: str | None) -> list[ArtifactInfo]:
     """The session's artifacts, from its own journal: no other session is looked at."""
     async with bound.service.session(bound.session_id) as fs:
-        stored = [] if fs is None else fs.stored().values()
-        infos = [info_of(bound.service.namespace, bound.session_id, entry) for entry in stored]
-    return [info for info in infos if tool_name in (None, info.tool_name) and biz_id in (None, info.biz_id)]
+        stored = [] if fs is None else list(fs.stored().values())
+
+    def found() -> list[ArtifactInfo]:
+        infos = (info_of(bound.service.namespace, bound.session_id, entry) for entry in stored)
+        return [info for info in infos if tool_name in (None, info.tool_name) and biz_id in (None, info.biz_id)]
+
+    return await run_in_steps(found)
 
 
 def _row(info: ArtifactInfo) -> str:
