@@ -202,6 +202,7 @@ class Agent:
                 await self._context.answer_open_calls(_INTERRUPTED)
 
     async def _run(self) -> AsyncGenerator[AgentEvent, None]:
+        """Ask the model, record its reply, run the tools that it calls; again until it calls none."""
         turns = 0
         while self._config.max_turns is None or turns < self._config.max_turns:
             turns += 1
@@ -214,9 +215,10 @@ class Agent:
                     else:
                         yield delta
             reply = _whole(reply)
-            async with aclosing(self._take(reply)) as events:
-                async for event in events:
-                    yield event
+            for event in (*self._drain(), self._usage(reply), *_started(reply)):
+                yield event
+            for ended in await self._answer(reply):
+                yield ended
             if _is_final(reply):
                 yield Done(text=reply.message.text, stop_reason=reply.stop_reason, turns=turns)
                 return
@@ -270,22 +272,21 @@ class Agent:
         """Record a reply as soon as it is there, whatever is cancelled: it is billed."""
         await self._context.add(reply.message, usage=reply.usage, model=reply.model)
 
-    async def _take(self, reply: Reply) -> AsyncGenerator[AgentEvent, None]:
-        """Do what a reply that was recorded asks for."""
-        for told in self._drain():
-            yield told
-        yield self._usage(reply)
+    async def _answer(self, reply: Reply) -> list[ToolEnded]:
+        """Run the tools that a reply calls, and record what they gave; returns what the next request shows of that."""
         calls = reply.message.tool_calls
         if reply.stop_reason in CUT:
             await self._cut(reply)
-        elif calls:
-            for call in calls:
-                yield ToolStarted(call)
-            wholes = await self._run_tools(calls)
-            await self._context.evict()  # as before the next call, so that the events show what it is going to send
-            shown = self._context.items[-len(calls) :]
-            for call, whole, item in zip(calls, wholes, shown, strict=True):
-                yield ToolEnded(call, replace(whole, content=item.message.content), whole)
+            return []
+        if not calls:
+            return []
+        wholes = await self._run_tools(calls)
+        await self._context.evict()  # as before the next call, so that the events show what it is going to send
+        shown = self._context.items[-len(calls) :]
+        return [
+            ToolEnded(call, replace(whole, content=item.message.content), whole)
+            for call, whole, item in zip(calls, wholes, shown, strict=True)
+        ]
 
     async def _cut(self, reply: Reply) -> None:
         if not reply.message.tool_calls:
@@ -350,6 +351,11 @@ def _whole(reply: Reply | None) -> Reply:
     if reply is None:
         raise ReplyIncomplete("the model's stream ended without a reply: query again")
     return reply
+
+
+def _started(reply: Reply) -> list[ToolStarted]:
+    """The tools that a reply starts; none if it was cut."""
+    return [] if reply.stop_reason in CUT else [ToolStarted(call) for call in reply.message.tool_calls]
 
 
 def _is_final(reply: Reply) -> bool:
