@@ -46,6 +46,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import CallMade
 from ctxfs.session.state import OffloadStats
 from ctxfs.steps import run_in_steps
+from ctxfs.storage.loop_lock import LoopLock
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.tokens import TokenCounter, load_counter
 from ctxfs.weak_methods import weak_method
@@ -160,7 +161,7 @@ class Context:
         self._digest_tokens = digest_tokens
         self._on_event = on_event
         self._counter = counter
-        self._lock = anyio.Lock(fast_acquire=True)
+        self._lock = LoopLock()
         self.overhead_tokens = overhead_tokens
         self._begin()
 

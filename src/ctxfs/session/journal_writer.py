@@ -9,19 +9,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from ctxfs.content.blocks import index_name
 from ctxfs.content.file import ContentFile, IndexChunks
 from ctxfs.content.stored import Stored
-from ctxfs.errors import ConfigError, SessionClosed, WriteFailed
+from ctxfs.errors import ConfigError, SessionClosed, SessionError, WriteFailed
 from ctxfs.session.index import INDEX_NAME, render_index
 from ctxfs.session.journal import encode_line, scan
 from ctxfs.session.records import CallMade, Record, WriterOpened
 from ctxfs.session.recovery import SessionScan
 from ctxfs.session.state import SessionState, fold
 from ctxfs.storage.base import LeaseStore, NewFile, Store
+from ctxfs.storage.loop_lock import LoopLock
 from ctxfs.storage.threads import uninterrupted
 
 __all__ = ["Commit", "JournalReader", "JournalWriter"]
@@ -100,7 +100,7 @@ class JournalReader:
         self._session_id = session_id
         self._seq = 0
         self._end = 0
-        self._turn = anyio.Lock(fast_acquire=True)
+        self._turn = LoopLock()
 
     def resume(self, found: SessionScan) -> None:
         """Go on where the session was found."""
@@ -143,6 +143,16 @@ class JournalWriter(JournalReader):
     @uninterrupted
     async def _committed(self, pending: _Pending) -> None:
         self._queue.append(pending)
+        try:
+            await self._written(pending)
+        except SessionError:  # another event loop has the session
+            self._queue = [other for other in self._queue if other is not pending]
+            raise
+        if pending.error is not None:
+            raise pending.error
+
+    async def _written(self, pending: _Pending) -> None:
+        """Wait for the caller's turn, and write all that waits until ``pending`` is done."""
         async with self._turn:
             while not pending.done:
                 batch, self._queue = _next_batch(self._queue, self.state.stored)
@@ -152,8 +162,6 @@ class JournalWriter(JournalReader):
                     self._queue[:0] = [waiting for waiting in batch if not waiting.done]
                     raise
                 await self._write_index_if_due()
-        if pending.error is not None:
-            raise pending.error
 
     async def _write(self, commits: Sequence[_Pending]) -> None:
         """Write them together or, when that fails, one by one: one caller's failure is not another's."""
