@@ -70,8 +70,7 @@ def measure(messages: int, root: Path) -> None:
     wire.messages(body)
     on_wire = cpu(lambda: wire.messages(body), 5)
     history.close()
-    again = History(f"s{messages}", **settings)
-    restart = cpu(lambda: again.rewrite(whole[:start]), 1)
+    restart = cpu(lambda: History(f"s{messages}", **settings).rewrite(whole[:start]), 3)
     print(
         f"{messages:>7,} messages: warm {warm:6.2f} ms, same {same:6.2f} ms, wire {on_wire:6.2f} ms; "
         f"first {first * 1000 / messages:6.1f} us a message, restart {restart * 1000 / messages:6.1f} us a message"
