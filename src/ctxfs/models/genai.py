@@ -1,8 +1,8 @@
 """Rows of the table of models from the package ``genai-prices``, and the facts that it lacks.
 
 The table that ships with ctxfs is made from these rows (``scripts/make_model_table.py``). This is the one place that
-imports the package, when a model is first looked up; without it, the table that ships is used. That import takes about
-a quarter of a second, once in a process, also when an event loop is running.
+imports the package, when a model is first looked up; without it, the table that ships is used. That import takes up to
+half a second of the processor, once in a process, also when an event loop is running.
 """
 
 import re
