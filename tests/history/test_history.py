@@ -226,6 +226,27 @@ def test_thinking_of_an_earlier_reply_leaves_with_it(tmp_path: Path) -> None:
         assert history.messages(body) == sent
 
 
+def test_a_reply_of_thinking_alone_is_never_left_empty(tmp_path: Path) -> None:
+    thought = {"type": "thinking", "thinking": big(1, 900), "signature": "s"}
+    call = Part("call", {"text": big(2, 900)}, "call", "c1", "Write")
+    parts = [
+        *(Part("user", "go", "u"), Part("reply", [thought], "first")),
+        *(Part("reply", [thought, {"type": "text", "text": big(3, 900)}], "second"), call),
+        *(Part("result", "ok", "o", "c1", "Write"), Part("reply", "done", "r"), Part("user", "and", "v")),
+    ]
+    with History("s", root_path=tmp_path, pricing=None, window=3_000) as history:
+        edits = history.rewrite(parts)
+        assert "second" in edits
+        assert all(edits.values())
+    empty = [part._replace(content=()) if part.place == "first" else part for part in parts]
+    pricing = EvictionPricing(parameters=EvictionParameters(caution=0.001, rent_share=0.0, max_loss=100.0))
+    with History("t", root_path=tmp_path, pricing=pricing, window=None) as history:
+        for n in range(5):
+            empty += exchange(n, "short")
+            calls = history.rewrite(empty)
+        assert list(calls) == ["call"]
+
+
 def test_what_is_sent_beside_the_history_counts(tmp_path: Path) -> None:
     with History("s", root_path=tmp_path, pricing=None, window=60_000) as history:
         alone = history.rewrite(conversation(8))

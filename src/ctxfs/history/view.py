@@ -237,7 +237,7 @@ class HistoryView:
         ledger_ids = {trim.block: trim.stored.id for trim in entry.options.trims}
         for slot in slots:
             assert slot.blocks is not None
-            slot.ledger_id = ledger_ids.get(slot.blocks[0], "")
+            slot.ledger_id = ledger_ids.get(slot.blocks[0], "") if slot.part.kind == "call" else ""
         return entry
 
     # Going out -------------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ class HistoryView:
             sent = self._by_item[item.id][0] < self._said
             if isinstance(step, Trim):
                 contents[step.stored.id] = step.stored
-                slot = next(s for s in slots if s.blocks is not None and s.blocks[0] == step.block)
+                slot = next(s for s in slots if s.part.kind == "call" and s.blocks == (step.block, step.block + 1))
                 decided.append(decided_by(slot, step, dict(step.arguments), step.stored.id, sent=sent))
                 continue
             if item.source is None:
@@ -294,7 +294,7 @@ class HistoryView:
             assert slot.blocks is not None
             first, end = slot.blocks
             before, after = old[first:end], tuple(block for blocks in by_block[first:end] for block in blocks)
-            if before == after or slot.part.stays or self._decided(slot) is not None:
+            if not after or before == after or slot.part.stays or self._decided(slot) is not None:
                 continue
             content: Any = after
             if slot.part.kind == "call":
