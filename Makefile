@@ -1,6 +1,6 @@
 # make demo    see it work, without a key
 # make quick   the tests that answer soonest: one event loop, few examples, no proofs, no programs, no coverage
-# make test    the tests, with coverage; every run tries the same examples
+# make test    the tests; every run tries the same examples. Those that do the same every time must cover the pure core
 # make check   everything that a change must pass, as CI runs it: lint, types, `make test`, and the property tests
 #              once more with random examples. It prints their seed: `make properties SEED=…` tries the same ones
 # make bench   the benchmarks' tables
@@ -22,6 +22,9 @@ QUICK := --ignore=tests/prove --ignore=tests/cli/test_process.py --ignore=tests/
 ifndef SEED
 SEED := $(strip $(shell od -An -N4 -tu4 /dev/urandom))
 endif
+
+# Compiled modules are kept: the tests start hundreds of processes, and rewrite the assertions of all test modules.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup quick test properties demo check lint types bench prove clean
 

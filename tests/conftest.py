@@ -14,6 +14,7 @@ import loopback_only
 from prove.parts import MEMORY
 
 ROOT = Path(__file__).resolve().parent.parent
+PROVE = Path(__file__).resolve().parent / "prove"
 
 loopback_only.install()
 # What a shell starts in the background ignores interrupts, and what it starts in its turn would, too.
@@ -32,6 +33,20 @@ settings.register_profile("quick", settings.get_profile("default"), max_examples
 settings.register_profile("random", settings.get_profile("default"), max_examples=40, derandomize=False)
 settings.register_profile("prove", settings.get_profile("random"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Measure coverage in the tests that do the same every time, on one event loop.
+
+    What is covered does not depend then on what hypothesis draws, and the other tests run at full speed. Where
+    ``--cov-context`` asks which lines each test runs, all of them are measured.
+    """
+    if config.getoption("cov_context", None):
+        return
+    for item in items:
+        if item.get_closest_marker("hypothesis") or "trio" in item.name or PROVE in item.path.parents:
+            item.add_marker("no_cover")
 
 
 @pytest.fixture(params=["asyncio", "trio"], scope="session")
