@@ -1,6 +1,9 @@
 """An item's content out and in again, and its message with it."""
 
-from ctxfs.items import ContextItem
+import pytest
+
+from ctxfs.errors import InvalidRecord
+from ctxfs.items import ContentRange, ContextItem
 from ctxfs.llm.messages import AssistantMessage, ToolMessage
 from session_items import make_item
 
@@ -36,3 +39,8 @@ def test_a_reply_without_its_large_arguments_is_not_in_a_file() -> None:
     assert out.message == AssistantMessage("shorter")
     assert out.restored("text").message == reply.message
     assert reply.with_content("other").message == AssistantMessage("other")
+
+
+def test_a_range_that_no_journal_could_hold_is_refused() -> None:
+    with pytest.raises(InvalidRecord, match="first_line of a ContentRange is '1': use"):
+        ContentRange(item_id="call_1", path="/s/call_1.json", first_line="1", last_line=2)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from ctxfs.errors import ConfigError, TranscriptError
 from ctxfs.history.parts import Edits, Part, plain_content
-from ctxfs.history.wire import Body, WireView
+from ctxfs.history.wire import Body, WireView, spread
 from ctxfs.history.wire_chat import CHAT
 from ctxfs.history.wire_messages import MESSAGES
 from ctxfs.history.wire_responses import RESPONSES
@@ -440,3 +440,8 @@ def test_a_reply_of_calls_alone_has_no_part_but_its_calls() -> None:
     call = {"type": "tool_use", "id": "c1", "name": "Read", "input": {"path": "a"}}
     body = {"messages": [{"role": "user", "content": "go"}, {"role": "assistant", "content": [call]}]}
     assert [(part.kind, part.id) for part in MESSAGES.parts_of(body)] == [("user", ""), ("call", "c1")]
+
+
+def test_another_number_of_blocks_takes_the_place_of_the_first() -> None:
+    new = ({"type": "text", "text": "one"},)
+    assert spread([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], new) == [[*new], []]
