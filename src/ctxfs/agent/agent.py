@@ -179,7 +179,7 @@ class Agent:
         """
         if self._busy:
             raise AgentBusy("a query is running on this agent: wait for it, or use a second agent")
-        if not str(text).strip():  # what is no text is refused by the context
+        if not str(text).strip():  # anything but a text is refused by the context
             raise TranscriptError([f"the query is {text!r}: a provider refuses a blank message, so say what to do"])
         self._busy = True
         try:

@@ -54,9 +54,9 @@ class BlockRange:
             start, size, skip = start + size, others, 0
 
     def shared_out(self, readers: int, longest: int, *, first: int) -> "Iterator[BlockRange]":
-        """Cut it into one run of ``first`` blocks and others of one size, at most ``longest`` blocks.
+        """Split it into one range of ``first`` blocks and equal ranges of at most ``longest`` blocks.
 
-        Of these there are so many that each reader has as much to do.
+        The number of the equal ranges gives all readers the same amount of work.
         """
         others = max(1, len(self.blocks) - first)
         rounds = math.ceil(others / (longest * readers))

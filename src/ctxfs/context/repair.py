@@ -49,7 +49,7 @@ class Losses:
 
 
 def losses_in(items: Iterable[ContextItem]) -> Losses:
-    """Find where ``items`` are no valid transcript. Calls at the end that have no result yet are no loss."""
+    """Find where ``items`` are not a valid transcript. Calls at the end without a result yet are not a loss."""
     orphans: list[str] = []
     gaps: list[Gap] = []
     waiting: list[ToolCall] = []
@@ -73,9 +73,10 @@ def losses_in(items: Iterable[ContextItem]) -> Losses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repairs:
-    """What makes ``items`` of those that a damaged journal left; false when that is nothing.
+    """The changes that turn the items of a damaged journal into a valid transcript, ``items``; false if there are none.
 
-    ``added`` are new items, each with the id of the one that it stands before; ``removed`` the ids of what goes.
+    ``added``: new items, each with the id of the item that follows it. ``removed``: the ids of the items that are left
+    out.
     """
 
     items: tuple[ContextItem, ...]
