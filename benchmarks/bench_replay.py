@@ -15,7 +15,8 @@ from pathlib import Path
 from statistics import median
 
 from ctxfs.economics.features import ToolClass
-from ctxfs.economics.ledger import Added, Candidate, Ledger, Replied, Step
+from ctxfs.economics.ledger import Ledger
+from ctxfs.economics.ledger_steps import Added, Candidate, Replied, Step
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import plan
 from ctxfs.replay.lab import replay_files

@@ -28,6 +28,7 @@ PURE_CORE = (
     "economics/planner.py",
     "economics/features.py",
     "economics/ledger.py",
+    "economics/ledger_steps.py",
     "economics/parameters.py",
     "economics/prices.py",
     "placeholder/digest.py",

@@ -51,7 +51,7 @@ PUBLIC = {
         EvictionPricing Held Ledger Outcome Rates ReadBack Replied ToolClass Why bill_usd decisions plan
     """,
     "ctxfs.models": """
-        CacheTtl ModelInfo Prices known_model
+        CacheTtl ModelInfo Prices UnknownModel known_model
     """,
     "ctxfs.tokens": """
         CharsCounter O200kCounter TokenCounter default_counter load_counter
@@ -62,7 +62,7 @@ PUBLIC = {
         InvalidRecord InvalidReply InvalidRequest InvalidToolArguments MissingApiKey MissingExtra ModelError NameTaken
         NotStored Overloaded PromptTooLong RateLimited ReplayFormatError ReplyIncomplete SessionClosed SessionError
         SessionExists SessionLocked SessionNotFound StorageError ToolDefinitionError ToolError TranscriptError
-        TurnLimitReached UnknownItem UnknownModel Unrecorded UnsafePath UnsupportedCacheTtl WorkLimitReached
+        TurnLimitReached UnknownItem Unrecorded UnsafePath UnsupportedCacheTtl WorkLimitReached
         WriteFailed
     """,
     "ctxfs.workspace": """

@@ -46,60 +46,20 @@
     ├── TurnLimitReached             the query reached max_turns
     ├── ContextOverflow              the context does not fit, and nothing in it can be reduced
     └── ReplayFormatError            a recording in no known format
-
-Errors carry their data as attributes and say in their message what to do next. One warning is no error:
-``UnknownModel``, a ``UserWarning``, says what is assumed of a model that ctxfs does not know.
 """
 
 from collections.abc import Iterable, Sequence
 
 __all__ = [
-    "AgentBusy",
-    "AmbiguousItem",
-    "ArchiveDamaged",
-    "ArchiveError",
-    "ArchiveTooLarge",
-    "ArchiveUnsafe",
-    "AuthenticationFailed",
-    "ConfigError",
-    "ConnectionFailed",
-    "ContextOverflow",
-    "CorruptContent",
-    "CorruptJournal",
-    "CtxfsError",
-    "InvalidFunctionCall",
-    "InvalidRecord",
-    "InvalidReply",
-    "InvalidRequest",
-    "InvalidToolArguments",
-    "MissingApiKey",
-    "MissingExtra",
-    "ModelError",
-    "NameTaken",
-    "NotStored",
-    "Overloaded",
-    "PromptTooLong",
-    "RateLimited",
-    "ReplayFormatError",
-    "ReplyIncomplete",
-    "SessionClosed",
-    "SessionError",
-    "SessionExists",
-    "SessionLocked",
-    "SessionNotFound",
-    "StorageError",
-    "ToolDefinitionError",
-    "ToolError",
-    "TranscriptError",
-    "TurnLimitReached",
-    "UnknownItem",
-    "UnknownModel",
-    "Unrecorded",
-    "UnsafePath",
-    "UnsupportedCacheTtl",
-    "WorkLimitReached",
+    "AgentBusy", "AmbiguousItem", "ArchiveDamaged", "ArchiveError", "ArchiveTooLarge", "ArchiveUnsafe",
+    "AuthenticationFailed", "ConfigError", "ConnectionFailed", "ContextOverflow", "CorruptContent", "CorruptJournal",
+    "CtxfsError", "InvalidFunctionCall", "InvalidRecord", "InvalidReply", "InvalidRequest", "InvalidToolArguments",
+    "MissingApiKey", "MissingExtra", "ModelError", "NameTaken", "NotStored", "Overloaded", "PromptTooLong",
+    "RateLimited", "ReplayFormatError", "ReplyIncomplete", "SessionClosed", "SessionError", "SessionExists",
+    "SessionLocked", "SessionNotFound", "StorageError", "ToolDefinitionError", "ToolError", "TranscriptError",
+    "TurnLimitReached", "UnknownItem", "Unrecorded", "UnsafePath", "UnsupportedCacheTtl", "WorkLimitReached",
     "WriteFailed",
-]
+]  # fmt: skip
 
 
 class CtxfsError(Exception):
@@ -119,10 +79,6 @@ class UnsupportedCacheTtl(ConfigError):
         self.model = model
         of = f" of {model}" if model else ""
         super().__init__(f"cache_ttl is {cache_ttl!r}: the provider{of} offers {', '.join(map(repr, self.offered))}")
-
-
-class UnknownModel(UserWarning):
-    """ctxfs does not know the model; the message says what it assumes, and which setting replaces that."""
 
 
 class MissingExtra(CtxfsError, ImportError):

@@ -12,7 +12,8 @@ from ctxfs.context.commit import evicted
 from ctxfs.context.entry import Entry, EntryRules, Known, new_entry
 from ctxfs.economics.economy import EvictionPricing, SessionPricing
 from ctxfs.economics.features import ToolClass, identifiers_in
-from ctxfs.economics.ledger import Candidate, Ledger
+from ctxfs.economics.ledger import Ledger
+from ctxfs.economics.ledger_steps import Candidate
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import Why, plan
 from ctxfs.economics.prices import Rates

@@ -9,7 +9,8 @@ from ctxfs.context.commit import evicted, trimmed
 from ctxfs.context.entry import EntryRules, Incoming, Known, build_entry
 from ctxfs.economics.economy import EvictionPricing, SessionPricing
 from ctxfs.economics.features import ToolClass
-from ctxfs.economics.ledger import Candidate, Ledger
+from ctxfs.economics.ledger import Ledger
+from ctxfs.economics.ledger_steps import Candidate
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.compaction import ArchiveSlot, SelectiveCompaction

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ctxfs.errors import UnknownModel
+from ctxfs.models import UnknownModel
 from ctxfs.models.known import ModelInfo, known_model, model_or_relative, warn_unknown
 
 

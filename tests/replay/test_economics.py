@@ -10,17 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.economics.features import IdentifierIndex, ToolClass, classify, paths_of, writes
-from ctxfs.economics.ledger import (
-    ITEMS_PER_FILE,
-    Added,
-    Candidate,
-    Ledger,
-    Outcome,
-    ReadBack,
-    Replied,
-    Step,
-    at_arrival,
-)
+from ctxfs.economics.ledger import ITEMS_PER_FILE, Ledger, Outcome, at_arrival
+from ctxfs.economics.ledger_steps import Added, Candidate, ReadBack, Replied, Step
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import EconomicPlan, Why, decisions, plan
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates

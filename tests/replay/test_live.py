@@ -22,8 +22,8 @@ from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import ANTHROPIC_RATES
 from ctxfs.llm.messages import AssistantMessage, SystemMessage
 from ctxfs.replay.cost import Cost, replay_session
+from ctxfs.replay.economic import Economic
 from ctxfs.replay.formats import load
-from ctxfs.replay.policies import Economic
 from ctxfs.replay.session import Item, Session, Turn, prepare
 from ctxfs.testing import MessagesServer
 from ctxfs.tokens import CharsCounter

@@ -2,7 +2,8 @@
 
 from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.features import ToolClass
-from ctxfs.economics.ledger import Added, Candidate, Held, Ledger, Outcome, ReadBack, Replied
+from ctxfs.economics.ledger import Held, Ledger, Outcome
+from ctxfs.economics.ledger_steps import Added, Candidate, ReadBack, Replied
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import EconomicPlan, Eviction, EvictionDecision, Why, decisions, plan
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates, bill_usd

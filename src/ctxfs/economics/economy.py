@@ -12,7 +12,8 @@ from typing import Any
 
 from ctxfs.checks import require_kind, require_number
 from ctxfs.economics.features import classify, paths_of, writes
-from ctxfs.economics.ledger import Added, Candidate, Ledger, ReadBack, Replied, Step
+from ctxfs.economics.ledger import Ledger
+from ctxfs.economics.ledger_steps import Added, Candidate, ReadBack, Replied, Step
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import EvictionDecision, Why, decisions, plan
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates

@@ -12,45 +12,20 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, Final
 
-from ctxfs.economics.features import ToolClass
+from ctxfs.economics.ledger_steps import Added, Candidate, Replied, Step
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 
 __all__ = [
     "ITEMS_PER_FILE",
-    "Added",
-    "Candidate",
     "Held",
     "Ledger",
     "Outcome",
-    "ReadBack",
-    "Replied",
-    "Step",
     "at_arrival",
 ]
 
 ITEMS_PER_FILE: Final = 32
 """So many of a file's newest items count as worked on with it: what a call costs must not grow with the session."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A tool result, or the arguments of a tool call, that a placeholder could stand for.
-
-    ``id`` is unique in the session. ``tool`` is the tool's name; what the session learns of read-backs is kept per tool
-    and class. ``paths``: the files it is about. Sizes in tokens; the placeholder's with its digest. ``pinned``: it
-    leaves by another rule, never because it pays, and what that costs is not weighed. ``is_placeholder``: it is what a
-    placeholder has more than the short one that would replace it; read-backs of such items are remembered apart.
-    """
-
-    id: str
-    tool: str
-    tool_class: ToolClass
-    tokens: int
-    placeholder_tokens: int
-    paths: tuple[str, ...] = ()
-    pinned: bool = False
-    is_placeholder: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,37 +55,6 @@ class Held:
     born: float
     changed: bool = False
     tokens_after: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    """The next request will carry these, in order: items that could leave, and tokens that stay."""
-
-    parts: Iterable[Candidate | int]
-
-
-@dataclass(frozen=True, slots=True)
-class Replied:
-    """The model has seen everything and replied with ``parts``.
-
-    ``paths``: the files its calls name; ``changed_paths``: those of them that the calls change. ``cache_expires_at``:
-    as in ``Ledger``.
-    """
-
-    parts: Iterable[Candidate | int]
-    paths: Collection[str] = ()
-    changed_paths: Collection[str] = ()
-    cache_expires_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReadBack:
-    """The model came back for something of an item that had left; an id that never left changes nothing."""
-
-    item_id: str
-
-
-Step = Added | Replied | ReadBack
 
 
 def _empty() -> MappingProxyType[Any, Any]:

@@ -5,11 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ctxfs.errors import UnknownModel
 from ctxfs.models.genai import SNAPSHOT, Row, Step, live_rows
 from ctxfs.models.prices import Prices
 
-__all__ = ["ModelInfo", "known_model", "model_or_relative", "warn_unknown"]
+__all__ = ["ModelInfo", "UnknownModel", "known_model", "model_or_relative", "warn_unknown"]
+
+
+class UnknownModel(UserWarning):
+    """ctxfs does not know the model; the message says what it assumes, and which setting replaces that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,29 +1,21 @@
 """Named policies: what frameworks and providers do, what ctxfs does, and what a TOML file asks for."""
 
-import math
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from ctxfs.context.commit import evicted
-from ctxfs.context.entry import Entry, EntryRules, Known, new_entry, recorded_entry
-from ctxfs.economics.economy import CacheTerms, EvictionPricing, SessionPricing
 from ctxfs.economics.features import identifiers_in
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import Rates
 from ctxfs.errors import ConfigError
-from ctxfs.eviction.candidates import Candidates
-from ctxfs.eviction.plan import Offload, Trim
-from ctxfs.items import ContentRange, ContextItem, ItemType
-from ctxfs.llm.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
 from ctxfs.replay.cost import MIN_PLACEHOLDER_TOKENS, Policy, Replacement, Run
+from ctxfs.replay.economic import Economic
 from ctxfs.replay.recording import Kind
 from ctxfs.replay.session import Item, Session
-from ctxfs.session.names import NameAllocator
 
-__all__ = ["DEFAULT_POLICIES", "POLICY_NAMES", "Economic", "Never", "policy_named"]
+__all__ = ["DEFAULT_POLICIES", "POLICY_NAMES", "Never", "policy_named"]
 
 DEFAULT_POLICIES = (
     "none",
@@ -34,9 +26,6 @@ DEFAULT_POLICIES = (
     "ski-rental",
     "economic",
 )
-
-_DIGEST_TOKENS = 200
-"""What an agent's configuration has by default."""
 
 _PATIENT_DIGEST_TOKENS = 1_600
 """Enough for nearly all that a result mentions: a read-back that a longer placeholder saves pays for it."""
@@ -286,121 +275,6 @@ class _SkiRentalRun(_Passive):
         known = self._session.vocabulary
         size = MIN_PLACEHOLDER_TOKENS + -(-sum(len(name) + 1 for name in names) // 4)
         return Replacement(item.index, size, tuple(known[name] for name in names if name in known))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Economic:
-    """What ctxfs does with its defaults: the economy of a context itself.
-
-    ``session_path`` is where the session would lie: placeholders name it, and so have its length.
-    """
-
-    name: str
-    rates: Rates
-    count: Callable[[str], int]
-    parameters: EvictionParameters = field(default_factory=EvictionParameters)
-    digest_tokens: int = _DIGEST_TOKENS
-    session_path: str = "/home/user/.agent/context/session_20260101_000000_abcdef"
-
-    def start(self, session: Session) -> Run:
-        """Begin with a session."""
-        return _EconomicRun(self, session)
-
-
-class _EconomicRun:
-    """The economy of a context, fed with the recording's items as a context feeds it; the cache stays warm."""
-
-    def __init__(self, policy: Economic, session: Session) -> None:
-        self._session, self._path = session, policy.session_path
-        self._rules = EntryRules(
-            counter=_Counter(policy.count),
-            path_of=self._path_of,
-            digest_tokens=policy.digest_tokens,
-            pricing=policy.parameters,
-        )
-        economy = EvictionPricing(
-            parameters=policy.parameters, terms=CacheTerms(rates=policy.rates, ttl_s=math.inf), clock=lambda: 0.0
-        )
-        self._candidates = Candidates()
-        self._economy = SessionPricing(economy, self._candidates)
-        self._known = Known(NameAllocator())
-        self._items: dict[str, Item] = {}  # by the id that the economy knows
-        self._results: dict[str, ContextItem] = {}
-        self._ids: dict[int, str] = {}
-
-    def plan(self, added: Sequence[Item]) -> Sequence[Replacement]:
-        for item in added:
-            self._enter(item)
-        steps = self._economy.plan()
-        self._results |= {s.item_id: evicted(self._results[s.item_id], s) for s in steps if isinstance(s, Offload)}
-        left = [_left(step) for step in steps]
-        results = [self._results[item_id] for item_id in left if item_id in self._results]
-        shrinkable = {result.id: result for result in results if result.can_shrink}
-        self._economy.left(left, shrinkable)
-        self._candidates.left(left, shrinkable)
-        return [self._replacement(step) for step in steps]
-
-    def replied(self, reply: Sequence[Item]) -> None:
-        message = AssistantMessage(tuple(_block(item) for item in reply))
-        item = self._item(ItemType.ASSISTANT_MESSAGE, "", message, sum(i.tokens for i in reply))
-        trims = self._entered(recorded_entry(item, self._known, self._rules)).options.trims
-        self._items.update((trim.stored.id, reply[trim.block]) for trim in trims)
-        self._ids.update((reply[trim.block].index, trim.stored.id) for trim in trims)
-
-    def read_back(self, index: int, page: Item) -> None:
-        source = ContentRange(item_id=self._ids[index], path=self._path_of(self._ids[index]), first_line=1, last_line=1)
-        self._enter(page, source)
-
-    def _enter(self, item: Item, source: ContentRange | None = None) -> None:
-        if item.kind is not Kind.TOOL_RESULT:
-            entered = self._item(ItemType.USER_MESSAGE, "", UserMessage(item.text), item.tokens)
-            self._entered(recorded_entry(entered, self._known, self._rules))
-            return
-        message = ToolMessage(item.call_id, item.tool, item.text)
-        entered = replace(self._item(ItemType.TOOL_RESULT, item.call_id, message, item.tokens), source=source)
-        self._items[entered.id], self._ids[item.index] = item, entered.id
-        self._results[entered.id] = self._entered(new_entry(entered, self._known, self._rules)).item
-
-    def _item(self, kind: ItemType, raw_id: str, message: Message, tokens: int) -> ContextItem:
-        tool = message.tool_name if isinstance(message, ToolMessage) else None
-        item_id, name = self._known.names.allocate(kind, raw_id, tool)
-        return ContextItem(
-            id=item_id, item_type=kind, message=message, name=name, token_count=tokens, content_tokens=tokens
-        )
-
-    def _entered(self, entry: Entry) -> Entry:
-        self._known.take(entry)
-        self._candidates.enter(entry.item, self._path_of(entry.item.name), entry.options)
-        self._economy.entered(entry.item)
-        return entry
-
-    def _path_of(self, name: str) -> str:
-        return f"{self._path}/{name}"
-
-    def _replacement(self, step: Offload | Trim) -> Replacement:
-        item = self._items[_left(step)]
-        if isinstance(step, Offload):
-            text, size = step.placeholder, step.tokens_after
-        else:
-            text, size = str(step.arguments), item.tokens - (step.tokens_before - step.tokens_after)
-        return Replacement(item.index, max(MIN_PLACEHOLDER_TOKENS, size), self._session.quotable(text))
-
-
-@dataclass(frozen=True, slots=True)
-class _Counter:
-    """A counting function as the counter that a context has."""
-
-    count: Callable[[str], int]
-
-
-def _left(step: Offload | Trim) -> str:
-    return step.stored.id if isinstance(step, Trim) else step.item_id
-
-
-def _block(item: Item) -> Block:
-    if item.kind is Kind.TOOL_INPUT:
-        return {"type": "tool_use", "id": item.call_id, "name": item.tool, "input": item.arguments}
-    return {"type": "text", "text": item.text} if item.kind is Kind.TEXT else {"type": item.kind.value}
 
 
 def _results(items: Sequence[Item]) -> Iterator[Item]:

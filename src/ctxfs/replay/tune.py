@@ -17,8 +17,9 @@ from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.errors import ConfigError
 from ctxfs.replay.cost import replay_session
+from ctxfs.replay.economic import Economic
 from ctxfs.replay.lab import Progress, Tokens, counter_named, map_sessions
-from ctxfs.replay.policies import Economic, Never
+from ctxfs.replay.policies import Never
 from ctxfs.replay.session import Session
 
 __all__ = ["TUNED", "Fold", "Tuned", "tune_files"]
