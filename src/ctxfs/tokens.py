@@ -165,22 +165,25 @@ def count_block(counter: TokenCounter, block: Block) -> int:
             about = sum(counter.count(block[key]) for key in ("title", "context") if isinstance(block.get(key), str))
             return about + _document_source_tokens(counter, source)
         case {"type": "tool_use", "name": str(name), "input": arguments}:
-            return counter.count(name) + _count_json(counter, arguments)
+            return counter.count(name) + count_json(counter, arguments)
         case {"type": "tool_result", "content": str(inner) | [*inner]}:
             return count_content(counter, inner if isinstance(inner, str) else tuple(inner))
         case _:
-            return _count_json(counter, block)
+            return count_json(counter, block)
+
+
+def count_json(counter: TokenCounter, value: Any) -> int:
+    """Return the tokens of ``value`` as compact JSON: what the arguments of a call are counted as, wherever they are.
+
+    Not as ASCII only: that would count each foreign letter as an escape. A lone surrogate is the counter's business.
+    """
+    return counter.count(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
 
 
 def image_tokens(width: int, height: int) -> int:
     """Return what an image of this size in pixels costs after the provider's down-scaling."""
     scale = min(1.0, IMAGE_MAX_EDGE_PX / max(width, height, 1))
     return max(1, min(IMAGE_MAX_TOKENS, round(width * scale * height * scale / PIXELS_PER_TOKEN)))
-
-
-def _count_json(counter: TokenCounter, value: Any) -> int:
-    # Not ASCII only: that would count each foreign letter as an escape. A lone surrogate is the counter's business.
-    return counter.count(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
 
 
 def _image_source_tokens(source: Block) -> int:

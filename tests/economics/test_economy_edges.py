@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.context.commit import evicted
+from ctxfs.context.commit import evicted, trimmed
 from ctxfs.context.entry import Entry, EntryRules, Known, new_entry
 from ctxfs.economics.economy import EvictionPricing, SessionPricing
 from ctxfs.economics.features import ToolClass, identifiers_in
@@ -21,10 +21,11 @@ from ctxfs.errors import ConfigError
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.plan import Offload
 from ctxfs.items import ContentRange, ContextItem
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ctxfs.placeholder.attach import Placeholder, digest_of
 from ctxfs.session.names import NameAllocator
-from ctxfs.tokens import CharsCounter
+from ctxfs.tokens import CharsCounter, count_content
 from session_items import make_item
 
 COUNTER = CharsCounter()
@@ -90,6 +91,21 @@ def test_only_large_arguments_leave_and_the_first_says_where_they_are() -> None:
     assert "old" in str(trim.arguments["new"])
     assert trim.tokens_after < trim.tokens_before
     assert entry(call(old="o " * 500), EvictionParameters(tool_inputs=False)).options.trims == ()
+
+
+@pytest.mark.parametrize(
+    "value", ["\ud800" + "ü" * 500, [["\ud800", "ü" * 500]], [1e22, 1e-7] * 50], ids=["text", "list", "floats"]
+)
+def test_arguments_are_counted_as_they_were_when_they_entered(value: Any) -> None:
+    message = call(value=value, path="ü")
+    reply = replace(item(message), token_count=count_content(COUNTER, message.content))
+    (trim,) = new_entry(reply, Known(NameAllocator()), rules(EvictionParameters(min_saved_tokens=0))).options.trims
+    assert trim.tokens_before == reply.token_count - COUNTER.count("Write")
+    left = trimmed(reply, trim)
+    assert left.token_count == count_content(COUNTER, left.message.content)
+    (stored,) = trim.stored.message.content
+    assert isinstance(stored, dict)
+    assert (json_codec.loads(stored["text"]) if stored["json"] else stored["text"]) == value
 
 
 def test_what_a_call_wrote_is_weighed_as_what_was_written() -> None:

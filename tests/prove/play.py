@@ -24,7 +24,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.base import NewFile
 from ctxfs.testing import MemoryStore
 from ctxfs.testing.strategies import TOOL_NAMES
-from ctxfs.tokens import CharsCounter
+from ctxfs.tokens import CharsCounter, count_content
 from prove.sessions import Session, Skill
 
 __all__ = ["LosingStore", "Played", "Policy", "check_request", "play"]
@@ -179,6 +179,7 @@ class _Player:
             self.played.wrong.append(f"a plan that frees nothing: {plan.explain()}")
         if not self._has_window:
             self._check_prefix(before, plan.first_changed, messages)
+        self._check_counts()
         counted = self._context.counted_tokens
         await self._add(reply, usage=Usage(input_tokens=counted, output_tokens=1), model="a-model")
 
@@ -190,6 +191,14 @@ class _Player:
         old, new = [i.message for i in before[:at]], list(messages[:at])
         if _body(old, cache=False) != _body(new, cache=False):
             self.played.wrong.append(f"a plan changed what stands before {changed}")
+
+    def _check_counts(self) -> None:
+        """What is kept up of the sizes is what counting all that is sent gives."""
+        for item in self._context.items:
+            if item.token_count != (tokens := count_content(_COUNTER, item.message.content)):
+                self.played.wrong.append(f"{item.id} has {tokens} tokens, and {item.token_count} are counted")
+        if self._context.counted_tokens != sum(item.token_count for item in self._context.items):
+            self.played.wrong.append("the context's tokens are not those of its items")
 
     async def _add(self, *messages: Message, **settings: Any) -> None:
         items = await self._context.add(*messages, **settings)

@@ -26,3 +26,9 @@ def test_an_archive_of_what_the_user_said_leaves_no_reply_in_front() -> None:
     dropping = next(policy for policy in POLICIES if policy.name == "dropping compaction")
     _, wrong = run_sessions([20, 200], [dropping])
     assert wrong == []
+
+
+@pytest.mark.parametrize("number", [99_398_292])
+def test_sessions_that_were_played_wrongly_once(number: int) -> None:
+    _, wrong = run_sessions([number])
+    assert wrong == []

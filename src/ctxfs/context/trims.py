@@ -12,7 +12,7 @@ from ctxfs.llm.messages import AssistantMessage, Block
 from ctxfs.placeholder.arguments import as_json, large_arguments, without_large_arguments
 from ctxfs.placeholder.text import render
 from ctxfs.session.names import NameAllocator
-from ctxfs.tokens import TokenCounter
+from ctxfs.tokens import TokenCounter, count_json
 
 __all__ = ["trim_of"]
 
@@ -35,7 +35,7 @@ def trim_of(
     from ``names``.
     """
     large = large_arguments(call["input"])
-    tokens = counter.count(as_json(call["input"])) if large else 0
+    tokens = count_json(counter, call["input"]) if large else 0
     if not large or not parameters.tool_inputs or not parameters.could_leave(tokens, 0):
         return None
     if not policy.allows(ItemType.TOOL_INPUT, tokens):
@@ -49,7 +49,7 @@ def trim_of(
         stored=_stored(item_id, name, large, tokens),
         path=path_of(name),
         tokens_before=tokens,
-        tokens_after=counter.count(as_json(arguments)),
+        tokens_after=count_json(counter, arguments),
         reason=str(Why.BATCH),
     )
 

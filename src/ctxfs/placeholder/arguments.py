@@ -13,8 +13,8 @@ _SMALL_ARGUMENT_CHARS = 200
 
 
 def as_json(value: Any) -> str:
-    """``value`` as JSON text."""
-    return json_codec.dumps(value).decode()
+    """``value`` as JSON text, in which every character but the necessary stands as it is."""
+    return json_codec.dumps_text(value)
 
 
 def large_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
