@@ -103,7 +103,7 @@ def test_arguments_are_counted_as_they_were_when_they_entered(value: Any) -> Non
     assert trim.tokens_before == reply.token_count - COUNTER.count("Write")
     left = trimmed(reply, trim)
     assert left.token_count == count_content(COUNTER, left.message.content)
-    (stored,) = trim.stored.message.content
+    stored = trim.stored.message.content[0]
     assert isinstance(stored, dict)
     assert (json_codec.loads(stored["text"]) if stored["json"] else stored["text"]) == value
 
