@@ -20,7 +20,7 @@ from ctxfs.jsontext.validate import is_json
 from ctxfs.llm.messages import Content, ToolMessage, check_content, has_media, text_with
 from ctxfs.placeholder.attach import DIGEST_FRACTION, with_placeholder
 from ctxfs.placeholder.excerpts import Snippets
-from ctxfs.placeholder.text import render_advice, render_materialized, render_size
+from ctxfs.placeholder.text import READ_TOOL, render_advice, render_materialized, render_size
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import artifact_name, safe_name
 from ctxfs.session.state import OffloadStats
@@ -50,9 +50,7 @@ def utf8_size(text: str) -> int:
 
 _SCALES = (1.0, 0.5, 0.25, 0.125)
 
-_READERS = ("context_tail", "context_grep", "context_read", "context_list", "Read")
-
-_NEVER = frozenset(_READERS) - {"Read"}
+_RETRIEVAL = ("context_tail", "context_grep", "context_read", "context_list")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,18 +118,21 @@ class Materialized:
 def reading_tools(names: Iterable[str]) -> tuple[str, ...]:
     """Those of ``names`` that read stored output back, as far as ctxfs knows them."""
     present = set(names)
-    return tuple(name for name in _READERS if name in present)
+    return tuple(name for name in (*_RETRIEVAL, READ_TOOL) if name in present)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Materializer:
-    """The eager policy behind ``Materialize``. ``tools`` names the tools that the model has. Pure.
+    """The eager policy behind ``Materialize``. Pure.
+
+    ``tools`` names the tools that the model has, ``reader`` the one of them that opens files by their path.
 
     Results of retrieval tools are bounded already and stay as they are.
     """
 
     settings: Materialize = field(default_factory=Materialize)
     tools: Collection[str] = ()
+    reader: str = READ_TOOL
 
     def decide(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> EagerOffload | None:
         """See ``EagerPolicy.decide``."""
@@ -143,7 +144,7 @@ class Materializer:
     ) -> tuple[EagerOffload, ContextRef] | None:
         """As ``decide``, with the reference to the stored output."""
         message = item.message
-        if not isinstance(message, ToolMessage) or item.source is not None or message.tool_name in _NEVER:
+        if not isinstance(message, ToolMessage) or item.source is not None or message.tool_name in _RETRIEVAL:
             return None
         if has_media(message.content):
             return None
@@ -153,7 +154,7 @@ class Materializer:
         text = readable_text(message.content)
         json = is_json(text)  # that of the lines that the tools show; blocks are JSON in their file in any case
         name = artifact_name(item.id, is_json=json or not isinstance(message.content, str))
-        item = with_placeholder(replace(item, name=name), path=path_of(name), counter=counter)
+        item = with_placeholder(replace(item, name=name), path=path_of(name), counter=counter, reader=self.reader)
         hint = self._hint(message, measured)
         summary = _Summary(
             snippets=Snippets(text),
@@ -161,7 +162,7 @@ class Materializer:
             is_json=json,
             blocks=0 if isinstance(message.content, str) else len(message.content),
             ref=ContextRef(id=item.id, hint=MappingProxyType(hint)),
-            advice=render_advice(item.id, path_of(name), self.tools),
+            advice=render_advice(item.id, path_of(name), self.tools, reader=self.reader),
         )
         if not summary.is_smaller(summary.render({}, line_count=len(measured))):  # counting lines can wait
             return None

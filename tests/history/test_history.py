@@ -411,6 +411,7 @@ async def answered(prompt: str) -> Reply:
     ("settings", "said"),
     [
         ({"layout": "yaml"}, "layout is 'yaml': use one of envelope, text"),
+        ({"read_tool": "read file"}, "'read file' cannot be a tool's name"),
         ({"window": Window(Budget.of_window(50_000), summarize=answered)}, "leave out summarize"),
         ({"window": Window(Budget.of_window(50_000), compaction=MOVING)}, "moves messages"),
         ({"keep_recent": 2}, "keep_recent is 2"),
@@ -437,6 +438,40 @@ def test_bad_parts_decide_nothing(tmp_path: Path) -> None:
             history.rewrite(conversation(3), overhead_tokens=-1)
         with pytest.raises(ConfigError):
             history.rewrite(conversation(3), branch=5)  # type: ignore[arg-type]
+
+
+def test_every_placeholder_names_the_tool_that_opens_its_file(tmp_path: Path) -> None:
+    """Those of what is due, of what pays, of arguments, of what does not fit, of read-backs, and of what arrives."""
+    thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    written = Part("call", {"path": "/f", "text": big(1)}, "written", "w1", "Write")
+    pricing = EvictionPricing(parameters=EvictionParameters(caution=0.001, rent_share=0.0, max_loss=100.0))
+    settings: dict[str, Any] = {"root_path": tmp_path, "read_tool": "open_file", "pricing": None, "window": None}
+    found: list[Any] = []
+    with History("due", **{**settings, "keep_recent": {"Read": 1, "open_file": 1}}) as history:
+        found += history.rewrite(conversation(2)).values()
+        path = history.session_path / "tool_result/Read/c0.txt"
+        page = history.run_tool("open_file", {"file_path": str(path)}).content
+        back = [Part("result", page, "b", "b1", "open_file"), Part("reply", "I see.", "r")]
+        more = [*back, Part("result", "x", "e", "b2", "open_file"), Part("reply", "Good.", "s")]
+        found.append(history.rewrite([*conversation(2), *more])["b"])
+        assert next(tool.name for tool in history.tools) == "open_file"
+    with History("pays", **{**settings, "pricing": pricing}) as history:
+        parts = [Part("user", "go", "u"), written, Part("result", "ok", "ok", "w1", "Write")]
+        for n in range(8):
+            parts += exchange(n)
+            edits = history.rewrite(parts)
+        found += [value["text"] if isinstance(value, dict) else value for value in edits.values()]
+    with History("window", **{**settings, "window": 3_000}) as history:
+        parts = [Part("user", big(7, 900), "u"), Part("reply", [thought, {"type": "text", "text": big(1, 900)}], "r")]
+        parts.append(Part("user", "And now?", "v"))
+        edits = history.rewrite([*parts, *exchange(1, big(1, 900))])
+        found += [value[-1]["text"] if isinstance(value, tuple) else value for value in edits.values()]
+    assert len(found) > 8
+    assert [text for text in found if "\nUse open_file tool to view details." not in text] == []
+    with History("arrives", **{**settings, "materialize": Materialize(max_inline_chars=500)}) as history:
+        assert 'open_file(file_path="' not in str(history.arrive(big(1), tool="t"))  # two better ways come first
+    with History("reads", **{**settings, "read_tool": "context_read"}) as history:
+        assert [tool.name for tool in history.tools].count("context_read") == 1
 
 
 def test_the_layout_is_that_of_the_session(tmp_path: Path) -> None:

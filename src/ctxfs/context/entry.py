@@ -30,7 +30,7 @@ from ctxfs.llm.messages import (
 )
 from ctxfs.placeholder.attach import Placeholder, digest_budget, digest_of, placeholder_for
 from ctxfs.placeholder.mentions import entries_of, mentions
-from ctxfs.placeholder.text import render
+from ctxfs.placeholder.text import READ_TOOL, render
 from ctxfs.session.field_types import check_types
 from ctxfs.session.names import NameAllocator
 from ctxfs.tokens import TokenCounter, chunks, count_content
@@ -135,6 +135,8 @@ class EntryRules:
     """The developer's word on what may be evicted, here or by price."""
     eager: EagerPolicy | None = None
     """Decides what is evicted before it is ever sent; None: nothing is."""
+    reader: str = READ_TOOL
+    """The name of the tool that opens the files which placeholders name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +276,7 @@ def _trims(
             parameters=pricing,
             policy=rules.policy,
             counter=rules.counter,
+            reader=rules.reader,
         )
         if trim is not None:
             yield trim
@@ -306,20 +309,23 @@ def _options(
     path, counter, pricing = rules.path_of(item.name), rules.counter, rules.pricing
     if names is None or item.source is not None or pricing is None:
         described = partial(digest_of, item, counter=counter, digest_tokens=rules.digest_tokens)
-        return EvictionOptions(placeholder_for(item, path=path, counter=counter, digest=described), trims)
+        return EvictionOptions(
+            placeholder_for(item, path=path, counter=counter, digest=described, reader=rules.reader), trims
+        )
     entries = _Entries(names, limit=pricing.digest_identifiers)
     placeholder = placeholder_for(
         item,
         path=path,
         counter=counter,
         digest=lambda: _mentions(entries.found, item.content_tokens, rules=rules, pricing=pricing),
+        reader=rules.reader,
     )
     if placeholder is None or not _may_leave_eagerly(item, rules, pricing):
         return EvictionOptions(placeholder, trims)
 
     def described_eagerly() -> tuple[str, int]:
         digest = _eager_digest(item, entries.found, rules, pricing)
-        text = render(path, digest) if digest else ""
+        text = render(path, digest, reader=rules.reader) if digest else ""
         return text, counter.count(text)
 
     eager = Placeholder(placeholder.least_tokens, described_eagerly, content_tokens=item.content_tokens)

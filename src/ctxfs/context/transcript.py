@@ -29,6 +29,7 @@ from ctxfs.llm.messages import (
 )
 from ctxfs.llm.serialize import from_dict
 from ctxfs.placeholder.attach import Placeholder
+from ctxfs.placeholder.text import READ_TOOL
 from ctxfs.tokens import TokenCounter
 
 __all__ = ["Transcript"]
@@ -137,7 +138,12 @@ class Transcript:
         return Plan(offloads=tuple(steps), first_changed=steps[0].item_id if steps else None)
 
     def entry_rules(
-        self, counter: TokenCounter, *, digest_tokens: int = 0, eager: EagerPolicy | None = None
+        self,
+        counter: TokenCounter,
+        *,
+        digest_tokens: int = 0,
+        eager: EagerPolicy | None = None,
+        reader: str = READ_TOOL,
     ) -> EntryRules:
         """What decides about the messages that come into this transcript; ``eager`` None: they all stay at first."""
         return EntryRules(
@@ -148,6 +154,7 @@ class Transcript:
             exact=self.economy.exact if self.economy is not None else frozenset(),
             policy=self._policy,
             eager=eager,
+            reader=reader,
         )
 
     def resume(

@@ -28,11 +28,12 @@ def trim_of(
     parameters: EvictionParameters,
     policy: OffloadPolicy,
     counter: TokenCounter,
+    reader: str,
 ) -> Trim | None:
     """How the large arguments of ``call``, the block at ``place`` of a reply, would be evicted; None if they stay.
 
     ``digest`` gives what a placeholder says of so many tokens. The id and the file of what would be stored are taken
-    from ``names``.
+    from ``names``. ``reader`` is the name of the tool that opens that file.
     """
     large = large_arguments(call["input"])
     tokens = count_json(counter, call["input"]) if large else 0
@@ -41,7 +42,7 @@ def trim_of(
     if not policy.allows(ItemType.TOOL_INPUT, tokens):
         return None
     item_id, name = names.allocate(ItemType.TOOL_INPUT, f"{call['id']}.input", call["name"])
-    arguments = without_large_arguments(call["input"], render(path_of(name), digest(tokens)))
+    arguments = without_large_arguments(call["input"], render(path_of(name), digest(tokens), reader=reader))
     return Trim(
         item_id=reply_id,
         block=place,

@@ -15,7 +15,7 @@ from ctxfs.llm.messages import THINKING, Block, Content
 from ctxfs.placeholder.arguments import without_large_arguments
 from ctxfs.placeholder.attach import digest_of
 from ctxfs.placeholder.digest import DEFAULT_BUDGET_TOKENS
-from ctxfs.placeholder.text import HEADER, render
+from ctxfs.placeholder.text import HEADER, READ_TOOL, render
 from ctxfs.tokens import TokenCounter, count_content
 
 __all__ = ["LastResort", "largest_first"]
@@ -25,11 +25,15 @@ _REASON = "it does not fit the window"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastResort:
-    """How an item leaves when the window needs it: whatever its size, unless its type must not leave by ``policy``."""
+    """How an item leaves when the window needs it: whatever its size, unless its type must not leave by ``policy``.
+
+    ``reader`` is the name of the tool that opens the files which placeholders name.
+    """
 
     policy: OffloadPolicy
     counter: TokenCounter
     with_placeholder: Callable[[ContextItem], ContextItem] = as_it_is
+    reader: str = READ_TOOL
 
     def contents(
         self, items: Iterable[ContextItem], path_of: Callable[[ContextItem], str], *, seen: Collection[ContextItem]
@@ -50,7 +54,7 @@ class LastResort:
         offload = Offload.of(item, path, _REASON)
         if item.source is not None:
             return offload
-        text = render(path, self._digest(item))
+        text = render(path, self._digest(item), reader=self.reader)
         tokens = self.counter.count(text)
         return replace(offload, placeholder=text, tokens_after=tokens) if tokens < item.token_count else offload
 
@@ -66,7 +70,7 @@ class LastResort:
         return [offload for offload in made if offload.tokens_after < offload.tokens_before]
 
     def _reply(self, item: ContextItem, path: str, *, is_last: bool) -> Offload:
-        placeholder = render(path, self._digest(item))
+        placeholder = render(path, self._digest(item), reader=self.reader)
         content = self._without_text(item.message.content, placeholder, is_last=is_last)
         return Offload(
             item_id=item.id,

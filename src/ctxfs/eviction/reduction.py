@@ -33,6 +33,7 @@ from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.summary import STAGES_CHARS, prompt, replaced_by_summary, summary_text
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.base import Reply
+from ctxfs.placeholder.text import READ_TOOL
 from ctxfs.tokens import TokenCounter
 
 __all__ = ["AskForSummary", "Done", "Goal", "Overflow", "Reduction", "Step", "View", "overflow"]
@@ -63,7 +64,7 @@ class View:
     ``counted_tokens``: the next prompt by our own count, what is sent with every call included. ``paths``: the file
     that each item has or would get, absolute, by item id. ``slot``: the id and the file of the next archive; None:
     whole messages cannot be moved into one, since somebody else owns their order. ``with_placeholder`` gives an item
-    with the placeholder that may replace it.
+    with the placeholder that may replace it. ``reader`` is the name of the tool that opens the files.
     """
 
     items: Sequence[ContextItem]
@@ -71,6 +72,7 @@ class View:
     paths: Mapping[str, str]
     slot: ArchiveSlot | None
     with_placeholder: Callable[[ContextItem], ContextItem] = as_it_is
+    reader: str = READ_TOOL
 
     def path_of(self, item: ContextItem) -> str:
         """The file that ``item`` has or would get."""
@@ -259,7 +261,9 @@ class Reduction:
     def _largest_of(self, view: View, offloads: Callable[[LastResort], list[Offload]]) -> Plan | None:
         if not (over := self._over(view)):
             return None
-        last = LastResort(policy=self._policy, counter=self.counter, with_placeholder=view.with_placeholder)
+        last = LastResort(
+            policy=self._policy, counter=self.counter, with_placeholder=view.with_placeholder, reader=view.reader
+        )
         return largest_first(offloads(last), free_tokens=over) or None
 
     def _seen_exchanges(self, view: View) -> Plan | None:

@@ -23,13 +23,14 @@ def arriving(
     names: NameAllocator,
     settings: Materialize,
     tools: Collection[str],
+    reader: str,
     path_of: Callable[[str], str],
     counter: TokenCounter,
 ) -> Decision | None:
     """What is decided about a new result; None when it stays as it is.
 
     ``stub``: what another library put in its place already, so that it is to be stored in any case; None: the limits of
-    ``settings`` decide. ``tools`` names the tools that the model can read with.
+    ``settings`` decide. ``tools`` names the tools that the model can read with, ``reader`` that which opens files.
     """
     incoming = Incoming(message=ToolMessage(key.call_id, tool, content))
     item_id, name = names.allocate(*incoming.id_request)
@@ -37,7 +38,9 @@ def arriving(
     if stub is not None:
         replacement, tokens, reason = stub, count_content(counter, stub), "another library replaced it"
     else:
-        eager = Materializer(settings=settings, tools=tools).decide(item, path_of=path_of, counter=counter)
+        eager = Materializer(settings=settings, tools=tools, reader=reader).decide(
+            item, path_of=path_of, counter=counter
+        )
         if eager is None:
             return None
         item, offload = eager.item, eager.build()

@@ -41,4 +41,5 @@ class Branch:
             paths=paths,
             slot=None,
             with_placeholder=transcript.with_placeholder,
+            reader=self.view.rules.reader,
         )

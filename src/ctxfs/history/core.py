@@ -118,6 +118,7 @@ class HistoryCore:
                 names=self._free_names(),
                 settings=self._settings.materialize or Materialize(),
                 tools=tuple(tool.name for tool in self.tools),
+                reader=self._settings.read_tool,
                 path_of=self.fs.path_of,
                 counter=self.counting,
             )
@@ -148,8 +149,10 @@ class HistoryCore:
     def tools(self) -> tuple[Tool, ...]:
         """See ``History.tools``."""
         if not self._tools:
-            counter = self._settings.counter
-            self._tools = (read_tool(self.fs, counter=counter), *retrieval_tools(self.fs, counter=counter))
+            counter, reader = self._settings.counter, self._settings.read_tool
+            retrieval = retrieval_tools(self.fs, counter=counter)
+            own = any(tool.name == reader for tool in retrieval)
+            self._tools = retrieval if own else (read_tool(self.fs, counter=counter, name=reader), *retrieval)
         return self._tools
 
     def run_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
@@ -217,6 +220,7 @@ class HistoryCore:
             keep_recent=self._settings.keep_recent or {},
             policy=self._settings.policy,
             digest_tokens=self._settings.digest_tokens,
+            reader=self._settings.read_tool,
             pricing=self._settings.pricing_on,
             clock=self._settings.clock,
             counter=self.counting,

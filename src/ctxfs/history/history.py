@@ -30,6 +30,7 @@ from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import UsageLike
 from ctxfs.llm.messages import Content
 from ctxfs.materialize import Materialize
+from ctxfs.placeholder.text import READ_TOOL
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import TEXT
 from ctxfs.tokens import TokenCounter
@@ -72,6 +73,9 @@ class History:
         materialize: from what size on ``arrive`` replaces a result; None means the default limits.
         layout: in which form contents are stored in a new session; "text" (the content as it is, which any tool can
             read) or "envelope" (JSON with its metadata).
+        read_tool: the name of the tool with which the model opens the file that a placeholder names; the first of
+            ``tools`` has it. If the framework has a tool of that name that opens files, leave that one out. With
+            "context_read" there is no such tool beside the four of ctxfs.
         counter: counts tokens; None means the exact o200k counter.
         on_event: called, synchronously, with what was replaced and with what could not be stored.
         lease_wait_s: for how many seconds to wait while another process writes; after that nothing new is replaced.
@@ -94,6 +98,7 @@ class History:
         pricing: EvictionPricing | Auto | None = "auto",
         materialize: Materialize | None = None,
         layout: str = TEXT.name,
+        read_tool: str = READ_TOOL,
         counter: TokenCounter | None = None,
         on_event: Callable[[ContextEvent], None] | None = None,
         lease_wait_s: float = 10.0,
@@ -107,6 +112,7 @@ class History:
             pricing=pricing,
             materialize=materialize,
             layout=layout,
+            read_tool=read_tool,
             counter=counter,
             on_event=on_event,
             lease_wait_s=lease_wait_s,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ctxfs.checks import require_int, require_kind, require_number
 from ctxfs.context.settings import Auto, agreed_policy, check_keep_recent, economy_for, eviction_rules, window_for
 from ctxfs.economics.economy import EvictionPricing
-from ctxfs.errors import ConfigError
+from ctxfs.errors import ConfigError, ToolDefinitionError
 from ctxfs.events import ContextEvent
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Strategy
@@ -18,6 +18,7 @@ from ctxfs.materialize import Materialize
 from ctxfs.session.names import LAYOUTS, Layout
 from ctxfs.session.records import EvictionSet
 from ctxfs.tokens import TokenCounter
+from ctxfs.tools.base import check_tool_name
 
 __all__ = ["HistorySettings"]
 
@@ -39,6 +40,7 @@ class HistorySettings:
     pricing: EvictionPricing | Auto | None
     materialize: Materialize | None
     layout: str
+    read_tool: str
     counter: TokenCounter | None
     on_event: Callable[[ContextEvent], None] | None
     lease_wait_s: float
@@ -56,6 +58,10 @@ class HistorySettings:
         require_kind("on_event", self.on_event, Callable, "a function of an event")
         if self.layout not in LAYOUTS:
             raise ConfigError(f"layout is {self.layout!r}: use one of {', '.join(LAYOUTS)}")
+        try:
+            check_tool_name(self.read_tool)
+        except ToolDefinitionError as error:
+            raise ConfigError(f"read_tool: {error}") from error
         priced = economy_for(self.model) if self.pricing == "auto" else self.pricing
         require_kind("pricing", priced, EvictionPricing, 'EvictionPricing(...), "auto"')
         guard = _in_place(window_for(self.model, self.window))

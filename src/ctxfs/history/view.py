@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ctxfs.context.entry import Entry, Incoming, Known, build_entry, new_item, recorded_entry
+from ctxfs.context.entry import Entry, EntryRules, Incoming, Known, build_entry, new_item, recorded_entry
 from ctxfs.context.transcript import Transcript
 from ctxfs.economics.economy import EvictionPricing
 from ctxfs.eviction.plan import Offload, Plan, Trim
@@ -48,6 +48,8 @@ class ViewRules:
     keep_recent: Mapping[str, int]
     policy: OffloadPolicy
     digest_tokens: int
+    reader: str
+    """The name of the tool that opens the files which placeholders name."""
     pricing: Callable[[Callable[[], float]], EvictionPricing | None]
     """Gives what lets parts leave because that pays, on the clock that it is given; None: nothing does."""
     clock: Callable[[], float]
@@ -204,7 +206,7 @@ class HistoryView:
             self._said = len(self._slots)
 
     def _alone(self, slot: Slot) -> Entry:
-        part, rules = slot.part, self.transcript.entry_rules(self.rules.counter, digest_tokens=self.rules.digest_tokens)
+        part, rules = slot.part, self._entry_rules()
         incoming = Incoming(message=message_of(part), source=self.rules.sources(slot.key.sha256))
         decided = self._decided(slot)
         if decided is None and slot.original and not part.stays and slot.key not in self._keys:
@@ -217,8 +219,12 @@ class HistoryView:
             item = replaced_item(item, decided)
         return Entry(item=item)  # it stays as it is
 
+    def _entry_rules(self) -> EntryRules:
+        rules = self.rules
+        return self.transcript.entry_rules(rules.counter, digest_tokens=rules.digest_tokens, reader=rules.reader)
+
     def _reply(self, slots: Sequence[Slot]) -> Entry:
-        rules = self.transcript.entry_rules(self.rules.counter, digest_tokens=self.rules.digest_tokens)
+        rules = self._entry_rules()
         blocks: list[Block] = []
         stays: list[int] = []
         seen: set[Key] = set()

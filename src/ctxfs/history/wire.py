@@ -7,7 +7,7 @@ from ctxfs.errors import TranscriptError
 from ctxfs.history.parts import Part, Replacement
 from ctxfs.llm.messages import Block, to_plain
 
-__all__ = ["Body", "WireView", "blocks_or_text", "edited_list", "messages_in", "spread"]
+__all__ = ["Body", "WireView", "blocks_or_text", "edited_list", "messages_in", "parts_in", "spread"]
 
 Body = Mapping[str, Any]
 """The body of a request, as it would be sent."""
@@ -42,6 +42,32 @@ def messages_in(body: Body, key: str) -> list[Mapping[str, Any]]:
         if not isinstance(message, Mapping):
             raise TranscriptError([f"{key}[{number}] is not a message: {message!r:.80}"])
     return messages
+
+
+def parts_in(
+    body: Body,
+    key: str,
+    what: str,
+    read: Callable[[Mapping[str, Any], int, list[Part], dict[str, str]], None],
+) -> list[Part]:
+    """The parts of the messages of ``body`` under ``key``.
+
+    ``read`` adds those of one message, by its number, to the parts before it; it gets, and notes, which tool the call
+    of an id was of. ``what`` is what one message is, for the error of one that is none.
+
+    Raises:
+        TranscriptError: there are no messages, or something among them is not one.
+
+    """
+    parts: list[Part] = []
+    tools: dict[str, str] = {}
+    for number, message in enumerate(messages_in(body, key)):
+        try:
+            read(message, number, parts, tools)
+        except (KeyError, TypeError, AttributeError) as error:
+            said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise TranscriptError([f"{key}[{number}] is not {what}: {said}"]) from error
+    return parts
 
 
 def edited_list(

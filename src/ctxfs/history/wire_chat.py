@@ -7,9 +7,8 @@ call), that of the call in an old ``function_call`` (number of the message, -1).
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from ctxfs.errors import TranscriptError
 from ctxfs.history.parts import Part, Replacement
-from ctxfs.history.wire import Body, WireView, blocks_or_text, edited_list, messages_in
+from ctxfs.history.wire import Body, WireView, blocks_or_text, edited_list, parts_in
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.messages import Block, to_plain
 
@@ -19,15 +18,7 @@ _OLD_CALL = -1
 
 
 def _parts_of(body: Body) -> list[Part]:
-    parts: list[Part] = []
-    tools: dict[str, str] = {}
-    for number, message in enumerate(messages_in(body, "messages")):
-        try:
-            _read(message, number, parts, tools)
-        except (KeyError, TypeError, AttributeError) as error:
-            said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            raise TranscriptError([f"messages[{number}] is not a message of Chat Completions: {said}"]) from error
-    return parts
+    return parts_in(body, "messages", "a message of Chat Completions", _read)
 
 
 def _read(message: Mapping[str, Any], number: int, parts: list[Part], tools: dict[str, str]) -> None:

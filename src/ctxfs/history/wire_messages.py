@@ -7,9 +7,8 @@ The place of a call or a result is (number of the message, number of the block),
 from collections.abc import Mapping
 from typing import Any
 
-from ctxfs.errors import TranscriptError
 from ctxfs.history.parts import Kind, Part, Replacement
-from ctxfs.history.wire import Body, WireView, blocks_or_text, edited_list, last_mark, messages_in, spread
+from ctxfs.history.wire import Body, WireView, blocks_or_text, edited_list, last_mark, parts_in, spread
 from ctxfs.llm.messages import to_plain
 
 __all__ = ["MESSAGES"]
@@ -19,15 +18,7 @@ _OWN = {"tool_use": "input", "tool_result": "content"}
 
 
 def _parts_of(body: Body) -> list[Part]:
-    parts: list[Part] = []
-    tools: dict[str, str] = {}
-    for number, message in enumerate(messages_in(body, "messages")):
-        try:
-            _read(message, number, parts, tools)
-        except (KeyError, TypeError, AttributeError) as error:
-            said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            raise TranscriptError([f"messages[{number}] is not a message of the Messages API: {said}"]) from error
-    return parts
+    return parts_in(body, "messages", "a message of the Messages API", _read)
 
 
 def _read(message: Mapping[str, Any], number: int, parts: list[Part], tools: dict[str, str]) -> None:

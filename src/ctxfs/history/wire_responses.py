@@ -7,9 +7,9 @@ are, and stay.
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from ctxfs.errors import ConfigError, TranscriptError
+from ctxfs.errors import ConfigError
 from ctxfs.history.parts import Part, Replacement
-from ctxfs.history.wire import Body, WireView, edited_list, messages_in
+from ctxfs.history.wire import Body, WireView, edited_list, parts_in
 from ctxfs.history.wire_chat import call_part, edited_arguments, image_block
 from ctxfs.llm.messages import Block, to_plain
 
@@ -31,15 +31,11 @@ def _parts_of(body: Body) -> list[Part]:
             )
     if isinstance(text := known.get("input"), str):
         return [Part("user", text, (0, None), stays=True)]
-    parts: list[Part] = []
-    tools: dict[str, str] = {}
-    for number, item in enumerate(messages_in(body, "input")):
-        try:
-            parts.append(_part(item, (number, None), tools))
-        except (KeyError, TypeError, AttributeError) as error:
-            said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            raise TranscriptError([f"input[{number}] is not an item of the Responses API: {said}"]) from error
-    return parts
+    return parts_in(body, "input", "an item of the Responses API", _read)
+
+
+def _read(item: Mapping[str, Any], number: int, parts: list[Part], tools: dict[str, str]) -> None:
+    parts.append(_part(item, (number, None), tools))
 
 
 def _part(item: Mapping[str, Any], place: Hashable, tools: dict[str, str]) -> Part:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.placeholder.digest import describe
-from ctxfs.placeholder.text import render, render_range
+from ctxfs.placeholder.text import READ_TOOL, render, render_range
 from ctxfs.tokens import TokenCounter
 
 __all__ = [
@@ -103,15 +103,16 @@ def digest_budget(content_tokens: int, digest_tokens: int) -> int:
 
 
 def placeholder_for(
-    item: ContextItem, *, path: str, counter: TokenCounter, digest: Callable[[], str]
+    item: ContextItem, *, path: str, counter: TokenCounter, digest: Callable[[], str], reader: str = READ_TOOL
 ) -> Placeholder | None:
     """The longest placeholder for an item that is smaller than its content; None when none is, and for what stays.
 
     ``path`` is the file that it would go to (absolute). ``digest`` describes its content, when the text is written.
+    ``reader`` is the name of the tool that opens the file.
     """
     if item.item_type not in _MAY_LEAVE:
         return None
-    short = render(path) if item.source is None else render_range(item.source)
+    short = render(path, reader=reader) if item.source is None else render_range(item.source, reader=reader)
     short_tokens = counter.count(short)
     if short_tokens >= item.content_tokens:
         return None
@@ -119,7 +120,7 @@ def placeholder_for(
     def write() -> tuple[str, int]:
         described = digest() if item.source is None else ""
         if described:
-            text = render(path, described)
+            text = render(path, described, reader=reader)
             if (tokens := counter.count(text)) < item.content_tokens:
                 return text, tokens
         return short, short_tokens
@@ -127,9 +128,9 @@ def placeholder_for(
     return Placeholder(short_tokens, write, content_tokens=item.content_tokens)
 
 
-def with_placeholder(item: ContextItem, *, path: str, counter: TokenCounter) -> ContextItem:
+def with_placeholder(item: ContextItem, *, path: str, counter: TokenCounter, reader: str = READ_TOOL) -> ContextItem:
     """``item`` with the short placeholder that names ``path`` (absolute) alone; without one when it is not smaller."""
-    found = placeholder_for(item, path=path, counter=counter, digest=str)
+    found = placeholder_for(item, path=path, counter=counter, digest=str, reader=reader)
     if found is None:
         return replace(item, placeholder=None, placeholder_tokens=0)
     return replace(item, placeholder=found.text, placeholder_tokens=found.tokens)

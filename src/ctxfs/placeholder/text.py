@@ -8,21 +8,37 @@ from collections.abc import Collection, Mapping, Sequence
 from ctxfs.items import ContentRange
 from ctxfs.placeholder.lines import plural
 
-__all__ = ["HEADER", "render", "render_advice", "render_argument", "render_materialized", "render_range", "render_size"]
+__all__ = [
+    "HEADER",
+    "READ_TOOL",
+    "render",
+    "render_advice",
+    "render_argument",
+    "render_materialized",
+    "render_range",
+    "render_size",
+]
 
 HEADER = "[Content offloaded]"
 
+READ_TOOL = "Read"
+"""The name of the tool that opens the files which placeholders name, unless another one is set."""
 
-def render(path: str, digest: str = "") -> str:
-    """The placeholder for content stored at ``path`` (absolute), then its digest, if there is one."""
-    placeholder = f"{HEADER}\nPath: {path}\nUse Read tool to view details."
+
+def render(path: str, digest: str = "", *, reader: str = READ_TOOL) -> str:
+    """The placeholder for content stored at ``path`` (absolute), then its digest, if there is one.
+
+    ``reader`` is the name of the tool with which the model opens that file.
+    """
+    placeholder = f"{HEADER}\nPath: {path}\nUse {reader} tool to view details."
     return f"{placeholder}\n{digest}" if digest else placeholder
 
 
-def render_range(source: ContentRange) -> str:
+def render_range(source: ContentRange, *, reader: str = READ_TOOL) -> str:
     """The placeholder for a read-back: it names the first file and the lines, since no copy is stored."""
     first, last = source.first_line, source.last_line
-    return render(source.path, f"Lines {first}-{last} of it were here: offset={first}, limit={last - first + 1}")
+    lines = f"Lines {first}-{last} of it were here: offset={first}, limit={last - first + 1}"
+    return render(source.path, lines, reader=reader)
 
 
 def render_argument(argument: str) -> str:
@@ -51,15 +67,15 @@ def render_size(*, chars: int, size_bytes: int, lines: int, is_json: bool | None
     return f"{chars:,} characters, {size_bytes:,} bytes, {plural(lines, 'line')}; JSON: {json}"
 
 
-def render_advice(ref_id: str, path: str, tools: Collection[str]) -> str:
-    """How to read on, with those of the reading tools that are there: ``tools`` are names."""
+def render_advice(ref_id: str, path: str, tools: Collection[str], *, reader: str = READ_TOOL) -> str:
+    """How to read on, with those of the reading tools that are there: ``tools`` are names, ``reader`` opens files."""
     ways = [
         f"{name}({arguments})"
         for name, arguments in (
             ("context_tail", f'ref="{ref_id}", lines=200'),
             ("context_grep", f'ref="{ref_id}", pattern="Error|Exception"'),
             ("context_read", f'ref="{ref_id}", offset=1'),
-            ("Read", f'file_path="{path}"'),
+            (reader, f'file_path="{path}"'),
         )
         if name in tools
     ]

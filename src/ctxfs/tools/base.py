@@ -18,7 +18,7 @@ from ctxfs.llm.messages import Content, check_content, check_flag
 from ctxfs.media import image_fault
 from ctxfs.storage.threads import uninterrupted
 
-__all__ = ["CALL_ID", "Tool", "ToolResult", "to_content"]
+__all__ = ["CALL_ID", "Tool", "ToolResult", "check_tool_name", "to_content"]
 
 CALL_ID: ContextVar[str | None] = ContextVar("CALL_ID", default=None)
 """The id of the call that the running handler answers; None when whoever runs the tool did not say it."""
@@ -62,6 +62,14 @@ class ToolResult:
             raise ToolError(f"the tool returned a result that cannot be recorded: {error}") from error
 
 
+def check_tool_name(name: object) -> None:
+    """Raise ``ToolDefinitionError`` unless the providers allow a tool to be called ``name``."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ToolDefinitionError(
+            f"{name!r} cannot be a tool's name: use 1 to 64 letters, digits, '_' or '-' (pass name=...)"
+        )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tool:
     """A tool that a model can call.
@@ -81,11 +89,7 @@ class Tool:
     keep_recent: int | None = None
 
     def __post_init__(self) -> None:
-        name: object = self.name
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ToolDefinitionError(
-                f"{self.name!r} cannot be a tool's name: use 1 to 64 letters, digits, '_' or '-' (pass name=...)"
-            )
+        check_tool_name(self.name)
         if not self.description.strip():
             raise ToolDefinitionError(f"tool {self.name} needs a description: it is all that the model knows about it")
         if self.keep_recent is not None and self.keep_recent < 1:

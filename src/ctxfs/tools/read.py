@@ -7,6 +7,7 @@ from typing import Annotated
 from anyio import to_thread
 from pydantic import Field
 
+from ctxfs.placeholder.text import READ_TOOL
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import Tool, ToolResult
@@ -38,6 +39,7 @@ def read_tool(
     roots: Sequence[Path] = (),
     max_tokens: int = DEFAULT_MAX_TOKENS,
     counter: TokenCounter | None = None,
+    name: str = READ_TOOL,
 ) -> Tool:
     """Make the tool "Read" for one session.
 
@@ -50,6 +52,11 @@ def read_tool(
         max_tokens: upper bound on a page (at least 200), and again on the images and documents with it; one of these
             comes in any case, so that it can be seen.
         counter: counts tokens; None takes the default counter.
+        name: the name by which the model calls it.
+
+    Raises:
+        ToolDefinitionError: ``name`` cannot be a tool's name.
+
     """
     max_tokens = max(MIN_PAGE_TOKENS, max_tokens)
 
@@ -67,7 +74,7 @@ def read_tool(
             return page_result(None, offset, found.total_lines)
         return page_result(await rendered(list(found.lines), found.total_lines, max_tokens, counter), offset, None)
 
-    @reading_tool(_DESCRIPTION, name="Read")
+    @reading_tool(_DESCRIPTION, name=name)
     async def read(
         file_path: Annotated[str, Field(description="The file's path, as it stands in the placeholder")],
         offset: Annotated[int, Field(ge=1, description="The first line to read, counted from 1")] = 1,
