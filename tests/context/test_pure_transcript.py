@@ -7,14 +7,17 @@ from typing import Any, cast
 
 import pytest
 
-from ctxfs.context.entry import Entry
+from ctxfs.context.entry import Entry, Known, new_entry
 from ctxfs.context.repair import Gap, Losses, losses_in
 from ctxfs.context.transcript import Transcript
 from ctxfs.economics.economy import EvictionPricing
+from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import TranscriptError
 from ctxfs.eviction.summary import summary_text
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
+from ctxfs.session.names import NameAllocator
+from ctxfs.tokens import CharsCounter
 from session_items import make_item
 
 DEEP = reduce(lambda inner, _: [inner], range(10_000), cast("Any", []))
@@ -106,6 +109,24 @@ def test_a_rewritten_item_stays_in_its_place() -> None:
     assert list(transcript.items) == [i.id for i in SESSION]
     assert transcript.tokens == 45
     assert not transcript.plan()
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["still there", "evicted with their reply"])
+def test_arguments_are_planned_once(whole: bool) -> None:
+    pricing = EvictionPricing(clock=lambda: 0.0, parameters=EvictionParameters(arrival_tokens=0, max_loss=1000.0))
+    transcript, known = Transcript({}, lambda name: f"/s/{name}", economy=pricing), Known(NameAllocator())
+    rules = transcript.entry_rules(CharsCounter())
+    call = {"type": "tool_use", "id": "call_1", "name": "Write", "input": {"text": "a line\n" * 2_000}}
+    reply = make_item("msg_3", AssistantMessage((call,)), 4_000)
+    answers = [make_item(f"answer_{number}", AssistantMessage("on")) for number in range(200)]
+    for item in (QUESTION, reply, make_item("call_1", ToolMessage("call_1", "Write", "ok")), *answers):
+        transcript.enter(new_entry(item, known, rules))
+    if whole:
+        shorter = {**call, "input": {"text": "[Content offloaded]"}}
+        transcript.rewrite([reply.offloaded_to("/s/msg_3", (shorter,), 10, trimmed=(0,))], ["msg_3"])
+    assert [step.item_id for step in transcript.plan().offloads] == ([] if whole else ["msg_3"])
+    assert transcript.economy is not None
+    assert transcript.economy.ledger.total_tokens == transcript.tokens
 
 
 @pytest.mark.parametrize("economy", [None, EvictionPricing()], ids=["keep-recent", "and what pays"])

@@ -201,6 +201,10 @@ class Transcript:
         if self.economy is not None:
             self.economy.left(left, shrinkable)
         self._candidates.left(left, shrinkable)
+        whole = (item for item in items if item.id in left and not isinstance(item.message, ToolMessage))
+        if self.economy is not None and any(whole):
+            # The planner knows such a message as text that stays, and of a reply the arguments that could be evicted.
+            self.economy.rebuilt(self._items.values())
 
     def move(self, item_ids: Collection[str], *, item: ContextItem | None = None, before: str | None = None) -> None:
         """Take items out, and put ``item`` before another one (None: at the end). Costs a copy of the order."""
