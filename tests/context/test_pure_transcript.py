@@ -117,7 +117,7 @@ def test_arguments_are_planned_once(whole: bool) -> None:
     transcript, known = Transcript({}, lambda name: f"/s/{name}", economy=pricing), Known(NameAllocator())
     rules = transcript.entry_rules(CharsCounter())
     call = {"type": "tool_use", "id": "call_1", "name": "Write", "input": {"text": "a line\n" * 2_000}}
-    reply = make_item("msg_3", AssistantMessage((call,)), 4_000)
+    reply = make_item("msg_3", AssistantMessage((call,)), 5_000)
     answers = [make_item(f"answer_{number}", AssistantMessage("on")) for number in range(200)]
     for item in (QUESTION, reply, make_item("call_1", ToolMessage("call_1", "Write", "ok")), *answers):
         transcript.enter(new_entry(item, known, rules))
