@@ -56,6 +56,8 @@ PURE_CORE = (
     "eviction/compaction.py",
     "eviction/summary.py",
     "context/entry.py",
+    "context/settings.py",
+    "context/requests.py",
     "placeholder/attach.py",
     "eviction/candidates.py",
     "context/trims.py",

@@ -14,6 +14,7 @@ import anyio.lowlevel
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.context.context import Context
+from ctxfs.context.live import LiveTranscript
 from ctxfs.errors import PromptTooLong
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
@@ -537,8 +538,14 @@ def _in_scopes_only(method: Any) -> Any:
     return shielded
 
 
+class _ShieldedTranscript(LiveTranscript):
+    record = _in_scopes_only(LiveTranscript.record)
+
+
 class _ShieldedContext(Context):
-    _record = _in_scopes_only(Context._record)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._live = _ShieldedTranscript(self.fs, self._settings)
 
 
 class _ShieldedAgent(Agent):

@@ -1,6 +1,7 @@
 """The context of a session: items, what leaves them, and where it goes."""
 
-from ctxfs.context.context import Context, MessagesRequest
+from ctxfs.context.context import Context
+from ctxfs.context.requests import MessagesRequest
 from ctxfs.events import Compacted, ContextEvent, Evicted, Offloaded, OffloadFailed, RecordFailed, SummaryFailed
 from ctxfs.eviction.budget import Budget, Calibration
 from ctxfs.eviction.compaction import ArchiveSlot, Rule, SelectiveCompaction, Strategy

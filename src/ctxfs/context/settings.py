@@ -1,25 +1,99 @@
-"""What follows from settings: a model's window and economy, and one policy of all that were given. Pure."""
+"""The settings of a context, checked and complete; and what follows from settings, whoever owns the history. Pure."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
-from ctxfs.checks import require_int
+from ctxfs.checks import require_bool, require_int, require_kind
 from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import Rates, planning_prices
 from ctxfs.errors import ConfigError
+from ctxfs.events import ContextEvent
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction
+from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
+from ctxfs.items import ItemType
 from ctxfs.models.prices import TTL_SECONDS, CacheTtl, Prices
 from ctxfs.session.records import EvictionSet
+from ctxfs.tokens import TokenCounter
 
-__all__ = ["Auto", "agreed_policy", "check_keep_recent", "economy_for", "eviction_rules", "window_for"]
+__all__ = [
+    "Auto",
+    "ContextSettings",
+    "agreed_policy",
+    "check_keep_recent",
+    "economy_for",
+    "eviction_rules",
+    "window_for",
+]
 
 Auto = Literal["auto"]
 """What the model's name says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextSettings:
+    """The settings of a ``Context``, as it documents them; what its main switch turns off is empty or None.
+
+    ``exact``: the numbers of ``keep_recent``. ``guard``: the window, with the policy in force. ``policy``: what may be
+    evicted at all. ``priced``: ``pricing``, resolved.
+
+    Raises:
+        ConfigError: a setting of another type, one that cannot work, or two that contradict each other.
+
+    """
+
+    model: str
+    keep_recent: Mapping[str, int] | None
+    offload_enabled: bool
+    offload_policy: OffloadPolicy | None
+    digest_tokens: int
+    on_event: Callable[[ContextEvent], None] | None
+    counter: TokenCounter | None
+    window: Window | Budget | int | Auto | None
+    eager: EagerPolicy | None
+    pricing: EvictionPricing | Auto | None
+    exact: Mapping[str, int] = field(init=False)
+    guard: Window = field(init=False)
+    policy: OffloadPolicy = field(init=False)
+    priced: EvictionPricing | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_keep_recent(self.keep_recent)
+        require_bool("offload_enabled", self.offload_enabled)
+        require_int("digest_tokens", self.digest_tokens, at_least=0)
+        require_kind("model", self.model, str, "a model's name")
+        require_kind("offload_policy", self.offload_policy, OffloadPolicy, "OffloadPolicy(...)")
+        require_kind("on_event", self.on_event, Callable, "a function of an event")
+        _require_method("counter", self.counter, "count", "a counter, such as CharsCounter(), or None")
+        _require_method("eager", self.eager, "decide", "a policy with a method decide, or None")
+        priced = economy_for(self.model) if self.pricing == "auto" else self.pricing
+        require_kind("pricing", priced, EvictionPricing, 'EvictionPricing(...), "auto"')
+        window = window_for(self.model, self.window)
+        asked = (window.budget, priced, self.eager)
+        if self.offload_policy is not None and self.offload_enabled and all(rule is None for rule in asked):
+            raise ConfigError("offload_policy has no effect: window, pricing and eager, which ask it, are off")
+        policy = agreed_policy(self.offload_policy, window.compaction)
+        if self.eager is not None and not policy.type_enabled[ItemType.TOOL_RESULT]:
+            raise ConfigError("eager evicts tool results, but type_enabled says that they stay: change one of them")
+        compaction = replace(window.compaction or SelectiveCompaction(), policy=policy)
+        object.__setattr__(self, "exact", dict(self.keep_recent or {}) if self.offload_enabled else {})
+        object.__setattr__(self, "eager", self.eager if self.offload_enabled else None)
+        object.__setattr__(self, "guard", replace(window, compaction=compaction))
+        object.__setattr__(self, "policy", policy)
+        object.__setattr__(self, "priced", priced if self.offload_enabled else None)
+
+    def rules(self, budget: Budget | None) -> EvictionSet:
+        """The rules in force, for whoever reads the journal; ``budget`` is that of the window by now."""
+        return eviction_rules(self.exact, budget, self.policy, self.priced, digest_tokens=self.digest_tokens)
+
+
+def _require_method(name: str, value: object, method: str, use: str) -> None:
+    if value is not None and (isinstance(value, type) or not callable(getattr(value, method, None))):
+        raise ConfigError(f"{name} is {value!r}: use {use}")
 
 
 def check_keep_recent(keep_recent: Mapping[str, int] | None) -> None:

@@ -1,0 +1,49 @@
+"""From what a caller adds to entries; what is large is read beside the event loop."""
+
+from collections.abc import Mapping, Sequence
+
+from ctxfs.context.entry import Entry, EntryRules, Incoming, Known, build_entry
+from ctxfs.context.transcript import Transcript
+from ctxfs.jsontext.write_stream import is_longer
+from ctxfs.llm.messages import Message, MessageLike
+from ctxfs.steps import run_in_steps
+
+__all__ = ["entries_of", "parsed"]
+
+_INLINE_CHARS = 4096
+"""Reading less than this costs less than the hop to a worker thread."""
+
+
+async def parsed(messages: Sequence[MessageLike], transcript: Transcript) -> Sequence[Message]:
+    """Our messages for what may be anything; see ``Transcript.parse``."""
+    contents = (m.get("content") if isinstance(m, Mapping) else getattr(m, "content", None) for m in messages)
+    if all(isinstance(content, str) or _is_small(content) for content in contents):
+        return transcript.parse(messages)
+    return await run_in_steps(lambda: transcript.parse(messages))
+
+
+async def entries_of(incoming: Sequence[Incoming], known: Known, rules: EntryRules) -> list[Entry]:
+    """Decide how the messages would enter; until they do, nothing of that is taken in.
+
+    Decided again if another task took one of their names meanwhile, as a tool does that stores what it prints.
+    """
+    while True:
+        draft, entries = known.draft(), list[Entry]()
+        for one in incoming:
+            entries.append(await _built(one, draft, rules))
+            draft.take(entries[-1])
+        if all(known.names.is_free(item_id) for entry in entries for item_id in entry.new_ids):
+            return entries
+
+
+async def _built(incoming: Incoming, known: Known, rules: EntryRules) -> Entry:
+    if _is_small(incoming.message.content):
+        return build_entry(incoming, known, rules)
+    return await run_in_steps(lambda: build_entry(incoming, known, rules))
+
+
+def _is_small(content: object) -> bool:
+    """Whether content, which nobody has checked yet, is read at once; a model of an SDK would have to be dumped."""
+    if isinstance(content, list | tuple) and not all(isinstance(block, dict) for block in content[:_INLINE_CHARS]):
+        return False
+    return isinstance(content, str | list | tuple) and not is_longer(content, _INLINE_CHARS)

@@ -1,0 +1,42 @@
+"""What a context reports: events for its owner, and lines of the log."""
+
+import logging
+from collections.abc import Callable
+
+from ctxfs.errors import StorageError
+from ctxfs.events import ContextEvent, Offloaded, OffloadFailed, RecordFailed
+from ctxfs.session.filesystem import ContextFileSystem
+
+__all__ = ["Notices"]
+
+_log = logging.getLogger("ctxfs")
+
+
+class Notices:
+    """Passes the events of one context on to ``on_event``, and logs failures and what was stored.
+
+    ``last_failure`` is the last write that failed; whoever wants to know of new ones sets it to None.
+    """
+
+    def __init__(self, fs: ContextFileSystem, on_event: Callable[[ContextEvent], None] | None) -> None:
+        self._fs = fs
+        self._on_event = on_event
+        self.last_failure: StorageError | None = None
+
+    def emit(self, event: ContextEvent) -> None:
+        """Log what ``event`` says to whoever reads logs, and pass it on."""
+        if isinstance(event, OffloadFailed | RecordFailed):
+            self.last_failure = event.error
+            _log.warning("session %s: %s", self._fs.session_id, event.error)
+        if isinstance(event, Offloaded):
+            self._log_offload(event.item_id)
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def _log_offload(self, item_id: str) -> None:
+        """Log what was stored under the names by which a workspace finds it."""
+        stored, session_id = self._fs.stored()[item_id], self._fs.session_id
+        context_type, biz_id = stored.item_type.value, stored.metadata.get("tool_call_id", item_id)
+        fields = {"context_type": context_type, "biz_id": biz_id, "artifact_id": item_id, "session_id": session_id}
+        text = "offloaded: context_type=%s biz_id=%r session_id=%s artifact_id=%s"
+        _log.info(text, context_type, biz_id, session_id, item_id, extra=fields)

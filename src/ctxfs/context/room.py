@@ -1,0 +1,78 @@
+"""Making a context fit its window: a ``Reduction`` decides step by step, and here each step is done."""
+
+from anyio import to_thread
+
+from ctxfs.context.live import LiveTranscript
+from ctxfs.errors import ModelError
+from ctxfs.events import SummaryFailed
+from ctxfs.eviction.plan import Plan
+from ctxfs.eviction.reduction import AskForSummary, Done, Overflow, Reduction
+from ctxfs.eviction.window import CompactionController, Summarize
+from ctxfs.llm.base import Reply
+from ctxfs.storage.threads import uninterrupted
+
+__all__ = ["make_room"]
+
+
+async def make_room(
+    reduction: Reduction | None, live: LiveTranscript, controller: CompactionController, *, overhead_tokens: int
+) -> None:
+    """Do what ``reduction`` says, step by step; None: there is room.
+
+    Raises:
+        ContextOverflow: nothing more can be reduced, or not enough could be stored.
+
+    """
+    answer: Reply | ModelError | None = None
+    live.notices.last_failure = None
+    while reduction is not None:
+        view = live.view(live.transcript.tokens + overhead_tokens)
+        step = await to_thread.run_sync(reduction.next_step, view, answer)
+        answer = None
+        match step:
+            case Plan():
+                await _carry_out(step, live)
+            case AskForSummary():
+                assert controller.summarize is not None
+                answer = await _summary(step.prompt, controller.summarize, live)
+            case SummaryFailed():
+                live.notices.emit(step)
+            case Done():
+                _settle(step, live, controller)
+                return
+            case Overflow():
+                _settle(step.done, live, controller)
+                if (failed := live.notices.last_failure) is None:
+                    raise step.error
+                raise step.error.because(f"storing failed ({failed}), so these items are still in it") from failed
+
+
+def _settle(done: Done, live: LiveTranscript, controller: CompactionController) -> None:
+    controller.settled(done)
+    if done.compacted is not None:
+        live.notices.emit(done.compacted)
+
+
+async def _carry_out(plan: Plan, live: LiveTranscript) -> None:
+    """Do what a plan says, stored first; as long as there are items that could not be recorded, do nothing."""
+    async with live.changing():
+        await live.record()
+        if not live.recorder.waiting:
+            await live.apply(plan)
+
+
+async def _summary(prompt: str, summarize: Summarize, live: LiveTranscript) -> Reply | ModelError:
+    """Ask the model, and record what that was billed."""
+    try:
+        reply = await summarize(prompt)
+    except ModelError as error:
+        return error
+    await _bill(reply, live)
+    return reply
+
+
+@uninterrupted
+async def _bill(reply: Reply, live: LiveTranscript) -> None:
+    async with live.changing():
+        live.recorder.called(live.fs.writer.call_made(reply.usage, reply.model, summary=True))
+        await live.record()
