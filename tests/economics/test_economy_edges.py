@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.context.commit import evicted, trimmed
-from ctxfs.context.entry import Entry, EntryRules, Known, new_entry
+from ctxfs.context.entry import Entry, EntryRules, Known, new_entry, recorded_entry
 from ctxfs.economics.economy import EvictionPricing, SessionPricing
 from ctxfs.economics.features import ToolClass, identifiers_in
 from ctxfs.economics.ledger import Ledger
@@ -106,6 +106,13 @@ def test_arguments_are_counted_as_they_were_when_they_entered(value: Any) -> Non
     stored = trim.stored.message.content[0]
     assert isinstance(stored, dict)
     assert (json_codec.loads(stored["text"]) if stored["json"] else stored["text"]) == value
+
+
+def test_a_reply_of_a_session_that_had_another_counter_is_counted_again() -> None:
+    message = call(text="word " * 500)
+    made = recorded_entry(replace(item(message), token_count=7), Known(NameAllocator()), rules(DEFAULTS))
+    left = trimmed(made.item, made.options.trims[0])
+    assert left.token_count == count_content(COUNTER, left.message.content)
 
 
 def test_what_a_call_wrote_is_weighed_as_what_was_written() -> None:

@@ -8,10 +8,14 @@ from ctxfs.errors import InvalidRecord
 from ctxfs.history.counting import NotingCounter
 from ctxfs.history.decisions import Decisions, key_of
 from ctxfs.history.fingerprint import Key, sha256_of
+from ctxfs.history.parts import Part
+from ctxfs.history.slots import Slot, replaced_part
+from ctxfs.llm.messages import AssistantMessage
 from ctxfs.session.journal import encode_line, scan
 from ctxfs.session.records import Decided, PartsNoted, from_json, to_json
 from ctxfs.session.state import SessionState, fold
-from ctxfs.tokens import CharsCounter
+from ctxfs.tokens import CharsCounter, count_content
+from session_items import make_item
 
 
 def decided(content: Any = "[Content offloaded]", **changes: Any) -> Decided:
@@ -111,3 +115,14 @@ def test_a_session_learns_what_was_decided_and_noted() -> None:
     assert state.decisions == RECORDS[:3]
     assert state.noted_tokens == {"ab": 3}
     assert state.noted_sources == {"cd": ("c1", 1, 2)}
+
+
+def test_a_decision_by_another_counter_leaves_the_size_of_the_rest_as_it_is() -> None:
+    text, call = {"type": "text", "text": "I write it."}, {"type": "tool_use", "id": "c", "name": "Write", "input": {}}
+    item = make_item("msg_1", AssistantMessage((text, {**call, "input": {"text": "word " * 20}})), 30)
+    part = Part("call", {"text": "word " * 20}, "call", "c", "Write")
+    slot = Slot(part, Key("call", "c", "a" * 64), True, item_id="msg_1", blocks=(1, 2))
+    one = decided({"text": "gone"}, kind="call", tokens_before=5_000, tokens=1_000)
+    replaced = replaced_part(item, slot, one, CharsCounter())
+    assert replaced.message.content == (text, {**call, "input": {"text": "gone"}})
+    assert replaced.token_count == count_content(CharsCounter(), replaced.message.content)

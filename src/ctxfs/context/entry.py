@@ -208,10 +208,13 @@ def new_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
 def recorded_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
     """How an item that was recorded already enters again; it keeps a placeholder that it has.
 
-    Of such an item nobody knows whether the model has seen it: it is not evicted as one that was never sent.
+    Of such an item nobody knows whether the model has seen it: it is not evicted as one that was never sent. A reply
+    whose arguments may be evicted is counted again, as they are: the session may have had another counter.
     """
     draft = known.draft()
     trims, names = _read(item, draft, rules)
+    if trims:
+        item = replace(item, token_count=count_content(rules.counter, item.message.content))
     if item.placeholder is not None or item.destroyed or item.damaged is not None:
         options = EvictionOptions(trims=trims)
     else:

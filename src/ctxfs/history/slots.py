@@ -12,6 +12,7 @@ from ctxfs.history.parts import Part
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import THINKING, AssistantMessage, Block, Message, ToolMessage, UserMessage
 from ctxfs.session.records import Decided
+from ctxfs.tokens import TokenCounter, count_content
 
 __all__ = [
     "SAID",
@@ -116,8 +117,8 @@ def replaced_item(item: ContextItem, decided: Decided) -> ContextItem:
     )
 
 
-def replaced_part(item: ContextItem, slot: Slot, decided: Decided) -> ContextItem:
-    """``item`` with what was decided about one part of it."""
+def replaced_part(item: ContextItem, slot: Slot, decided: Decided, counter: TokenCounter) -> ContextItem:
+    """``item`` with what was decided about one part of it, maybe by a process with another counter."""
     if slot.blocks is None:
         return replaced_item(item, decided)
     blocks: list[Any] = list(item.message.content)
@@ -126,6 +127,6 @@ def replaced_part(item: ContextItem, slot: Slot, decided: Decided) -> ContextIte
     return replace(
         item,
         message=AssistantMessage(tuple(blocks)),
-        token_count=item.token_count - decided.tokens_before + decided.tokens,
+        token_count=count_content(counter, tuple(blocks)),
         trimmed=(*item.trimmed, first) if slot.part.kind == "call" else item.trimmed,
     )

@@ -328,7 +328,7 @@ class HistoryView:
             for number in numbers:
                 slot = self._slots[number]
                 item = rewritten.get(slot.item_id) or self.transcript.items[slot.item_id]
-                rewritten[item.id] = replaced_part(item, slot, one)
+                rewritten[item.id] = replaced_part(item, slot, one, self.rules.counter)
                 if len(rewritten[item.id].message.content) != len(item.message.content) and slot.blocks is not None:
                     return False  # the blocks behind it have other numbers now
                 self.replaced[number] = one.content
