@@ -2,7 +2,10 @@
 # make quick   the tests that answer soonest: one event loop, few examples, no proofs, no programs, no coverage
 # make test    the tests; every run tries the same examples. Those that do the same every time must cover the pure core
 # make check   everything that a change must pass, as CI runs it: lint, types, `make test`, and the property tests
-#              once more with random examples. It prints their seed: `make properties SEED=…` tries the same ones
+#              once more with random examples. It prints their seed: `make properties SEED=…` tries the same ones;
+#              and `make frameworks`
+# make frameworks    the adapters, each with the newest release of its framework and the oldest one that is supported.
+#              `make frameworks FRAMEWORKS='--only langchain --newest'` for a part of it
 # make bench   the benchmarks' tables
 # make prove   the long proofs: every crash, every failing system call, kills, forgeries; up to 3 hours, goes on where
 #              it ended. `make prove PROVE='--minutes 10 --only crash'` for a part of it. Its draws are random, and it
@@ -16,6 +19,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 DEMO_DIR ?= src
 PROVE ?=
+FRAMEWORKS ?=
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=worksteal
 QUICK := --ignore=tests/prove --ignore=tests/cli/test_process.py --ignore=tests/test_examples.py -k 'not trio'
@@ -26,7 +30,7 @@ endif
 # Compiled modules are kept: the tests start hundreds of processes, and rewrite the assertions of all test modules.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup quick test properties demo check lint types bench prove clean
+.PHONY: setup quick test properties frameworks demo check lint types bench prove clean
 
 setup: $(STAMP)
 
@@ -49,6 +53,9 @@ test: $(STAMP)
 properties: $(STAMP)
 	HYPOTHESIS_PROFILE=random $(PYTEST) -m hypothesis --hypothesis-seed=$(SEED)
 
+frameworks: $(STAMP)
+	$(BIN)/python scripts/run_frameworks.py $(FRAMEWORKS)
+
 demo: $(STAMP)
 	@$(BIN)/ctxfs demo $(DEMO_DIR)
 
@@ -60,7 +67,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 # The import layers, the public names, the examples and those in README and docs are tests too.
-check: lint types properties test
+check: lint types properties test frameworks
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
@@ -69,4 +76,4 @@ prove: $(STAMP)
 	$(BIN)/python tests/prove/run.py $(PROVE)
 
 clean:
-	rm -rf .venv .prove .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist build
+	rm -rf .venv .venv-frameworks .prove .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist build

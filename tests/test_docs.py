@@ -12,13 +12,15 @@ import pytest
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
-from test_public_names import PUBLIC
+from test_public_names import ADAPTERS, PUBLIC
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if path.exists()]
+FRAMEWORKS = ROOT / "docs" / "frameworks.md"  # runs where they are installed: tests/frameworks/test_shown.py
+RUN_HERE = [page for page in PAGES if page != FRAMEWORKS]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", RUN_HERE, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     document = Sybil(parsers=[PythonCodeBlockParser(), SkipParser()], path=str(page.parent)).parse(page)
@@ -43,7 +45,8 @@ MAINTAINERS = ROOT / "docs" / "architecture.md"  # it names modules, for those w
 def test_docs_and_examples_name_what_is_public(page: Path) -> None:
     text = page.read_text()
     blocks = [text] if page.suffix == ".py" else re.findall(r"(?ms)^```python\n(.*?)^```", text)
-    public = {f"{module}.{name}" for module, names in PUBLIC.items() for name in names.split()} | PUBLIC.keys()
+    modules = {**PUBLIC, **ADAPTERS}
+    public = {f"{module}.{name}" for module, names in modules.items() for name in names.split()} | modules.keys()
     imported = {name for code in blocks for name in imports_in(code) if name.split(".")[0] == "ctxfs"}
     assert not imported - public
     if page != MAINTAINERS:
@@ -52,4 +55,5 @@ def test_docs_and_examples_name_what_is_public(page: Path) -> None:
 
 def test_the_page_of_public_names_shows_every_module_that_has_some() -> None:
     rows = re.findall(r"(?m)^\| (`ctxfs.*?) \| (.*) \|$", (ROOT / "docs" / "public-names.md").read_text())
-    assert {name for modules, _ in rows for name in re.findall(r"`([\w.]+)`", modules)} == PUBLIC.keys()
+    shown = {name for modules, _ in rows for name in re.findall(r"`([\w.]+)`", modules)}
+    assert shown == PUBLIC.keys() | ADAPTERS.keys()

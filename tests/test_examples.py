@@ -1,4 +1,7 @@
-"""Every program in examples/ runs to its end, without a key and without a network."""
+"""Every program in examples/ runs to its end, without a key and without a network.
+
+Those that need a framework run where it is installed: tests/frameworks/test_shown.py.
+"""
 
 import subprocess
 import sys
@@ -9,7 +12,7 @@ import pytest
 from patience import HANGS_S
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAMS = sorted((ROOT / "examples").rglob("*.py"))
+PROGRAMS = sorted(path for path in (ROOT / "examples").rglob("*.py") if not path.name.startswith("with_"))
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.relative_to(ROOT).as_posix())

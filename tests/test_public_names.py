@@ -1,5 +1,6 @@
 """The public names. Whoever changes this table changes what users may rely on: the changelog says so too."""
 
+import ast
 import importlib
 import inspect
 import typing
@@ -101,6 +102,18 @@ PUBLIC = {
         TOOL_NAMES blocks bodies contents documents images json_objects pdf png texts thinking transcripts
     """,
 }
+
+ADAPTERS = {
+    "ctxfs.adapters.anthropic": "CtxfsMiddleware",
+}
+"""Their frameworks are not installed here, so they are read and not imported."""
+
+
+@pytest.mark.parametrize("module", ADAPTERS)
+def test_public_names_of_adapters(module: str) -> None:
+    tree = ast.parse(MODULES[module.removeprefix("ctxfs.")].read_text())
+    assigned = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
+    assert sorted(ast.literal_eval(assigned["__all__"])) == sorted(ADAPTERS[module].split())
 
 
 @pytest.mark.parametrize("module", PUBLIC)

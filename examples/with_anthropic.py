@@ -1,0 +1,42 @@
+"""The ``anthropic`` SDK and its tool runner, with one line more: ``middleware=[CtxfsMiddleware(history)]``.
+
+    python examples/with_anthropic.py
+
+It talks to a Messages API on loopback, so it needs no key. With the real API, leave out ``base_url``.
+"""
+
+import tempfile
+
+from anthropic import Anthropic, beta_tool
+from anyio.from_thread import start_blocking_portal
+
+from ctxfs import History
+from ctxfs.adapters.anthropic import CtxfsMiddleware
+from ctxfs.testing import MessagesServer, ToolCall
+
+
+@beta_tool
+def service_log(service: str) -> str:
+    """Look up the log of a service."""
+    return "".join(f"{service} 12:{n // 60:02}:{n % 60:02} request {n} served\n" for n in range(1800))
+
+
+def main(base_url: str) -> None:
+    with History("thread-1", root_path=tempfile.mkdtemp(), keep_recent={"service_log": 1}) as history:
+        middleware = CtxfsMiddleware(history)
+        client = Anthropic(api_key="any", base_url=base_url, middleware=[middleware])
+        runner = client.beta.messages.tool_runner(
+            model="claude-sonnet-5-5",
+            max_tokens=1024,
+            messages=[{"role": "user", "content": "Is everything all right?"}],
+            tools=[service_log, *middleware.tools],
+            thread=False,  # the history is sent with each request, so that something in it can be replaced
+        )
+        for message in runner:
+            print(f"{message.usage.input_tokens:6} tokens in the prompt: {message.content[0].type}")
+
+
+script = [[ToolCall("service_log", {"service": name})] for name in ("api", "billing", "mail")]
+server = MessagesServer([*script, "Every request was served."])
+with start_blocking_portal() as portal, portal.wrap_async_context_manager(server):
+    main(server.url)

@@ -1,0 +1,190 @@
+"""Run the tests of the adapters, each with its framework, in environments of their own: frameworks' pins conflict.
+
+    python scripts/run_frameworks.py [--only NAME …] [--newest] [--no-types] [--fresh] [--jobs N]
+
+Each section of ``tests/frameworks/table.toml`` is tested twice: with the newest release of the framework, and with the
+oldest one that its extra in ``pyproject.toml`` allows. An environment is kept in ``.venv-frameworks/`` until what it
+requires changes; ``--fresh`` makes all of them again, with what is newest today. With the newest release, mypy checks
+the adapter, its test and its example as strictly as everything else is checked, against the framework's own types.
+"""
+
+import argparse
+import hashlib
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests" / "frameworks"
+ENVIRONMENTS = ROOT / ".venv-frameworks"
+TOOLS = ("pytest>=9",)
+"""What is installed beside ctxfs and the framework."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One framework at one release. ``requires``: what pip is to install beside ctxfs."""
+
+    framework: str
+    release: str
+    requires: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Its directory's name."""
+        return f"{self.framework}-{self.release}"
+
+    @property
+    def path(self) -> Path:
+        """Its directory."""
+        return ENVIRONMENTS / self.name
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.path / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+
+    @property
+    def checked_files(self) -> list[Path]:
+        """What mypy checks in it."""
+        files = [
+            ROOT / "src" / "ctxfs" / "adapters" / f"{self.framework}.py",
+            TESTS / f"test_{self.framework}.py",
+            ROOT / "examples" / f"with_{self.framework}.py",
+        ]
+        return [file for file in files if file.exists()]
+
+
+def environments(table: dict[str, dict[str, list[str]]], extras: dict[str, list[str]]) -> list[Environment]:
+    """The environments that the table and the extras of the project ask for."""
+    found = []
+    for name, row in table.items():
+        needed = row["requires"] if "requires" in row else extras[name]
+        also = (*row.get("also", ()), *TOOLS)
+        found.append(Environment(name, "newest", (*needed, *also)))
+        found.append(Environment(name, "oldest", (*[oldest(one) for one in needed], *also)))
+    return found
+
+
+def oldest(requirement: str) -> str:
+    """The requirement of the oldest release that ``requirement`` allows: what stands after its ``>=``."""
+    name, least, release = requirement.partition(">=")
+    if not least:
+        raise SystemExit(f"{requirement}: say with >= which release is the oldest one that is supported")
+    return f"{name}=={release.partition(',')[0]}"
+
+
+def built(environment: Environment, project: str, *, fresh: bool) -> None:
+    """Make the environment, unless it is there and requires the same."""
+    wanted = hashlib.sha256("\n".join([sys.version, project, *environment.requires]).encode()).hexdigest()
+    stamp = environment.path / ".requirements"
+    if not fresh and stamp.exists() and stamp.read_text() == wanted:
+        return
+    shutil.rmtree(environment.path, ignore_errors=True)
+    packages = ["--editable", str(ROOT), *environment.requires]
+    if (uv := shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")) is not None:
+        done = run([uv, "venv", "--quiet", "--python", sys.executable, str(environment.path)])
+        install = [uv, "pip", "install", "--quiet", "--python", str(environment.python)]
+        if fresh:
+            install.append("--refresh")
+    else:
+        print("uv is not installed: pip makes the environments, which takes longer", flush=True)
+        done = run([sys.executable, "-m", "venv", str(environment.path)])
+        install = [str(environment.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    done = run([*install, *packages]) if done.returncode == 0 else done
+    if done.returncode:
+        raise BrokenError(f"{environment.name} could not be made:\n{done.stdout}")
+    stamp.write_text(wanted)
+
+
+class BrokenError(Exception):
+    """An environment could not be made, or its tests fail; the text is what the program printed."""
+
+
+def run(command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
+    """Run a program, both of its streams in one."""
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        check=False,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def tested(environment: Environment, project: str, arguments: argparse.Namespace) -> str:
+    """Test one environment and return a line about it; raise ``BrokenError`` when something is wrong."""
+    start = time.monotonic()
+    built(environment, project, fresh=arguments.fresh)
+    pytest: list[str | Path] = [
+        environment.python,
+        "-m",
+        "pytest",
+        "-c",
+        TESTS / "pytest.ini",
+        f"--framework={environment.framework}",
+    ]
+    done = run([*pytest, TESTS / f"test_{environment.framework}.py", TESTS / "test_shown.py"])
+    if done.returncode:
+        raise BrokenError(f"{environment.name} fails:\n{done.stdout}")
+    said = [done.stdout.strip().splitlines()[-1]]
+    if environment.release == "newest" and not arguments.no_types:
+        done = run([*mypy(environment), *environment.checked_files])
+        if done.returncode:
+            raise BrokenError(f"{environment.name}: types are wrong:\n{done.stdout}")
+        said.append("types checked")
+    return f"{environment.name:24} {'; '.join(said)} ({time.monotonic() - start:.0f} s)"
+
+
+def mypy(environment: Environment) -> list[str | Path]:
+    """Mypy, with the types that are installed in an environment."""
+    cache = environment.path / ".mypy_cache"
+    return [sys.executable, "-m", "mypy", "--python-executable", environment.python, "--cache-dir", cache]
+
+
+def chosen(all_of_them: list[Environment], arguments: argparse.Namespace) -> Iterator[Environment]:
+    """Those that the command line asks for."""
+    known = {environment.framework for environment in all_of_them}
+    if unknown := set(arguments.only) - known:
+        raise SystemExit(f"there is no {', '.join(sorted(unknown))}: use one of {', '.join(sorted(known))}")
+    for environment in all_of_them:
+        if arguments.only and environment.framework not in arguments.only:
+            continue
+        if environment.release == "newest" or not arguments.newest:
+            yield environment
+
+
+def main() -> int:
+    """Test what is asked for; return the number of environments in which something is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="these frameworks only")
+    parser.add_argument("--newest", action="store_true", help="the newest releases only")
+    parser.add_argument("--no-types", action="store_true", help="do not run mypy")
+    parser.add_argument("--fresh", action="store_true", help="make the environments again")
+    parser.add_argument("--jobs", type=int, default=2, help="how many at a time (default: 2)")
+    arguments = parser.parse_args()
+    table = tomllib.loads((TESTS / "table.toml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found = environments(table, project["optional-dependencies"])
+    needed = "\n".join(project["dependencies"])
+    failed = 0
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for done in [pool.submit(tested, one, needed, arguments) for one in chosen(found, arguments)]:
+            try:
+                print(done.result(), flush=True)
+            except BrokenError as error:
+                failed += 1
+                print(error, flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""The ``anthropic`` SDK: ``Anthropic(middleware=[CtxfsMiddleware(history)])``; your list of messages stays as it is."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from anthropic import (
+    APIRequest,
+    APIResponse,
+    AsyncAPIResponse,
+    AsyncCallNext,
+    CallNext,
+    Middleware,
+    beta_async_tool,
+    beta_tool,
+)
+from anthropic.lib.tools import BetaAsyncFunctionTool, BetaFunctionTool, ToolError
+
+from ctxfs.errors import ConfigError, InvalidToolArguments
+from ctxfs.history.history import History
+from ctxfs.tools.base import ToolResult
+
+__all__ = ["CtxfsMiddleware"]
+
+_MESSAGES = "/v1/messages"
+_COUNTING = f"{_MESSAGES}/count_tokens"
+
+
+class CtxfsMiddleware(Middleware):
+    """Rewrites each request to the Messages API on its way out; streams, retries and all other routes are untouched.
+
+    It serves one history. For many conversations with one client, derive a client for each:
+    ``client.with_middleware(CtxfsMiddleware(histories.of(thread_id)))``. ``branch`` is that of ``History.rewrite``.
+
+    A request whose thread the server holds (``client.beta.messages.thread()``, and ``tool_runner(…)`` by default)
+    raises ``ConfigError``: nothing in it can be replaced. Pass ``thread=False``.
+    """
+
+    def __init__(self, history: History, *, branch: str = "") -> None:
+        self.history = history
+        self._branch = branch
+
+    def handle(self, request: APIRequest, call_next: CallNext) -> APIResponse[Any]:
+        """Send the request with what is due replaced."""
+        if (body := _body_of(request)) is None:
+            return call_next(request)
+        request.options.json_data = self.history.messages(body, branch=self._branch)
+        response = call_next(request)
+        if _is_billed(request, response.status_code):
+            reply = response.parse()
+            self.history.replied(reply.usage, reply.model, branch=self._branch)
+        return response
+
+    async def handle_async(self, request: APIRequest, call_next: AsyncCallNext) -> AsyncAPIResponse[Any]:
+        """Send the request with what is due replaced."""
+        if (body := _body_of(request)) is None:
+            return await call_next(request)
+        request.options.json_data = await self.history.amessages(body, branch=self._branch)
+        response = await call_next(request)
+        if _is_billed(request, response.status_code):
+            reply = await response.parse()
+            await self.history.areplied(reply.usage, reply.model, branch=self._branch)
+        return response
+
+    @property
+    def tools(self) -> list[BetaFunctionTool[Any]]:
+        """The tools with which the model reads back what was replaced, for ``tool_runner`` or a loop of your own."""
+        return [_as(beta_tool, tool, self._reader(tool.name)) for tool in self.history.tools]
+
+    @property
+    def async_tools(self) -> list[BetaAsyncFunctionTool[Any]]:
+        """``tools`` for the asynchronous client."""
+        return [_as(beta_async_tool, tool, self._async_reader(tool.name)) for tool in self.history.tools]
+
+    def at_source(self, tool: BetaFunctionTool[Any]) -> BetaFunctionTool[Any]:
+        """Return ``tool`` with large results replaced where they are made, also where the server holds the thread."""
+
+        def run(**given: Any) -> Any:
+            return self.history.arrive(_content(tool.call(given)), tool=tool.name)
+
+        return cast("BetaFunctionTool[Any]", _as(beta_tool, tool, run))
+
+    def async_at_source(self, tool: BetaAsyncFunctionTool[Any]) -> BetaAsyncFunctionTool[Any]:
+        """``at_source`` for the asynchronous client."""
+
+        async def run(**given: Any) -> Any:
+            return await self.history.aarrive(_content(await tool.call(given)), tool=tool.name)
+
+        return cast("BetaAsyncFunctionTool[Any]", _as(beta_async_tool, tool, run))
+
+    def _reader(self, name: str) -> Callable[..., Any]:
+        def run(**given: Any) -> Any:
+            try:
+                return _shown(self.history.run_tool(name, given))
+            except InvalidToolArguments as error:
+                raise ToolError(str(error)) from error
+
+        return run
+
+    def _async_reader(self, name: str) -> Callable[..., Any]:
+        async def run(**given: Any) -> Any:
+            try:
+                return _shown(await self.history.arun_tool(name, given))
+            except InvalidToolArguments as error:
+                raise ToolError(str(error)) from error
+
+        return run
+
+
+def _route(request: APIRequest) -> str:
+    return request.url.partition("?")[0]
+
+
+def _body_of(request: APIRequest) -> dict[str, Any] | None:
+    """The body of a request that holds a history; None for any other request."""
+    if request.method.lower() != "post" or _route(request) not in (_MESSAGES, _COUNTING):
+        return None
+    body = cast("dict[str, Any]", request.json)
+    if body.get("thread"):
+        raise ConfigError(
+            "the server holds this thread, so nothing of it can be replaced in a request: pass thread=False, or leave "
+            "this middleware out and replace results where they are made, with at_source()"
+        )
+    return body
+
+
+def _is_billed(request: APIRequest, status: int) -> bool:
+    """Whether the answer says what was billed, and can be read without taking it from the caller: no stream."""
+    raw = request.headers.get("X-Stainless-Raw-Response")
+    return status == 200 and not request.stream and raw != "stream" and _route(request) == _MESSAGES
+
+
+def _as(make: Callable[..., Any], tool: Any, run: Callable[..., Any]) -> Any:
+    return make(run, name=tool.name, description=tool.description, input_schema=dict(tool.input_schema))
+
+
+def _shown(result: ToolResult) -> Any:
+    content = result.content if isinstance(result.content, str) else list(result.content)
+    if result.is_error:
+        raise ToolError(cast("Any", content))
+    return content
+
+
+def _content(result: Any) -> Any:
+    return result if isinstance(result, str) else tuple(result)

@@ -1,0 +1,258 @@
+"""The adapter of the ``anthropic`` SDK, over loopback against a Messages API."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anthropic import Anthropic, APIStatusError, AsyncAnthropic, beta_async_tool, beta_tool
+from anthropic.lib.tools import ToolError
+from anyio.from_thread import start_blocking_portal
+
+from ctxfs.adapters.anthropic import CtxfsMiddleware
+from ctxfs.errors import ConfigError
+from ctxfs.history import Histories, History
+from ctxfs.testing import MessagesServer, ToolCall
+from frameworks import flow
+
+MODEL = "claude-sonnet-5-5"
+
+
+def turn(body: dict[str, Any]) -> Any:
+    """The scripted model, as a turn of the server."""
+    said = [block for message in body["messages"] for block in _blocks(message)]
+    results = [_text(block["content"]) for block in said if block["type"] == "tool_result"]
+    questions = [block["text"] for block in _blocks(body["messages"][-1]) if block["type"] == "text"]
+    move = flow.next_move(questions[-1] if questions else "", results)
+    return move if isinstance(move, str) else [ToolCall(move.name, move.arguments, id=move.id)]
+
+
+def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else "".join(block.get("text", "") for block in content)
+
+
+@contextmanager
+def server() -> Iterator[MessagesServer]:
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(MessagesServer([turn] * 40)) as running,
+    ):
+        yield running
+    assert running.refusals == []
+
+
+@beta_tool
+def service_log(n: int) -> str:
+    """Look up a log."""
+    return flow.service_log(n)
+
+
+@beta_async_tool
+async def async_service_log(n: int) -> str:
+    """Look up a log."""
+    return flow.service_log(n)
+
+
+async_service_log.name = flow.TOOL
+
+
+class LoopAgent:
+    """A loop of one's own: its messages are its own list, in which the SDK's replies stand as they came."""
+
+    def __init__(self, server: MessagesServer, root: Path, kept: str | None, *, streams: bool = False) -> None:
+        self.history = History("thread-1", root_path=root, **flow.SETTINGS)
+        self.middleware = CtxfsMiddleware(self.history)
+        self.client = Anthropic(api_key="any", base_url=server.url, middleware=[self.middleware], max_retries=0)
+        self.messages: list[Any] = json.loads(kept or "[]")
+        self._streams = streams
+        self._server = server
+        self._first = len(server.requests)
+
+    @property
+    def requests(self) -> list[list[str]]:
+        sent = self._server.requests[self._first :]
+        return [[json.dumps(message, sort_keys=True) for message in body["messages"]] for body in sent]
+
+    def ask(self, question: str) -> str:
+        tools = {tool.name: tool for tool in (service_log, *self.middleware.tools)}
+        self.messages.append({"role": "user", "content": question})
+        while True:
+            reply = self._send([tool.to_dict() for tool in tools.values()])
+            self.messages.append({"role": "assistant", "content": reply.content})
+            calls = [block for block in reply.content if block.type == "tool_use"]
+            if not calls:
+                return str(reply.content[0].text)
+            results = [(call.id, tools[call.name].call(call.input)) for call in calls]
+            blocks = [{"type": "tool_result", "tool_use_id": id_, "content": content} for id_, content in results]
+            self.messages.append({"role": "user", "content": blocks})
+
+    def _send(self, tools: list[Any]) -> Any:
+        given: Any = {"model": MODEL, "max_tokens": 500, "messages": self.messages, "tools": tools}
+        if not self._streams:
+            return self.client.messages.create(**given)
+        with self.client.messages.stream(**given) as stream:
+            return stream.get_final_message()
+
+    def kept(self) -> str:
+        return json.dumps(self.messages, default=lambda block: block.model_dump(exclude_none=True))
+
+    def close(self) -> None:
+        self.history.close()
+        self.client.close()
+
+
+class RunnerAgent(LoopAgent):
+    """The SDK's own tool runner."""
+
+    def ask(self, question: str) -> str:
+        self.messages.append({"role": "user", "content": question})
+        tools = [self.logs(), *self.middleware.tools]
+        runner = self.client.beta.messages.tool_runner(
+            model=MODEL, max_tokens=500, messages=self.messages, tools=tools, thread=False
+        )
+        reply = runner.until_done()
+        self._keep(runner)
+        return _text([block.model_dump() for block in reply.content])
+
+    def _keep(self, runner: Any) -> None:
+        def look(params: dict[str, Any]) -> dict[str, Any]:
+            self.messages = list(params["messages"])
+            return params
+
+        runner.set_messages_params(look)
+
+    def logs(self) -> Any:
+        return service_log
+
+
+class AtSource(RunnerAgent):
+    """The tool runner, with a tool whose results are replaced where they are made."""
+
+    def logs(self) -> Any:
+        return self.middleware.at_source(service_log)
+
+
+class AsyncAgent(RunnerAgent):
+    """The asynchronous client, with its tool runner; each question in an event loop of its own."""
+
+    def ask(self, question: str) -> str:
+        return asyncio.run(self._ask(question))
+
+    async def _ask(self, question: str) -> str:
+        self.messages.append({"role": "user", "content": question})
+        async with AsyncAnthropic(
+            api_key="any", base_url=self._server.url, middleware=[self.middleware], max_retries=0
+        ) as client:
+            tools = [self.logs(), *self.middleware.async_tools]
+            runner = client.beta.messages.tool_runner(
+                model=MODEL, max_tokens=500, messages=self.messages, tools=tools, thread=False
+            )
+            reply = await runner.until_done()
+            self._keep(runner)
+        return _text([block.model_dump() for block in reply.content])
+
+    def logs(self) -> Any:
+        return async_service_log
+
+
+class AsyncAtSource(AsyncAgent):
+    """``at_source`` on the asynchronous client."""
+
+    def logs(self) -> Any:
+        return self.middleware.async_at_source(async_service_log)
+
+
+def streaming(server: MessagesServer, root: Path, kept: str | None) -> LoopAgent:
+    """A loop of one's own that streams."""
+    return LoopAgent(server, root, kept, streams=True)
+
+
+@pytest.mark.parametrize("agent", [LoopAgent, streaming, RunnerAgent, AsyncAgent])
+def test_the_flow_on_the_wire(agent: Callable[..., LoopAgent], tmp_path: Path) -> None:
+    with server() as running:
+        played = flow.play(lambda root, kept: agent(running, root, kept), tmp_path)
+    assert flow.NEEDLE in played.kept, "what the developer keeps is the original"
+
+
+@pytest.mark.parametrize("agent", [AtSource, AsyncAtSource])
+def test_the_flow_at_the_source(agent: Callable[..., LoopAgent], tmp_path: Path) -> None:
+    with server() as running:
+        flow.play_at_source(lambda root, kept: agent(running, root, kept), tmp_path)
+
+
+def test_many_conversations_with_one_client(tmp_path: Path) -> None:
+    with server() as running, Histories(tmp_path, **flow.SETTINGS) as histories:
+        client = Anthropic(api_key="any", base_url=running.url)
+        for thread in ("user/1", "user/2"):
+            one = client.with_middleware(CtxfsMiddleware(histories.of(thread)))
+            reply = one.messages.create(model=MODEL, max_tokens=9, messages=[{"role": "user", "content": flow.THANKS}])
+            assert reply.content[0].type == "text"
+        assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_was_billed_is_recorded(tmp_path: Path) -> None:
+    with server() as running:
+        agent = LoopAgent(running, tmp_path, None)
+        agent.ask(flow.QUESTION)
+        agent.close()
+    assert len(flow.billed_tokens(tmp_path)) == 5
+    assert min(flow.billed_tokens(tmp_path)) > 0
+
+
+@pytest.mark.parametrize("wanted", ["raw", "streamed"])
+def test_what_the_caller_asks_for_is_what_it_gets(wanted: str, tmp_path: Path) -> None:
+    given: Any = {"model": MODEL, "max_tokens": 9, "messages": [{"role": "user", "content": flow.THANKS}]}
+    with server() as running, History(root_path=tmp_path) as history:
+        client = Anthropic(api_key="any", base_url=running.url, middleware=[CtxfsMiddleware(history)])
+        if wanted == "raw":
+            body = client.messages.with_raw_response.create(**given).text()
+        else:
+            with client.messages.with_streaming_response.create(**given) as response:
+                body = "".join(response.iter_text())
+        assert json.loads(body)["content"][0]["text"] == flow.WELCOME
+
+
+def test_counting_counts_what_would_be_sent(tmp_path: Path) -> None:
+    with server() as running:
+        agent = LoopAgent(running, tmp_path, None)
+        agent.ask(flow.QUESTION)
+        counted = agent.client.messages.count_tokens(model=MODEL, messages=agent.messages).input_tokens
+        agent.close()
+        plain = Anthropic(api_key="any", base_url=running.url)
+        assert counted < plain.messages.count_tokens(model=MODEL, messages=agent.messages).input_tokens / 2
+
+
+@pytest.mark.parametrize("client_class", [Anthropic, AsyncAnthropic])
+def test_a_thread_that_the_server_holds_is_refused(client_class: Any, tmp_path: Path) -> None:
+    with server() as running, History(root_path=tmp_path) as history:
+        client = client_class(api_key="any", base_url=running.url, middleware=[CtxfsMiddleware(history)])
+        thread = client.beta.messages.thread(model=MODEL, max_tokens=9)
+        send = thread.send if client_class is Anthropic else lambda text: asyncio.run(thread.send(text))
+        with pytest.raises(ConfigError, match="pass thread=False, or leave this middleware out"):
+            send("Hello")
+        assert running.requests == []
+
+
+def test_other_routes_pass(tmp_path: Path) -> None:
+    with server() as running, History(root_path=tmp_path / "sessions") as history:
+        client = Anthropic(api_key="any", base_url=running.url, middleware=[CtxfsMiddleware(history)], max_retries=0)
+        with pytest.raises(APIStatusError, match="405"):
+            client.models.list()
+    assert not (tmp_path / "sessions").exists()
+
+
+def test_a_tool_says_what_is_wrong(tmp_path: Path) -> None:
+    with History(root_path=tmp_path) as history:
+        tools = {tool.name: tool for tool in CtxfsMiddleware(history).tools}
+        with pytest.raises(ToolError, match="limit"):
+            tools["Read"].call({"file_path": "x", "limit": -1})
+        with pytest.raises(ToolError, match="no item 'unknown' in this session"):
+            tools["context_grep"].call({"ref": "unknown", "pattern": "x"})
