@@ -87,7 +87,7 @@ PUBLIC = {
     """,
     "ctxfs.testing": """
         Answer Broken ChatCompletionsServer Cut Failure MemoryDisk MemoryStore MessagesServer PromptCache
-        ScriptedModel ToolCall
+        ResponsesServer ScriptedModel ToolCall
     """,
     "ctxfs.testing.store_conformance": """
         StoreConformance

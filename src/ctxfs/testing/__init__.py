@@ -14,6 +14,7 @@ from ctxfs.testing.scripted import Cut, ScriptedModel
 if TYPE_CHECKING:
     from ctxfs.testing.chat_server import ChatCompletionsServer
     from ctxfs.testing.loopback import Answer
+    from ctxfs.testing.responses_server import ResponsesServer
     from ctxfs.testing.server import Broken, Failure, MessagesServer
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "MemoryStore",
     "MessagesServer",
     "PromptCache",
+    "ResponsesServer",
     "ScriptedModel",
     "ToolCall",
 ]
@@ -35,6 +37,7 @@ __getattr__, __dir__ = lazy(
     {
         "ctxfs.testing.chat_server": ("ChatCompletionsServer",),
         "ctxfs.testing.loopback": ("Answer",),
+        "ctxfs.testing.responses_server": ("ResponsesServer",),
         "ctxfs.testing.server": ("Broken", "Failure", "MessagesServer"),
     },
 )

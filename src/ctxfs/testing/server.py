@@ -13,6 +13,7 @@ from ctxfs.llm.messages import THINKING, AssistantMessage, Block
 from ctxfs.testing.loopback import Answer, LoopbackServer
 from ctxfs.testing.prompt_cache import CHARS4, PromptCache
 from ctxfs.testing.scripted import Cut, Script, Turn
+from ctxfs.testing.threads import ThreadRefused, Threads
 from ctxfs.tokens import TokenCounter, count_content
 
 __all__ = ["Broken", "Failure", "MessagesServer", "ServerTurn"]
@@ -28,6 +29,8 @@ class Failure:
     kind: str
     message: str
     retry_after_s: float | None = None
+    code: str | None = None
+    """By what an SDK knows the reason; None: it has no such code."""
 
     @classmethod
     def rate_limited(cls, retry_after_s: float | None = None) -> "Failure":
@@ -49,7 +52,8 @@ class Failure:
     @property
     def body(self) -> dict[str, Any]:
         """The error as the Messages API words it."""
-        return {"type": "error", "error": {"type": self.kind, "message": self.message}}
+        details = {} if self.code is None else {"details": {"error_code": self.code}}
+        return {"type": "error", "error": {"type": self.kind, "message": self.message, **details}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +69,17 @@ class Broken:
     clean: bool = False
 
 
-ServerTurn = Turn | Failure | Broken | Callable[[dict[str, Any]], "Turn | Failure | Broken"]
+ServerTurn = Turn | Failure | Broken | Callable[[dict[str, Any]], Turn | Failure | Broken]
 
 
 class MessagesServer(LoopbackServer):
-    """The Anthropic Messages API on loopback: streaming or not, and token counting.
+    """The Anthropic Messages API on loopback: streaming or not, token counting, and threads that the server keeps.
 
     ``turns`` are those of ``ScriptedModel``, and ``Failure`` and ``Broken``. A request that the provider would refuse
-    is refused with 400 and the reason, kept in ``refusals``; all others are kept in ``requests`` as they came. Usage
-    accounts a prompt cache by the request's ``cache_control`` (see ``PromptCache`` for ``min_tokens`` and ``clock``).
-    ``context_window_tokens`` None: no prompt is too long. ``api_key`` None: any key will do, but one must be there.
+    is refused with 400 and the reason, kept in ``refusals``; all others are kept in ``requests`` as they came: of a
+    thread only what is new. Usage accounts a prompt cache by the request's ``cache_control`` (see ``PromptCache`` for
+    ``min_tokens`` and ``clock``). ``context_window_tokens`` None: no prompt is too long. ``api_key`` None: any key will
+    do, but one must be there.
     """
 
     def __init__(
@@ -95,6 +100,7 @@ class MessagesServer(LoopbackServer):
         self._window = context_window_tokens
         self._counter = counter
         self._cache = PromptCache(counter=counter, min_tokens=min_cache_tokens, clock=clock)
+        self._threads = Threads()
         self._thinking: dict[str, list[Block]] = {}
         """The thinking that was sent along with each call."""
 
@@ -110,14 +116,16 @@ class MessagesServer(LoopbackServer):
         except ValueError as error:
             return self._refuse(f"the request body is not valid JSON: {error}")
         counting = path.endswith("count_tokens")
-        if found := self._violations({"max_tokens": 1, **request, "thinking": None} if counting else request):
+        try:
+            whole = self._threads.whole(request, headers) if isinstance(request, dict) else request
+        except ThreadRefused as error:
+            return self._refuse(str(error), code=error.code)
+        if found := self._violations({"max_tokens": 1, **whole, "thinking": None} if counting else whole):
             return self._refuse("; ".join(found))
-        if counting:
-            return Answer(200, {"input_tokens": self._cache.count_tokens(request)})
-        return self._play(request)
+        total = self._cache.count_tokens(whole)
+        return Answer(200, {"input_tokens": total}) if counting else self._play(request, whole, total)
 
-    def _play(self, request: dict[str, Any]) -> Answer:
-        total = self._cache.count_tokens(request)
+    def _play(self, request: dict[str, Any], whole: dict[str, Any], total: int) -> Answer:
         if self._window is not None and total > self._window:
             return self._refuse(Failure.prompt_too_long(total, self._window).message)
         self.requests.append(request)
@@ -130,7 +138,7 @@ class MessagesServer(LoopbackServer):
         broken = turn if isinstance(turn, Broken) else None
         message, stop_reason = self.script.message(broken.turn if broken else turn)
         content = _blocks(message)
-        usage = self._cache.account(request, output_tokens=count_content(self._counter, message.content))
+        usage = self._cache.account(whole, output_tokens=count_content(self._counter, message.content))
         self._remember_thinking(content)
         reply = {
             "id": f"msg_{len(self.requests):06d}",
@@ -142,6 +150,8 @@ class MessagesServer(LoopbackServer):
             "stop_sequence": None,
             "usage": _usage(usage),
         }
+        if broken is None:
+            self._threads.replied(request, whole, reply["id"], content)
         headers = {"request-id": f"req_{len(self.requests):06d}"}
         if not request.get("stream"):
             return Answer(200, reply, headers=headers)
@@ -163,9 +173,9 @@ class MessagesServer(LoopbackServer):
             return ["the request body should be an object"]
         return invariants.violations(request) or list(self._changed_thinking(request))
 
-    def _refuse(self, reason: str) -> Answer:
+    def _refuse(self, reason: str, *, code: str | None = None) -> Answer:
         self.refusals.append(reason)
-        return _failed(Failure(status=400, kind="invalid_request_error", message=reason))
+        return _failed(Failure(status=400, kind="invalid_request_error", message=reason, code=code))
 
     def _remember_thinking(self, content: list[Block]) -> None:
         thinking = [b for b in content if b["type"] in THINKING]

@@ -1,0 +1,165 @@
+"""OpenAI's Responses API on loopback, following a script: its items, its events, and what the server keeps of them."""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.llm.base import Usage
+from ctxfs.llm.messages import AssistantMessage, Block
+from ctxfs.llm.responses_invariants import violations
+from ctxfs.testing.chat_server import FINISH_REASONS
+from ctxfs.testing.openai_server import OpenAIServer, Refused
+from ctxfs.testing.server import Failure, pieces
+
+__all__ = ["ResponsesServer"]
+
+
+class ResponsesServer(OpenAIServer):
+    """Plays the turns of a script (see ``MessagesServer``) at ``url``, which ends in ``/v1``: streaming or not.
+
+    A request that OpenAI would refuse is refused with its reason, kept in ``refusals``; all others are kept in
+    ``requests``. A request may go on from a reply (``previous_response_id``), unless that was made with
+    ``store=False``; conversations are unknown here. Usage counts a cache of every prefix.
+    ``context_window_tokens`` None: no prompt is too long. No key is asked for.
+    """
+
+    path = "/v1/responses"
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._stored: dict[str, list[dict[str, Any]]] = {}
+
+    def prompt(self, request: Any) -> list[Any]:
+        """The instructions, and all items, those too that the server keeps."""
+        before = self._before(request) if isinstance(request, dict) else []
+        if found := violations(request, before):
+            raise Refused("; ".join(found))
+        return [request.get("instructions"), *before, *_items(request["input"])]
+
+    def _before(self, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The items that the server keeps of the conversation."""
+        if request.get("conversation"):
+            raise Refused(f"Conversation {request['conversation']!r} not found.", status=404)
+        previous = request.get("previous_response_id")
+        if previous is None:
+            return []
+        if (found := self._stored.get(previous)) is None:
+            raise Refused(
+                f"Previous response with id {previous!r} not found.", status=400, code="previous_response_not_found"
+            )
+        return found
+
+    def reply(
+        self, request: Mapping[str, Any], message: AssistantMessage, stop_reason: str, usage: Usage
+    ) -> dict[str, Any]:
+        """The reply in one piece."""
+        reply_id = f"resp_{len(self.requests):06d}"
+        whole = stop_reason in FINISH_REASONS
+        output = [_output(block, f"{reply_id}_{n}") for n, block in enumerate(_blocks(message))]
+        if request.get("store", True):
+            self._stored[reply_id] = [*self._before(request), *_items(request["input"]), *output]
+        return {
+            "id": reply_id,
+            "object": "response",
+            "created_at": int(time.time()),
+            "status": "completed" if whole else "incomplete",
+            "error": None,
+            "incomplete_details": None if whole else {"reason": "max_output_tokens"},
+            "instructions": request.get("instructions"),
+            "metadata": {},
+            "model": request["model"],
+            "output": output,
+            "parallel_tool_calls": request.get("parallel_tool_calls", True),
+            "previous_response_id": request.get("previous_response_id"),
+            "temperature": 1.0,
+            "tool_choice": request.get("tool_choice", "auto"),
+            "tools": request.get("tools", []),
+            "top_p": 1.0,
+            "usage": _usage(usage),
+        }
+
+    def events(self, request: Mapping[str, Any], reply: Mapping[str, Any]) -> list[bytes]:
+        """The reply as numbered events, the items of its output one after the other."""
+        del request
+        return [_sse({**event, "sequence_number": number}) for number, event in enumerate(_events(reply))]
+
+    def error_event(self, failure: Failure) -> bytes:
+        """An error in the middle of a stream."""
+        return _sse({"type": "error", "code": failure.code or failure.kind, "message": failure.message, "param": None})
+
+
+def _items(given: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": given}] if isinstance(given, str) else given
+
+
+def _blocks(message: AssistantMessage) -> list[Block]:
+    return [{"type": "text", "text": message.content}] if isinstance(message.content, str) else list(message.content)
+
+
+def _output(block: Block, item_id: str) -> dict[str, Any]:
+    """A block of a reply as an item."""
+    match block["type"]:
+        case "tool_use":
+            arguments = json_codec.dumps_text(block["input"])
+            call = {"call_id": block["id"], "name": block["name"], "arguments": arguments}
+            return {"type": "function_call", "id": f"fc_{item_id}", **call, "status": "completed"}
+        case "text":
+            said = {"type": "output_text", "text": block["text"], "annotations": []}
+            return {
+                "type": "message",
+                "id": f"msg_{item_id}",
+                "role": "assistant",
+                "content": [said],
+                "status": "completed",
+            }
+    summary = [{"type": "summary_text", "text": block["thinking"]}] if block["type"] == "thinking" else []
+    return {"type": "reasoning", "id": f"rs_{item_id}", "summary": summary}
+
+
+def _events(reply: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    begun = {**reply, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
+    yield {"type": "response.created", "response": begun}
+    yield {"type": "response.in_progress", "response": begun}
+    for index, item in enumerate(reply["output"]):
+        start, inside = _item_events(item)
+        yield {"type": "response.output_item.added", "output_index": index, "item": start}
+        for event in inside:
+            yield {**event, "output_index": index, "item_id": item["id"]}
+        yield {"type": "response.output_item.done", "output_index": index, "item": item}
+    yield {"type": f"response.{reply['status']}", "response": reply}
+
+
+def _item_events(item: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """An item as it starts, and the events that complete it."""
+    match item["type"]:
+        case "function_call":
+            arguments = item["arguments"]
+            name = "response.function_call_arguments"
+            deltas = [{"type": f"{name}.delta", "delta": piece} for piece in pieces(arguments)]
+            done = {"type": f"{name}.done", "arguments": arguments, "name": item["name"]}
+            return {**item, "arguments": "", "status": "in_progress"}, [*deltas, done]
+        case "message":
+            part = item["content"][0]
+            inside: list[dict[str, Any]] = [{"type": "response.content_part.added", "part": {**part, "text": ""}}]
+            inside += [
+                {"type": "response.output_text.delta", "delta": piece, "logprobs": []} for piece in pieces(part["text"])
+            ]
+            inside.append({"type": "response.output_text.done", "text": part["text"], "logprobs": []})
+            inside.append({"type": "response.content_part.done", "part": part})
+            return {**item, "content": [], "status": "in_progress"}, [{**one, "content_index": 0} for one in inside]
+    return dict(item), []
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.total_input_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cache_read_input_tokens, "cache_write_tokens": 0},
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage.total_input_tokens + usage.output_tokens,
+    }
+
+
+def _sse(event: Mapping[str, Any]) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (event["type"].encode(), json_codec.dumps(event))
