@@ -25,7 +25,7 @@ ROOMS = (
     *("placeholder", "eviction", "economics", "context"),
     *("materialize", "tools", "history", "agent"),
     *("messages", "workspace", "transfer", "testing", "replay"),
-    *("adapters", "cli", "__main__"),
+    *("adapters", "serve", "cli", "__main__"),
 )
 LARGEST_ROOM = 0.12
 """A room's share of the source, at most: one that is larger is two ideas."""
@@ -35,7 +35,7 @@ LONGEST_MODULE = 400
 # Packages' __init__ modules only gather public names; they stand above all rooms, and nothing below imports from them.
 FACADES = (
     *("", "jsontext", "models", "llm", "storage", "content", "session", "placeholder", "eviction", "economics"),
-    *("context", "tools", "history", "agent", "testing", "replay", "workspace", "transfer", "adapters"),
+    *("context", "tools", "history", "agent", "testing", "replay", "workspace", "transfer", "adapters", "serve"),
 )
 
 # Packages that `pip install ctxfs` does not bring, or that cost too much to import with it, and where they live: a
@@ -44,6 +44,8 @@ HOMES = {
     "anthropic": "*.anthropic",
     "openai": "llm.openai",
     "genai_prices": "models.genai",
+    "mcp": "serve.mcp",
+    "mcp_types": "serve.mcp",
     "tiktoken": "tokens",
     "toktok": "tokens",
     "typer": "cli.*",

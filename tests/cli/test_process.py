@@ -230,6 +230,12 @@ def test_without_the_extra_it_says_how_to_get_it(package: str) -> None:
     assert done.stderr == f"ctxfs: the command line needs {package}: pip install 'ctxfs[cli]'\n"
 
 
+def test_a_command_without_its_own_extra_says_how_to_get_it() -> None:
+    done = ctxfs("mcp", "last", code=f"import sys; sys.modules['mcp'] = None\n{MAIN}")
+    assert done.returncode == 2
+    assert done.stderr == "ctxfs: this command needs mcp: pip install 'ctxfs[mcp]'\n"
+
+
 def test_the_script_of_the_package_is_this_command() -> None:
     script = Path(sys.executable).with_name("ctxfs")
     done = subprocess.run([script, "--help"], capture_output=True, text=True, check=False, timeout=HANGS_S)

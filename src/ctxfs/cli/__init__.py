@@ -1,4 +1,4 @@
-"""The ``ctxfs`` command. Everything in it but this function needs the extra ``cli``."""
+"""The ``ctxfs`` command. Everything in it but this function needs the extra ``cli``, and some commands another one."""
 
 import sys
 
@@ -6,7 +6,8 @@ from ctxfs.version import VERSION_LINE
 
 __all__ = ["main"]
 
-_NEEDED = ("rich", "typer")
+_EXTRAS = {"rich": "cli", "typer": "cli", "mcp": "mcp", "mcp_types": "mcp"}
+"""The extra that brings a package which the command line needs."""
 
 
 def main() -> None:
@@ -20,12 +21,13 @@ def main() -> None:
         code = run()
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in _NEEDED:
+        if package not in _EXTRAS:
             raise
         code = _missing(package)
     sys.exit(code)
 
 
 def _missing(package: str) -> int:
-    sys.stderr.write(f"ctxfs: the command line needs {package}: pip install 'ctxfs[cli]'\n")
+    what = "the command line" if _EXTRAS[package] == "cli" else "this command"
+    sys.stderr.write(f"ctxfs: {what} needs {package}: pip install 'ctxfs[{_EXTRAS[package]}]'\n")
     return 2

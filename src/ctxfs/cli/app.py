@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "explain": ("explain.explain", "Say why each item left or stays, and what that saved."),
     "replay": ("replay.replay", "Replay recorded sessions under eviction policies."),
     "tune": ("replay.tune", "Find eviction parameters on recorded sessions."),
+    "mcp": ("mcp.mcp", "Serve a session to an MCP client, over standard input and output."),
     "verify": ("sessions.verify", "Check every stored byte against its checksum."),
     "export": ("transfer.export", "Write a session into one file, with everything that it stored."),
     "import": ("transfer.import_", "Make a session from an exported one."),
