@@ -24,7 +24,7 @@ ROOMS = (
     *("storage", "content", "session"),
     *("placeholder", "eviction", "economics", "context"),
     *("materialize", "tools", "history", "agent"),
-    *("messages", "workspace", "transfer", "testing", "replay"),
+    *("messages", "workspace", "transfer", "testing", "recordings", "replay"),
     *("adapters", "serve", "cli", "__main__"),
 )
 LARGEST_ROOM = 0.12
@@ -52,6 +52,7 @@ HOMES = {
     "click": "cli.*",
     "rich": "cli.*",
     "hypothesis": "testing.*",
+    "atif": "recordings.formats.atif",
 }
 
 NOT_WITH_CTXFS = ("anthropic", "openai", "genai_prices", "tiktoken", "toktok", "typer", "rich", "trio", "hypothesis")

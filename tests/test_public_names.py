@@ -82,8 +82,8 @@ PUBLIC = {
     """,
     "ctxfs.replay": """
         Bill Cached CallFigures Cost DEFAULT_POLICIES Effect ExplainedItem Explanation Fold POLICY_NAMES PolicyFigures
-        PolicyRun Progress Report SessionReport Tokens Tuned explain render_html render_json render_table replay_files
-        tune_files
+        PolicyRun Progress Report SessionReport Skipped Tokens Tuned explain render_html render_json render_table
+        replay_files tune_files
     """,
     "ctxfs.testing": """
         Answer Broken ChatCompletionsServer Cut Failure MemoryDisk MemoryStore MessagesServer PromptCache

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
+from ctxfs.recordings.recording import Message, Recording, Role
 from ctxfs.replay.cost import Cached, Policy, Replacement, Run, replay_session
 from ctxfs.replay.oracle import oracle_cost
 from ctxfs.replay.policies import DEFAULT_POLICIES, Never, policy_named
-from ctxfs.replay.recording import Message, Recording, Role
 from ctxfs.replay.session import Item, Session, distinctive, prepare
 from replay_samples import call, chars, recordings, result, session, text
 

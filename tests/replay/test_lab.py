@@ -118,11 +118,15 @@ def test_an_unknown_policy_is_refused_before_any_work(name: str, files: list[Pat
         replay_files(files, [name], "chars4")
 
 
-def test_a_file_that_is_no_recording_is_named(files: list[Path], tmp_path: Path) -> None:
-    broken = tmp_path / "notes.txt"
+def test_files_that_are_no_recordings_are_skipped_and_named(files: list[Path], tmp_path: Path) -> None:
+    broken, missing = tmp_path / "notes.txt", tmp_path / "missing.json"
     broken.write_text("not a session")
-    with pytest.raises(ReplayFormatError, match=r"notes\.txt"):
-        replay_files([*files, broken], ["none"], "chars4")
+    report = replay_files([broken, *files, missing, tmp_path], ["none"], "chars4")
+    assert [len(report.sessions), [s.path for s in report.skipped]] == [len(files), [broken, missing, tmp_path]]
+    assert [s.why.startswith(f"{s.path}: ") for s in report.skipped] == [True] * 3
+    assert [s["path"] for s in json.loads(render_json(report))["skipped"]] == [str(s.path) for s in report.skipped]
+    with pytest.raises(ReplayFormatError, match=r"none of 2 files can be replayed; .*notes\.txt: neither JSON"):
+        replay_files([broken, missing], ["none"], "chars4")
     with pytest.raises(ConfigError, match="at least one file"):
         replay_files([], ["none"])
 

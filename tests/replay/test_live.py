@@ -21,9 +21,9 @@ from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import ANTHROPIC_RATES
 from ctxfs.llm.messages import AssistantMessage, SystemMessage
+from ctxfs.recordings.formats.table import load
 from ctxfs.replay.cost import Cost, replay_session
 from ctxfs.replay.economic import Economic
-from ctxfs.replay.formats import load
 from ctxfs.replay.session import Item, Session, Turn, prepare
 from ctxfs.testing import MessagesServer
 from ctxfs.tokens import CharsCounter
@@ -48,7 +48,7 @@ def unquotable(session: Session) -> Session:
 
 def replayed(path: Path, session_path: str) -> tuple[Cost, float]:
     """The bill, and what writing the replies to the cache costs on top of it."""
-    session = unquotable(prepare(load(path), COUNTER.count))
+    session = unquotable(prepare(load(path)[0], COUNTER.count))
     policy = Economic(
         name="economic", rates=RATES, count=COUNTER.count, parameters=PARAMETERS, session_path=session_path
     )

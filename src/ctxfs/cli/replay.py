@@ -26,7 +26,7 @@ _Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE",
-        help="Recorded sessions: Anthropic messages, Claude Code JSONL, OpenAI chat messages or Codex rollout JSONL.",
+        help="Recorded sessions, in any format that ctxfs reads.",
         show_default=False,
     ),
 ]

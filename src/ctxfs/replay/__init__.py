@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ctxfs.replay.lab import Progress, Tokens, replay_files
     from ctxfs.replay.policies import DEFAULT_POLICIES, POLICY_NAMES
     from ctxfs.replay.render import render_json, render_table
-    from ctxfs.replay.report import PolicyFigures, PolicyRun, Report, SessionReport
+    from ctxfs.replay.report import PolicyFigures, PolicyRun, Report, SessionReport, Skipped
     from ctxfs.replay.tune import Fold, Tuned, tune_files
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "Progress",
     "Report",
     "SessionReport",
+    "Skipped",
     "Tokens",
     "Tuned",
     "explain",
@@ -67,6 +68,7 @@ __getattr__, __dir__ = lazy(
             "PolicyRun",
             "Report",
             "SessionReport",
+            "Skipped",
         ),
         "ctxfs.replay.tune": (
             "Fold",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from ctxfs.economics.prices import Rates
-from ctxfs.replay.recording import Kind
+from ctxfs.recordings.recording import Kind
 from ctxfs.replay.session import Item, Session
 
 __all__ = ["MIN_PLACEHOLDER_TOKENS", "Cached", "CallFigures", "Cost", "Policy", "Replacement", "Run", "replay_session"]

@@ -13,8 +13,8 @@ from ctxfs.eviction.candidates import Candidates
 from ctxfs.eviction.plan import Offload, Trim
 from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
+from ctxfs.recordings.recording import Kind
 from ctxfs.replay.cost import MIN_PLACEHOLDER_TOKENS, Replacement, Run
-from ctxfs.replay.recording import Kind
 from ctxfs.replay.session import Item, Session
 from ctxfs.session.names import NameAllocator
 

@@ -5,21 +5,22 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
-from ctxfs.errors import ConfigError, ReplayFormatError
+from ctxfs.errors import ConfigError, MissingExtra, ReplayFormatError
+from ctxfs.recordings.formats.table import EXPECTED, load
 from ctxfs.replay.cost import Cached, Policy, replay_session
-from ctxfs.replay.formats import EXPECTED, load_any
 from ctxfs.replay.oracle import oracle_cost
 from ctxfs.replay.policies import DEFAULT_POLICIES, Never, policy_named
-from ctxfs.replay.report import PolicyRun, Report, SessionReport
+from ctxfs.replay.report import PolicyRun, Report, SessionReport, Skipped, summed
 from ctxfs.replay.session import Session, prepare
 from ctxfs.tokens import CharsCounter, default_counter
 
-__all__ = ["PROCESSES", "Progress", "Tokens", "counter_named", "map_sessions", "replay_files", "run_policies"]
+__all__ = ["PROCESSES", "Mapped", "Progress", "Tokens", "counter_named", "map_sessions", "replay_files", "run_policies"]
 
 PROCESSES: Final = 2
 
@@ -57,12 +58,11 @@ def replay_files(
 ) -> Report:
     """Replay recorded sessions under the named policies; without names, under those worth comparing.
 
-    Files without a reply of a model are left out, and named in the report.
+    Files without a reply of a model, and files that cannot be read, are left out and named in the report.
 
     Raises:
         ConfigError: no files, or an unknown policy or counter.
-        ReplayFormatError: a file is in no known format, or none has a reply in it.
-        OSError: a file cannot be read.
+        ReplayFormatError: no file has a reply of a model in it that can be read.
     """
     if not files:
         raise ConfigError("no recorded sessions to replay: name at least one file")
@@ -70,57 +70,86 @@ def replay_files(
     for name in policies:
         policy_named(name, rates=rates, count=len)  # a wrong name is found before any work
     one = partial(_replay_one, policies=tuple(policies), tokens=tokens, rates=rates, cached=cached)
-    sessions, left_out = map_sessions(one, files, tokens, progress)
-    return Report(tokens=tokens, cached=cached, sessions=tuple(s for _, s in sessions), left_out=left_out)
+    found = map_sessions(one, files, tokens, progress)
+    sessions = tuple(s for _, s in found.sessions)
+    return Report(tokens=tokens, cached=cached, sessions=sessions, left_out=found.left_out, skipped=found.skipped)
 
 
 def run_policies(
-    session: Session, policies: Sequence[Policy], rates: Rates, *, cached: Cached = "prefix"
+    threads: Sequence[Session], policies: Sequence[Policy], rates: Rates, *, cached: Cached = "prefix"
 ) -> SessionReport:
-    """Replay one session under each policy, and under none at all for comparison."""
-    none = replay_session(session, Never(), rates, cached=cached).cost
+    """Replay the threads of one session under each policy, and under none at all for comparison."""
+    none = sum(replay_session(thread, Never(), rates, cached=cached).cost for thread in threads)
+    results, both = (sum(oracle_cost(t, rates, tool_inputs=inputs) for t in threads) / none for inputs in (False, True))
     return SessionReport(
-        session=session.name,
-        calls=len(session.turns),
+        session=threads[0].name,
+        calls=sum(len(thread.turns) for thread in threads),
         cost_of_none=none,
-        oracle_results=oracle_cost(session, rates, tool_inputs=False) / none,
-        oracle_results_and_inputs=oracle_cost(session, rates, tool_inputs=True) / none,
-        runs=tuple(_timed(session, policy, rates, cached, none) for policy in policies),
+        oracle_results=results,
+        oracle_results_and_inputs=both,
+        runs=tuple(_timed(threads, policy, rates, cached, none) for policy in policies),
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mapped(Generic[_T]):
+    """What came of each session, by its file and in order; the files without a reply, and those that cannot be read."""
+
+    sessions: tuple[tuple[Path, _T], ...]
+    left_out: tuple[Path, ...]
+    skipped: tuple[Skipped, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _OfFile(Generic[_T]):
+    """What came of the sessions in one file; ``error``: why it cannot be read."""
+
+    values: tuple[_T, ...] = ()
+    error: str = ""
+
+
 def map_sessions(
-    one: Callable[[Session], _T], files: Sequence[Path], tokens: Tokens, progress: Progress | None
-) -> tuple[list[tuple[Path, _T]], tuple[Path, ...]]:
-    """Each file with ``one`` of its session, in order; and the files that have no reply of a model in them.
+    one: Callable[[Sequence[Session]], _T], files: Sequence[Path], tokens: Tokens, progress: Progress | None
+) -> Mapped[_T]:
+    """``one`` of the threads of each session in the files.
 
     Raises:
-        ReplayFormatError: a file is in no known format, or none has a reply in it.
-        OSError: a file cannot be read.
+        ReplayFormatError: no file has a reply of a model in it that can be read.
     """
     read = partial(_of_file, one=one, tokens=tokens)
     found = list(zip(files, _mapped(read, files, progress), strict=True))
-    done = [(path, value) for path, value in found if value is not None]
+    done = tuple((path, value) for path, of_file in found for value in of_file.values)
     if not done:
-        raise ReplayFormatError(f"{files[0]}: no reply of a model in it, so nothing to replay; expected {EXPECTED}")
-    return done, tuple(path for path, value in found if value is None)
+        why = found[0][1].error or f"{files[0]}: no reply of a model in it, so nothing to replay; expected {EXPECTED}"
+        raise ReplayFormatError(why if len(files) == 1 else f"none of {len(files):,} files can be replayed; {why}")
+    return Mapped(
+        sessions=done,
+        left_out=tuple(path for path, of_file in found if not of_file.values and not of_file.error),
+        skipped=tuple(Skipped(path, of_file.error) for path, of_file in found if of_file.error),
+    )
 
 
-def _of_file(path: Path, *, one: Callable[[Session], _T], tokens: Tokens) -> _T | None:
-    recording = load_any(path)
-    return one(prepare(recording, counter_named(tokens))) if recording.has_reply else None
+def _of_file(path: Path, *, one: Callable[[Sequence[Session]], _T], tokens: Tokens) -> _OfFile[_T]:
+    count = counter_named(tokens)
+    try:
+        recordings = [recording.threads() for recording in load(path)]
+    except OSError as error:
+        return _OfFile(error=f"{path}: {error.strerror}")
+    except (ReplayFormatError, MissingExtra) as error:
+        return _OfFile(error=str(error))
+    return _OfFile(tuple(one([prepare(thread, count) for thread in threads]) for threads in recordings if threads))
 
 
 def _mapped(one: Callable[[Path], _T], files: Sequence[Path], progress: Progress | None) -> Iterator[_T]:
     """``one`` of each file in order, on ``PROCESSES`` processes when the work is worth starting them."""
-    if len(files) == 1 or sum(f.stat().st_size for f in files) < _FEW_BYTES:
+    if len(files) == 1 or sum(map(_size, files)) < _FEW_BYTES:
         done = map(one, files)
         yield from _counted(done, len(files), progress)
         return
     context = multiprocessing.get_context("spawn")  # forking a program that has threads is not safe
     others = multiprocessing.active_children()
     with ProcessPoolExecutor(PROCESSES, context, _end_when_interrupted) as pool:
-        largest_first = sorted(range(len(files)), key=lambda n: -files[n].stat().st_size)
+        largest_first = sorted(range(len(files)), key=lambda n: -_size(files[n]))
         futures = {n: pool.submit(one, files[n]) for n in largest_first}
         try:
             for _ in _counted((done.result() for done in as_completed(futures.values())), len(futures), progress):
@@ -131,6 +160,14 @@ def _mapped(one: Callable[[Path], _T], files: Sequence[Path], progress: Progress
                 if worker not in others:
                     worker.terminate()
             raise
+
+
+def _size(path: Path) -> int:
+    """0 for what cannot be read: whoever reads it says why."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _end_when_interrupted() -> None:
@@ -145,15 +182,15 @@ def _counted(done: Iterator[_T], total: int, progress: Progress | None) -> Itera
 
 
 def _replay_one(
-    session: Session, *, policies: tuple[str, ...], tokens: Tokens, rates: Rates, cached: Cached
+    threads: Sequence[Session], *, policies: tuple[str, ...], tokens: Tokens, rates: Rates, cached: Cached
 ) -> SessionReport:
     count = counter_named(tokens)
     named = [policy_named(name, rates=rates, count=count) for name in policies]
-    return run_policies(session, named, rates, cached=cached)
+    return run_policies(threads, named, rates, cached=cached)
 
 
-def _timed(session: Session, policy: Policy, rates: Rates, cached: Cached, none: float) -> PolicyRun:
+def _timed(threads: Sequence[Session], policy: Policy, rates: Rates, cached: Cached, none: float) -> PolicyRun:
     start = time.perf_counter()
-    cost = replay_session(session, policy, rates, cached=cached)
+    cost = summed([replay_session(thread, policy, rates, cached=cached) for thread in threads])
     seconds = time.perf_counter() - start
     return PolicyRun(policy=policy.name, figures=cost, relative_cost=cost.cost / none, seconds=seconds)

@@ -1,7 +1,7 @@
 """Bounds that no policy can know: each item vanishes, free of charge, after its last use."""
 
 from ctxfs.economics.prices import Rates
-from ctxfs.replay.recording import Kind
+from ctxfs.recordings.recording import Kind
 from ctxfs.replay.session import Item, Session
 
 __all__ = ["oracle_cost"]

@@ -10,9 +10,9 @@ from ctxfs.economics.features import identifiers_in
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import Rates
 from ctxfs.errors import ConfigError
+from ctxfs.recordings.recording import Kind
 from ctxfs.replay.cost import MIN_PLACEHOLDER_TOKENS, Policy, Replacement, Run
 from ctxfs.replay.economic import Economic
-from ctxfs.replay.recording import Kind
 from ctxfs.replay.session import Item, Session
 
 __all__ = ["DEFAULT_POLICIES", "POLICY_NAMES", "Never", "policy_named"]

@@ -1,14 +1,14 @@
 """What a replay found, as values and as JSON."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from ctxfs.replay.cost import Cached, CallFigures, Cost
 
-__all__ = ["PolicyFigures", "PolicyRun", "Report", "SessionReport", "cumulative"]
+__all__ = ["PolicyFigures", "PolicyRun", "Report", "SessionReport", "Skipped", "cumulative", "summed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +54,26 @@ class PolicyFigures:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A file that is no recording, or a damaged one; ``why`` names it."""
+
+    path: Path
+    why: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """All sessions under all policies; ``tokens`` names the counter, ``cached`` what the cache gives back.
 
-    ``left_out``: files without a reply of a model.
+    ``left_out``: files without a reply of a model. ``skipped``: files that cannot be read.
     """
 
     tokens: str
     cached: Cached = "prefix"
     sessions: tuple[SessionReport, ...]
     left_out: tuple[Path, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
 
     @property
     def policies(self) -> tuple[PolicyFigures, ...]:
@@ -85,6 +94,7 @@ class Report:
             "tokens": self.tokens,
             "cached": self.cached,
             "left_out": [str(path) for path in self.left_out],
+            "skipped": [{"path": str(s.path), "why": s.why} for s in self.skipped],
             "policies": [asdict(p) for p in self.policies],
             "oracle": {
                 "results": {"relative_cost": results[0], "mean_relative_cost": results[1]},
@@ -144,6 +154,12 @@ def _run_dict(run: PolicyRun) -> dict[str, Any]:
         "context_tokens": [c.context_tokens for c in f.calls],
         "cost_of_calls": [round(c.cost, 2) for c in f.calls],
     }
+
+
+def summed(costs: Sequence[Cost]) -> Cost:
+    """The costs of several threads as one."""
+    totals = {f.name: sum(getattr(cost, f.name) for cost in costs) for f in fields(Cost) if f.name != "calls"}
+    return Cost(calls=tuple(call for cost in costs for call in cost.calls), **totals)
 
 
 def cumulative(calls: Sequence[CallFigures]) -> list[float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ctxfs.economics.features import identifiers_in
-from ctxfs.replay.recording import Block, Kind, Recording, Role
+from ctxfs.recordings.recording import Block, Kind, Recording, Role
 
 __all__ = ["Item", "Session", "Turn", "distinctive", "prepare"]
 
@@ -75,7 +75,7 @@ def distinctive(text: str) -> dict[str, None]:
 
 
 def prepare(recording: Recording, count: Callable[[str], int]) -> Session:
-    """Count and index ``recording``; ``count`` gives the tokens of a text."""
+    """Count and index ``recording``, which is one thread; ``count`` gives the tokens of a text."""
     strings = [[distinctive(b.text) for b in m.blocks] for m in recording.messages]
     vocabulary = _vocabulary(recording, strings)
     turns: list[Turn] = []
@@ -116,7 +116,7 @@ def _item(block: Block, index: int, count: Callable[[str], int], quotable: tuple
     return Item(
         index=index,
         kind=block.kind,
-        tokens=tokens + (count(block.tool) if block.kind is Kind.TOOL_INPUT else 0),
+        tokens=tokens + block.media_tokens + (count(block.tool) if block.kind is Kind.TOOL_INPUT else 0),
         text=block.text,
         tool=block.tool,
         call_id=block.call_id,

@@ -104,13 +104,13 @@ def tune_files(
 
     Raises:
         ConfigError: fewer than two sessions, folds or trials.
-        ReplayFormatError: a file is in no known format.
+        ReplayFormatError: no file has a reply of a model in it that can be read.
     """
     if len(files) < 2 or folds < 2 or trials < 2:
         raise ConfigError("tuning needs at least two recorded sessions, two folds and two trials")
     tried = _trials(trials, random.Random(seed))  # noqa: S311 - a reproducible choice, not a secret
     one = partial(_try_one, tried=tried, tokens=tokens, rates=rates)
-    sessions, _ = map_sessions(one, files, tokens, progress)
+    sessions = map_sessions(one, files, tokens, progress).sessions
     if len(sessions) < 2:
         raise ConfigError(f"tuning needs at least two recorded sessions with a reply, and found {len(sessions)}")
     names, found = [path.stem for path, _ in sessions], [trials for _, trials in sessions]
@@ -135,7 +135,7 @@ def _trials(number: int, rng: random.Random) -> list[_Values]:
     return tried
 
 
-def _try_one(session: Session, *, tried: Sequence[_Values], tokens: Tokens, rates: Rates) -> _Trials:
+def _try_one(threads: Sequence[Session], *, tried: Sequence[_Values], tokens: Tokens, rates: Rates) -> _Trials:
     count = counter_named(tokens)
     known = {f.name for f in fields(EvictionParameters)}
     costs = []
@@ -143,8 +143,8 @@ def _try_one(session: Session, *, tried: Sequence[_Values], tokens: Tokens, rate
         assert {name for name, _ in values} <= known
         parameters = EvictionParameters(**dict(values))  # type: ignore[arg-type]
         policy = Economic(name="trial", rates=rates, count=count, parameters=parameters)
-        costs.append(replay_session(session, policy, rates).cost)
-    return _Trials(none=replay_session(session, Never(), rates).cost, costs=tuple(costs))
+        costs.append(sum(replay_session(thread, policy, rates).cost for thread in threads))
+    return _Trials(none=sum(replay_session(thread, Never(), rates).cost for thread in threads), costs=tuple(costs))
 
 
 def _fold(found: Sequence[_Trials], part: range, names: Sequence[str]) -> Fold:

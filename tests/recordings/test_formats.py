@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ctxfs.errors import ReplayFormatError
-from ctxfs.replay.formats import load, load_any, parse
-from ctxfs.replay.recording import Kind, Recording, Role
+from ctxfs.recordings.formats import table
+from ctxfs.recordings.recording import Kind, Recording, Role
 
 CALL = {"type": "tool_use", "id": "t1", "name": "Read", "input": {"path": "a.py", "edits": [{"new": "one\ntwo"}]}}
 RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "print(1)"}]}
@@ -61,6 +61,16 @@ CODEX: list[dict[str, Any]] = [
 ]
 
 
+def parse(text: str, *, name: str) -> Recording:
+    (recording,) = table.parse(text, name=name)
+    return recording
+
+
+def load(path: Path) -> Recording:
+    (recording,) = table.load(path)
+    return recording
+
+
 def lines(rows: list[dict[str, Any]]) -> str:
     return "\n".join(json.dumps(row) for row in rows) + "\n"
 
@@ -88,7 +98,7 @@ def said(recording: Recording) -> list[tuple[Role, list[str]]]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_format_reads_the_same(name: str) -> None:
-    recording = parse(FILES[name], name="file")
+    recording, *_ = parse(FILES[name], name="file").threads()
     assert said(recording) == [
         (Role.USER, ["hello"]),
         (Role.ASSISTANT, ["I read", "a.py\none\ntwo"]),
@@ -144,20 +154,23 @@ def test_parallel_results_stand_in_one_message() -> None:
         "[]",
         '{"messages": "none"}',
         '{"some": "object"}',
-        '[{"role": "user", "content": "no reply"}]',
         '[{"role": "robot", "content": "?"}, {"role": "assistant", "content": "!"}]',
         '[{"role": "assistant", "content": [{"text": "no type"}]}]',
         '{"a": 1}\n{"b": 2}',
-        '[{"role": "assistant", "content": "to nothing"}]',
         "[" * 100_000,
     ],
 )
 def test_anything_else_says_what_was_expected(content: str, tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     path.write_text(content)
-    with pytest.raises(ReplayFormatError, match=r"Anthropic messages .* Codex rollout") as caught:
+    with pytest.raises(ReplayFormatError, match=r"Anthropic messages.* Codex rollout") as caught:
         load(path)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_a_message_alone_is_no_reply(role: str) -> None:
+    assert not parse(json.dumps([{"role": role, "content": "to nothing"}]), name="x").has_reply
 
 
 @pytest.mark.parametrize(
@@ -194,9 +207,8 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
 def test_a_file_in_which_nothing_was_asked_is_known_by_its_lines(row: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "file.jsonl"
     path.write_text(lines([row, row]))
-    assert not load_any(path).has_reply
-    with pytest.raises(ReplayFormatError, match="no reply of a model"):
-        load(path)
+    assert not load(path).has_reply
+    assert load(path).threads() == ()
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
