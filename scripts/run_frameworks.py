@@ -55,6 +55,7 @@ class Environment:
         """What mypy checks in it."""
         files = [
             ROOT / "src" / "ctxfs" / "adapters" / f"{self.framework}.py",
+            ROOT / "src" / "ctxfs" / "adapters" / f"{self.framework}_messages.py",
             TESTS / f"test_{self.framework}.py",
             ROOT / "examples" / f"with_{self.framework}.py",
         ]

@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests" / "frameworks"
 ROWS = tomllib.loads((TESTS / "table.toml").read_text())
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-ADAPTER_MODULES = [name.removeprefix("adapters.") for name in MODULES if name.startswith("adapters.")]
+OF_ADAPTERS = [name.removeprefix("adapters.") for name in MODULES if name.startswith("adapters.")]
+ADAPTER_MODULES = [name for name in OF_ADAPTERS if not name.endswith("_messages")]  # which are parts of theirs
 LONGEST_ADAPTER = 160
 """Lines of an adapter, at most: one that needs more does what the seam should do."""
 

@@ -53,6 +53,9 @@ HOMES = {
     "rich": "cli.*",
     "hypothesis": "testing.*",
     "atif": "recordings.formats.atif",
+    "langchain": "adapters.langchain*",
+    "langchain_core": "adapters.langchain*",
+    "langgraph": "adapters.langchain*",
 }
 
 NOT_WITH_CTXFS = ("anthropic", "openai", "genai_prices", "tiktoken", "toktok", "typer", "rich", "trio", "hypothesis")

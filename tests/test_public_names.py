@@ -105,6 +105,7 @@ PUBLIC = {
 
 ADAPTERS = {
     "ctxfs.adapters.anthropic": "CtxfsMiddleware",
+    "ctxfs.adapters.langchain": "CtxfsMiddleware",
 }
 """Their frameworks are not installed here, so they are read and not imported."""
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 from ctxfs.checks import require_int, require_number, require_text
 from ctxfs.history.history import History
 from ctxfs.session.names import session_name
+from ctxfs.tools.base import Tool
 
 __all__ = ["Histories"]
 
@@ -50,9 +51,13 @@ class Histories:
         self._settings = settings
         self._lock = threading.Lock()
         self._open: dict[str, tuple[History, float]] = {}
-        History(
-            session_name("settings"), root_path=root_path, **settings
-        )  # refuses what cannot work, and writes nothing
+        # Refuses what cannot work, and writes nothing.
+        self._any = History(session_name("settings"), root_path=root_path, **settings)
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools of a ``History``, for their schemas, which are the same for all threads; nothing is opened."""
+        return self._any.tools
 
     def of(self, thread_id: str) -> History:
         """Return the history of a thread: the same object while it is open.

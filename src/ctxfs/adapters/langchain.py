@@ -1,0 +1,157 @@
+"""LangChain agents: ``create_agent(…, middleware=[CtxfsMiddleware(histories)])``; the graph's state stays as it is."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain_core.messages import AnyMessage, ToolMessage
+from langchain_core.tools import BaseTool, StructuredTool, ToolException
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.config import get_config
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.types import Command
+
+from ctxfs.adapters.langchain_messages import bills_of, content_of, edited, parts_of, value_of
+from ctxfs.errors import ConfigError, InvalidToolArguments
+from ctxfs.history.history import History
+from ctxfs.history.parts import Part
+from ctxfs.history.pool import Histories
+from ctxfs.llm.messages import Block, text_of
+from ctxfs.tokens import count_json, default_counter
+from ctxfs.tools.base import Tool, ToolResult
+
+__all__ = ["CtxfsMiddleware"]
+
+
+class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Rewrites what is sent to the model, and gives it the tools to read back with; one middleware serves all threads.
+
+    The session is found by the ``thread_id`` of a run's config. A subgraph shares the session of its thread.
+
+    Args:
+        histories: the sessions.
+        thread_id: the session of runs whose config has no thread id; None refuses such a run with ``ConfigError``.
+        at_source: whether large results of tools are also replaced where they are made, so that checkpoints stay small:
+            the state then holds what was put in their place.
+
+    """
+
+    def __init__(self, histories: Histories, *, thread_id: str | None = None, at_source: bool = False) -> None:
+        super().__init__()
+        self.histories = histories
+        self.tools: Sequence[BaseTool] = [self._tool(tool) for tool in histories.tools]
+        self._thread_id = thread_id
+        self._at_source = at_source
+        self._overheads: dict[tuple[Any, ...], int] = {}
+
+    def history(self) -> History:
+        """The history of the thread that runs here.
+
+        Raises:
+            ConfigError: it has no thread id, and the middleware has none for such threads.
+
+        """
+        thread_id = get_config().get("configurable", {}).get("thread_id", self._thread_id)
+        if thread_id is None:
+            raise ConfigError(
+                "this run has no thread id, by which its session is found: pass the agent "
+                'config={"configurable": {"thread_id": …}}, or give CtxfsMiddleware a thread_id'
+            )
+        return self.histories.of(str(thread_id))
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any]:
+        """Send the messages with what is due replaced."""
+        history, branch = self.history(), _branch(request)
+        edits = history.rewrite(self.parts(request.messages), branch=branch, overhead_tokens=self._overhead(request))
+        response = handler(request.override(messages=edited(request.messages, edits)))
+        for usage, model in bills_of(response.result):
+            history.replied(usage, model, branch=branch)
+        return response
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        """Send the messages with what is due replaced."""
+        history, branch = self.history(), _branch(request)
+        parts = self.parts(request.messages)
+        edits = await history.arewrite(parts, branch=branch, overhead_tokens=self._overhead(request))
+        response = await handler(request.override(messages=edited(request.messages, edits)))
+        for usage, model in bills_of(response.result):
+            await history.areplied(usage, model, branch=branch)
+        return response
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
+    ) -> ToolMessage | Command[Any]:
+        """Replace a large result where it is made."""
+        result = handler(request)
+        if (content := self._arriving(result)) is None or not isinstance(result, ToolMessage):
+            return result
+        kept = self.history().arrive(content, tool=result.name or "", call_id=result.tool_call_id)
+        return result if kept == content else result.model_copy(update={"content": value_of(kept)})
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+    ) -> ToolMessage | Command[Any]:
+        """Replace a large result where it is made."""
+        result = await handler(request)
+        if (content := self._arriving(result)) is None or not isinstance(result, ToolMessage):
+            return result
+        kept = await self.history().aarrive(content, tool=result.name or "", call_id=result.tool_call_id)
+        return result if kept == content else result.model_copy(update={"content": value_of(kept)})
+
+    def parts(self, messages: Sequence[AnyMessage]) -> list[Part]:
+        """The messages as ``History`` is shown them; a subclass may say of more of them that they stay."""
+        return [part for number, message in enumerate(messages) for part in parts_of(message, number)]
+
+    def _arriving(self, result: ToolMessage | Command[Any]) -> str | tuple[Block, ...] | None:
+        """The content that may be replaced at the source; None: it stays."""
+        if not self._at_source or not isinstance(result, ToolMessage):
+            return None
+        return None if result.name in {tool.name for tool in self.tools} else content_of(result)
+
+    def _overhead(self, request: ModelRequest[Any]) -> int:
+        """The tokens of what is sent beside the messages; counted once for each set of tools."""
+        system = request.system_prompt or ""
+        names = tuple(str(tool.get("name")) if isinstance(tool, dict) else tool.name for tool in request.tools)
+        if (key := (system, names)) not in self._overheads:
+            schemas = [convert_to_openai_tool(tool) for tool in request.tools]
+            self._overheads = {key: count_json(default_counter(), [system, schemas])}
+        return self._overheads[key]
+
+    def _tool(self, tool: Tool) -> BaseTool:
+        def run(**given: Any) -> Any:
+            try:
+                return _shown(self.history().run_tool(tool.name, given))
+            except InvalidToolArguments as error:
+                raise ToolException(str(error)) from error
+
+        async def arun(**given: Any) -> Any:
+            try:
+                return _shown(await self.history().arun_tool(tool.name, given))
+            except InvalidToolArguments as error:
+                raise ToolException(str(error)) from error
+
+        return StructuredTool.from_function(
+            run,
+            arun,
+            name=tool.name,
+            description=tool.description,
+            args_schema=dict(tool.input_schema),
+            handle_tool_error=True,
+        )
+
+
+def _shown(result: ToolResult) -> Any:
+    if result.is_error:
+        raise ToolException(text_of(result.content))
+    return value_of(result.content)
+
+
+def _branch(request: ModelRequest[Any]) -> str:
+    """Which of the histories of a thread it is: "" at the top; in a subgraph its name, and where its history begins."""
+    namespace = str(get_config().get("configurable", {}).get("checkpoint_ns", ""))
+    graphs = [part.partition(":")[0] for part in namespace.split("|")[:-1]]  # without the tasks' ids, which change
+    return "|".join([*graphs, request.messages[0].id or ""]) if graphs and request.messages else ""

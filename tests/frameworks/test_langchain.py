@@ -1,0 +1,266 @@
+"""The adapter of LangChain's agents, with LangChain's own fake model."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+from zlib import crc32
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import ModelRequest, ModelResponse
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+
+from ctxfs.adapters.langchain import CtxfsMiddleware
+from ctxfs.errors import ConfigError
+from ctxfs.history import Histories, History, Part
+from ctxfs.testing.history_conformance import HistoryConformance
+from frameworks import flow
+
+CONFIG: RunnableConfig = {"configurable": {"thread_id": "user/1"}}
+
+
+class ScriptedModel(GenericFakeChatModel):
+    """LangChain's fake model, playing the flow; ``requests`` is what it was sent."""
+
+    requests: list[list[str]]
+
+    def bind_tools(self, tools: Any, **settings: Any) -> Any:
+        return self
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **settings: Any) -> ChatResult:
+        self.requests.append([sent(message) for message in messages if not isinstance(message, SystemMessage)])
+        results = [str(message.text) for message in messages if isinstance(message, ToolMessage)]
+        question = messages[-1].text if isinstance(messages[-1], HumanMessage) else ""
+        move = self.move(str(question), results)
+        usage: Any = {
+            "input_tokens": 100,
+            "output_tokens": 5,
+            "total_tokens": 105,
+            "input_token_details": {"cache_read": 40},
+        }
+        if isinstance(move, str):
+            reply = AIMessage(move, usage_metadata=usage)
+        else:
+            call = {"name": move.name, "args": move.arguments, "id": move.id}
+            reply = AIMessage("", tool_calls=[call], usage_metadata=usage)
+        return ChatResult(generations=[ChatGeneration(message=reply)])
+
+    def move(self, question: str, results: Sequence[str]) -> flow.Call | str:
+        return flow.next_move(question, results)
+
+
+def sent(message: BaseMessage) -> str:
+    """What is sent of a message."""
+    calls = message.tool_calls if isinstance(message, AIMessage) else ()
+    return json.dumps([message.type, message.content, *calls], sort_keys=True)
+
+
+@tool
+def service_log(n: int) -> str:
+    """Look up a log."""
+    return flow.service_log(n)
+
+
+class GraphAgent:
+    """An agent with a checkpointer, which is what is kept."""
+
+    def __init__(self, root: Path, kept: InMemorySaver | None, *, at_source: bool = False) -> None:
+        self.histories = Histories(root, **flow.SETTINGS)
+        self.saver = kept or InMemorySaver()
+        self.model = ScriptedModel(messages=iter(()), requests=[])
+        self.graph: Any = create_agent(
+            self.model,
+            tools=[service_log],
+            middleware=[CtxfsMiddleware(self.histories, at_source=at_source)],
+            checkpointer=self.saver,
+        )
+
+    @property
+    def requests(self) -> list[list[str]]:
+        return self.model.requests
+
+    def ask(self, question: str) -> str:
+        return text_of(self.graph.invoke({"messages": [HumanMessage(question)]}, CONFIG))
+
+    def kept(self) -> InMemorySaver:
+        return self.saver
+
+    def close(self) -> None:
+        self.histories.close()
+
+
+class AsyncAgent(GraphAgent):
+    """Awaited, each question in an event loop of its own."""
+
+    def ask(self, question: str) -> str:
+        return text_of(asyncio.run(self.graph.ainvoke({"messages": [HumanMessage(question)]}, CONFIG)))
+
+
+class StreamedAgent(GraphAgent):
+    """Streamed."""
+
+    def ask(self, question: str) -> str:
+        *_, last = self.graph.stream({"messages": [HumanMessage(question)]}, CONFIG, stream_mode="values")
+        return text_of(last)
+
+
+def text_of(state: dict[str, Any]) -> str:
+    return str(state["messages"][-1].text)
+
+
+def results_in(state: Any) -> list[ToolMessage]:
+    return [message for message in state["messages"] if isinstance(message, ToolMessage)]
+
+
+@pytest.mark.parametrize("agent", [GraphAgent, AsyncAgent, StreamedAgent])
+def test_the_flow_on_the_wire(agent: Callable[..., GraphAgent], tmp_path: Path) -> None:
+    played = flow.play(agent, tmp_path)
+    assert flow.NEEDLE in str(next(iter(played.kept.list(CONFIG))).checkpoint), "the state keeps the original"
+    assert flow.billed_tokens(tmp_path) == [100] * 6
+
+
+@pytest.mark.parametrize("agent", [GraphAgent, AsyncAgent])
+def test_the_flow_at_the_source(agent: Callable[..., GraphAgent], tmp_path: Path) -> None:
+    played = flow.play_at_source(lambda root, kept: agent(root, kept, at_source=True), tmp_path)
+    assert len(str(next(iter(played.kept.list(CONFIG))).checkpoint)) < len(flow.service_log(1)), (
+        "less than one of the three"
+    )
+
+
+def test_time_travel_sends_the_same_bytes(tmp_path: Path) -> None:
+    agent = GraphAgent(tmp_path, None)
+    agent.ask(flow.QUESTION)
+    agent.close()
+    again = GraphAgent(tmp_path, agent.kept())
+    past = [one for one in again.graph.get_state_history(CONFIG) if one.next == ("model",)]
+    assert flow.NEEDLE in text_of(again.graph.invoke(None, past[2].config))
+    again.close()
+    first = again.requests[0]
+    assert first == agent.requests[3][: len(first)], "what was replaced later stays replaced, by the same bytes"
+    assert len(first) == len(agent.requests[2])
+
+
+def test_threads_at_once_have_sessions_of_their_own(tmp_path: Path) -> None:
+    agent = AsyncAgent(tmp_path, None)
+
+    async def ask(thread: str) -> str:
+        config: RunnableConfig = {"configurable": {"thread_id": thread}}
+        return text_of(await agent.graph.ainvoke({"messages": [HumanMessage(flow.QUESTION)]}, config))
+
+    async def ask_all() -> list[str]:
+        return await asyncio.gather(*(ask(f"thread/{n}") for n in range(4)))
+
+    assert all(flow.NEEDLE in answer for answer in asyncio.run(ask_all()))
+    agent.close()
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_subgraph_shares_the_session_and_has_a_branch_of_its_own(tmp_path: Path) -> None:
+    histories, model = Histories(tmp_path, **flow.SETTINGS), ScriptedModel(messages=iter(()), requests=[])
+    middleware = CtxfsMiddleware(histories)
+    helper: Any = create_agent(model, tools=[service_log], middleware=[middleware])
+    graph: Any = StateGraph(MessagesState).add_node("helper", helper).add_edge(START, "helper")
+    compiled = graph.compile(checkpointer=InMemorySaver())
+    state = compiled.invoke({"messages": [HumanMessage(flow.QUESTION)]}, CONFIG)
+    assert flow.NEEDLE in text_of(state)
+    core = histories.of("user/1")._core  # noqa: SLF001 - which branches there are is seen nowhere else
+    branches = list(core._branches)  # noqa: SLF001
+    assert [name.partition("|")[0] for name in branches] == ["helper"]
+    histories.close()
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_run_needs_a_thread_id(tmp_path: Path) -> None:
+    model = ScriptedModel(messages=iter(()), requests=[])
+    given: Any = {"messages": [HumanMessage(flow.THANKS)]}
+    with Histories(tmp_path) as histories:
+        agent: Any = create_agent(model, middleware=[CtxfsMiddleware(histories)])
+        with pytest.raises(ConfigError, match="this run has no thread id"):
+            agent.invoke(given)
+        assert not list(tmp_path.iterdir())
+        agent = create_agent(model, middleware=[CtxfsMiddleware(histories, thread_id="mine")])
+        assert text_of(agent.invoke(given)) == flow.WELCOME
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_the_model_is_told_what_is_wrong_with_its_call(tmp_path: Path) -> None:
+    class Wrong(ScriptedModel):
+        def move(self, question: str, results: Sequence[str]) -> flow.Call | str:
+            calls = [{"ref": "unknown", "pattern": "x"}, {"ref": "unknown"}]
+            return flow.Call("context_grep", calls[len(results)], f"c{len(results)}") if len(results) < 2 else "Done."
+
+    with Histories(tmp_path) as histories:
+        agent: Any = create_agent(
+            Wrong(messages=iter(()), requests=[]), middleware=[CtxfsMiddleware(histories, thread_id="mine")]
+        )
+        unknown, invalid = results_in(agent.invoke({"messages": [HumanMessage("Go on.")]}))
+    assert (unknown.status, invalid.status) == ("error", "error")
+    assert "no item 'unknown' in this session" in str(unknown.content)
+    assert "pattern" in str(invalid.content)
+
+
+class _Given(CtxfsMiddleware):
+    """The middleware, on a history that is given."""
+
+    given: History
+
+    def history(self) -> History:
+        return self.given
+
+
+class TestConformance(HistoryConformance):
+    """Calls beside the content, and calls that the content repeats, as models of Anthropic and OpenAI give them."""
+
+    seeds = 3
+
+    def rewritten(self, history: History, parts: Sequence[Part], branch: str) -> Sequence[Any]:
+        middleware = _Given(Histories(history.session_path.parent))
+        middleware.given = history
+        messages = [_message(part) for part in parts]
+        seen: list[list[Any]] = []
+
+        def handler(request: ModelRequest[Any]) -> ModelResponse[Any]:
+            seen.append(request.messages)
+            return ModelResponse(result=[])
+
+        request: Any = ModelRequest(model=cast("Any", None), messages=messages, state={"messages": []})
+        config: RunnableConfig = {"configurable": {"checkpoint_ns": f"{branch}:1|model:2"}}
+        call: Any = RunnableLambda(lambda _: middleware.wrap_model_call(request, handler))
+        call.invoke(None, config)
+        for old, new in zip(messages, seen[0], strict=True):
+            assert old is new or (old.id, old.name) == (new.id, new.name)
+        return [_content(part, message) for part, message in zip(parts, seen[0], strict=True)]
+
+
+def _message(part: Part) -> Any:
+    if part.stays:
+        return SystemMessage(cast("Any", part.content))
+    if part.kind == "result":
+        return ToolMessage(cast("Any", part.content), tool_call_id=part.id, name=part.tool)
+    if part.kind != "call":
+        return (AIMessage if part.kind == "reply" else HumanMessage)(cast("Any", part.content))
+    args = dict(cast("Any", part.content))
+    repeated: list[list[Any]] = [
+        [],
+        [{"type": "tool_use", "id": part.id, "name": part.tool, "input": args}],
+        [{"type": "function_call", "call_id": part.id, "name": part.tool, "arguments": json.dumps(args)}],
+    ]
+    content = repeated[crc32(part.id.encode()) % 3]
+    return AIMessage(content or "", tool_calls=[{"name": part.tool, "args": args, "id": part.id}])
+
+
+def _content(part: Part, message: Any) -> Any:
+    if part.kind != "call" or part.stays:
+        return message.content
+    args = message.tool_calls[0]["args"]
+    for block in message.content:
+        assert args == (block["input"] if block["type"] == "tool_use" else json.loads(block["arguments"]))
+    return args
