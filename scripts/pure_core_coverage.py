@@ -52,6 +52,7 @@ PURE_CORE = (
     "eviction/plan.py",
     "eviction/eager.py",
     "eviction/policy.py",
+    "eviction/holds.py",
     "eviction/keep_recent.py",
     "eviction/compaction.py",
     "eviction/summary.py",

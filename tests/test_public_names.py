@@ -61,9 +61,9 @@ PUBLIC = {
         AgentBusy AmbiguousItem ArchiveDamaged ArchiveError ArchiveTooLarge ArchiveUnsafe AuthenticationFailed
         ConfigError ConnectionFailed ContextOverflow CorruptContent CorruptJournal CtxfsError InvalidFunctionCall
         InvalidRecord InvalidReply InvalidRequest InvalidToolArguments MissingApiKey MissingExtra ModelError NameTaken
-        NotStored Overloaded PromptTooLong RateLimited ReplayFormatError ReplyIncomplete SessionClosed SessionError
-        SessionExists SessionLocked SessionNotFound StorageError ToolDefinitionError ToolError TranscriptError
-        TurnLimitReached UnknownItem Unrecorded UnsafePath UnsupportedCacheTtl WorkLimitReached
+        NotRestorable NotStored Overloaded PromptTooLong RateLimited ReplayFormatError ReplyIncomplete SessionClosed
+        SessionError SessionExists SessionLocked SessionNotFound StorageError ToolDefinitionError ToolError
+        TranscriptError TurnLimitReached UnknownItem Unrecorded UnsafePath UnsupportedCacheTtl WorkLimitReached
         WriteFailed
     """,
     "ctxfs.workspace": """

@@ -13,6 +13,7 @@
     │   ├── SessionExists            a session of that id is there already
     │   ├── SessionClosed            used before open or after close
     │   ├── UnknownItem              no item of that id in this session
+    │   ├── NotRestorable            a content that cannot come back into the context, only be read
     │   └── AmbiguousItem            several sessions have an item of that id
     ├── StorageError
     │   ├── WriteFailed              the bytes are not durable; nothing was replaced
@@ -54,11 +55,11 @@ __all__ = [
     "AgentBusy", "AmbiguousItem", "ArchiveDamaged", "ArchiveError", "ArchiveTooLarge", "ArchiveUnsafe",
     "AuthenticationFailed", "ConfigError", "ConnectionFailed", "ContextOverflow", "CorruptContent", "CorruptJournal",
     "CtxfsError", "InvalidFunctionCall", "InvalidRecord", "InvalidReply", "InvalidRequest", "InvalidToolArguments",
-    "MissingApiKey", "MissingExtra", "ModelError", "NameTaken", "NotStored", "Overloaded", "PromptTooLong",
-    "RateLimited", "ReplayFormatError", "ReplyIncomplete", "SessionClosed", "SessionError", "SessionExists",
-    "SessionLocked", "SessionNotFound", "StorageError", "ToolDefinitionError", "ToolError", "TranscriptError",
-    "TurnLimitReached", "UnknownItem", "Unrecorded", "UnsafePath", "UnsupportedCacheTtl", "WorkLimitReached",
-    "WriteFailed",
+    "MissingApiKey", "MissingExtra", "ModelError", "NameTaken", "NotRestorable", "NotStored", "Overloaded",
+    "PromptTooLong", "RateLimited", "ReplayFormatError", "ReplyIncomplete", "SessionClosed", "SessionError",
+    "SessionExists", "SessionLocked", "SessionNotFound", "StorageError", "ToolDefinitionError", "ToolError",
+    "TranscriptError", "TurnLimitReached", "UnknownItem", "Unrecorded", "UnsafePath", "UnsupportedCacheTtl",
+    "WorkLimitReached", "WriteFailed",
 ]  # fmt: skip
 
 
@@ -135,6 +136,14 @@ class UnknownItem(SessionError, LookupError):
 
     def __init__(self, item_id: str) -> None:
         super().__init__(f"no item {item_id!r} in this session: list the items to see their ids")
+        self.item_id = item_id
+
+
+class NotRestorable(SessionError):
+    """The content of ``item_id`` cannot come back into the context; what it can be read from is in the message."""
+
+    def __init__(self, item_id: str, reason: str) -> None:
+        super().__init__(f"{item_id} cannot be restored: {reason}")
         self.item_id = item_id
 
 

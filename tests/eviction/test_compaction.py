@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ctxfs.errors import ConfigError, CorruptContent
 from ctxfs.eviction.compaction import OLD_EXCHANGES, ArchiveSlot, Rule, SelectiveCompaction, Strategy, seen_items
 from ctxfs.eviction.plan import Plan
+from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.summary import prompt, replaced_by_summary, summary_text
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
@@ -54,6 +55,31 @@ def test_old_results_above_the_threshold_leave_and_the_last_five_stay() -> None:
     assert result_plan.archive is None
     assert result_plan.first_changed == "t0"
     assert result_plan.tokens_freed == 3 * 2950
+
+
+@pytest.mark.parametrize("kind", [ItemType.TOOL_RESULT, ItemType.ASSISTANT_MESSAGE, ItemType.USER_MESSAGE])
+@pytest.mark.parametrize(
+    "rule", [Rule(strategy=Strategy.DROP), Rule(strategy=Strategy.TRUNCATE)], ids=lambda r: r.strategy
+)
+def test_what_is_to_stay_does_so_with_its_exchange(kind: ItemType, rule: Rule) -> None:
+    items = session(4)
+    compaction = SelectiveCompaction(rules={kind: rule}, policy=OffloadPolicy(token_threshold=10))
+
+    def gone(staying: tuple[str, ...]) -> set[str]:
+        made = compaction.plan(
+            items, free_tokens=100_000, paths={i.id: "/s/" for i in items}, slot=SLOT, counter=COUNTER, staying=staying
+        )
+        return {o.item_id for o in made.offloads} | set(made.archive.item_ids if made.archive else ())
+
+    everything = gone(())
+    assert gone(("t1", "u")) == everything - {"t1", "u"} - ({"a1"} if kind is ItemType.ASSISTANT_MESSAGE else set())
+
+
+def test_a_summary_leaves_out_the_exchange_of_what_is_to_stay() -> None:
+    items = session(6)
+    everything = {item.id for item in replaced_by_summary(items)}
+    assert {"a1", "t1"} < everything
+    assert {item.id for item in replaced_by_summary(items, ["t1"])} == everything - {"a1", "t1"}
 
 
 def test_results_below_the_threshold_stay_with_their_calls() -> None:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.eviction.candidates import Candidates
+from ctxfs.eviction.holds import Holds
 from ctxfs.eviction.keep_recent import EphemeralLedger
 from ctxfs.eviction.plan import Offload, Plan
 from ctxfs.items import ContextItem
@@ -23,7 +24,7 @@ class Held:
 
     def __init__(self, keep_recent: Mapping[str, int]) -> None:
         self._candidates = Candidates()
-        self._ledger = EphemeralLedger(keep_recent, self._candidates)
+        self._ledger = EphemeralLedger(keep_recent, self._candidates, Holds())
 
     def entered(self, item: ContextItem, position: int, path: str) -> None:
         self._candidates.enter(item, path)

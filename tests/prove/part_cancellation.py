@@ -145,6 +145,13 @@ async def _replace_system_prompt(bench: Bench) -> None:
     await bench.context.set_system_prompt("Be thorough.")
 
 
+async def _restore_evicted(bench: Bench) -> None:
+    await bench.context.evict()
+    await bench.context.restore("call_1")
+    await bench.context.fs.restore("call_2")
+    await bench.context.messages()
+
+
 OPERATIONS: dict[str, Operation] = {
     "open": Operation(run=lambda b: b.context.open(), opened=False),
     "close": Operation(run=lambda b: b.context.close()),
@@ -158,6 +165,7 @@ OPERATIONS: dict[str, Operation] = {
     "replace the system prompt": Operation(run=_replace_system_prompt),
     "add a skill prompt": Operation(run=lambda b: b.context.add_skill_prompt("skill", _long("a skill"))),
     "evict": Operation(run=lambda b: b.context.evict(), settings={"keep_recent": {"Read": 1}}),
+    "restore what was evicted": Operation(run=_restore_evicted, settings={"keep_recent": {"Read": 1}}),
     "request": Operation(run=lambda b: b.context.request(), settings={"keep_recent": {"Read": 1}}),
     "compact into an archive": Operation(run=lambda b: b.context.messages(), budget=_budget(2_500)),
     "compact into files and an archive": Operation(

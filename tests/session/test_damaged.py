@@ -233,7 +233,7 @@ async def test_a_lost_record_of_a_content_keeps_nothing_shut(tmp_path: Path) -> 
         await context.add(UserMessage("hello"), called("c1"))
         await context.add(ToolMessage("c1", "t", "a short result " * 20))
         await context.fs.writer.store([context.items[-1]])
-        await context.fs.restore("c1")
+        await context.fs.writer.restore("c1", reason="")
     journal = tmp_path / "s" / "journal.jsonl"
     lines = [line for line in journal.read_bytes().splitlines(keepends=True) if b'"type":"stored"' not in line]
     journal.write_bytes(b"".join(lines))

@@ -36,6 +36,7 @@ from ctxfs.session.records import CallMade
 from ctxfs.session.state import OffloadStats
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.tokens import TokenCounter, load_counter
+from ctxfs.weak_methods import weak_method
 
 __all__ = ["Context"]
 
@@ -151,6 +152,7 @@ class Context:
                 self._requests = Requests()
                 await resume(self._live, self._controller, self.counter)
                 await self.fs.writer.record_eviction(self._settings.rules(self._controller.budget))
+                self.fs.restore_by(weak_method(self.restore))
             except BaseException:
                 await self.fs.close()
                 raise
@@ -294,6 +296,25 @@ class Context:
         async with self._live.changing():
             answers = [ToolMessage(call.id, call.name, text, is_error=True) for call in self.open_calls]
             return await self._take([Incoming(message=message) for message in await parsed(answers, self._transcript)])
+
+    async def restore(self, item_id: str, *, reason: str = "") -> ContextItem:
+        """Bring the content of an evicted item back into the context, and into the journal; returns the item.
+
+        It stays until the model has replied 10 times, also in a session that is resumed; only if the prompt could not
+        be sent otherwise is it evicted before. Then it may be evicted again like any other. An item whose content is in
+        the context stays as it is, and nothing is recorded. ``ContextFileSystem.restore`` does the same while the
+        context is open.
+
+        Raises:
+            UnknownItem: the session has no such item.
+            NotRestorable: its message left in an archive, or it has no content of its own: read it instead.
+            CorruptContent: the stored content is damaged. Nothing changed.
+            WriteFailed: it could not be recorded. Nothing changed.
+            SessionClosed: the context is not open.
+
+        """
+        async with self._live.changing():
+            return await self._live.restore(item_id, self.counter, reason)
 
     # Going out -------------------------------------------------------------------------------------------------------
 

@@ -28,7 +28,13 @@ async def resume(live: LiveTranscript, controller: CompactionController, counter
 
     def take_in() -> None:
         last_call_at = turns[-1].made_at if turns else None
-        live.transcript.resume(items, known=live.known, rules=live.entry_rules(counter), last_call_at=last_call_at)
+        live.transcript.resume(
+            items,
+            known=live.known,
+            rules=live.entry_rules(counter),
+            last_call_at=last_call_at,
+            restored=fs.state.replies_since_restored(),
+        )
         controller.resumed(turns)
 
     await to_thread.run_sync(take_in)

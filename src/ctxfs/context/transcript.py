@@ -2,14 +2,16 @@
 
 import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from ctxfs.context.entry import Entry, EntryRules, Known, recorded_entry
 from ctxfs.economics.economy import EvictionPricing, SessionPricing
 from ctxfs.errors import TranscriptError
-from ctxfs.eviction.candidates import Candidates
+from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.eager import EagerPolicy
+from ctxfs.eviction.holds import Holds
 from ctxfs.eviction.keep_recent import EphemeralLedger
 from ctxfs.eviction.plan import Plan
 from ctxfs.eviction.policy import OffloadPolicy
@@ -59,7 +61,8 @@ class Transcript:
         self.tokens = 0
         self.open_calls: list[ToolCall] = []
         self._candidates = Candidates()
-        self._ephemeral = EphemeralLedger(keep_recent, self._candidates)
+        self.holds = Holds()
+        self._ephemeral = EphemeralLedger(keep_recent, self._candidates, self.holds)
         self._policy = policy or OffloadPolicy()
         self.economy: SessionPricing | None = None
         if economy is not None:
@@ -158,15 +161,28 @@ class Transcript:
         )
 
     def resume(
-        self, items: Iterable[ContextItem], *, known: Known, rules: EntryRules, last_call_at: float | None
+        self,
+        items: Iterable[ContextItem],
+        *,
+        known: Known,
+        rules: EntryRules,
+        last_call_at: float | None,
+        restored: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Take up what a session holds, the last call of which was at ``last_call_at`` (None: there was none)."""
+        """Take up what a session holds, the last call of which was at ``last_call_at`` (None: there was none).
+
+        ``restored``: for each item that was restored, how often the model has replied since.
+        """
         for item in items:
             entry = recorded_entry(item, known, rules)
             known.take(entry)
             self.enter(entry)
-        if self.economy is not None and last_call_at is not None:
-            self.economy.resumed(last_call_at)
+        for item_id, replies_since in restored.items():
+            self.holds.restored(item_id, replies_since=replies_since)
+        if self.economy is not None:
+            self.economy.pin(tuple(self.holds), pinned=True)
+            if last_call_at is not None:
+                self.economy.resumed(last_call_at)
         self.plan()  # the ledger takes in what came: here, where it may take its time
 
     def enter(self, entry: Entry) -> None:
@@ -184,6 +200,8 @@ class Transcript:
             self._ephemeral.entered(item, self._position)
         if self.economy is not None:
             self.economy.entered(item)
+        if isinstance(message, AssistantMessage) and (free := self.holds.replied()) and self.economy is not None:
+            self.economy.pin(free, pinned=False)
         self._items[item.id] = item
         self._positions[item.id] = self._position
         self._position += 1
@@ -196,6 +214,7 @@ class Transcript:
             self._items[item.id] = item
         if not left:
             return
+        self.holds.left(left)
         shrinkable = {item.id: item for item in items if item.can_shrink}
         self._ephemeral.left(left, shrinkable)
         if self.economy is not None:
@@ -206,8 +225,27 @@ class Transcript:
             # The planner knows such a message as text that stays, and of a reply the arguments that could be evicted.
             self.economy.rebuilt(self._items.values())
 
+    def restore(self, item: ContextItem) -> None:
+        """Put an item with its content again in the place of the one without, to stay for a while (``Holds``)."""
+        placeholder = _shown_as_placeholder(self._items[item.id])
+        self.rewrite([item], ())
+        self.holds.restored(item.id)
+        if placeholder is not None:
+            self._candidates.enter(item, self.path_of(item), EvictionOptions(placeholder))
+        self._ephemeral.restored(item, self._positions[item.id])
+        if self.economy is not None:
+            self.economy.restored(item, self._items.values(), self._arguments_of(item))
+            self.economy.pin([item.id], pinned=True)
+
+    def _arguments_of(self, item: ContextItem) -> Mapping[str, Any]:
+        """The arguments of the call that ``item`` is the result of; none for anything else."""
+        replies = (one.message for one in self._items.values() if isinstance(one.message, AssistantMessage))
+        calls = (call for reply in replies for call in reply.tool_calls)
+        return next((call.arguments for call in calls if call.id == getattr(item.message, "tool_call_id", None)), {})
+
     def move(self, item_ids: Collection[str], *, item: ContextItem | None = None, before: str | None = None) -> None:
         """Take items out, and put ``item`` before another one (None: at the end). Costs a copy of the order."""
+        self.holds.left(item_ids)
         self._ephemeral.left(item_ids)
         self._candidates.left(item_ids)
         for item_id in item_ids:
@@ -219,6 +257,14 @@ class Transcript:
             self.tokens += item.token_count
         if self.economy is not None:
             self.economy.rebuilt(self._items.values())
+
+
+def _shown_as_placeholder(item: ContextItem) -> Placeholder | None:
+    """The placeholder that stands for an evicted item, to be used again; None for a reply, which is more than that."""
+    content = item.message.content
+    if isinstance(item.message, AssistantMessage) or not isinstance(content, str):
+        return None
+    return Placeholder.of(replace(item, placeholder=content, placeholder_tokens=item.token_count))
 
 
 def _parsed(message: Any, tool_names: Mapping[str, str]) -> list[Message]:

@@ -174,10 +174,31 @@ class SessionPricing:
         expires = ledger.cache_expires_at
         return ledger.evicted(item_ids, cold=expires is not None and self._clock() >= expires)
 
+    def restored(self, item: ContextItem, items: Iterable[ContextItem], arguments: Mapping[str, Any]) -> None:
+        """The content of ``item`` is back among ``items``, once the candidates know it.
+
+        ``arguments`` are those of its call, if it is a result.
+        """
+        held = {item_id: h.candidate for item_id, h in self.ledger.held.items() if item_id != item.id}
+        if isinstance(item.message, ToolMessage):
+            self._arguments = {**self._arguments, item.message.tool_call_id: arguments}
+            held |= {c.id: c for c in self._result(item, item.message) if isinstance(c, Candidate)}
+        self._rebuilt(items, held)
+
+    def pin(self, item_ids: Collection[str], *, pinned: bool) -> None:
+        """These items stay, however well it would pay to evict them, or not any more."""
+        if item_ids:
+            free = [
+                i for i in item_ids if i in self.ledger.held and self.ledger.held[i].candidate.tool not in self.exact
+            ]
+            self._ledger = self.ledger.with_pinned(free, pinned)
+
     def rebuilt(self, items: Iterable[ContextItem]) -> None:
         """The context was rewritten in the middle: it now holds ``items``, and nothing of it is cached."""
+        self._rebuilt(items, {item_id: h.candidate for item_id, h in self.ledger.held.items()})
+
+    def _rebuilt(self, items: Iterable[ContextItem], held: Mapping[str, Candidate]) -> None:
         parts: list[Candidate | int] = []
-        held = {item_id: h.candidate for item_id, h in self.ledger.held.items()}
         for item in items:
             ids = [item.id, *(trim.stored.id for trim in self._candidates.trims_of(item.id))]
             inside = [held[one] for one in ids if one in held]

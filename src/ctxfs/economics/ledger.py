@@ -168,6 +168,14 @@ class Ledger:
                 held[last] = _followed_by(held[last], h.tokens + h.tokens_after)
         return replace(self, held=MappingProxyType(held))
 
+    def with_pinned(self, item_ids: Collection[str], pinned: bool) -> "Ledger":
+        """The same, with these items pinned, or free again; ids that are not held change nothing."""
+        held = self.held.copy()
+        for item_id in held.keys() & frozenset(item_ids):
+            candidate = replace(held[item_id].candidate, pinned=pinned)
+            held[item_id] = replace(held[item_id], candidate=candidate, patience=_patience(self, candidate))
+        return replace(self, held=MappingProxyType(held))
+
     def read_back(self, item_id: str) -> "Ledger":
         """Take in that the model came back for something, as ``ReadBack`` does."""
         lesson = self.left.get(item_id)

@@ -4,7 +4,7 @@ Follows "Context FileSystem 上下文卸载功能", compaction. Types are compac
 gets one (``OffloadPolicy``), whole old exchanges go together into one archive. A call and its result leave together.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -29,6 +29,7 @@ __all__ = [
     "as_it_is",
     "readable_later",
     "seen_items",
+    "with_exchanges",
 ]
 
 _ALONE = frozenset({ItemType.TOOL_RESULT, ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT})
@@ -142,14 +143,17 @@ class SelectiveCompaction:
         slot: ArchiveSlot | None,
         counter: TokenCounter,
         with_placeholder: Callable[[ContextItem], ContextItem] = as_it_is,
+        staying: Collection[str] = (),
     ) -> Plan:
         """Free at least ``free_tokens`` (by the counter), type by type; less when there is no more to free.
 
         ``paths`` gives the file of every item that may be offloaded (absolute), ``with_placeholder`` the item with the
-        placeholder that may replace it: it is asked for those items only that this depends on.
+        placeholder that may replace it: it is asked for those items only that this depends on. Items that are
+        ``staying``, by id, are not evicted, and neither are their exchanges.
         """
         offloads: dict[str, Offload] = {}
         moved: set[str] = set()
+        stays = with_exchanges(items, staying)
         seen = seen_items(items)
         for kind, rule in self.rules.items():
             wanted = free_tokens - _freed(items, offloads, moved)
@@ -158,11 +162,12 @@ class SelectiveCompaction:
             if rule.strategy is Strategy.KEEP:
                 continue
             if kind is ItemType.ASSISTANT_MESSAGE:
-                moved |= _old_exchanges(seen, rule, wanted)
+                moved |= _old_exchanges(seen, rule, wanted, stays)
             elif rule.strategy is Strategy.DROP and kind is not ItemType.TOOL_RESULT:
-                moved |= {i.id for i in seen if i.item_type is kind}
+                moved |= {i.id for i in seen if i.item_type is kind and i.id not in stays}
             else:
-                old = (i for i in map(with_placeholder, self._old(seen, kind, rule)) if i.placeholder is not None)
+                worth = (i for i in self._old(seen, kind, rule) if i.id not in staying)
+                old = (i for i in map(with_placeholder, worth) if i.placeholder is not None)
                 leaving = (Offload.of(i, paths[i.id], f"compaction of {kind}s") for i in old)
                 every = rule.strategy is Strategy.DROP
                 offloads |= {o.item_id: o for o in (leaving if every else _enough(leaving, wanted))}
@@ -208,22 +213,38 @@ def _enough(leaving: Iterable[Offload], wanted_tokens: int) -> Iterator[Offload]
         wanted_tokens -= offload.tokens_before - offload.tokens_after
 
 
-def _old_exchanges(seen: Sequence[ContextItem], rule: Rule, wanted_tokens: int) -> set[str]:
-    """The ids of whole exchanges, oldest first, until they free enough; never of the last ``keep_recent``.
-
-    DROP takes them all.
-    """
+def _exchanges(items: Sequence[ContextItem]) -> list[list[ContextItem]]:
+    """The replies, each with the results of its calls."""
     exchanges: list[list[ContextItem]] = []
-    for item in seen:
+    for item in items:
         if item.item_type is ItemType.ASSISTANT_MESSAGE:
             exchanges.append([item])
         elif item.item_type is ItemType.TOOL_RESULT and exchanges:
             exchanges[-1].append(item)
+    return exchanges
+
+
+def with_exchanges(items: Sequence[ContextItem], item_ids: Collection[str]) -> frozenset[str]:
+    """``item_ids``, and the ids of all that is in the same exchanges."""
+    if not item_ids:
+        return frozenset()
+    exchanges = ([item.id for item in exchange] for exchange in _exchanges(items))
+    return frozenset(item_ids).union(*(ids for ids in exchanges if not frozenset(item_ids).isdisjoint(ids)))
+
+
+def _old_exchanges(seen: Sequence[ContextItem], rule: Rule, wanted_tokens: int, stays: Collection[str]) -> set[str]:
+    """The ids of whole exchanges, oldest first, until they free enough; never of the last ``keep_recent``.
+
+    DROP takes them all. Exchanges whose ids are in ``stays`` stay.
+    """
+    exchanges = _exchanges(seen)
+    old = exchanges if rule.strategy is Strategy.DROP else exchanges[: max(0, len(exchanges) - rule.keep_recent)]
+    old = [exchange for exchange in old if exchange[0].id not in stays]
     if rule.strategy is Strategy.DROP:
-        return {item.id for exchange in exchanges for item in exchange}
+        return {item.id for exchange in old for item in exchange}
     moved: set[str] = set()
     wanted_tokens += _ARCHIVE_TOKENS
-    for exchange in exchanges[: max(0, len(exchanges) - rule.keep_recent)]:
+    for exchange in old:
         if wanted_tokens <= 0:
             break
         moved |= {item.id for item in exchange}

@@ -2,20 +2,23 @@
 
 Follows "Context FileSystem 上下文卸载功能", ephemeral tools. What is due leaves whatever its size, but never before the
 model has seen it once, and never for a placeholder that is not smaller. A result that was evicted before it was sent,
-for a long placeholder, counts as held: when it is due, a short one replaces that.
+for a long placeholder, counts as held: when it is due, a short one replaces that. What was restored stays for a while
+(``holds``).
 """
 
+from bisect import insort
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ctxfs.eviction.candidates import Candidates
+from ctxfs.eviction.holds import Holds
 from ctxfs.eviction.plan import Plan
 from ctxfs.items import ContextItem
 
 __all__ = ["EphemeralLedger"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class _Held:
     """A result that is still in the context, at ``position`` in the order of arrival."""
 
@@ -28,12 +31,13 @@ class EphemeralLedger:
     """What each keep-recent tool holds, kept up in place: a result costs the same however many are held.
 
     ``keep_recent``: how many results a tool keeps; tools that are not in it keep all. ``candidates``: how the items of
-    the context can be evicted, which its owner keeps up.
+    the context can be evicted, and ``holds`` what stays because it was restored; their owner keeps both up.
     """
 
-    def __init__(self, keep_recent: Mapping[str, int], candidates: Candidates) -> None:
+    def __init__(self, keep_recent: Mapping[str, int], candidates: Candidates, holds: Holds) -> None:
         self._keep_recent = dict(keep_recent)
         self._candidates = candidates
+        self._holds = holds
         self._held: dict[str, list[_Held]] = {tool: [] for tool in keep_recent}
         self._seen = 0
 
@@ -46,6 +50,12 @@ class EphemeralLedger:
         held.append(_Held(position, item.id, self._candidates.can_leave(item.id)))
         if len(held) > keep and not held[-keep - 1].can_leave:
             del held[-keep - 1]  # beyond the last n, and it cannot shrink: it is not looked at again
+
+    def restored(self, item: ContextItem, position: int) -> None:
+        """Take in a result whose content is back at ``position``, its old one; other items change nothing."""
+        self.left([item.id])
+        if item.tool_name in self._held:
+            insort(self._held[item.tool_name], _Held(position, item.id, self._candidates.can_leave(item.id)))
 
     def seen_up_to(self, position: int) -> None:
         """The model has replied to everything before ``position``."""
@@ -63,7 +73,7 @@ class EphemeralLedger:
             (h.position, h.item_id, f"{tool} keeps its last {self._keep_recent[tool]}")
             for tool, held in self._held.items()
             for h in held[: -self._keep_recent[tool]]
-            if h.can_leave and h.position < self._seen
+            if h.can_leave and h.position < self._seen and h.item_id not in self._holds
         )
 
     def plan(self) -> Plan:

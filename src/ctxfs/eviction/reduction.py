@@ -8,10 +8,12 @@ The steps, each only while the one before it was not enough, and each has to mak
 4. only if the prompt could not be sent otherwise: the largest contents, seen or not ("largest"), the last exchanges
    ("archive"), images that the model has not seen ("largest"), replies ("largest"), and at the very last what the user
    said before ("archive").
+
+What was restored stays for a while (``View.staying``): it leaves only after the largest contents did, in step 4.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ctxfs.errors import ContextOverflow, ModelError, PromptTooLong
@@ -64,7 +66,8 @@ class View:
     ``counted_tokens``: the next prompt by our own count, what is sent with every call included. ``paths``: the file
     that each item has or would get, absolute, by item id. ``slot``: the id and the file of the next archive; None:
     whole messages cannot be moved into one, since somebody else owns their order. ``with_placeholder`` gives an item
-    with the placeholder that may replace it. ``reader`` is the name of the tool that opens the files.
+    with the placeholder that may replace it. ``reader`` is the name of the tool that opens the files. ``staying``: ids
+    of items that only the last resort evicts.
     """
 
     items: Sequence[ContextItem]
@@ -73,6 +76,7 @@ class View:
     slot: ArchiveSlot | None
     with_placeholder: Callable[[ContextItem], ContextItem] = as_it_is
     reader: str = READ_TOOL
+    staying: Collection[str] = ()
 
     def path_of(self, item: ContextItem) -> str:
         """The file that ``item`` has or would get."""
@@ -171,12 +175,14 @@ class Reduction:
         return view.counted_tokens - self.goal.low if view.counted_tokens > enough else 0
 
     def _types(self, view: View) -> Plan | None:
-        return self._compacted(self.compaction, view, self._wanted(view))
+        return self._compacted(self.compaction, view, self._wanted(view), view.staying)
 
     def _old_exchanges(self, view: View) -> Plan | None:
-        return self._compacted(OLD_EXCHANGES, view, self._wanted(view))
+        return self._compacted(OLD_EXCHANGES, view, self._wanted(view), view.staying)
 
-    def _compacted(self, compaction: SelectiveCompaction, view: View, wanted: int) -> Plan | None:
+    def _compacted(
+        self, compaction: SelectiveCompaction, view: View, wanted: int, staying: Collection[str] = ()
+    ) -> Plan | None:
         if wanted <= 0:
             return None
         plan = compaction.plan(
@@ -186,20 +192,21 @@ class Reduction:
             slot=view.slot,
             counter=self.counter,
             with_placeholder=view.with_placeholder,
+            staying=staying,
         )
         return plan or None
 
     # A summary -------------------------------------------------------------------------------------------------------
 
     def _summary(self, view: View) -> Step | None:
-        if not self.asks or not self._wanted(view) or not replaced_by_summary(view.items):
+        if not self.asks or not self._wanted(view) or not replaced_by_summary(view.items, view.staying):
             return None
         self._prompts = iter(STAGES_CHARS)
         return self._ask(view)
 
     def _ask(self, view: View) -> Step:
         """Ask with the longest prompt that was not tried yet and fits the window."""
-        items, limit = replaced_by_summary(view.items), self.budget.limit_tokens
+        items, limit = replaced_by_summary(view.items, view.staying), self.budget.limit_tokens
         for quote_chars in self._prompts or ():
             text = prompt(items, quote_chars=quote_chars)
             if self.counter.count(text) * self.calibration.factor <= limit:
@@ -218,7 +225,7 @@ class Reduction:
         return self._summarised(view, answer.message.text)
 
     def _summarised(self, view: View, summary: str) -> Plan | SummaryFailed:
-        items, slot = replaced_by_summary(view.items), view.slot
+        items, slot = replaced_by_summary(view.items, view.staying), view.slot
         assert slot is not None, "who asks for summaries has a place for them"
         text = summary_text(summary, items, slot.path)
         before = sum(item.token_count for item in items)
@@ -247,7 +254,7 @@ class Reduction:
         return self.compaction.policy or OffloadPolicy()
 
     def _largest_readable(self, view: View) -> Plan | None:
-        return self._contents(view, readable_later(view.items))
+        return self._contents(view, [item for item in readable_later(view.items) if item.id not in view.staying])
 
     def _largest(self, view: View) -> Plan | None:
         return self._contents(view, view.items)

@@ -16,6 +16,7 @@ from ctxfs.economics.planner import EvictionDecision
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates, bill_usd
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.holds import RESTORED_REPLIES
 from ctxfs.eviction.plan import Plan
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.items import ItemType
@@ -144,7 +145,7 @@ async def explain(fs: ContextFileSystem, *, prices: Prices | None = None) -> Exp
         model=model,
         replies=costs.replies,
         context_tokens=_context_tokens(held, costs),
-        items=_Reasons(rules, costs, plan, decisions).items(held),
+        items=_Reasons(rules, costs, plan, decisions, fs.state.replies_since_restored()).items(held),
         next=plan,
         effect=_effect(costs, rates, listed, window_tokens=window_tokens),
         billed=_bill(costs.calls, paid),
@@ -173,7 +174,13 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet, costs: Account) -> tu
     def plan() -> tuple[Plan, dict[str, EvictionDecision]]:
         going_on = repaired(items, names=names, counter=counter).items
         entry_rules = transcript.entry_rules(counter, digest_tokens=rules.digest_tokens)
-        transcript.resume(going_on, known=Known(names), rules=entry_rules, last_call_at=last_call_at)
+        transcript.resume(
+            going_on,
+            known=Known(names),
+            rules=entry_rules,
+            last_call_at=last_call_at,
+            restored=fs.state.replies_since_restored(),
+        )
         decisions = transcript.economy.decisions() if transcript.economy is not None else ()
         return transcript.plan(), {decision.item_id: decision for decision in decisions}
 
@@ -205,9 +212,15 @@ class _Reasons:
     """Says of each item why it left or stays."""
 
     def __init__(
-        self, rules: EvictionSet, costs: Account, plan: Plan, decisions: Mapping[str, EvictionDecision]
+        self,
+        rules: EvictionSet,
+        costs: Account,
+        plan: Plan,
+        decisions: Mapping[str, EvictionDecision],
+        restored: Mapping[str, int],
     ) -> None:
         self._rules = rules
+        self._restored = restored
         self._costs = costs
         self._due = {offload.item_id for offload in plan.offloads}
         self._decisions = decisions
@@ -289,6 +302,9 @@ class _Reasons:
 
     def _why_here(self, entry: Entry) -> str:
         """Why an item is in the context."""
+        replies_left = RESTORED_REPLIES - self._restored.get(entry.item_id, RESTORED_REPLIES)
+        if replies_left > 0:
+            return f"stays: it was restored, {replies_left} more replies"
         keep = self._rules.keep_recent.get(entry.tool_name or "")
         if keep is not None:
             return (

@@ -94,6 +94,7 @@ class ContextFileSystem:
         self._state = SessionState()
         self._journal: JournalReader | None = None
         self._writer: SessionWriter | None = None
+        self._restore: Callable[..., Awaitable[object]] | None = None
         self._indexes = IndexCache(self._store, keep=not read_only)
 
     # What it is ------------------------------------------------------------------------------------------------------
@@ -189,7 +190,7 @@ class ContextFileSystem:
             if self._writer is not None:
                 await self._writer.close()
         finally:
-            self._journal = self._writer = None
+            self._journal = self._writer = self._restore = None
             await self._store.close()
 
     def __del__(self) -> None:
@@ -271,8 +272,16 @@ class ContextFileSystem:
         return self.path_of(self._stored_of(item.id).name)
 
     async def restore(self, item_id: str, *, reason: str = "") -> None:
-        """Record that an item's stored content is back in the context. Raises ``UnknownItem``."""
-        await self.writer.restore(item_id, reason=reason)
+        """Bring an item's stored content back into the context, as ``Context.restore``, if a context is open on this.
+
+        Otherwise it is recorded for the next one. Raises ``UnknownItem``, and what ``Context.restore`` raises.
+        """
+        restore: Callable[..., Awaitable[object]] = self._restore or self.writer.restore
+        await restore(item_id, reason=reason)
+
+    def restore_by(self, restore: Callable[..., Awaitable[object]]) -> None:
+        """Let ``restore``, which is called alike, do what ``self.restore`` is to do, until ``close``: for a context."""
+        self._restore = restore
 
     # Reading ---------------------------------------------------------------------------------------------------------
 

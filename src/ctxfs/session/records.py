@@ -116,10 +116,11 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """An item's stored content is back in the context."""
+    """An item's stored content is back in the context; it has ``token_count`` tokens (None: as when it entered)."""
 
     item_id: str
     reason: str = ""
+    token_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,8 @@ class SessionState:
     ``items`` are those in the context, in order; the content of those in ``content_stored`` is in their files and empty
     here. ``stored`` is every content that is durable, ``archived`` the archive of each item that left in one, ``ids``
     every id ever given out, ``eviction`` the rules in force, ``paths`` where the session lay, ``eager_stats`` what
-    items saved that left the moment they came in. ``decisions`` are those about a history that a framework owns,
+    items saved that left the moment they came in. ``replies`` counts the replies of the model, ``restored`` is how many
+    there were when an item of the context was restored. ``decisions`` are those about a history that a framework owns,
     ``noted_tokens`` and ``noted_sources`` what is known of its parts.
     """
 
@@ -54,6 +55,8 @@ class SessionState:
     ids: set[str] = field(default_factory=set)
     archived: dict[str, str] = field(default_factory=dict)
     calls: list[CallMade] = field(default_factory=list)
+    replies: int = 0
+    restored: dict[str, int] = field(default_factory=dict)
     eviction: EvictionSet | None = None
     decisions: list[Decided] = field(default_factory=list)
     noted_tokens: dict[str, int] = field(default_factory=dict)
@@ -99,6 +102,7 @@ class SessionState:
         if item.item_type is ItemType.COMPACTION_SUMMARY:  # until 0.1.0 it was recorded like an item that was offloaded
             item = replace(item, offloaded=False, destroyed=False)
         self.ids.add(item.id)
+        self.replies += item.item_type is ItemType.ASSISTANT_MESSAGE
         if record.content_stored:
             self.content_stored.add(item.id)
         if record.before is None or record.before not in self.items:
@@ -120,6 +124,7 @@ class SessionState:
     def _remove(self, record: Removed) -> None:
         for item_id in record.item_ids:
             self.items.pop(item_id, None)
+            self.restored.pop(item_id, None)
             self.content_stored.discard(item_id)
             if record.archive is not None:
                 self.archived[item_id] = record.archive
@@ -132,6 +137,7 @@ class SessionState:
         if item is None:
             return
         self.content_stored.discard(item.id)
+        self.restored.pop(item.id, None)
         if record.placeholder is not None:
             item = replace(item, placeholder=record.placeholder, placeholder_tokens=record.placeholder_tokens)
         self.items[item.id] = item.offloaded_to(
@@ -143,7 +149,13 @@ class SessionState:
         if item is None or item.id not in self.stored:
             return
         self.content_stored.add(item.id)
-        self.items[item.id] = item.restored("")
+        self.restored[item.id] = self.replies
+        back = item.restored("")
+        self.items[item.id] = back if record.token_count is None else replace(back, token_count=record.token_count)
+
+    def replies_since_restored(self) -> dict[str, int]:
+        """For each item of the context that was restored, how often the model has replied since."""
+        return {item_id: self.replies - before for item_id, before in self.restored.items()}
 
 
 def fold(state: SessionState, records: Iterable[Record]) -> SessionState:

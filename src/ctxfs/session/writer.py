@@ -225,11 +225,16 @@ class SessionWriter:
         removed = Removed(item_ids=tuple(item_ids), reason=reason, archive=item.id)
         await self.journal.commit(Commit(files=[self._file_for(full)], records=[joined, removed]))
 
-    async def restore(self, item_id: str, *, reason: str) -> None:
-        """Record that an item's stored content is back in the context. Raises ``UnknownItem``."""
+    async def restore(self, item_id: str, *, reason: str, token_count: int | None = None) -> None:
+        """Record that an item's stored content is back in the context, and how many tokens it has.
+
+        None: as many as when it entered. A live context does not notice: see ``ContextFileSystem.restore``. Raises
+        ``UnknownItem``.
+        """
         if item_id not in self.journal.state.stored:
             raise UnknownItem(item_id)
-        await self.journal.commit(Commit(records=[Restored(item_id=item_id, reason=reason)]))
+        record = Restored(item_id=item_id, reason=reason, token_count=token_count)
+        await self.journal.commit(Commit(records=[record]))
 
     async def decide(self, contents: Sequence[ContextItem], records: Sequence[Record]) -> None:
         """Store contents and record what was decided about the history that they are from, in one commit."""
