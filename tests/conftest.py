@@ -3,7 +3,7 @@
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -85,7 +85,7 @@ MORE_BLOCKING_CALLS = ("os.open", "os.fsync", "os.ftruncate", "os.pread", "os.pw
 
 
 @pytest.fixture(autouse=True, scope="session")
-def loop_never_blocks() -> Iterator[None]:
+def loop_never_blocks() -> Iterator[Sequence[BlockBusterFunction]]:
     """Raise ``BlockingError`` in any test in which code of ctxfs makes a blocking call on a running asyncio loop.
 
     It looks for files of ctxfs in the call's stack, so what tests themselves do is not its business. It knows asyncio
@@ -104,9 +104,19 @@ def loop_never_blocks() -> Iterator[None]:
         for function in more:
             # Releasing the lock of a session that was dropped waits for nothing.
             function.can_block_in("ctxfs/storage/session_dir.py", "__del__").can_block_in(*in_place).activate()
-        yield
+        yield [*blockbuster.functions.values(), *more]
         for function in more:
             function.deactivate()
+
+
+@pytest.fixture
+def loop_may_block(loop_never_blocks: Sequence[BlockBusterFunction]) -> Iterator[None]:
+    """Allow blocking calls, for tests whose loop does all work itself: each check searches the stack."""
+    for function in loop_never_blocks:
+        function.deactivate()
+    yield
+    for function in loop_never_blocks:
+        function.activate()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 from hypothesis import strategies as st
@@ -40,17 +41,34 @@ def session(messages: Sequence[Message], name: str = "sample") -> Session:
     return prepare(Recording(name=name, messages=tuple(messages)), chars)
 
 
-@st.composite
-def recordings(draw: st.DrawFn, max_calls: int = 25) -> Recording:
-    """Sessions of an agent that reads, writes and quotes a handful of words, with results from tiny to huge."""
+def _phrases(most: int) -> st.SearchStrategy[str]:
+    """Up to ``most`` of the words, in two draws: how many, and which. Drawing is most of what these tests cost."""
+    by_count = [st.sampled_from([" ".join(words) for words in product(WORDS, repeat=n)]) for n in range(most + 1)]
+    return st.sampled_from(range(most + 1)).flatmap(by_count.__getitem__)
+
+
+_EXCHANGE = st.tuples(
+    st.sampled_from(("Read", "Bash", "Grep", "Write")),
+    st.sampled_from(("a.py", "b.py")),
+    _phrases(3),
+    st.integers(0, 20),
+    _phrases(4),
+    st.integers(0, 300),
+)
+_MOST_CALLS = 25
+_EXCHANGES = [st.lists(_EXCHANGE, min_size=n, max_size=n) for n in range(_MOST_CALLS + 1)]
+
+
+def _recording(exchanges: Sequence[tuple[str, str, str, int, str, int]]) -> Recording:
     messages = [text(Role.USER, "do it with alpha_function")]
-    for number in range(draw(st.integers(1, max_calls))):
-        tool = draw(st.sampled_from(("Read", "Bash", "Grep", "Write")))
-        path = draw(st.sampled_from(("a.py", "b.py")))
-        words = " ".join(draw(st.lists(st.sampled_from(WORDS), max_size=3)))
-        arguments = {"path": path, "content": words * draw(st.integers(0, 20))}
+    for number, (tool, path, words, times, said, lines) in enumerate(exchanges):
+        arguments = {"path": path, "content": words * times}
         messages.append(call(number, tool, arguments, words))
-        line = " ".join(draw(st.lists(st.sampled_from(WORDS), max_size=4))) + f" line {number}\n"
-        messages.append(result(number, tool, line * draw(st.integers(0, 300)), arguments))
+        messages.append(result(number, tool, f"{said} line {number}\n" * lines, arguments))
     messages.append(text(Role.ASSISTANT, "done: " + " ".join(WORDS)))
     return Recording(name="drawn", messages=tuple(messages))
+
+
+def recordings() -> st.SearchStrategy[Recording]:
+    """Sessions of an agent that reads, writes and quotes a handful of words, with results from tiny to huge."""
+    return st.integers(1, _MOST_CALLS).flatmap(_EXCHANGES.__getitem__).map(_recording)

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import math
+from collections.abc import Sequence
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from ctxfs.content.encoding import RawBytes
 from ctxfs.content.file import ContentFile, IndexChunks
 from ctxfs.content.readable import readable_text
 from ctxfs.content.reader import BlockRange, ContentReader, IndexCache, scan_blocks
+from ctxfs.content.stored import Stored
 from ctxfs.errors import CorruptContent, InvalidRecord, NotStored
 from ctxfs.items import ItemType
 from ctxfs.jsontext.write_stream import BLOCK
@@ -58,14 +61,33 @@ def file_of(content: Content | RawBytes, *, raw: bool = False) -> ContentFile:
 async def stored(
     content: Content | RawBytes, *, raw: bool = False, index: bool = True, disk: Path | None = None
 ) -> tuple[Store, ContentReader]:
-    store: Store = MemoryStore() if disk is None else LocalStore(disk, "session_1", durability="process")
-    await store.open(create=True, write=True)
     file = file_of(content, raw=raw)
     files = [NewFile(name=NAME, chunks=file)]
     if file.wants_index and index:
         files.append(NewFile(name=index_name(NAME), chunks=IndexChunks(file), derived=True))
-    await store.commit(files, lambda: b"")
+    store = await store_of(files, disk)
     return store, ContentReader(store, file.stored)
+
+
+async def store_of(files: Sequence[NewFile], disk: Path | None = None) -> Store:
+    store: Store = MemoryStore() if disk is None else LocalStore(disk, "session_1", durability="process")
+    await store.open(create=True, write=True)
+    await store.commit(files, lambda: b"")
+    return store
+
+
+@cache
+def encoded(number: int, raw: bool) -> tuple[tuple[NewFile, ...], Stored]:
+    """A large content as files that are encoded once, for tests of how it is read."""
+    file = file_of(LARGE[number], raw=raw)
+    content = NewFile(name=NAME, chunks=tuple(file))
+    return (content, NewFile(name=index_name(NAME), chunks=tuple(IndexChunks(file)), derived=True)), file.stored
+
+
+async def stored_large(number: int, *, raw: bool = False, disk: Path | None = None) -> tuple[Store, ContentReader]:
+    files, content = encoded(number, raw)
+    store = await store_of(files, disk)
+    return store, ContentReader(store, content)
 
 
 def lines_of(text: str) -> list[str]:
@@ -103,7 +125,7 @@ async def test_lines_are_those_between_newlines(content: Content, raw: bool, fir
 
 @pytest.mark.parametrize("number", range(len(LARGE)))
 async def test_lines_of_large_content(number: int) -> None:
-    _, reader = await stored(LARGE[number])
+    _, reader = await stored_large(number)
     lines = lines_of(readable_text(LARGE[number]))
     total = len(lines)
     for first in {1, 2, total // 3, total // 2, total - 1, total}:
@@ -243,7 +265,7 @@ def test_runs_are_shared_out_whole_and_evenly(blocks: int, skip: int, readers: i
 async def test_runs_give_the_text_from_a_line_on_and_where_it_stands(
     number: int, raw: bool, in_memory: bool, tmp_path: Path
 ) -> None:
-    store, reader = await stored(LARGE[number], raw=raw, disk=None if in_memory else tmp_path)
+    store, reader = await stored_large(number, raw=raw, disk=None if in_memory else tmp_path)
     data = readable_text(LARGE[number]).encode("utf-8", "surrogatepass")
     for first in (1, 2, reader.stored.lines // 2, reader.stored.lines):
         newlines = max(first, 1) - 1

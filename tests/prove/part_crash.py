@@ -1,6 +1,5 @@
 """Every state that a crash may leave: all workloads of up to three operations, two epochs deep."""
 
-import asyncio
 import json
 import os
 import time
@@ -15,7 +14,7 @@ import anyio
 from prove.crash_controls import CONTROLS
 from prove.crash_explorer import HUGE, Explorer, OutOfTime, Tally, Workload, workloads
 from prove.parts import Part, Result
-from prove.workers import PROCESSES, InlineExecutor
+from prove.workers import PROCESSES, work_inline
 
 __all__ = ["PART", "run_control"]
 
@@ -68,7 +67,7 @@ async def _explore(share: int, deadline: float, state_dir: Path) -> tuple[Tally,
     folder = state_dir / f"share-{share}"
     folder.mkdir(exist_ok=True)
     progress = _Progress(folder)
-    asyncio.get_running_loop().set_default_executor(InlineExecutor())
+    work_inline()
     explorer = Explorer(folder, over=partial(_is_over, deadline, os.getppid()), seen=progress.seen())
     explorer.tally = progress.tally
     await explorer.prepare()
@@ -106,7 +105,7 @@ def _explore_share(share: int, deadline: float, state_dir: Path) -> tuple[Tally,
 async def run_control(name: str, scratch: Path, *, enough: int | None = None, seconds: float = 60.0) -> Tally:
     """Look at a broken variant for a time; ``enough``: stop after so many broken states."""
     deadline = time.monotonic() + seconds
-    asyncio.get_running_loop().set_default_executor(InlineExecutor())
+    work_inline()
     explorer = Explorer(scratch, variant=CONTROLS[name], enough=enough, over=lambda: time.monotonic() > deadline)
     await explorer.prepare()
     try:

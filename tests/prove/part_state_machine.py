@@ -30,7 +30,7 @@ from ctxfs.transfer import export_session, import_session
 from prove.crash_disk import Captured, CrashDisk, State
 from prove.crash_session import EXPORTS, ROOT, DirectStore
 from prove.parts import Part, Result, seed_in
-from prove.workers import in_order
+from prove.workers import InlineExecutor, in_order
 from session_items import PLACEHOLDER, claimed_item, evicted, tool_result
 
 __all__ = ["PART", "SessionMachine", "controls", "run_machine"]
@@ -405,6 +405,7 @@ def run_machine(
     )
     seed(number)(machine)
     with asyncio.Runner() as SessionMachine.loop:
+        SessionMachine.loop.get_loop().set_default_executor(InlineExecutor())
         run_state_machine_as_test(machine, settings=limits)
     return SessionMachine.steps - before
 

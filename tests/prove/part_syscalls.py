@@ -1,6 +1,5 @@
 """Part: every system call of every operation, under every fault; in the port, and in the kernel by strace."""
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from prove import port_faults, strace_faults
 from prove.faults import Fault, FaultyFileSystem
 from prove.operations import OPERATIONS, Bench, Operation
 from prove.parts import MEMORY, Part, Result
-from prove.workers import InlineExecutor, in_order
+from prove.workers import in_order, work_inline
 
 __all__ = ["PART", "controls", "run"]
 
@@ -84,7 +83,7 @@ def _port_operation(ends_at: float, number: int) -> port_faults.Tally:
     operation = list(OPERATIONS.values())[number]
 
     async def run(base: Path) -> port_faults.Tally:
-        asyncio.get_running_loop().set_default_executor(InlineExecutor())
+        work_inline()
         return await port_faults.run_all([operation], base, every_fault=True, ends_at=ends_at)
 
     with tempfile.TemporaryDirectory(dir=MEMORY) as base:

@@ -21,7 +21,7 @@ from ctxfs.testing.corruptions import CORRUPTIONS, corrupt, valid_body
 from prove.parts import Part, Result, seed_in
 from prove.play import LosingStore, Policy, check_request, play
 from prove.sessions import session
-from prove.workers import in_order
+from prove.workers import in_order, work_inline
 
 __all__ = ["PART", "POLICIES", "controls", "run_sessions"]
 
@@ -75,6 +75,8 @@ def run_sessions(
     wrong: list[str] = []
 
     async def all_of_them() -> None:
+        if backend == "asyncio":
+            work_inline()
         for number in numbers:
             one = session(number)
             for policy in policies:

@@ -13,6 +13,8 @@ from prove.crash_session import OPERATIONS, ROOT, SESSION_ID, Run, Variant, make
 from prove.part_crash import run_control
 from session_items import evicted, tool_result
 
+pytestmark = pytest.mark.usefixtures("loop_may_block")
+
 SHORT: list[Workload] = [(START,), (HUGE,), *((name,) for name in OPERATIONS), ("offload", "evict"), ("close", "add")]
 
 

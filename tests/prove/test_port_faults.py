@@ -11,12 +11,18 @@ from prove.faults import ERRORS, Fault, FaultyFileSystem
 from prove.operations import OPERATIONS, SESSION_ID, Bench, Operation, filled
 from prove.part_syscalls import controls
 from prove.port_faults import run_all
+from prove.workers import work_inline
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]  # the calls are the same
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.parametrize("anyio_backend", ["asyncio"]),  # the calls are the same
+    pytest.mark.usefixtures("loop_may_block"),
+]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=lambda operation: operation.name)
 async def test_every_call_of_an_operation_fails_once(operation: Operation, fast_path: Path) -> None:
+    work_inline()
     tally = await run_all([operation], fast_path, every_fault=False)
     assert tally.violations == []
     assert tally.unhit == 0
@@ -24,6 +30,7 @@ async def test_every_call_of_an_operation_fails_once(operation: Operation, fast_
 
 
 async def test_what_is_broken_on_purpose_is_noticed() -> None:
+    work_inline()
     assert set((await controls()).values()) == {True}
 
 

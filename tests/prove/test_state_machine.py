@@ -4,6 +4,8 @@ import pytest
 
 from prove.part_state_machine import controls, run_machine
 
+pytestmark = pytest.mark.usefixtures("loop_may_block")
+
 STEPS = 3_000
 
 

@@ -11,6 +11,7 @@ from ctxfs.storage.local import LocalStore
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.read import read_tool
 from prove.part_swaps import KINDS, Kind, Swapper, attack, controls, kinds, session
+from prove.workers import work_inline
 from session_items import tool_result
 
 pytestmark = pytest.mark.anyio
@@ -24,11 +25,13 @@ def swapper() -> Iterator[Swapper]:
         yield started
 
 
+@pytest.mark.usefixtures("loop_may_block")
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 async def test_nothing_outside_is_read_or_touched(kind: Kind, swapper: Swapper, tmp_path: Path) -> None:
     if kind not in kinds():
         pytest.skip("NOT TESTED: a device node needs root")
+    work_inline()
     wrong, _ = await attack(kind, swapper, tmp_path / "ground", ROUNDS)
     assert wrong == []
 

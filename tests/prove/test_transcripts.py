@@ -6,6 +6,8 @@ from ctxfs.testing.corruptions import CORRUPTIONS
 from prove.part_transcripts import POLICIES, controls, run_sessions
 from prove.play import Policy
 
+pytestmark = pytest.mark.usefixtures("loop_may_block")
+
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 def test_random_sessions_are_accepted_and_lossless(policy: Policy) -> None:

@@ -1,6 +1,10 @@
 """No request is larger than the window; ten thousand sessions: ``make prove``."""
 
+import pytest
+
 from prove.part_window import controls, run_sessions
+
+pytestmark = pytest.mark.usefixtures("loop_may_block")
 
 
 def test_no_request_is_larger_than_the_window() -> None:

@@ -1,5 +1,6 @@
 """Work on both cores: numbered batches in processes of their own, and an executor that needs none."""
 
+import asyncio
 import os
 import threading
 import time
@@ -9,7 +10,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context, parent_process
 from typing import ParamSpec, TypeVar
 
-__all__ = ["PROCESSES", "InlineExecutor", "in_order"]
+__all__ = ["PROCESSES", "InlineExecutor", "in_order", "work_inline"]
 
 PROCESSES = 2
 
@@ -62,3 +63,8 @@ class InlineExecutor(ThreadPoolExecutor):
         except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
             done.set_exception(error)
         return done
+
+
+def work_inline() -> None:
+    """Let the running asyncio loop do all work itself: a hop to a thread and back takes longer than most of it."""
+    asyncio.get_running_loop().set_default_executor(InlineExecutor())

@@ -25,6 +25,11 @@ NAMES = [
 ]
 
 
+def policies() -> list[Policy]:
+    """One of each kind. A property tries all of them on each recording that it draws, which is what costs."""
+    return [policy_named(name, rates=ANTHROPIC_RATES, count=chars) for name in NAMES]
+
+
 @dataclass
 class Scripted:
     """Replaces the item of an index at a call, and remembers what it was told."""
@@ -118,15 +123,15 @@ def test_keep_recent_waits_until_the_model_has_seen_a_result() -> None:
     assert contexts[2] - contexts[1] == len("seen") + len("and now?") - 2 * (100 - 40)
 
 
-@pytest.mark.parametrize("name", NAMES)
 @given(recording=recordings())
-def test_a_cache_that_gives_back_less_costs_more_once_something_leaves(name: str, recording: Recording) -> None:
-    policy, ready = policy_named(name, rates=ANTHROPIC_RATES, count=chars), prepare(recording, chars)
-    prefix = replay_session(ready, policy, ANTHROPIC_RATES)
-    ends = replay_session(ready, policy, ANTHROPIC_RATES, cached="ends")
-    assert ends.cost >= prefix.cost - 1e-6
-    if not prefix.prefix_breaks:
-        assert ends == prefix
+def test_a_cache_that_gives_back_less_costs_more_once_something_leaves(recording: Recording) -> None:
+    ready = prepare(recording, chars)
+    for policy in policies():
+        prefix = replay_session(ready, policy, ANTHROPIC_RATES)
+        ends = replay_session(ready, policy, ANTHROPIC_RATES, cached="ends")
+        assert ends.cost >= prefix.cost - 1e-6, policy.name
+        if not prefix.prefix_breaks:
+            assert ends == prefix, policy.name
 
 
 def test_what_leaves_before_it_is_sent_breaks_nothing() -> None:
@@ -252,25 +257,25 @@ class Checked:
         self.sizes |= {i.index: i.tokens for i in items}
 
 
-@pytest.mark.parametrize("name", NAMES)
 @given(recording=recordings())
-def test_nothing_grows_under_any_policy(name: str, recording: Recording) -> None:
-    policy = Checked(policy_named(name, rates=ANTHROPIC_RATES, count=chars))
-    cost = replay_session(prepare(recording, chars), policy, ANTHROPIC_RATES)
-    assert len(cost.calls) == sum(m.role is Role.ASSISTANT for m in recording.messages)
-    never = replay_session(prepare(recording, chars), Never(), ANTHROPIC_RATES)
-    if not cost.read_backs:
-        assert cost.peak_tokens <= never.peak_tokens
+def test_nothing_grows_under_any_policy(recording: Recording) -> None:
+    ready = prepare(recording, chars)
+    never = replay_session(ready, Never(), ANTHROPIC_RATES)
+    for policy in policies():
+        cost = replay_session(ready, Checked(policy), ANTHROPIC_RATES)
+        assert len(cost.calls) == sum(m.role is Role.ASSISTANT for m in recording.messages), policy.name
+        if not cost.read_backs:
+            assert cost.peak_tokens <= never.peak_tokens, policy.name
 
 
-@pytest.mark.parametrize("name", NAMES)
 @given(recording=recordings(), share=st.floats(0.1, 1))
-def test_no_policy_sees_what_comes(name: str, recording: Recording, share: float) -> None:
-    policy = policy_named(name, rates=ANTHROPIC_RATES, count=chars)
-    whole = replay_session(prepare(recording, chars), policy, ANTHROPIC_RATES)
+def test_no_policy_sees_what_comes(recording: Recording, share: float) -> None:
     cut = Recording(name="cut", messages=recording.messages[: max(2, int(share * len(recording.messages)))])
-    part = replay_session(prepare(cut, chars), policy, ANTHROPIC_RATES)
-    assert part.calls == whole.calls[: len(part.calls)]
+    ready, cut_ready = prepare(recording, chars), prepare(cut, chars)
+    for policy in policies():
+        whole = replay_session(ready, policy, ANTHROPIC_RATES)
+        part = replay_session(cut_ready, policy, ANTHROPIC_RATES)
+        assert part.calls == whole.calls[: len(part.calls)], policy.name
 
 
 @given(recording=recordings())
