@@ -27,7 +27,7 @@ from ctxfs.errors import (
 from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.items import ContextItem
 from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.base import CUT, ChatModel, ModelRequest, Reply, Retrying
+from ctxfs.llm.base import CUT, ChatModel, ModelRequest, Reply, Retrying, ToolSchema
 from ctxfs.llm.messages import Message, ToolCall, ToolMessage, UserMessage
 from ctxfs.materialize import Materializer, reading_tools
 from ctxfs.session.filesystem import ContextFileSystem
@@ -55,7 +55,7 @@ class Agent:
 
     Raises:
         ConfigError: the configuration cannot work, or one of the two is something else.
-        MissingApiKey: the model has no key; raised before any work.
+        MissingApiKey: the model has no key; raised before any work, here and by each query.
 
     """
 
@@ -75,6 +75,7 @@ class Agent:
         tools = {tool.name: tool for tool in [*_own_tools(fs, config), *config.tools]}
         self._runner = ToolRunner(tools, approve=config.approve, redact=config.redact)
         self._schemas = tuple(tool.schema for tool in tools.values())
+        _check_number(self._schemas, llm, yours=len(config.tools))
         self._context = Context(
             fs=fs,
             keep_recent=config.keep_recent(),
@@ -181,6 +182,7 @@ class Agent:
             raise AgentBusy("a query is running on this agent: wait for it, or use a second agent")
         if not str(text).strip():  # anything but a text is refused by the context
             raise TranscriptError([f"the query is {text!r}: a provider refuses a blank message, so say what to do"])
+        self._llm.check()
         self._busy = True
         try:
             await self.open()
@@ -339,6 +341,16 @@ def _own_tools(fs: ContextFileSystem, config: AgentConfig) -> list[Tool]:
         asks_first = config.approve is not None
         tools.append(bash_tool(fs, config.bash, asks_first=asks_first, limits=config.materialize, tools=readers))
     return tools
+
+
+def _check_number(schemas: Sequence[ToolSchema], llm: ChatModel, *, yours: int) -> None:
+    """Raise ``ConfigError`` for more tools than a request to ``llm`` may have; ``yours`` are not ctxfs's own."""
+    limit = getattr(llm, "max_tools", None)
+    if limit is not None and len(schemas) > limit:
+        own = len(schemas) - yours
+        raise ConfigError(
+            f"{len(schemas)} tools, {own} of them ctxfs's own: {llm.model} takes {limit}, so leave some out"
+        )
 
 
 def _eager(config: AgentConfig, tool_names: Iterable[str]) -> EagerPolicy | None:

@@ -245,6 +245,9 @@ class ChatModel(Protocol):
     ``stream`` is an async generator: whoever stops early closes it (``contextlib.aclosing``). It raises the
     ``ModelError`` family only, mapped in one place per provider. It is not guaranteed that any delta comes before the
     reply.
+
+    A model may have ``max_tools``, too: how many tools a request may have, None for any number. An agent with more is
+    refused when it is made.
     """
 
     @property

@@ -90,6 +90,11 @@ class ChatOpenAI:
         """The model's name as the server knows it."""
         return self._model
 
+    @property
+    def max_tools(self) -> int | None:
+        """How many tools a request may have; None where only the server knows."""
+        return None if self._url() else MAX_TOOLS
+
     def check(self) -> None:
         """Raise ``MissingExtra`` without the SDK, ``MissingApiKey`` without a key where one is needed."""
         if find_spec("openai") is None:
@@ -101,7 +106,7 @@ class ChatOpenAI:
 
         Raises ``InvalidRequest`` for more tools than OpenAI takes.
         """
-        if len(request.tools) > MAX_TOOLS and not self._url():
+        if self.max_tools is not None and len(request.tools) > self.max_tools:
             raise InvalidRequest(f"{len(request.tools)} tools: OpenAI takes at most {MAX_TOOLS}, so leave some out")
         body = self._serializer.body(request, model=self._model, max_tokens=self._max_tokens, cache=False)
         field = "max_tokens" if self._url() else "max_completion_tokens"
