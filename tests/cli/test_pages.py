@@ -39,7 +39,7 @@ def with_help(page: str) -> str:
 
 def test_the_help_is_current() -> None:
     page = PAGE.read_text()
-    commands = re.findall(r"^  (\w+)  ", ctxfs("--help").partition("Commands:")[2], re.MULTILINE)
+    commands = re.findall(r"^  ([\w-]+)  ", ctxfs("--help").partition("Commands:")[2], re.MULTILINE)
     assert [m["arguments"] for m in HELP.finditer(page)] == ["", *commands]
     assert with_help(page) == page, f"python {Path(__file__).relative_to(ROOT)} writes it anew"
 

@@ -107,6 +107,17 @@ def test_messages_of_one_role_that_follow_each_other_are_one_turn() -> None:
     assert "'c' has no tool_result" in found
 
 
+def test_a_system_message_may_stand_anywhere_but_not_alone() -> None:
+    said = {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
+    body = valid_body()
+    calls = next(n for n, m in enumerate(body["messages"]) if "tool_use" in str(m["content"]))
+    body["messages"][calls + 1 : calls + 1] = [said, {"role": "system", "content": "And polite."}]
+    assert violations(body) == []
+    assert violations({**body, "messages": [{"role": "system", "content": "alone"}]}) == [
+        "messages: at least one message is required"
+    ]
+
+
 def test_a_document_as_text_passes() -> None:
     body = valid_body()
     source = {"type": "text", "media_type": "text/plain", "data": "a page"}

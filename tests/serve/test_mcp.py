@@ -122,7 +122,7 @@ async def test_images_and_documents_come_as_the_protocol_has_them() -> None:
         return ToolResult(tuple(blocks))
 
     tool = Tool(name="show", description="Show", input_schema={"type": "object"}, handler=show)
-    server = server_of([tool], lambda tool, arguments: tool.run(arguments))
+    server = server_of([tool], lambda call: call.tool.run(call.arguments))
     async with Client(server) as session:
         content = (await session.call_tool("show", {})).content
     assert [block.type for block in content] == ["text", "image", "resource", "text"]

@@ -57,9 +57,8 @@ def found_after(before: Before | None, body: Mapping[str, Any]) -> list[str]:
     if misshapen := list(_shape(body)):
         return misshapen
     found = [*_surrogates(body), *_settings(body), *_tools(body.get("tools") or ())]
-    if not body["messages"]:
+    if not (turns := turns_of(body["messages"])):
         return [*found, "messages: at least one message is required"]
-    turns = turns_of(body["messages"])
     if before is None and turns[0][0] != "user":
         found.append("messages.0.role: the first message must have the role 'user'")
     found += _last_turn(turns)
@@ -169,9 +168,9 @@ def _objects(place: str, values: Any, **fields: type) -> Iterator[str]:
 
 
 def _message_shape(place: str, message: Mapping[str, Any]) -> Iterator[str]:
-    if message.get("role") not in ("user", "assistant"):
-        yield f"{place}.role: should be 'user' or 'assistant', not {message.get('role')!r}"
-    content = message.get("content")
+    role, content = message.get("role"), message.get("content")
+    if role not in ("user", "assistant", "system"):
+        yield f"{place}.role: should be 'user' or 'assistant', not {role!r}"
     if not isinstance(content, str):
         yield from _content_shape(f"{place}.content", content)
 
@@ -189,9 +188,11 @@ def _content_shape(place: str, content: Any) -> Iterator[str]:
 
 
 def turns_of(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Placed]]]:
-    """The messages with adjacent ones of one role merged, each block with its place."""
+    """The messages with adjacent ones of one role merged, each block with its place; without system messages."""
     turns: list[tuple[str, list[Placed]]] = []
     for index, message in enumerate(messages):
+        if message["role"] == "system":
+            continue  # it may stand anywhere, and counts for none of the rules about turns
         content, place = message["content"], f"messages.{index}"
         if isinstance(content, str):
             placed: list[Placed] = [(f"{place}.content", {"type": "text", "text": content})]
@@ -209,11 +210,8 @@ def turns_of(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Plac
 def _last_turn(turns: Sequence[tuple[str, list[Placed]]]) -> Iterator[str]:
     role, blocks = turns[-1]
     place, last = blocks[-1]
-    if (
-        role == "assistant"
-        and last["type"] == "text"
-        and str(last.get("text", "")) != str(last.get("text", "")).rstrip()
-    ):
+    text = str(last.get("text", ""))
+    if role == "assistant" and last["type"] == "text" and text != text.rstrip():
         yield f"{place}: final assistant content cannot end with trailing whitespace"
 
 

@@ -4,7 +4,7 @@ The only module that imports the package ``mcp``.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
@@ -29,19 +29,24 @@ from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.retrieval import retrieval_tools
 from ctxfs.version import __version__
 
-__all__ = ["reading_server", "serve_stdio", "server_of"]
+__all__ = ["Call", "reading_server", "serve_stdio", "server_of"]
 
 _INSTRUCTIONS = (
     "Tool results that were large are stored in full. Where a placeholder or a summary stands for one, read what you "
     "need of it with these tools: search it first, then read around what was found."
 )
 
-Run = Callable[[Tool, Mapping[str, Any]], Awaitable[ToolResult]]
-"""Runs a tool with arguments."""
+
+class Call(NamedTuple):
+    """A call of a tool. ``meta``: what the client says beside it."""
+
+    tool: Tool
+    arguments: Mapping[str, Any]
+    meta: Mapping[str, Any]
 
 
 def server_of(
-    tools: Sequence[Tool], run: Run, *, version: str = __version__, changes: Sequence[str] = ()
+    tools: Sequence[Tool], run: Callable[[Call], Awaitable[ToolResult]], *, changes: Sequence[str] = ()
 ) -> Server[Any]:
     """Make a server that offers ``tools``, and runs them by ``run``.
 
@@ -57,13 +62,13 @@ def server_of(
         if (tool := by_name.get(params.name)) is None:
             return _result(f"there is no tool {params.name!r}: use one of {', '.join(by_name)}", is_error=True)
         try:
-            result = await run(tool, params.arguments or {})
+            result = await run(Call(tool, params.arguments or {}, params.meta or {}))
         except (InvalidToolArguments, SessionError, StorageError) as error:
             return _result(str(error), is_error=True)
         return _result(result.content, is_error=result.is_error)
 
     return Server(
-        "ctxfs", version=version, instructions=_INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
+        "ctxfs", version=__version__, instructions=_INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
     )
 
 
@@ -73,9 +78,9 @@ def reading_server(fs: ContextFileSystem) -> Server[Any]:
     Its writer may go on meanwhile: each call sees what was stored by then.
     """
 
-    async def run(tool: Tool, arguments: Mapping[str, Any]) -> ToolResult:
+    async def run(call: Call) -> ToolResult:
         await fs.refresh()
-        return await tool.run(arguments)
+        return await call.tool.run(call.arguments)
 
     return server_of(retrieval_tools(fs), run)
 

@@ -1,0 +1,40 @@
+"""``ctxfs claude-code``: the server of the plug-in for Claude Code."""
+
+import os
+from typing import Annotated
+
+import anyio
+import typer
+
+from ctxfs.cli.options import Root
+from ctxfs.cli.session import sessions_directory
+from ctxfs.history.pool import Histories
+from ctxfs.materialize import Materialize
+from ctxfs.serve.claude_code import Plugin, serve
+
+__all__ = ["claude_code"]
+
+_SESSION = "CLAUDE_CODE_SESSION_ID"
+_BYTES_PER_CHAR = 4
+
+MaxInline = Annotated[
+    int,
+    typer.Option(
+        "--max-inline-chars",
+        min=1,
+        metavar="N",
+        envvar="CTXFS_MAX_INLINE_CHARS",
+        help="What a tool returned stays as it is up to so many characters.",
+    ),
+]
+
+
+def claude_code(root: Root = None, max_inline_chars: MaxInline = 10_000) -> None:
+    """Serve Claude Code's plug-in: its hook, and its reading tools.
+
+    The plug-in starts it. What a tool returned is stored in full when it is large, before the model sees it; a
+    summary of it takes its place, and the model reads the rest as it needs it. Needs the extra ctxfs[mcp].
+    """
+    limits = Materialize(max_inline_chars=max_inline_chars, max_inline_bytes=_BYTES_PER_CHAR * max_inline_chars)
+    histories = Histories(sessions_directory(root), materialize=limits, read_tool="context_read")
+    anyio.run(serve, Plugin(histories, limits, os.environ.get(_SESSION, "")))

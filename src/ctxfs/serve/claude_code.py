@@ -1,0 +1,157 @@
+"""Beside Claude Code: the one server of its plug-in, which is hook and reader.
+
+The hook gets what each tool returned, before the model sees it, and gives back what is to be sent instead: a summary of
+a large text, which is stored in full. With the other tools the model reads what was stored.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from anyio import to_thread
+
+from ctxfs.errors import CtxfsError
+from ctxfs.history.history import History
+from ctxfs.history.pool import Histories
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.materialize import Materialize
+from ctxfs.serve.mcp import Call, serve_stdio, server_of
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.tools.base import Tool, ToolResult
+from ctxfs.tools.retrieval import retrieval_tools
+
+__all__ = ["HOOK", "Plugin", "large_texts", "serve", "with_texts"]
+
+HOOK = "ctxfs_hook"
+"""The name of the tool that the plug-in's hooks call."""
+
+_OF_THE_MODEL = "claudecode/toolUseId"
+"""What Claude Code says beside a call that its model makes, and not beside one of a hook."""
+
+_MEDIA = frozenset({"image", "audio", "document", "resource", "base64"})
+_NOTHING = "{}"
+_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {name: {} for name in ("session_id", "tool_name", "tool_use_id", "tool_response")},
+}
+
+Place = tuple[str | int, ...]
+"""Where a text stands in a tool's response: keys and numbers, from the outside in."""
+
+
+def large_texts(response: Any, limits: Materialize) -> Iterator[tuple[Place, str]]:
+    """The texts of a tool's response that are over the limits, and where they stand; no part of an image is one."""
+    if isinstance(response, str):
+        if limits.is_over(response):
+            yield (), response
+        return
+    if isinstance(response, dict):
+        if response.get("type") in _MEDIA or response.get("isImage"):
+            return
+        inner: Iterator[tuple[str | int, Any]] = iter(response.items())
+    else:
+        inner = iter(enumerate(response) if isinstance(response, list) else ())
+    for key, value in inner:
+        yield from (((key, *place), text) for place, text in large_texts(value, limits))
+
+
+def with_texts(response: Any, texts: Mapping[Place, str]) -> Any:
+    """``response`` with other texts in these places."""
+    if () in texts:
+        return texts[()]
+    if isinstance(response, dict):
+        return {key: with_texts(value, _inside(texts, key)) for key, value in response.items()}
+    if isinstance(response, list):
+        return [with_texts(value, _inside(texts, number)) for number, value in enumerate(response)]
+    return response
+
+
+def _inside(texts: Mapping[Place, str], key: str | int) -> dict[Place, str]:
+    return {place[1:]: text for place, text in texts.items() if place[0] == key}
+
+
+@dataclass(slots=True)
+class Plugin:
+    """What the plug-in does for one process of Claude Code.
+
+    ``session_id`` is the conversation that runs, as Claude Code names it: the hooks say when it is another one. ""
+    until one of them has. ``limits``: what is large.
+    """
+
+    histories: Histories
+    limits: Materialize
+    session_id: str = ""
+    tools: tuple[Tool, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        async def never(_: Mapping[str, Any]) -> ToolResult:
+            raise AssertionError("the hook is run by run()")
+
+        hook = Tool(name=HOOK, description="For the plug-in's hooks only.", input_schema=_SCHEMA, handler=never)
+        self.tools = (*retrieval_tools(ContextFileSystem("schemas")), hook)
+
+    async def run(self, call: Call) -> ToolResult:
+        """Run one of ``tools``.
+
+        The model has no use for the hook, and must not choose a session by it.
+        """
+        if call.tool.name == HOOK:
+            if _OF_THE_MODEL in call.meta:
+                return ToolResult("This tool is for the plug-in's hooks only: use the other ones.", is_error=True)
+            return ToolResult(await self.hook(call.arguments))
+        history = self._history()
+        if history is None or not await to_thread.run_sync(history.session_path.exists):
+            return ToolResult("Nothing is stored yet in this conversation.", is_error=True)
+        return await history.arun_tool(call.tool.name, call.arguments)
+
+    async def hook(self, event: Mapping[str, Any]) -> str:
+        """What Claude Code is to do after an event, as JSON; a tool's response comes with it as JSON, too."""
+        self.session_id = str(event.get("session_id") or self.session_id)
+        if "tool_response" not in event:
+            return _NOTHING
+        try:
+            new = await self._stored(_response(event["tool_response"]), event)
+        except CtxfsError as error:
+            sys.stderr.write(f"ctxfs: {error}\n")
+            return json_codec.dumps_text({"systemMessage": f"ctxfs could not store a tool's output: {error}"})
+        if new is None:
+            return _NOTHING
+        output = {"hookEventName": "PostToolUse", "updatedToolOutput": new}
+        return json_codec.dumps_text({"hookSpecificOutput": output})
+
+    async def _stored(self, response: Any, event: Mapping[str, Any]) -> Any:
+        """``response`` with a summary for each large text of it; None when nothing was replaced."""
+        large = list(large_texts(response, self.limits))
+        history = self._history()
+        if not large or history is None:
+            return None
+        texts: dict[Place, str] = {}
+        for number, (place, text) in enumerate(large, 1):
+            call_id = f"{event.get('tool_use_id', '')}{f'.{number}' if number > 1 else ''}"
+            summary = await history.aarrive(text, tool=str(event.get("tool_name", "")), call_id=call_id)
+            if summary != text:
+                assert isinstance(summary, str)
+                texts[place] = summary
+        return with_texts(response, texts) if texts else None
+
+    def _history(self) -> History | None:
+        return self.histories.of(self.session_id) if self.session_id else None
+
+
+def _response(given: Any) -> Any:
+    """A tool's response as it was: Claude Code gives a text, which is JSON unless the response was a text itself."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return json_codec.loads(given)
+    except ValueError:
+        return given
+
+
+async def serve(plugin: Plugin) -> None:
+    """Serve the plug-in over standard input and output until that ends."""
+    try:
+        await serve_stdio(server_of(plugin.tools, plugin.run, changes=[HOOK]))
+    finally:
+        plugin.histories.close()

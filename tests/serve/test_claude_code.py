@@ -1,0 +1,124 @@
+"""The server of Claude Code's plug-in, by its own client; Claude Code itself plays in tests/frameworks."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+
+from ctxfs.history.pool import Histories
+from ctxfs.materialize import Materialize
+from ctxfs.serve.claude_code import HOOK, Plugin, large_texts, with_texts
+from ctxfs.serve.mcp import server_of
+from ctxfs.version import __version__
+
+PLUGIN = Path(__file__).resolve().parent.parent.parent / "plugins" / "claude-code"
+LIMITS = Materialize(max_inline_chars=1_000)
+LOG = "".join(f"line {i}\n" for i in range(500)) + "ERROR at last\n"
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Any:
+    histories = Histories(tmp_path, materialize=LIMITS, read_tool="context_read")
+    yield Plugin(histories, LIMITS)
+    histories.close()
+
+
+@asynccontextmanager
+async def client(plugin: Plugin) -> AsyncIterator[Client]:
+    async with Client(server_of(plugin.tools, plugin.run, changes=[HOOK])) as session:
+        yield session
+
+
+async def said(session: Client, tool: str, meta: dict[str, Any] | None = None, **arguments: Any) -> str:
+    result = await session.call_tool(tool, arguments, meta=meta)  # type: ignore[arg-type]
+    return "".join(block.text for block in result.content if block.type == "text")
+
+
+def event(response: Any, session_id: str = "one", tool_use_id: str = "toolu_1") -> dict[str, Any]:
+    text = response if isinstance(response, str) else json.dumps(response)
+    return {"session_id": session_id, "tool_name": "Bash", "tool_use_id": tool_use_id, "tool_response": text}
+
+
+@pytest.mark.anyio
+async def test_large_texts_are_stored_and_read_back(plugin: Plugin, tmp_path: Path) -> None:
+    async with client(plugin) as session:
+        assert await said(session, "context_list") == "Nothing is stored yet in this conversation."
+        bash = {"stdout": LOG, "stderr": LOG.upper(), "interrupted": False}
+        answer = json.loads(await said(session, HOOK, **event(bash)))["hookSpecificOutput"]
+        new = answer["updatedToolOutput"]
+        assert answer["hookEventName"] == "PostToolUse"
+        assert new["interrupted"] is False
+        assert new["stdout"].startswith("[Output stored in full: Bash, call toolu_1]")
+        assert 'context_tail(ref="toolu_1", lines=200)' in new["stdout"]
+        assert "toolu_1.2" in new["stderr"]
+        page = await said(session, "context_grep", ref="toolu_1", pattern="ERROR")
+        assert "501" in page
+        back = await said(session, "context_read", ref="toolu_1")
+        assert await said(session, HOOK, **event([{"type": "text", "text": back}], tool_use_id="toolu_2")) == "{}"
+        assert await said(session, HOOK, **event(LOG, tool_use_id="toolu_3")) != "{}"
+    assert {path.name for path in (tmp_path / "one").rglob("toolu*.txt")} == {
+        "toolu_1.txt",
+        "toolu_1.2.txt",
+        "toolu_3.txt",
+    }
+
+
+@pytest.mark.anyio
+async def test_what_is_small_is_left_alone_and_makes_no_session(plugin: Plugin, tmp_path: Path) -> None:
+    async with client(plugin) as session:
+        assert await said(session, HOOK, session_id="one") == "{}"
+        assert await said(session, HOOK, **event({"stdout": "short"})) == "{}"
+        assert await said(session, HOOK, **event({"stdout": LOG, "isImage": True})) == "{}"
+        assert await said(session, "context_list") == "Nothing is stored yet in this conversation."
+    assert not [entry async for entry in anyio.Path(tmp_path).iterdir()]
+
+
+@pytest.mark.anyio
+async def test_the_model_cannot_choose_a_session_by_the_hook(plugin: Plugin) -> None:
+    async with client(plugin) as session:
+        await said(session, HOOK, **event(LOG, session_id="other"))
+        await said(session, HOOK, **event(LOG, session_id="one"))
+        mark = {"claudecode/toolUseId": "toolu_9"}
+        assert "for the plug-in's hooks only" in await said(session, HOOK, mark, session_id="other")
+        assert plugin.session_id == "one"
+        await said(session, HOOK, session_id="other")  # as after /resume
+        assert plugin.session_id == "other"
+
+
+@pytest.mark.anyio
+async def test_what_cannot_be_stored_stays_and_the_user_is_told(
+    plugin: Plugin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "one").write_text("in the way")
+    async with client(plugin) as session:
+        answer = json.loads(await said(session, HOOK, **event({"stdout": LOG})))
+    assert list(answer) == ["systemMessage"]
+    assert "could not store" in answer["systemMessage"]
+    assert "ctxfs:" in capsys.readouterr().err
+
+
+def test_each_large_text_is_found_and_replaced_in_its_place() -> None:
+    block = {"type": "text", "text": LOG}
+    response = {"a": [block, {"type": "image", "data": LOG}], "b": LOG, "c": "short", "d": 5, "e": {"isImage": True}}
+    found = dict(large_texts(response, LIMITS))
+    assert set(found) == {("a", 0, "text"), ("b",)}
+    new = with_texts(response, {("a", 0, "text"): "x", ("b",): "y"})
+    assert new == {**response, "a": [{**block, "text": "x"}, {"type": "image", "data": LOG}], "b": "y"}
+    assert dict(large_texts(LOG, LIMITS)) == {(): LOG}
+    assert with_texts(LOG, {(): "x"}) == "x"
+
+
+def test_the_plug_in_calls_what_the_server_offers(plugin: Plugin) -> None:
+    manifest = json.loads((PLUGIN / ".claude-plugin" / "plugin.json").read_text())
+    servers = json.loads((PLUGIN / ".mcp.json").read_text())["mcpServers"]
+    hooks = json.loads((PLUGIN / "hooks" / "hooks.json").read_text())["hooks"]
+    assert manifest["version"] == __version__
+    (server,) = servers
+    called = [hook for rules in hooks.values() for rule in rules for hook in rule["hooks"]]
+    assert {hook["server"] for hook in called} == {f"plugin:{manifest['name']}:{server}"}
+    assert {hook["tool"] for hook in called} == {HOOK} <= {tool.name for tool in plugin.tools}
