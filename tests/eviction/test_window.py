@@ -127,6 +127,16 @@ def offloaded(context: Holder) -> list[str]:
     return [item.id for item in context.items if item.offloaded]
 
 
+def test_no_summary_is_asked_for_that_could_not_be_smaller_than_what_it_replaces() -> None:
+    items: list[ContextItem] = []
+    for number in range(9):
+        items += [make_item(f"u{number}", UserMessage("x"), 1_000), make_item(f"a{number}", AssistantMessage("y"), 1)]
+    context = Holder(items)
+    context.fit(window(asks=True))  # without an answer: asking fails
+    assert context.counted_tokens == 9_009
+    assert context.plans == []
+
+
 def test_nothing_happens_up_to_the_high_water_mark() -> None:
     items = exchanges(7, 1_000)
     context = Holder(items, base_tokens=8_000 - sum(i.token_count for i in items))

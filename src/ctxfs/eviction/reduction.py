@@ -199,8 +199,12 @@ class Reduction:
     # A summary -------------------------------------------------------------------------------------------------------
 
     def _summary(self, view: View) -> Step | None:
-        if not self.asks or not self._wanted(view) or not replaced_by_summary(view.items, view.staying):
+        if not self.asks or not self._wanted(view) or view.slot is None:
             return None
+        items = replaced_by_summary(view.items, view.staying)
+        least = self.counter.count(summary_text("", items, view.slot.path))
+        if sum(item.token_count for item in items) <= least:
+            return None  # no summary could be smaller than what it replaces
         self._prompts = iter(STAGES_CHARS)
         return self._ask(view)
 
