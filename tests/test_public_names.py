@@ -105,7 +105,11 @@ PUBLIC = {
 
 ADAPTERS = {
     "ctxfs.adapters.anthropic": "CtxfsMiddleware",
+    "ctxfs.adapters.google_adk": "CtxfsPlugin",
     "ctxfs.adapters.langchain": "CtxfsMiddleware",
+    "ctxfs.adapters.openai_agents": "CtxfsFilter",
+    "ctxfs.adapters.pydantic_ai": "CtxfsCapability",
+    "ctxfs.adapters.strands": "CtxfsPlugin",
 }
 """Their frameworks are not installed here, so they are read and not imported."""
 

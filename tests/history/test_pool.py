@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.errors import ConfigError
+from ctxfs.history.history import History
 from ctxfs.history.parts import Part
-from ctxfs.history.pool import Histories
+from ctxfs.history.pool import Histories, history_of
 from ctxfs.session.names import check_session_id, session_name
 
 RESULTS = [
@@ -69,3 +70,17 @@ def test_a_name_that_looks_like_a_made_one_is_made_into_another() -> None:
     assert session_name(made) not in (made, "a b")
     assert session_name("thread-1") == "thread-1"
     assert check_session_id(session_name("x" * 500))
+
+
+def test_the_tools_of_all_histories_are_known_without_one(tmp_path: Path) -> None:
+    with Histories(tmp_path, read_tool="open_file") as histories:
+        names = [tool.name for tool in histories.tools]
+        assert names == [tool.name for tool in histories.of("a").tools]
+        assert names[0] == "open_file"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_adapter_takes_one_history_or_many(tmp_path: Path) -> None:
+    one, many = History("t", root_path=tmp_path), Histories(tmp_path)
+    assert history_of(one, "a") is one
+    assert history_of(many, "a") is many.of("a")

@@ -12,7 +12,7 @@ from ctxfs.history.history import History
 from ctxfs.session.names import session_name
 from ctxfs.tools.base import Tool
 
-__all__ = ["Histories"]
+__all__ = ["Histories", "history_of"]
 
 
 class Histories:
@@ -97,3 +97,8 @@ class Histories:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def history_of(owner: History | Histories, thread_id: str) -> History:
+    """Return ``owner`` itself when it is the history of one thread, or that of the thread among many."""
+    return owner if isinstance(owner, History) else owner.of(thread_id)

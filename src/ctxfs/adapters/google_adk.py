@@ -1,0 +1,141 @@
+"""Google's ADK: ``Runner(…, plugins=[CtxfsPlugin(history)])``; the session's events keep every byte."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from google.adk.plugins.base_plugin import BasePlugin
+from google.adk.tools.base_tool import BaseTool
+from google.genai import types
+from pydantic_core import to_json
+
+from ctxfs.errors import InvalidToolArguments
+from ctxfs.history.history import History
+from ctxfs.history.parts import Part, Replacement
+from ctxfs.history.pool import Histories, history_of
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.llm.base import Usage
+from ctxfs.tools.base import Tool
+
+__all__ = ["CtxfsPlugin"]
+
+
+class CtxfsPlugin(BasePlugin):
+    """Replaces what is due in each request of all agents of a runner.
+
+    Give each agent ``tools=[…, *ctxfs.tools]``, with which its model reads back what was replaced. ``history`` is the
+    session of one conversation; of ``Histories`` each session of ADK has its own. ``at_source``: large results are
+    replaced where they are made too, so that the events hold the summary. The runner's ``close`` closes it.
+    """
+
+    def __init__(self, history: History | Histories, *, at_source: bool = False) -> None:
+        super().__init__(name="ctxfs")
+        self.history = history
+        self._at_source = at_source
+
+    @property
+    def tools(self) -> list[BaseTool]:
+        """The tools with which a model reads back what was replaced."""
+        return [_Reader(self, tool) for tool in self.history.tools]
+
+    async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
+        """Replace what is due in the request."""
+        parts = list(_parts_of(llm_request.contents))
+        edits = await self.history_in(callback_context).arewrite(parts, branch=callback_context.agent_name)
+        llm_request.contents = _applied(llm_request.contents, edits)
+
+    async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
+        """Take in what was billed."""
+        if (used := llm_response.usage_metadata) is not None and not llm_response.partial:
+            cached = used.cached_content_token_count or 0
+            billed = Usage(
+                input_tokens=max(0, (used.prompt_token_count or 0) - cached),
+                cache_read_input_tokens=cached,
+                output_tokens=(used.candidates_token_count or 0) + (used.thoughts_token_count or 0),
+            )
+            await self.history_in(callback_context).areplied(billed, branch=callback_context.agent_name)
+
+    async def after_tool_callback(
+        self, *, tool: BaseTool, tool_args: Any, tool_context: Any, result: Any
+    ) -> dict[str, Any] | None:
+        """Replace a large result before it is in any event."""
+        if not self._at_source or tool_args is None:
+            return None
+        text, stays = _result(result if isinstance(result, dict) else {"result": result})
+        if stays:
+            return None
+        history = self.history_in(tool_context)
+        new = await history.aarrive(text, tool=tool.name, call_id=tool_context.function_call_id or "")
+        return None if new == text else {"result": new}
+
+    async def close(self) -> None:
+        """Close the sessions; the runner calls it."""
+        self.history.close()
+
+    def history_in(self, context: Any) -> History:
+        """Return the history of a context's session."""
+        session = context.session
+        return history_of(self.history, f"{session.app_name}/{session.user_id}/{session.id}")
+
+
+class _Reader(BaseTool):
+    def __init__(self, plugin: CtxfsPlugin, tool: Tool) -> None:
+        super().__init__(name=tool.name, description=tool.description)
+        self._plugin = plugin
+        self._schema = dict(tool.input_schema)
+
+    def _get_declaration(self) -> types.FunctionDeclaration:
+        return types.FunctionDeclaration(
+            name=self.name, description=self.description, parameters_json_schema=self._schema
+        )
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: Any) -> dict[str, Any]:
+        try:
+            result = await self._plugin.history_in(tool_context).arun_tool(self.name, args)
+        except InvalidToolArguments as error:
+            return {"error": str(error)}
+        text = result.content if isinstance(result.content, str) else json_codec.dumps_text(list(result.content))
+        return {"error" if result.is_error else "result": text}
+
+
+def _result(response: Mapping[str, Any] | None, media: Any = None) -> tuple[str, bool]:
+    """A tool's response as text, and whether it stays: an error, or one with media."""
+    given = dict(response or {})
+    text = given.get("result") if given.keys() == {"result"} else None
+    return text if isinstance(text, str) else to_json(given, fallback=str).decode(), "error" in given or bool(media)
+
+
+def _parts_of(contents: Sequence[types.Content]) -> Iterator[Part]:
+    """The parts of a request. For Gemini it has no ids of calls: what was decided is found by the content then."""
+    for i, content in enumerate(contents):
+        kind: Any = "reply" if content.role == "model" else "user"
+        for j, part in enumerate(content.parts or ()):
+            if (call := part.function_call) is not None:
+                yield Part("call", dict(call.args or {}), (i, j), call.id or "", call.name or "")
+            elif (response := part.function_response) is not None:
+                text, stays = _result(response.response, getattr(response, "parts", None))
+                yield Part("result", text, (i, j), response.id or "", response.name or "", stays)
+            elif part.text is not None:
+                yield Part(kind, part.text, (i, j), stays=bool(part.thought))
+            elif kind == "user":
+                yield Part(kind, [{"type": "image", "source": {"type": "url"}}], (i, j), stays=True)
+            else:
+                yield Part(kind, repr(part), (i, j), stays=True)
+
+
+def _applied(contents: Sequence[types.Content], edits: Mapping[Any, Replacement]) -> list[types.Content]:
+    """The contents to send; theirs share what is inside with the session's events, so nothing is changed in place."""
+    new = list(contents)
+    for (i, j), content in edits.items():
+        parts = list(new[i].parts or ())
+        parts[j] = _edited(parts[j], content)
+        new[i] = new[i].model_copy(update={"parts": parts})
+    return new
+
+
+def _edited(part: types.Part, new: Replacement) -> types.Part:
+    if part.function_call is not None:
+        return part.model_copy(update={"function_call": part.function_call.model_copy(update={"args": new})})
+    if part.function_response is None:
+        return part.model_copy(update={"text": new})
+    response = part.function_response.model_copy(update={"response": {"result": new}})
+    return part.model_copy(update={"function_response": response})

@@ -1,0 +1,109 @@
+"""The OpenAI Agents SDK: ``RunConfig(call_model_input_filter=CtxfsFilter(history))``; sessions keep every byte."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agents import (
+    Agent,
+    FunctionTool,
+    RunHooks,
+    ToolGuardrailFunctionOutput,
+    ToolOutputGuardrail,
+    ToolOutputGuardrailData,
+    ToolOutputImage,
+    ToolOutputText,
+)
+from agents.run import CallModelData, ModelInputData
+
+from ctxfs.errors import ConfigError, InvalidToolArguments
+from ctxfs.history.history import History
+from ctxfs.llm.messages import Content
+from ctxfs.tools.base import Tool
+
+__all__ = ["CtxfsFilter"]
+
+
+class CtxfsFilter(RunHooks[Any]):
+    """Replaces what is due in the input of each call of a model; items that do not change stay the same objects.
+
+    Give each agent ``tools=[…, *ctxfs.tools]``, with which its model reads back what was replaced. The same object as
+    ``hooks=ctxfs`` of a run takes in what was billed. It serves one history; make one for each conversation.
+
+    Where the server holds the history (``conversation_id``, ``previous_response_id``) nothing in a request can be
+    replaced, and the first call that follows a tool's result raises ``ConfigError``. Use ``at_source`` there instead.
+    """
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+
+    async def __call__(self, data: CallModelData[Any]) -> ModelInputData:
+        """Return the input to send."""
+        given = data.model_data
+        _check_calls(given.input)
+        tools = [_schema(tool) for tool in data.agent.tools if isinstance(tool, FunctionTool)]
+        body = {"input": given.input, "instructions": given.instructions, "tools": tools}
+        sent = await self.history.aresponses(body, branch=data.agent.name)
+        return ModelInputData(input=sent["input"], instructions=given.instructions)
+
+    async def on_llm_end(self, context: Any, agent: Agent[Any], response: Any) -> None:  # noqa: ARG002
+        """Take in what was billed."""
+        await self.history.areplied(response.usage, branch=agent.name)
+
+    @property
+    def tools(self) -> list[FunctionTool]:
+        """The tools with which a model reads back what was replaced."""
+        return [self._reader(tool) for tool in self.history.tools]
+
+    @property
+    def at_source(self) -> ToolOutputGuardrail[Any]:
+        """Replaces large results where they are made: ``@function_tool(tool_output_guardrails=[ctxfs.at_source])``.
+
+        Traces show that as a rejected output.
+        """
+        return ToolOutputGuardrail(self._arrived, name="ctxfs")
+
+    async def _arrived(self, data: ToolOutputGuardrailData) -> ToolGuardrailFunctionOutput:
+        if isinstance(data.output, str):
+            named = data.context
+            new = await self.history.aarrive(data.output, tool=named.tool_name, call_id=named.tool_call_id)
+            if isinstance(new, str) and new != data.output:
+                return ToolGuardrailFunctionOutput.reject_content(new)
+        return ToolGuardrailFunctionOutput.allow()
+
+    def _reader(self, tool: Tool) -> FunctionTool:
+        async def run(_: Any, arguments: str) -> Any:
+            try:
+                return _output((await self.history.arun_tool(tool.name, json.loads(arguments or "{}"))).content)
+            except (InvalidToolArguments, json.JSONDecodeError) as error:
+                return f"Error: {error}"
+
+        return FunctionTool(tool.name, tool.description, dict(tool.input_schema), run, strict_json_schema=False)
+
+
+def _schema(tool: FunctionTool) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "parameters": tool.params_json_schema}
+
+
+def _check_calls(items: Sequence[Any]) -> None:
+    """Refuse a request whose newest result has no call: then the server holds what came before."""
+    known = [item for item in items if isinstance(item, Mapping)]
+    results = [item["call_id"] for item in known if item.get("type") == "function_call_output"]
+    if results and not any(item.get("type") == "function_call" and item["call_id"] == results[-1] for item in known):
+        raise ConfigError(
+            "the server holds this history (conversation_id or previous_response_id): leave them out and use a "
+            "Session, or leave out the filter and replace results where they are made, with tool_output_guardrails"
+        )
+
+
+def _output(content: Content) -> Any:
+    if isinstance(content, str):
+        return content
+    return [_shown(block) for block in content]
+
+
+def _shown(block: dict[str, Any]) -> ToolOutputText | ToolOutputImage:
+    source = block.get("source", {})
+    if block["type"] == "image" and source.get("type") == "base64":
+        return ToolOutputImage(image_url=f"data:{source['media_type']};base64,{source['data']}")
+    return ToolOutputText(text=block["text"] if block["type"] == "text" else json.dumps(block))

@@ -1,0 +1,138 @@
+"""Pydantic AI: ``Agent(…, capabilities=[CtxfsCapability(history)])``; ``all_messages()`` keeps every byte."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic_ai import FunctionToolset, RunContext, Tool, ToolReturn
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import (
+    CachePoint,
+    FilePart,
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from ctxfs.errors import InvalidToolArguments
+from ctxfs.history.history import History
+from ctxfs.history.parts import Part, Replacement
+from ctxfs.history.pool import Histories, history_of
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.llm.base import Usage
+from ctxfs.llm.messages import Content
+
+__all__ = ["CtxfsCapability"]
+
+_PER_ATTEMPT = hasattr(AbstractCapability, "prepare_model_request")  # since 2.64; what it changes is never kept
+
+
+@dataclass
+class CtxfsCapability(AbstractCapability[Any]):
+    """Replaces what is due in each request, and gives the model tools to read it back.
+
+    ``history`` is the session of one conversation; of ``Histories`` each conversation has its own, by its
+    ``conversation_id``, which the messages carry. ``at_source``: large results are replaced where they are made too, so
+    that the messages hold the summary. Before pydantic-ai 2.64, the messages hold what was replaced in any case.
+    """
+
+    history: History | Histories
+    at_source: bool = False
+
+    def get_toolset(self) -> FunctionToolset[Any]:
+        """Return the tools with which the model reads back what was replaced."""
+        return FunctionToolset([self._reader(tool) for tool in self.history.tools])
+
+    async def prepare_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
+        """Replace what is due in the request."""
+        edits = await self._of(ctx).arewrite(list(_parts_of(request_context.messages)))
+        request_context.messages = _applied(request_context.messages, edits)
+        return request_context
+
+    async def before_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
+        """Do it where there is no hook for each attempt."""
+        return request_context if _PER_ATTEMPT else await self.prepare_model_request(ctx, request_context)
+
+    async def after_model_request(self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse) -> Any:  # noqa: ARG002
+        """Take in what was billed."""
+        used = response.usage
+        cached, written = used.cache_read_tokens, used.cache_write_tokens
+        billed = Usage(
+            input_tokens=max(0, used.input_tokens - cached - written),
+            cache_creation_input_tokens=written,
+            cache_read_input_tokens=cached,
+            output_tokens=used.output_tokens,
+        )
+        await self._of(ctx).areplied(billed, response.model_name)
+        return response
+
+    async def after_tool_execute(self, ctx: RunContext[Any], *, call: ToolCallPart, result: Any, **_: Any) -> Any:
+        """Replace a large result before it is in any message."""
+        value = result.return_value if isinstance(result, ToolReturn) else result
+        made = ToolReturnPart(call.tool_name, value, call.tool_call_id)
+        if not self.at_source or made.files:
+            return result
+        text = made.model_response_str()
+        new = await self._of(ctx).aarrive(text, tool=call.tool_name, call_id=call.tool_call_id)
+        if new == text:
+            return result
+        return replace(result, return_value=new) if isinstance(result, ToolReturn) else new
+
+    def _of(self, ctx: RunContext[Any]) -> History:
+        return history_of(self.history, ctx.conversation_id or "")
+
+    def _reader(self, tool: Any) -> Tool[Any]:
+        async def run(ctx: RunContext[Any], **arguments: Any) -> str:
+            try:
+                return _text((await self._of(ctx).arun_tool(tool.name, arguments)).content)
+            except InvalidToolArguments as error:
+                return str(error)
+
+        schema = dict(tool.input_schema)
+        return Tool.from_schema(run, tool.name, tool.description, json_schema=schema, takes_ctx=True)
+
+
+def _text(content: Content) -> str:
+    return content if isinstance(content, str) else json_codec.dumps_text(list(content))
+
+
+def _parts_of(messages: Sequence[ModelMessage]) -> Iterator[Part]:
+    for i, message in enumerate(messages):
+        for j, part in enumerate(message.parts):
+            yield _part(part, (i, j), "reply" if isinstance(message, ModelResponse) else "user")
+
+
+def _part(part: Any, place: Any, kind: Any) -> Part:
+    """What it does not know, such as thinking, media and errors, is counted and stays."""
+    match part:
+        case ToolCallPart():
+            return Part("call", part.args_as_dict(), place, part.tool_call_id, part.tool_name)
+        case ToolReturnPart():
+            stays = bool(part.files) or part.outcome != "success"
+            return Part("result", part.model_response_str(), place, part.tool_call_id, part.tool_name, stays)
+        case TextPart() | UserPromptPart() if isinstance(part.content, str):
+            return Part(kind, part.content, place)
+        case UserPromptPart():
+            return Part(kind, [_block(item) for item in part.content], place, stays=True)
+        case FilePart():
+            return Part(kind, [_block(part.content)], place, stays=True)
+    content = getattr(part, "content", None)
+    return Part(kind, content if isinstance(content, str) else repr(part), place, stays=True)
+
+
+def _block(item: Any) -> dict[str, Any]:
+    """What stands for a piece of a prompt where it is counted; all media count as images do."""
+    text = item if isinstance(item, str) else getattr(item, "content", "" if isinstance(item, CachePoint) else None)
+    return {"type": "image", "source": {"type": "url"}} if text is None else {"type": "text", "text": text}
+
+
+def _applied(messages: Sequence[ModelMessage], edits: Mapping[Any, Replacement]) -> list[ModelMessage]:
+    new: list[Any] = list(messages)
+    for (i, j), content in edits.items():
+        parts = list(new[i].parts)
+        parts[j] = replace(parts[j], **{"args" if isinstance(parts[j], ToolCallPart) else "content": content})
+        new[i] = replace(new[i], parts=parts)
+    return new

@@ -1,0 +1,154 @@
+"""Strands: ``Agent(plugins=[CtxfsPlugin(history)])``; ``agent.messages`` keeps every byte."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from strands.hooks import AfterModelCallEvent, AfterToolCallEvent, BeforeModelCallEvent
+from strands.plugins import Plugin
+from strands.tools.tools import PythonAgentTool
+
+from ctxfs.errors import InvalidToolArguments
+from ctxfs.history.history import History
+from ctxfs.history.parts import Part, Replacement
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.llm.base import Usage
+from ctxfs.llm.messages import Block, Content
+from ctxfs.tools.base import Tool
+
+__all__ = ["CtxfsPlugin"]
+
+_CACHED_APART = ("strands.models.bedrock", "strands.models.anthropic")
+"""Models whose ``inputTokens`` leave out what was read from the cache, and written to it."""
+
+
+class CtxfsPlugin(Plugin):
+    """Replaces what is due in each request, and gives the model tools to read it back.
+
+    ``history`` is the session of one conversation, so make a plug-in for each. Agents with an ``agent_id`` may share
+    one. ``at_source``: large results are replaced where they are made too, so that the messages hold the summary.
+    Before strands 1.62 the agent's messages hold what was replaced in any case; what a session manager stores does not.
+    """
+
+    name = "ctxfs"
+
+    def __init__(self, history: History, *, at_source: bool = False) -> None:
+        self.history = history
+        self._at_source = at_source
+        super().__init__()
+
+    def init_agent(self, agent: Any) -> None:
+        """Attach to an agent; the agent calls it."""
+        agent.tool_registry.process_tools([self._reader(tool) for tool in self.history.tools])
+        agent.add_hook(self._replied, AfterModelCallEvent)
+        if self._at_source:
+            agent.add_hook(self._arrived, AfterToolCallEvent)
+        if not hasattr(agent, "add_middleware"):  # before 1.62 requests cannot be changed, only the agent's messages
+            agent.add_hook(self._in_messages, BeforeModelCallEvent)
+            return
+        from strands.middleware import InvokeModelStage  # noqa: PLC0415 - since 1.62
+
+        agent.add_middleware(InvokeModelStage.Input, self._in_request)
+
+    async def _in_request(self, context: Any) -> Any:
+        return context.replace(messages=await self._rewritten(context.agent, context.messages))
+
+    async def _in_messages(self, event: BeforeModelCallEvent) -> None:
+        event.agent.messages[:] = await self._rewritten(event.agent, event.agent.messages)
+
+    async def _rewritten(self, agent: Any, messages: Sequence[Any]) -> list[Any]:
+        edits = await self.history.arewrite(list(_parts_of(messages)), branch=_branch(agent))
+        return _applied(messages, edits)
+
+    async def _replied(self, event: AfterModelCallEvent) -> None:
+        message: Any = event.stop_response.message if event.stop_response else {}
+        if used := message.get("metadata", {}).get("usage"):
+            cached, written = used.get("cacheReadInputTokens", 0), used.get("cacheWriteInputTokens", 0)
+            apart = type(event.agent.model).__module__ in _CACHED_APART
+            billed = Usage(
+                input_tokens=used["inputTokens"] - (0 if apart else min(used["inputTokens"], cached + written)),
+                cache_read_input_tokens=cached,
+                cache_creation_input_tokens=written,
+                output_tokens=used["outputTokens"],
+            )
+            await self.history.areplied(billed, branch=_branch(event.agent))
+
+    async def _arrived(self, event: AfterToolCallEvent) -> None:
+        content, stays = _result(event.result)
+        if not stays:
+            call = event.tool_use
+            new = await self.history.aarrive(content, tool=call["name"], call_id=call["toolUseId"])
+            if new != content and isinstance(new, str):
+                event.result = {**event.result, "content": [{"text": new}]}
+
+    def _reader(self, tool: Tool) -> PythonAgentTool:
+        async def run(use: Any, **_: Any) -> Any:
+            try:
+                result = await self.history.arun_tool(tool.name, use["input"])
+            except InvalidToolArguments as error:
+                return {"toolUseId": use["toolUseId"], "status": "error", "content": [{"text": str(error)}]}
+            text = result.content if isinstance(result.content, str) else json_codec.dumps_text(list(result.content))
+            status = "error" if result.is_error else "success"
+            return {"toolUseId": use["toolUseId"], "status": status, "content": [{"text": text}]}
+
+        spec: Any = {
+            "name": tool.name,
+            "description": tool.description,
+            "inputSchema": {"json": dict(tool.input_schema)},
+        }
+        return PythonAgentTool(tool.name, spec, run)
+
+
+def _branch(agent: Any) -> str:
+    return "" if agent.agent_id == "default" else agent.agent_id
+
+
+def _result(result: Any) -> tuple[Content, bool]:
+    """A tool's result as a content, and whether it stays: an error, or one with media."""
+    blocks = tuple(_block(item) for item in result["content"])
+    stays = result.get("status") == "error" or any(block["type"] != "text" for block in blocks)
+    return (blocks[0]["text"] if len(blocks) == 1 and not stays else blocks), stays
+
+
+def _block(item: Any) -> Block:
+    """What stands for a piece of content where it is counted; all media count as images do."""
+    if "text" in item or "json" in item:
+        return {"type": "text", "text": item["text"] if "text" in item else json_codec.dumps_text(item["json"])}
+    return {"type": "image", "source": {"type": "url"}}
+
+
+def _parts_of(messages: Sequence[Any]) -> Iterator[Part]:
+    tools: dict[str, str] = {}
+    for i, message in enumerate(messages):
+        kind: Any = "reply" if message["role"] == "assistant" else "user"
+        for j, item in enumerate(message["content"]):
+            if use := item.get("toolUse"):
+                tools[use["toolUseId"]] = use["name"]
+                is_plain = isinstance(use["input"], Mapping)
+                arguments = use["input"] if is_plain else {"input": use["input"]}
+                yield Part("call", arguments, (i, j), use["toolUseId"], use["name"], stays=not is_plain)
+            elif result := item.get("toolResult"):
+                content, stays = _result(result)
+                yield Part("result", content, (i, j), result["toolUseId"], tools.get(result["toolUseId"], ""), stays)
+            elif "text" in item:
+                yield Part(kind, item["text"], (i, j))
+            elif "cachePoint" not in item:
+                said = [_block(item)] if kind == "user" else str(item)
+                yield Part(kind, said, (i, j), stays=True)
+
+
+def _applied(messages: Sequence[Any], edits: Mapping[Any, Replacement]) -> list[Any]:
+    new = list(messages)
+    for (i, j), content in edits.items():
+        items = list(new[i]["content"])
+        items[j] = _edited(items[j], content)
+        new[i] = {**new[i], "content": items}
+    return new
+
+
+def _edited(item: Any, new: Replacement) -> Any:
+    if "toolUse" in item:
+        return {**item, "toolUse": {**item["toolUse"], "input": new}}
+    if "text" in item:
+        return {**item, "text": new}
+    texts = [new] if isinstance(new, str) else [block["text"] for block in new if isinstance(block, dict)]
+    return {**item, "toolResult": {**item["toolResult"], "content": [{"text": text} for text in texts]}}

@@ -1,0 +1,214 @@
+"""The adapter of Google's ADK, with a model of its interface."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.adk.agents import LlmAgent
+from google.adk.apps import App
+from google.adk.models import BaseLlm
+from google.adk.models.llm_request import LlmRequest
+from google.adk.models.llm_response import LlmResponse
+from google.adk.runners import Runner
+from google.adk.sessions import InMemorySessionService
+from google.genai import types
+
+from ctxfs.adapters.google_adk import CtxfsPlugin
+from ctxfs.history import Histories, History
+from frameworks import flow
+
+
+class ScriptedModel(BaseLlm):
+    """Says what the flow's model says, or what ``moves`` say, and keeps what it got."""
+
+    with_ids: bool = False
+    moves: list[Any]
+    requests: list[list[str]]
+
+    async def generate_content_async(self, llm_request: Any, stream: bool = False) -> Any:
+        contents = llm_request.contents
+        parts = [part.model_dump(mode="json", exclude_none=True) for content in contents for part in content.parts]
+        self.requests.append([json.dumps(part, sort_keys=True) for part in parts])
+        question = contents[-1].parts[-1].text or ""
+        move = self.moves.pop(0) if self.moves else flow.next_move(question, results_in(contents))
+        move = move(contents) if callable(move) else move
+        if isinstance(move, str):
+            part = types.Part(text=move)
+        else:
+            part = types.Part(
+                function_call=types.FunctionCall(id=move[2] if self.with_ids else None, name=move[0], args=move[1])
+            )
+        used = types.GenerateContentResponseUsageMetadata(
+            prompt_token_count=1000, cached_content_token_count=400, candidates_token_count=10
+        )
+        yield LlmResponse(content=types.Content(role="model", parts=[part]), usage_metadata=used)
+
+
+class ModelWithIds(ScriptedModel):
+    """Gives its calls ids; those that ADK gives itself are not in requests."""
+
+    with_ids: bool = True
+
+
+def results_in(contents: Any) -> list[str]:
+    found = [part.function_response for content in contents for part in content.parts if part.function_response]
+    return [str(response.response.get("result") or response.response.get("error")) for response in found]
+
+
+def service_log(n: int) -> str:
+    """Look up a log."""
+    return flow.service_log(n)
+
+
+class Plugged:
+    """A runner with a plug-in; what it keeps are the session's events."""
+
+    model_class: type[ScriptedModel] = ScriptedModel
+    at_source = False
+
+    def __init__(self, root: Path, kept: InMemorySessionService | None) -> None:
+        self.model = self.model_class(model="scripted", moves=[], requests=[])
+        self.history = self.opened(root)
+        self.ctxfs = CtxfsPlugin(self.history, at_source=self.at_source)
+        self.sessions = kept or InMemorySessionService()
+        agent = LlmAgent(name="reader", model=self.model, tools=[service_log, *self.ctxfs.tools])
+        app = App(name="app", root_agent=agent, plugins=[self.ctxfs])
+        self.runner = Runner(app=app, session_service=self.sessions)
+
+    def opened(self, root: Path) -> Any:
+        return History("thread-1", root_path=root, **flow.SETTINGS)
+
+    @property
+    def requests(self) -> list[list[str]]:
+        return self.model.requests
+
+    def ask(self, question: str) -> str:
+        return asyncio.run(self.run(question))
+
+    async def run(self, question: str) -> str:
+        given: dict[str, Any] = {"app_name": "app", "user_id": "u", "session_id": "s"}
+        if await self.sessions.get_session(**given) is None:
+            await self.sessions.create_session(**given)
+        said = ""
+        message = types.Content(role="user", parts=[types.Part(text=question)])
+        async for event in self.runner.run_async(user_id="u", session_id="s", new_message=message):
+            if event.content and event.content.parts and event.content.parts[0].text:
+                said = event.content.parts[0].text
+        return said
+
+    def kept(self) -> InMemorySessionService:
+        return self.sessions
+
+    def close(self) -> None:
+        asyncio.run(self.runner.close())
+
+
+class WithIds(Plugged):
+    """The same, with a model that gives calls ids."""
+
+    model_class = ModelWithIds
+
+
+class OfMany(Plugged):
+    """The session is found by the session's id."""
+
+    def opened(self, root: Path) -> Any:
+        return Histories(root, **flow.SETTINGS)
+
+
+class AtSource(Plugged):
+    """Results are replaced where they are made, where there are ids, and have none on the wire."""
+
+    at_source = True
+
+
+def events(sessions: InMemorySessionService) -> list[types.Content]:
+    session = asyncio.run(sessions.get_session(app_name="app", user_id="u", session_id="s"))
+    assert session is not None
+    return [event.content for event in session.events if event.content]
+
+
+@pytest.mark.parametrize("agent", [Plugged, WithIds, OfMany])
+def test_the_flow_on_the_wire(agent: Any, tmp_path: Path) -> None:
+    played = flow.play(agent, tmp_path)
+    assert results_in(events(played.kept))[0] == flow.service_log(1), "the session keeps the original"
+    assert len(list(tmp_path.iterdir())) == 1
+    assert ('"id"' in "".join(played.before[-1])) is (agent is WithIds)
+
+
+def test_the_flow_at_the_source(tmp_path: Path) -> None:
+    played = flow.play_at_source(AtSource, tmp_path)
+    assert results_in(events(played.kept))[0].startswith("[Output stored in full")
+
+
+def test_what_was_billed_is_recorded(tmp_path: Path) -> None:
+    agent = Plugged(tmp_path, None)
+    agent.ask(flow.QUESTION)
+    agent.close()
+    assert flow.billed_tokens(tmp_path) == [1000] * 5
+
+
+def test_all_kinds_of_parts_are_taken(tmp_path: Path) -> None:
+    """Media, thoughts, errors are counted, and stay; data is replaced as its JSON. Nothing is changed in place."""
+    image = types.Part(inline_data=types.Blob(data=b"\x89PNG", mime_type="image/png"))
+    responses: list[Any] = [
+        {"error": "No. " * 5000},
+        {"status": "ok", "log": flow.service_log(1)},
+        {"result": flow.service_log(2)},
+        {"result": "last"},
+    ]
+    contents = [types.Content(role="user", parts=[types.Part(text="See."), image])]
+    for n, response in enumerate(responses):
+        call = types.Part(function_call=types.FunctionCall(name="t", args={"n": n}))
+        thought = types.Part(text="Hm.", thought=True)
+        contents.append(types.Content(role="model", parts=[thought, call]))
+        part = types.Part(function_response=types.FunctionResponse(name="t", response=response))
+        contents.append(types.Content(role="user", parts=[part]))
+    contents.append(types.Content(role="model", parts=[types.Part(text="Yes.")]))
+    contents.append(types.Content(role="user", parts=[types.Part(text="And?")]))
+    before = [content.model_copy(deep=True) for content in contents]
+
+    class Given:
+        session = type("S", (), {"app_name": "a", "user_id": "u", "id": "s"})()
+        agent_name = "reader"
+
+    request = LlmRequest(contents=list(contents))
+    with History("t", root_path=tmp_path, keep_recent={"t": 1}) as history:
+        asyncio.run(CtxfsPlugin(history).before_model_callback(callback_context=Given(), llm_request=request))
+    assert contents == before
+    changed = [number for number, content in enumerate(request.contents) if content is not contents[number]]
+    assert changed == [4, 6]
+    for number in changed:
+        assert results_in([request.contents[number]])[0].startswith("[Content offloaded]")
+
+
+def test_two_agents_have_their_own_requests(tmp_path: Path) -> None:
+    agent = Plugged(tmp_path, None)
+    second = ScriptedModel(model="second", moves=[], requests=[])
+    agent.model.moves = [(flow.TOOL, {"n": 1}, ""), ("transfer_to_agent", {"agent_name": "writer"}, "")]
+    second.moves = [
+        *((flow.TOOL, {"n": n}, "") for n in (2, 3)),
+        lambda contents: flow.next_move("", results_in(contents)[-3:]),
+        lambda contents: results_in(contents)[-1],
+    ]
+    writer = LlmAgent(name="writer", model=second, tools=[service_log, *agent.ctxfs.tools])
+    reader = LlmAgent(name="reader", model=agent.model, tools=[service_log], sub_agents=[writer])
+    agent.runner = Runner(
+        app=App(name="app", root_agent=reader, plugins=[agent.ctxfs]), session_service=InMemorySessionService()
+    )
+    agent.sessions = agent.runner.session_service  # type: ignore[assignment]
+    answer = agent.ask(flow.QUESTION)
+    agent.close()
+    assert answer
+
+
+def test_a_tool_says_what_is_wrong(tmp_path: Path) -> None:
+    agent = Plugged(tmp_path, None)
+    wrong = [("context_grep", {"pattern": 5}, ""), ("context_grep", {"ref": "nothing", "pattern": "x"}, "")]
+    agent.model.moves = [*wrong, lambda contents: " ".join(results_in(contents))]
+    told = agent.ask("Go.")
+    agent.close()
+    assert "pattern" in told
+    assert "no item 'nothing' in this session" in told

@@ -1,0 +1,200 @@
+"""The adapter of the OpenAI Agents SDK, with a model of the SDK's interface."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Agent, ModelResponse, RunConfig, Runner, SQLiteSession, Usage, function_tool
+from agents.models.interface import Model
+from agents.run import CallModelData, ModelInputData
+from openai.types.responses import (
+    Response,
+    ResponseCompletedEvent,
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
+
+from ctxfs.adapters.openai_agents import CtxfsFilter
+from ctxfs.errors import ConfigError
+from ctxfs.history import History
+from frameworks import flow
+
+
+class ScriptedModel(Model):
+    """Says what the flow's model says, or what ``moves`` say, and keeps what it got."""
+
+    def __init__(self, *moves: Any) -> None:
+        self.moves = list(moves)
+        self.requests: list[list[str]] = []
+
+    def outputs(self, items: list[Any]) -> list[Any]:
+        self.requests.append([json.dumps(item, sort_keys=True) for item in items])
+        user = [items[-1]["content"]] if items[-1].get("role") == "user" else []
+        move = self.moves.pop(0) if self.moves else flow.next_move(str(user[-1]) if user else "", results_in(items))
+        if callable(move):
+            move = move(items)
+        if isinstance(move, str):
+            text = ResponseOutputText(text=move, type="output_text", annotations=[])
+            return [ResponseOutputMessage(id="m", role="assistant", status="completed", type="message", content=[text])]
+        name, arguments, call_id = move
+        given = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        return [ResponseFunctionToolCall(call_id=call_id, name=name, arguments=given, type="function_call")]
+
+    async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> ModelResponse:  # noqa: A002 - its name
+        usage = Usage(requests=1, input_tokens=1000, output_tokens=10, total_tokens=1010)
+        return ModelResponse(output=self.outputs(input), usage=usage, response_id="r")
+
+    async def stream_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> Any:  # noqa: A002 - its name
+        response = Response(
+            id="r",
+            created_at=0,
+            model="m",
+            object="response",
+            output=self.outputs(input),
+            tool_choice="auto",
+            tools=[],
+            parallel_tool_calls=False,
+        )
+        yield ResponseCompletedEvent(type="response.completed", sequence_number=0, response=response)
+
+
+def results_in(items: list[Any]) -> list[str]:
+    return [item["output"] for item in items if item.get("type") == "function_call_output"]
+
+
+@function_tool
+def service_log(n: int) -> str:
+    """Look up a log."""
+    return flow.service_log(n)
+
+
+def config(ctxfs: CtxfsFilter) -> RunConfig:
+    return RunConfig(call_model_input_filter=ctxfs, tracing_disabled=True)
+
+
+class FilteredAgent:
+    """An agent with a filter and a session; what it keeps are the session's items."""
+
+    def __init__(self, root: Path, kept: list[Any] | None) -> None:
+        self.model = ScriptedModel()
+        self.history = History("thread-1", root_path=root, **flow.SETTINGS)
+        self.ctxfs = CtxfsFilter(self.history)
+        self.agent = Agent(name="reader", model=self.model, tools=[self.logs(), *self.ctxfs.tools])
+        self.session = SQLiteSession("s")
+        asyncio.run(self.session.add_items(kept or []))
+
+    def logs(self) -> Any:
+        return service_log
+
+    @property
+    def requests(self) -> list[list[str]]:
+        return self.model.requests
+
+    def ask(self, question: str) -> str:
+        return asyncio.run(self.run(question))
+
+    async def run(self, question: str) -> str:
+        run = Runner.run(self.agent, question, session=self.session, hooks=self.ctxfs, run_config=config(self.ctxfs))
+        return str((await run).final_output)
+
+    def kept(self) -> list[Any]:
+        return asyncio.run(self.session.get_items())
+
+    def close(self) -> None:
+        self.history.close()
+        self.session.close()
+
+
+class Streamed(FilteredAgent):
+    """The same, streamed."""
+
+    async def run(self, question: str) -> str:
+        result = Runner.run_streamed(self.agent, question, session=self.session, run_config=config(self.ctxfs))
+        async for _ in result.stream_events():
+            pass
+        return str(result.final_output)
+
+
+class Sync(FilteredAgent):
+    """The same, with ``run_sync``."""
+
+    def ask(self, question: str) -> str:
+        result = Runner.run_sync(self.agent, question, session=self.session, run_config=config(self.ctxfs))
+        return str(result.final_output)
+
+
+class AtSource(FilteredAgent):
+    """Results are replaced where they are made."""
+
+    def logs(self) -> Any:
+        return function_tool(flow.service_log, name_override=flow.TOOL, tool_output_guardrails=[self.ctxfs.at_source])
+
+
+@pytest.mark.parametrize("agent", [FilteredAgent, Streamed, Sync])
+def test_the_flow_on_the_wire(agent: Any, tmp_path: Path) -> None:
+    played = flow.play(agent, tmp_path)
+    assert results_in(played.kept)[0] == flow.service_log(1), "the session keeps the original"
+
+
+def test_the_flow_at_the_source(tmp_path: Path) -> None:
+    flow.play_at_source(AtSource, tmp_path)
+
+
+def test_what_was_billed_is_recorded(tmp_path: Path) -> None:
+    agent = FilteredAgent(tmp_path, None)
+    agent.ask(flow.QUESTION)
+    agent.close()
+    assert flow.billed_tokens(tmp_path) == [1000] * 5
+
+
+def test_an_agent_goes_on_after_a_handoff(tmp_path: Path) -> None:
+    with History("t", root_path=tmp_path, **flow.SETTINGS) as history:
+        ctxfs = CtxfsFilter(history)
+        second = Agent(name="second", model=ScriptedModel(), tools=[service_log, *ctxfs.tools])
+        moves = [*((flow.TOOL, {"n": n}, f"call_{n}") for n in (1, 2)), ("transfer_to_second", {}, "call_h")]
+        first = Agent(name="first", model=ScriptedModel(*moves), tools=[service_log], handoffs=[second])
+        second.model.moves = [  # type: ignore[union-attr]
+            (flow.TOOL, {"n": 3}, "call_3"),
+            lambda items: ("context_grep", {"ref": "call_1", "pattern": "WARNING"}, "call_4"),
+            lambda items: results_in(items)[-1],
+        ]
+        result = asyncio.run(Runner.run(first, flow.QUESTION, run_config=config(ctxfs)))
+    assert flow.NEEDLE in result.final_output
+
+
+@pytest.mark.parametrize("server", [{"previous_response_id": "resp_1"}, {"conversation_id": "conv_1"}])
+def test_a_history_that_the_server_holds_is_refused(server: dict[str, Any], tmp_path: Path) -> None:
+    ctxfs = CtxfsFilter(History("t", root_path=tmp_path))
+    agent = Agent(name="a", model=ScriptedModel(), tools=[service_log])
+    with pytest.raises(ConfigError, match="the server holds this history"):
+        asyncio.run(Runner.run(agent, flow.QUESTION, run_config=config(ctxfs), **server))
+
+
+def test_items_that_do_not_change_stay_the_same_objects(tmp_path: Path) -> None:
+    items: list[Any] = [{"role": "user", "content": "Go."}, {"type": "reasoning", "id": "r", "summary": []}]
+    for n in (1, 2):
+        items.append({"type": "function_call", "call_id": f"c{n}", "name": flow.TOOL, "arguments": "{}"})
+        items.append({"type": "function_call_output", "call_id": f"c{n}", "output": flow.service_log(n)})
+    ctxfs = CtxfsFilter(History("t", root_path=tmp_path, **flow.SETTINGS))
+    given = CallModelData(ModelInputData(items, "Be brief."), Agent(name="a"), None)
+    sent = asyncio.run(ctxfs(given))
+    assert sent.instructions == "Be brief."
+    assert [new is old for new, old in zip(sent.input, items, strict=True)] == [True, True, True, False, True, True]
+    assert items[3]["output"] == flow.service_log(1)
+
+
+def test_a_tool_says_what_is_wrong(tmp_path: Path) -> None:
+    with History("t", root_path=tmp_path) as history:
+        ctxfs = CtxfsFilter(history)
+        given: list[Any] = ["{no json", '{"pattern": 5}', '{"ref": "nothing", "pattern": "x"}']
+        moves = [("context_grep", arguments, f"c{n}") for n, arguments in enumerate(given)]
+        model = ScriptedModel(*moves, lambda items: "\n\n".join(results_in(items)))
+        result = asyncio.run(
+            Runner.run(Agent(name="a", model=model, tools=[*ctxfs.tools]), "Go.", run_config=config(ctxfs))
+        )
+    assert "Error: Expecting property name" in result.final_output
+    assert "pattern" in result.final_output
+    assert "no item 'nothing' in this session" in result.final_output

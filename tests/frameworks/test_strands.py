@@ -1,0 +1,199 @@
+"""The adapter of Strands, with a model of its interface."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strands import Agent, tool
+from strands.models.model import Model
+from strands.session import FileSessionManager
+
+from ctxfs.adapters.strands import CtxfsPlugin
+from ctxfs.history import History
+from frameworks import flow
+
+
+class ScriptedModel(Model):
+    """Says what the flow's model says, or what ``moves`` say, and keeps what it got."""
+
+    def __init__(self, *moves: Any) -> None:
+        self.moves = list(moves)
+        self.requests: list[list[str]] = []
+
+    def update_config(self, **_: Any) -> None:
+        """Nothing to configure."""
+
+    def get_config(self) -> dict[str, Any]:
+        return {}
+
+    def structured_output(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
+    async def stream(self, messages: Any, *_: Any, **__: Any) -> Any:
+        items = [item for message in messages for item in message["content"]]
+        self.requests.append([json.dumps(item, sort_keys=True, default=str) for item in items])
+        move = self.moves.pop(0) if self.moves else flow.next_move(items[-1].get("text", ""), results_in(messages))
+        move = move(messages) if callable(move) else move
+        yield {"messageStart": {"role": "assistant"}}
+        if isinstance(move, str):
+            yield {"contentBlockStart": {"start": {}}}
+            yield {"contentBlockDelta": {"delta": {"text": move}}}
+        else:
+            name, arguments, call_id = move
+            yield {"contentBlockStart": {"start": {"toolUse": {"toolUseId": call_id, "name": name}}}}
+            yield {"contentBlockDelta": {"delta": {"toolUse": {"input": json.dumps(arguments)}}}}
+        yield {"contentBlockStop": {}}
+        yield {"messageStop": {"stopReason": "end_turn" if isinstance(move, str) else "tool_use"}}
+        usage = {"inputTokens": 1000, "outputTokens": 10, "totalTokens": 1010, "cacheReadInputTokens": 400}
+        yield {"metadata": {"usage": usage, "metrics": {"latencyMs": 1}}}
+
+
+def results_in(messages: Any) -> list[str]:
+    results = [item["toolResult"] for message in messages for item in message["content"] if "toolResult" in item]
+    return ["".join(content.get("text", "") for content in result["content"]) for result in results]
+
+
+@tool
+def service_log(n: int) -> str:
+    """Look up a log."""
+    return flow.service_log(n)
+
+
+class PluggedAgent:
+    """An agent with a plug-in; what it keeps are the files of its session manager."""
+
+    at_source = False
+
+    def __init__(self, root: Path, kept: Path | None) -> None:
+        self.model = ScriptedModel()
+        self.stored = kept or root.with_name(f"{root.name}_strands")
+        self.history = History("thread-1", root_path=root, **flow.SETTINGS)
+        self.agent = Agent(
+            model=self.model,
+            tools=[service_log],
+            plugins=[CtxfsPlugin(self.history, at_source=self.at_source)],
+            session_manager=FileSessionManager(session_id="s", storage_dir=str(self.stored)),
+            callback_handler=None,
+        )
+
+    @property
+    def requests(self) -> list[list[str]]:
+        return self.model.requests
+
+    def ask(self, question: str) -> str:
+        return str(self.agent(question)).strip()
+
+    def kept(self) -> Path:
+        return self.stored
+
+    def close(self) -> None:
+        self.history.close()
+
+
+class Async(PluggedAgent):
+    """The same, in an event loop."""
+
+    def ask(self, question: str) -> str:
+        return str(asyncio.run(self.agent.invoke_async(question))).strip()
+
+
+class Streamed(PluggedAgent):
+    """The same, streamed."""
+
+    def ask(self, question: str) -> str:
+        async def run() -> str:
+            return [str(event["result"]) async for event in self.agent.stream_async(question) if "result" in event][-1]
+
+        return asyncio.run(run()).strip()
+
+
+class AtSource(PluggedAgent):
+    """Results are replaced where they are made."""
+
+    at_source = True
+
+
+@pytest.mark.parametrize("agent", [PluggedAgent, Async, Streamed])
+def test_the_flow_on_the_wire(agent: Any, tmp_path: Path) -> None:
+    agents = []
+
+    def made(root: Path, kept: Any) -> Any:
+        agents.append(agent(root, kept))
+        return agents[-1]
+
+    played = flow.play(made, tmp_path / "sessions")
+    stored = "".join(path.read_text() for path in played.kept.rglob("*.json"))
+    assert json.dumps(flow.service_log(1))[1:-1] in stored
+    originals = flow.service_log(1) in results_in(agents[0].agent.messages)
+    assert originals is hasattr(Agent, "add_middleware"), "the agent's messages hold the original, since 1.62"
+
+
+def test_the_flow_at_the_source(tmp_path: Path) -> None:
+    flow.play_at_source(AtSource, tmp_path / "sessions")
+
+
+def test_what_was_billed_is_recorded(tmp_path: Path) -> None:
+    agent = PluggedAgent(tmp_path, None)
+    agent.ask(flow.QUESTION)
+    agent.close()
+    assert flow.billed_tokens(tmp_path) == [1000] * 5
+
+
+def test_agents_with_ids_share_a_session(tmp_path: Path) -> None:
+    with History("t", root_path=tmp_path, **flow.SETTINGS) as history:
+        for agent_id in ("one", "two"):
+            agent = Agent(
+                model=ScriptedModel(),
+                tools=[service_log],
+                agent_id=agent_id,
+                plugins=[CtxfsPlugin(history)],
+                callback_handler=None,
+            )
+            assert flow.NEEDLE in str(agent(flow.QUESTION))
+    assert [path.name for path in tmp_path.iterdir()] == ["t"]
+
+
+def test_all_kinds_of_content_are_taken(tmp_path: Path) -> None:
+    """Media, reasoning, an error: they are counted, and stay the same objects; data is replaced as its JSON."""
+    image = {"image": {"format": "png", "source": {"bytes": b"\x89PNG"}}}
+    results: list[Any] = [
+        {"content": [{"text": "Look:"}, image], "status": "success"},
+        {"content": [{"text": "No. " * 5000}], "status": "error"},
+        {"content": [{"json": {"log": flow.service_log(1)}}], "status": "success"},
+        {"content": [{"text": flow.service_log(2)}, {"text": "end"}], "status": "success"},
+        {"content": [{"text": "last"}], "status": "success"},
+    ]
+    messages: list[Any] = [{"role": "user", "content": [image, {"cachePoint": {"type": "default"}}, {"text": "See."}]}]
+    for n, result in enumerate(results):
+        thought = {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "s"}}}
+        use = {"toolUse": {"toolUseId": f"c{n}", "name": "t", "input": {"n": n}}}
+        messages.append({"role": "assistant", "content": [thought, use]})
+        messages.append({"role": "user", "content": [{"toolResult": {"toolUseId": f"c{n}", **result}}]})
+    messages.append({"role": "assistant", "content": [{"text": "Yes."}]})
+    seen: list[Any] = []
+
+    def move(given: Any) -> str:
+        seen.append(given)
+        return "Fine."
+
+    model = ScriptedModel(move)
+    history = History("t", root_path=tmp_path, keep_recent={"t": 1})
+    Agent(model=model, messages=messages, plugins=[CtxfsPlugin(history)], callback_handler=None)("And?")
+    sent = [item["toolResult"] for message in seen[0] for item in message["content"] if "toolResult" in item]
+    assert [sent[n]["content"] == results[n]["content"] for n in range(5)] == [True, True, False, False, True]
+    for n in (2, 3):
+        assert sent[n]["content"][0]["text"].startswith("[Content offloaded]")
+    assert seen[0][0]["content"] == messages[0]["content"]
+    assert seen[0][1]["content"] == messages[1]["content"]
+    assert history.run_tool("context_grep", {"ref": "c2", "pattern": "WARNING"}).content.count(flow.NEEDLE) == 1
+
+
+def test_a_tool_says_what_is_wrong(tmp_path: Path) -> None:
+    moves = [("context_grep", {"pattern": 5}, "c1"), ("context_grep", {"ref": "nothing", "pattern": "x"}, "c2")]
+    model = ScriptedModel(*moves, lambda messages: " ".join(results_in(messages)))
+    agent = Agent(model=model, plugins=[CtxfsPlugin(History("t", root_path=tmp_path))], callback_handler=None)
+    told = str(agent("Go."))
+    assert "pattern" in told
+    assert "no item 'nothing' in this session" in told
