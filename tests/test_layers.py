@@ -53,8 +53,9 @@ HOMES = {
     "rich": "cli.*",
     "hypothesis": "testing.*",
     "atif": "recordings.formats.atif",
+    "deepagents": "adapters.deepagents",
     "langchain": "adapters.langchain*",
-    "langchain_core": "adapters.langchain*",
+    "langchain_core": "adapters.*",  # of LangChain's, and of all that is built on it
     "langgraph": "adapters.langchain*",
 }
 

@@ -10,11 +10,8 @@ from zlib import crc32
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelRequest, ModelResponse
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
-from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 
@@ -23,50 +20,7 @@ from ctxfs.errors import ConfigError
 from ctxfs.history import Histories, History, Part
 from ctxfs.testing.history_conformance import HistoryConformance
 from frameworks import flow
-
-CONFIG: RunnableConfig = {"configurable": {"thread_id": "user/1"}}
-
-
-class ScriptedModel(GenericFakeChatModel):
-    """LangChain's fake model, playing the flow; ``requests`` is what it was sent."""
-
-    requests: list[list[str]]
-
-    def bind_tools(self, tools: Any, **settings: Any) -> Any:
-        return self
-
-    def _generate(self, messages: list[BaseMessage], *args: Any, **settings: Any) -> ChatResult:
-        self.requests.append([sent(message) for message in messages if not isinstance(message, SystemMessage)])
-        results = [str(message.text) for message in messages if isinstance(message, ToolMessage)]
-        question = messages[-1].text if isinstance(messages[-1], HumanMessage) else ""
-        move = self.move(str(question), results)
-        usage: Any = {
-            "input_tokens": 100,
-            "output_tokens": 5,
-            "total_tokens": 105,
-            "input_token_details": {"cache_read": 40},
-        }
-        if isinstance(move, str):
-            reply = AIMessage(move, usage_metadata=usage)
-        else:
-            call = {"name": move.name, "args": move.arguments, "id": move.id}
-            reply = AIMessage("", tool_calls=[call], usage_metadata=usage)
-        return ChatResult(generations=[ChatGeneration(message=reply)])
-
-    def move(self, question: str, results: Sequence[str]) -> flow.Call | str:
-        return flow.next_move(question, results)
-
-
-def sent(message: BaseMessage) -> str:
-    """What is sent of a message."""
-    calls = message.tool_calls if isinstance(message, AIMessage) else ()
-    return json.dumps([message.type, message.content, *calls], sort_keys=True)
-
-
-@tool
-def service_log(n: int) -> str:
-    """Look up a log."""
-    return flow.service_log(n)
+from frameworks.langchain_model import CONFIG, ScriptedModel, results_in, service_log, text_of
 
 
 class GraphAgent:
@@ -110,14 +64,6 @@ class StreamedAgent(GraphAgent):
     def ask(self, question: str) -> str:
         *_, last = self.graph.stream({"messages": [HumanMessage(question)]}, CONFIG, stream_mode="values")
         return text_of(last)
-
-
-def text_of(state: dict[str, Any]) -> str:
-    return str(state["messages"][-1].text)
-
-
-def results_in(state: Any) -> list[ToolMessage]:
-    return [message for message in state["messages"] if isinstance(message, ToolMessage)]
 
 
 @pytest.mark.parametrize("agent", [GraphAgent, AsyncAgent, StreamedAgent])

@@ -313,6 +313,20 @@ def test_a_large_result_is_replaced_where_it_is_made_and_never_again(tmp_path: P
         assert history.arrive(big(0), tool="Read", call_id="c0") == summary
 
 
+def test_what_is_stored_can_be_read_from_any_loop(tmp_path: Path) -> None:
+    history = History("s", root_path=tmp_path, **KEEP_ONE)
+
+    async def stored(fs: ContextFileSystem) -> list[str]:
+        return [str(await fs.load(item_id)) for item_id in fs.stored()]
+
+    assert history.read(stored) == []
+    history.rewrite(conversation(2))
+    assert history.read(stored) == [big(0)]
+    for run in (anyio.run, trio.run):
+        assert run(history.aread, stored) == [big(0)]
+    history.close()
+
+
 def test_without_ids_the_content_alone_says_what_it_is(tmp_path: Path) -> None:
     with History("s", root_path=tmp_path, **KEEP_ONE) as history:
         summary = history.arrive(big(0), tool="Read", call_id="real")

@@ -2,10 +2,10 @@
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from ctxfs.checks import require_kind
 from ctxfs.errors import ConfigError, ContextOverflow, SessionLocked, StorageError, WriteFailed
@@ -35,6 +35,8 @@ from ctxfs.tools.read import read_tool
 from ctxfs.tools.retrieval import retrieval_tools
 
 __all__ = ["HistoryCore"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger("ctxfs")
 
@@ -167,6 +169,10 @@ class HistoryCore:
             self._sources[sha256] = source
             self._new_sources[sha256] = (source.item_id, source.first_line, source.last_line)
         return result
+
+    def read(self, work: Callable[[ContextFileSystem], Awaitable[T]]) -> T:
+        """See ``History.read``."""
+        return self._files.read(partial(work, self.fs))
 
     # Inside ----------------------------------------------------------------------------------------------------------
 

@@ -3,11 +3,11 @@
 import logging
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from anyio import to_thread
 
@@ -37,6 +37,8 @@ from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import Tool, ToolResult
 
 __all__ = ["History"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger("ctxfs")
 
@@ -316,6 +318,22 @@ class History:
     async def arun_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """``run_tool``, awaited."""
         return await to_thread.run_sync(partial(self.run_tool, name, arguments))
+
+    def read(self, work: Callable[[ContextFileSystem], Awaitable[T]]) -> T:
+        """Run an async function that reads the session, in an event loop and a thread of its own; return its result.
+
+        It sees the session as it is now, and writes nothing.
+
+        Raises:
+            StorageError: the session cannot be opened or read.
+
+        """
+        with self._core.used():
+            return self._core.read(work)
+
+    async def aread(self, work: Callable[[ContextFileSystem], Awaitable[T]]) -> T:
+        """``read``, awaited."""
+        return await to_thread.run_sync(partial(self.read, work))
 
 
 def _forget_all() -> None:

@@ -1,0 +1,158 @@
+"""Deep Agents: what its own offloader writes goes to the session, and what that leaves in the history is rewritten."""
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from deepagents.backends import CompositeBackend, StateBackend
+from deepagents.backends.protocol import (
+    BackendProtocol,
+    EditResult,
+    FileInfo,
+    GlobResult,
+    GrepMatch,
+    GrepResult,
+    LsResult,
+    ReadResult,
+    WriteResult,
+)
+from deepagents.backends.utils import normalize_read_bounds
+from langchain_core.messages import AnyMessage
+
+from ctxfs.adapters.langchain import CtxfsMiddleware as LangchainMiddleware
+from ctxfs.content.stored import Stored
+from ctxfs.history.parts import Part
+from ctxfs.placeholder.text import render
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.tools.grep import LineSearch
+from ctxfs.tools.line_pattern import LinePattern
+from ctxfs.tools.search import stored_matches
+from ctxfs.tools.stored import stored_lines
+
+__all__ = ["CtxfsBackend", "CtxfsMiddleware"]
+
+_RESULTS = "/large_tool_results/"
+"""Where its own offloader writes."""
+
+_TOOL = "large_tool_results"
+"""By which tool the session knows the files of the backend."""
+
+_STUB_CHARS = 400
+"""What its own offloader leaves of a result names the file in the first so many characters."""
+
+_PAGE_CHARS = 2_000_000
+_MATCHES = 1_000
+
+
+class CtxfsMiddleware(LangchainMiddleware):
+    """``ctxfs.adapters.langchain.CtxfsMiddleware`` for ``create_deep_agent``: what its own offloader left is kept."""
+
+    def parts(self, messages: Sequence[AnyMessage]) -> list[Part]:
+        """The messages as ``History`` is shown them; a stub of the own offloader stays."""
+        return [part._replace(stays=True) if _is_stub(part) else part for part in super().parts(messages)]
+
+    def backend(self, default: BackendProtocol | None = None) -> CompositeBackend:
+        """The backend to give to ``create_deep_agent``: large results go to the session.
+
+        All other files go to ``default``; None means those of a ``StateBackend``.
+        """
+        return CompositeBackend(default or StateBackend(), routes={_RESULTS: CtxfsBackend(self)})
+
+
+class CtxfsBackend(BackendProtocol):
+    """Files in the session of the thread that runs: durable, checksummed, and never lost when they are written again.
+
+    ``middleware`` finds the session. Files can be read, searched and written, and not edited or deleted.
+    """
+
+    def __init__(self, middleware: LangchainMiddleware) -> None:
+        self._middleware = middleware
+
+    def write(self, file_path: str, content: str) -> WriteResult:
+        """Store the content; it is durable on return."""
+        name = file_path.strip("/")
+        stub = render(f"{_RESULTS}{name}", reader="read_file")
+        kept = self._middleware.history().arrive(content, tool=_TOOL, call_id=name, replacement=stub)
+        return WriteResult(path=file_path) if kept == stub else WriteResult(error=f"{file_path} could not be stored")
+
+    def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
+        """Read lines; the first one is number 0."""
+        first, count = normalize_read_bounds(offset, limit)
+
+        async def work(fs: ContextFileSystem) -> ReadResult:
+            stored = _files(fs).get(file_path.strip("/"))
+            if stored is None:
+                return ReadResult(error=f"File '{file_path}' not found")
+            if count <= 0:
+                return ReadResult(file_data={"content": "", "encoding": "utf-8"}, no_lines_requested=True)
+            lines = await stored_lines(fs.reader(stored.item_id), first + 1, limit=count, max_chars=_PAGE_CHARS)
+            if not lines:
+                return ReadResult(error=f"Line offset {first} exceeds file length ({stored.lines} lines)")
+            end = lines[-1].number
+            return ReadResult(
+                file_data={"content": "\n".join(line.text for line in lines), "encoding": "utf-8"},
+                total_lines=stored.lines,
+                start_line=first + 1,
+                end_line=end,
+                next_offset=end if end < stored.lines else None,
+            )
+
+        return self._middleware.history().read(work)
+
+    def grep(
+        self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
+    ) -> GrepResult:
+        """Find the lines that hold a text."""
+        most = _MATCHES if max_count is None else max_count
+
+        async def work(fs: ContextFileSystem) -> GrepResult:
+            found: list[GrepMatch] = []
+            for name, stored in _within(_files(fs), path).items():
+                if (glob is None or fnmatch.fnmatchcase(name, glob)) and len(found) <= most:
+                    search = LineSearch(LinePattern(re.escape(pattern)), most + 1 - len(found))
+                    lines = await stored_matches(fs.reader(stored.item_id), 1, search)
+                    found += [{"path": f"/{name}", "line": line.number, "text": line.text} for line in lines]
+            return GrepResult(matches=found[:most], truncated=len(found) > most)
+
+        return self._middleware.history().read(work)
+
+    def ls(self, path: str) -> LsResult:
+        """List the files."""
+        return LsResult(entries=self._listed(path))
+
+    def glob(self, pattern: str, path: str | None = None) -> GlobResult:
+        """List the files whose name matches."""
+        name = pattern.rpartition("/")[2]
+        return GlobResult(matches=[one for one in self._listed(path) if fnmatch.fnmatchcase(one["path"][1:], name)])
+
+    def edit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> EditResult:  # noqa: ARG002 - theirs
+        """Refuse: what is stored stays as it was."""
+        return EditResult(error=f"{file_path} holds the result of a tool and cannot be edited")
+
+    def _listed(self, path: str | None) -> list[FileInfo]:
+        async def work(fs: ContextFileSystem) -> list[FileInfo]:
+            files = _within(_files(fs), path)
+            return [{"path": f"/{name}", "is_dir": False, "size": stored.size_bytes} for name, stored in files.items()]
+
+        return self._middleware.history().read(work)
+
+
+def _files(fs: ContextFileSystem) -> dict[str, Stored]:
+    """What was written last under each name."""
+    stored = fs.stored()
+    return {one.call_id: stored[one.item_id] for one in fs.state.decisions if one.tool == _TOOL}
+
+
+def _within(files: dict[str, Stored], path: str | None) -> dict[str, Stored]:
+    """All files, or the one at ``path``."""
+    wanted = (path or "").strip("/")
+    return {name: stored for name, stored in files.items() if wanted in ("", name)}
+
+
+def _is_stub(part: Part) -> bool:
+    if part.kind not in ("result", "user"):
+        return False
+    content: Any = part.content
+    text = content if isinstance(content, str) else "".join(str(block.get("text", "")) for block in content)
+    return _RESULTS in text[:_STUB_CHARS]
