@@ -154,20 +154,9 @@ def test_a_subagent_shares_the_session(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-class _Given(CtxfsMiddleware):
-    """The middleware, on a history that is given."""
-
-    given: History
-
-    def history(self) -> History:
-        return self.given
-
-
 @pytest.fixture
 def backend(tmp_path: Path) -> Any:
-    middleware = _Given(Histories(tmp_path))
-    middleware.given = History("mine", root_path=tmp_path)
-    return CtxfsBackend(middleware)
+    return CtxfsBackend(CtxfsMiddleware(History("mine", root_path=tmp_path)))
 
 
 def test_files_of_the_backend(backend: CtxfsBackend) -> None:

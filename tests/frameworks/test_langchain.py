@@ -132,7 +132,8 @@ def test_a_run_needs_a_thread_id(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="this run has no thread id"):
             agent.invoke(given)
         assert not list(tmp_path.iterdir())
-        agent = create_agent(model, middleware=[CtxfsMiddleware(histories, thread_id="mine")])
+    with History("mine", root_path=tmp_path) as history:
+        agent = create_agent(model, middleware=[CtxfsMiddleware(history)])
         assert text_of(agent.invoke(given)) == flow.WELCOME
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
@@ -143,23 +144,12 @@ def test_the_model_is_told_what_is_wrong_with_its_call(tmp_path: Path) -> None:
             calls = [{"ref": "unknown", "pattern": "x"}, {"ref": "unknown"}]
             return flow.Call("context_grep", calls[len(results)], f"c{len(results)}") if len(results) < 2 else "Done."
 
-    with Histories(tmp_path) as histories:
-        agent: Any = create_agent(
-            Wrong(messages=iter(()), requests=[]), middleware=[CtxfsMiddleware(histories, thread_id="mine")]
-        )
+    with History(root_path=tmp_path) as history:
+        agent: Any = create_agent(Wrong(messages=iter(()), requests=[]), middleware=[CtxfsMiddleware(history)])
         unknown, invalid = results_in(agent.invoke({"messages": [HumanMessage("Go on.")]}))
     assert (unknown.status, invalid.status) == ("error", "error")
     assert "no item 'unknown' in this session" in str(unknown.content)
     assert "pattern" in str(invalid.content)
-
-
-class _Given(CtxfsMiddleware):
-    """The middleware, on a history that is given."""
-
-    given: History
-
-    def history(self) -> History:
-        return self.given
 
 
 class TestConformance(HistoryConformance):
@@ -168,8 +158,7 @@ class TestConformance(HistoryConformance):
     seeds = 3
 
     def rewritten(self, history: History, parts: Sequence[Part], branch: str) -> Sequence[Any]:
-        middleware = _Given(Histories(history.session_path.parent))
-        middleware.given = history
+        middleware = CtxfsMiddleware(history)
         messages = [_message(part) for part in parts]
         seen: list[list[Any]] = []
 

@@ -26,21 +26,18 @@ __all__ = ["CtxfsMiddleware"]
 class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
     """Rewrites what is sent to the model, and gives it the tools to read back with; one middleware serves all threads.
 
-    The session is found by the ``thread_id`` of a run's config. A subgraph shares the session of its thread.
-
     Args:
-        histories: the sessions.
-        thread_id: the session of runs whose config has no thread id; None refuses such a run with ``ConfigError``.
+        history: the history of one conversation, or ``Histories``: each thread has its own then, by the ``thread_id``
+            of a run's config, and a run without one is refused. A subgraph shares that of its thread.
         at_source: whether large results of tools are also replaced where they are made, so that checkpoints stay small:
             the state then holds what was put in their place.
 
     """
 
-    def __init__(self, histories: Histories, *, thread_id: str | None = None, at_source: bool = False) -> None:
+    def __init__(self, history: History | Histories, *, at_source: bool = False) -> None:
         super().__init__()
-        self.histories = histories
-        self.tools: Sequence[BaseTool] = [self._tool(tool) for tool in histories.tools]
-        self._thread_id = thread_id
+        self._owner = history
+        self.tools: Sequence[BaseTool] = [self._tool(tool) for tool in history.tools]
         self._at_source = at_source
         self._overheads: dict[tuple[Any, ...], int] = {}
 
@@ -48,16 +45,18 @@ class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
         """The history of the thread that runs here.
 
         Raises:
-            ConfigError: it has no thread id, and the middleware has none for such threads.
+            ConfigError: the run has no thread id.
 
         """
-        thread_id = get_config().get("configurable", {}).get("thread_id", self._thread_id)
+        if isinstance(self._owner, History):
+            return self._owner
+        thread_id = get_config().get("configurable", {}).get("thread_id")
         if thread_id is None:
             raise ConfigError(
-                "this run has no thread id, by which its session is found: pass the agent "
-                'config={"configurable": {"thread_id": …}}, or give CtxfsMiddleware a thread_id'
+                "this run has no thread id, by which its history is found: pass the agent "
+                'config={"configurable": {"thread_id": …}}, or give CtxfsMiddleware one History'
             )
-        return self.histories.of(str(thread_id))
+        return self._owner.of(str(thread_id))
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
