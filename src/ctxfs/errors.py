@@ -187,7 +187,7 @@ class NotStored(StorageError, LookupError):
 
 
 class CorruptContent(StorageError):
-    """The bytes on disk are not those that were written."""
+    """The bytes on disk differ from the bytes that were written."""
 
     def __init__(self, name: str, detail: str) -> None:
         super().__init__(f"{name} is damaged ({detail}): restore it from a backup or an export")

@@ -65,7 +65,7 @@ class Materialize:
     Output with an image or a document stays whole, so that the model sees it; it is evicted later, like any other.
 
     Raises:
-        ConfigError: a limit that is no whole number or is negative, or ``servers`` that are no mapping to text.
+        ConfigError: a limit is not a whole number or is negative, or ``servers`` is not a mapping to text.
     """
 
     max_inline_chars: int = 4_000

@@ -170,7 +170,7 @@ def _object_streams(raw: bytes) -> Iterator[bytes]:
 
 
 def _decode(data: str) -> bytes:
-    """Decode base64; b"" for what is none, which then has no known size."""
+    """Decode base64; b"" if it is invalid, and so has no known size."""
     for step in (SLICE_CHARS, len(data) + 1):  # other threads can run between slices; line breaks need the whole
         try:
             return b"".join(base64.b64decode(data[start : start + step]) for start in range(0, len(data), step))

@@ -128,7 +128,7 @@ class OffloadResult:
 class OffloadedMessages:
     """The offloaded results of a list.
 
-    ``messages``: those that did not change are the very objects that came in. ``freed_chars`` adds up the lengths of
+    ``messages``: an unchanged message is the same object as in the input. ``freed_chars`` adds up the lengths of
     what was offloaded. ``files`` are absolute paths, in order.
     """
 

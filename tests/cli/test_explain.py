@@ -84,7 +84,7 @@ def test_it_tells_why_each_item_left_or_stays(explain: Explain, tmp_path: Path) 
     assert gone["tokens"] < gone["content_tokens"]
     assert items["call_7"]["left_after_reply"] is None
     assert items["call_7"]["why"] == "stays: bash keeps its last 1"
-    assert items["call_1"]["why"] == "stays: results of this tool leave only when the window is full"
+    assert items["call_1"]["why"] == "stays: results of this tool are evicted only when the window is full"
     assert all(item["why"].startswith("stays: ") for item in items.values() if item["place"] == "context")
     text = explain("last")[1].decode()
     assert "bash keeps its last 1" in text
@@ -181,7 +181,7 @@ def test_without_a_known_price_there_are_no_dollars(explain: Explain, tmp_path: 
     assert (told["effect"]["net_usd"], told["billed"]["usd"]) == (None, None)
     text = explain("last")[1].decode()
     assert "$" not in text
-    assert "next leaves nothing" in text
+    assert "evicted next: nothing" in text
 
 
 def test_what_goes_next_is_what_a_session_that_goes_on_would_do(explain: Explain, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_what_goes_next_is_what_a_session_that_goes_on_would_do(explain: Explain
     assert [tuple(step.values()) for step in told["next"]] == expected
     why = {item["item_id"]: item["why"] for item in told["items"]}
     assert {v.item_id: str(v.why) for v in decisions}.items() <= why.items()
-    assert "next leaves " in explain("last")[1].decode()
+    assert "evicted next: " in explain("last")[1].decode()
 
 
 def test_what_left_in_an_archive_is_told(explain: Explain, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """docs/cli.md is what the commands say: their help, and the keys of their JSON.
 
-``python tests/cli/test_pages.py`` writes the help anew.
+``PYTHONPATH=tests python tests/cli/test_pages.py`` updates the help.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def test_the_help_is_current() -> None:
     page = PAGE.read_text()
     commands = re.findall(r"^  ([\w-]+)  ", ctxfs("--help").partition("Commands:")[2], re.MULTILINE)
     assert [m["arguments"] for m in HELP.finditer(page)] == ["", *commands]
-    assert with_help(page) == page, f"python {Path(__file__).relative_to(ROOT)} writes it anew"
+    assert with_help(page) == page, f"PYTHONPATH=tests python {Path(__file__).relative_to(ROOT)} updates it"
 
 
 @pytest.fixture(scope="module")

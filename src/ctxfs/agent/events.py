@@ -1,4 +1,4 @@
-"""What a running agent tells, in order: the model's deltas, its tool calls, what left the context, and the end."""
+"""The events of a running agent, in order: the model's deltas, its tool calls, evictions, and the end."""
 
 from dataclasses import dataclass
 

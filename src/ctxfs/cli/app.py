@@ -19,11 +19,11 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "demo": ("demo.demo", "Watch an agent explore a directory; needs no key."),
     "chat": ("chat.chat", "Talk to a model that can list, read and search a directory."),
     "sessions": ("sessions.sessions", "List the sessions, newest first."),
-    "ls": ("items.ls", "List what a session's context holds, and what has left it."),
+    "ls": ("items.ls", "List what a session's context holds, and what was evicted."),
     "cat": ("items.cat", "Print an item's content, wherever it is now."),
     "tail": ("items.tail", "Print the last lines of an item's content."),
     "grep": ("grep.grep", "Search everything that a session holds."),
-    "explain": ("explain.explain", "Say why each item left or stays, and what that saved."),
+    "explain": ("explain.explain", "Show why each item was evicted or kept, and what that saved."),
     "replay": ("replay.replay", "Replay recorded sessions under eviction policies."),
     "tune": ("replay.tune", "Find eviction parameters on recorded sessions."),
     "mcp": ("mcp.mcp", "Serve a session to an MCP client, over standard input and output."),
@@ -105,9 +105,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
     ``arguments`` None: those of the process.
     """
-    logging.getLogger("ctxfs").addHandler(logging.NullHandler())  # commands tell what happens themselves
+    logging.getLogger("ctxfs").addHandler(logging.NullHandler())  # commands show themselves what happens
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character is no error
+        sys.stdout.reconfigure(errors="replace")  # a character that the terminal cannot show is replaced
     try:
         code = app(arguments, prog_name="ctxfs", standalone_mode=False)
     except (CtxfsError, OSError, typer.Abort, _UsageError) as error:

@@ -33,7 +33,7 @@ _OPENAI_PREFIXES = ("gpt-", "o1", "o3", "o4", "chatgpt-")
 
 
 def chat(  # noqa: PLR0917 - typer calls it by name
-    prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="Answer this and end.")] = None,
+    prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="Answer this prompt and exit.")] = None,
     model: Annotated[
         str | None, typer.Option("--model", metavar="NAME", help="The model; gpt-* is OpenAI's, others Anthropic's.")
     ] = None,
@@ -41,10 +41,10 @@ def chat(  # noqa: PLR0917 - typer calls it by name
         str | None, typer.Option("--base-url", metavar="URL", help="An OpenAI-compatible server; needs --model.")
     ] = None,
     directory: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="The directory that the model may look at; it is only read.")
+        Path, typer.Option("--dir", metavar="DIR", help="The directory that the model may read.")
     ] = Path(),
     session: Annotated[
-        str | None, typer.Option("--session", metavar="SESSION", help="Go on with this session ('last': the newest).")
+        str | None, typer.Option("--session", metavar="SESSION", help="Continue this session ('last': the newest).")
     ] = None,
     root: Root = None,
 ) -> None:

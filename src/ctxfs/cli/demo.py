@@ -37,7 +37,7 @@ __all__ = ["Row", "demo"]
 _MAX_TURNS = 24
 _TIME_S = 20.0
 _WINDOW_TOKENS = 1_000_000
-"""Never full here: what leaves does so because newer results came, not because a window was full."""
+"""Never full here: items are evicted because newer results came, not because the window is full."""
 _TASK = "Find your way around this directory: what is in it, and where would a newcomer start?"
 _SYSTEM_PROMPT = (
     "You explore a directory with list_dir, read_file and search. Results that are no longer new leave your context "
@@ -85,7 +85,7 @@ def demo(
 ) -> None:
     """Watch an agent explore a directory; needs no key.
 
-    A table shows what leaves its context, and where it goes.
+    A table shows what is evicted from its context, and where it goes.
 
     The model is a script, everything else is real: the tools, the files, the session on disk and the figures. What the
     tools show of DIR is stored in the session, which only you can read; `ctxfs rm` removes it.

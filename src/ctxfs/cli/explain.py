@@ -1,4 +1,4 @@
-"""``ctxfs explain``: why each item of a session left or stays, what goes next, and what that saved and cost."""
+"""``ctxfs explain``: why each item was evicted or kept, what is evicted next, and what that saved and cost."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -17,10 +17,10 @@ __all__ = ["explain"]
 
 
 def explain(session: SessionArgument, root: Root = None, as_json: AsJson = False) -> None:
-    """Say why each item left or stays, and what that saved.
+    """Show why each item was evicted or kept, and what that saved.
 
-    Also what goes next by the rules that the session was last opened with, what all of it cost, and what the calls
-    were billed.
+    Also what would be evicted next, by the rules that the session was last opened with, what the evictions cost, and
+    what the calls were billed.
     """
     anyio.run(_explain, sessions_directory(root), session, as_json)
 
@@ -74,11 +74,11 @@ def _print(explained: Explanation, out: Console) -> None:
 def _summary(explained: Explanation) -> list[str]:
     did, billed = explained.effect, explained.billed
     goes_next = ", ".join(o.item_id for o in explained.next.offloads) or "nothing"
-    lines = [f"now: {explained.context_tokens:,} tokens after {explained.replies:,} replies; next leaves {goes_next}"]
+    lines = [f"now: {explained.context_tokens:,} tokens after {explained.replies:,} replies; evicted next: {goes_next}"]
     if did.evictions:
         lines.append(
             f"{did.evictions:,} evictions freed {did.tokens_freed:,} tokens: about {did.saved:,.0f} input "
-            f"tokens saved since, {did.rewriting:,.0f} spent on writing anew, {did.reading_back:,.0f} on "
+            f"tokens saved since, {did.rewriting:,.0f} spent on rewriting, {did.reading_back:,.0f} on "
             f"{did.read_backs:,} read-backs; net {did.net:,.0f}{_dollars(did.net_usd)}"
         )
     if billed.calls:

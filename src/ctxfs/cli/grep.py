@@ -34,7 +34,7 @@ class _Found:
 def grep(  # noqa: PLR0917 - typer calls it by name
     session: SessionArgument,
     pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="An RE2 regular expression.")],
-    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Let case not count.")] = False,
+    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Ignore case.")] = False,
     item: Annotated[str | None, typer.Option("--item", metavar="ITEM", help="Search this item only.")] = None,
     root: Root = None,
     as_json: AsJson = False,

@@ -42,7 +42,7 @@ _RANGE = re.compile(r"(?P<first>\d*):(?P<last>\d*)|(?P<only>\d+)")
 
 
 def ls(session: SessionArgument, root: Root = None, as_json: AsJson = False) -> None:
-    """List what a session's context holds, and what has left it."""
+    """List what a session's context holds, and what was evicted."""
     anyio.run(_ls, sessions_directory(root), session, as_json)
 
 
@@ -120,9 +120,9 @@ def cat(
 ) -> None:
     """Print an item's content, wherever it is now.
 
-    Of an item that left in an archive: what the model saw of it last; its id has to be whole.
+    For an item in an archive, prints what the model last saw of it; give its full id.
 
-    Byte for byte into a pipe or a file.
+    Into a pipe or a file, the content is written byte for byte.
     """
     anyio.run(_cat, sessions_directory(root), session, item, None if lines is None else _parse_range(lines), as_json)
 

@@ -40,7 +40,7 @@ def replay(  # noqa: PLR0917 - typer calls it by name
         typer.Option(
             "--policy",
             metavar="NAME",
-            help="A policy, or a TOML file of parameters; again for more.",
+            help="A policy, or a TOML file of parameters. Can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -59,7 +59,7 @@ def replay(  # noqa: PLR0917 - typer calls it by name
 ) -> None:
     """Replay recorded sessions under eviction policies.
 
-    Without a model; prints what each policy would have cost, relative to never evicting.
+    Needs no model. Prints what each policy would have cost, relative to never evicting.
     """
     if html is not None and not html.absolute().parent.is_dir():
         raise ConfigError(f"--html {html}: {html.absolute().parent} is not a directory")
@@ -77,7 +77,7 @@ def replay(  # noqa: PLR0917 - typer calls it by name
 def tune(files: _Files, tokens: _Tokens = "o200k") -> None:
     """Find eviction parameters on recorded sessions.
 
-    And judge them on others. Prints them as TOML, for `ctxfs replay --policy FILE.toml`.
+    They are judged on the other sessions, and printed as TOML for `ctxfs replay --policy FILE.toml`.
     """
     with _progress("tuning", len(files)) as progress:
         tuned = tune_files(files, tokens, progress=progress)

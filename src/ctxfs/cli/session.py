@@ -33,7 +33,7 @@ __all__ = [
 _NAMED_CANDIDATES = 4
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _AS_IT_IS = frozenset({"text", "bytes"})
-"""Encodings whose bytes are those that the tool gave."""
+"""Encodings whose bytes are exactly what the tool returned."""
 
 
 def sessions_directory(root: Path | None) -> Path:
@@ -148,7 +148,7 @@ async def content_blocks(fs: ContextFileSystem, entry: Entry) -> AsyncIterator[b
 
 
 async def content_lines(fs: ContextFileSystem, entry: Entry, first: int, last: int | None) -> bytes:
-    """The lines ``first`` to ``last`` as they are in the content, each with its newline; nothing when there are none.
+    """The lines ``first`` to ``last`` as they are in the content, each with its newline; empty if there are none.
 
     ``last`` None: the end. Below 1, ``first`` counts from the end: 0 is the last line.
     """
@@ -165,7 +165,7 @@ async def content_lines(fs: ContextFileSystem, entry: Entry, first: int, last: i
 
 
 async def _lines_of(blocks: AsyncIterator[bytes], wanted: int) -> bytes:
-    """The first lines of what comes in pieces."""
+    """The first lines of content that comes in pieces."""
     pieces: list[bytes] = []
     async for block in blocks:
         if (count := block.count(b"\n")) >= wanted:

@@ -88,7 +88,7 @@ async def _summary(root: Path, session_id: str, changed_at: float) -> dict[str, 
 def verify(session: SessionArgument, root: Root = None, as_json: AsJson = False) -> None:
     """Check every stored byte against its checksum.
 
-    And the index against the journal; exit code 1 if one fails.
+    Also checks the index against the journal. Exit code 1 if a check fails.
     """
     if not anyio.run(_verify, sessions_directory(root), session, as_json):
         raise typer.Exit(1)

@@ -19,7 +19,7 @@ __all__ = ["export", "import_"]
 
 def export(
     session: SessionArgument,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write; it must not be there yet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write; it must not exist yet.")],
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:

@@ -54,7 +54,7 @@ class GrowingLog:
     """A file of the session that grows until ``finish``. What was appended is never lost, also by a crash.
 
     ``record`` makes a record of the finished content durable; ``check_open`` raises ``SessionClosed`` once the session
-    is closed: what has come until then belongs to whoever opens it next.
+    is closed: what was written until then belongs to the next writer.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The context of a session: items, what leaves them, and where it goes."""
+"""The context of a session: its items, what is evicted from it, and where that goes."""
 
 from ctxfs.context.context import Context
 from ctxfs.context.requests import MessagesRequest

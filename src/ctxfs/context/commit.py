@@ -34,7 +34,7 @@ class Archived:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What one commit came to: the items in their new form, the ids of what left, and the events that tell it."""
+    """The result of one commit: the items in their new form, the ids of removed items, and the events to emit."""
 
     items: tuple[ContextItem, ...] = ()
     left: tuple[str, ...] = ()
@@ -176,7 +176,7 @@ def _place_of(going: Collection[str], items: Sequence[ContextItem]) -> str | Non
 
 
 def evicted(item: ContextItem, offload: Offload) -> ContextItem:
-    """``item`` as it stands in the context once ``offload`` is durable."""
+    """``item`` as the context holds it once ``offload`` is durable."""
     content = offload.placeholder if isinstance(item.message, ToolMessage) else offload.content or offload.placeholder
     # Of a reply that left, no arguments can leave a second time.
     trimmed = _calls_in(content) if isinstance(item.message, AssistantMessage) else ()
@@ -193,7 +193,7 @@ def _calls_in(content: Content) -> tuple[int, ...]:
 
 
 def trimmed(item: ContextItem, trim: Trim) -> ContextItem:
-    """The reply ``item`` as it stands in the context once ``trim`` is durable."""
+    """The reply ``item`` as the context holds it once ``trim`` is durable."""
     assert isinstance(item.message, AssistantMessage)
     blocks: list[Any] = list(item.message.content)
     blocks[trim.block] = {**blocks[trim.block], "input": dict(trim.arguments)}

@@ -108,7 +108,7 @@ class LiveTranscript:
         return plan
 
     async def _write_placeholders(self) -> None:
-        """Write those that the next plan needs: beside the event loop when that takes long."""
+        """Write the placeholders that the next plan needs: in a worker thread if that takes long."""
         placeholders = self.transcript.unwritten()
         if sum(placeholder.content_tokens for placeholder in placeholders) > _INLINE_TOKENS:
             await run_in_steps(lambda: write_all(placeholders))

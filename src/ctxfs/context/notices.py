@@ -15,7 +15,7 @@ _log = logging.getLogger("ctxfs")
 class Notices:
     """Passes the events of one context on to ``on_event``, and logs failures and what was stored.
 
-    ``last_failure`` is the last write that failed; whoever wants to know of new ones sets it to None.
+    ``last_failure`` is the last write that failed; a caller that waits for the next one sets it to None.
     """
 
     def __init__(self, fs: ContextFileSystem, on_event: Callable[[ContextEvent], None] | None) -> None:
@@ -24,7 +24,7 @@ class Notices:
         self.last_failure: StorageError | None = None
 
     def emit(self, event: ContextEvent) -> None:
-        """Log what ``event`` says to whoever reads logs, and pass it on."""
+        """Log ``event`` if it is a failure or a store, and pass it on."""
         if isinstance(event, OffloadFailed | RecordFailed):
             self.last_failure = event.error
             _log.warning("session %s: %s", self._fs.session_id, event.error)

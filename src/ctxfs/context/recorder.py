@@ -54,9 +54,9 @@ class Recorder:
         self._calls.append(call)
 
     async def record(self) -> Applied:
-        """Make what waits durable and return what was evicted eagerly; nothing is when storage fails, which is told.
+        """Make pending items durable and return the eager evictions: none if storage fails, which emits an event.
 
-        What an eager policy raises is raised as it is: then what came in stays, and is recorded the next time. So is
+        An error of an eager policy is raised as it is: the new items stay, and are recorded the next time. So is
         any other error than one of storage: trying again does not help.
         """
         if not self.is_behind:

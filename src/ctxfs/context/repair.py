@@ -73,7 +73,7 @@ def losses_in(items: Iterable[ContextItem]) -> Losses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repairs:
-    """The changes that turn the items of a damaged journal into a valid transcript, ``items``; false if there are none.
+    """The changes that turn a damaged journal's items into a valid transcript, ``items``; falsy if none are needed.
 
     ``added``: new items, each with the id of the item that follows it. ``removed``: the ids of the items that are left
     out.

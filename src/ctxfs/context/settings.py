@@ -1,4 +1,4 @@
-"""The settings of a context, checked and complete; and what follows from settings, whoever owns the history. Pure."""
+"""The settings of a context, checked and complete; and what follows from them for ``Context`` and ``History``. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -87,7 +87,7 @@ class ContextSettings:
         object.__setattr__(self, "priced", priced if self.offload_enabled else None)
 
     def rules(self, budget: Budget | None) -> EvictionSet:
-        """The rules in force, for whoever reads the journal; ``budget`` is that of the window by now."""
+        """The rules in force, as the journal records them; ``budget`` is the window's current one."""
         return eviction_rules(self.exact, budget, self.policy, self.priced, digest_tokens=self.digest_tokens)
 
 
@@ -112,7 +112,7 @@ def window_for(model: str, window: Window | Budget | int | Auto | None) -> Windo
         case Window(budget=None) if window.summarize is not None or (
             window.compaction and not window.compaction.policy
         ):
-            raise ConfigError("a Window without a budget is no limit, so compaction and summarize have no effect")
+            raise ConfigError("a Window without a budget sets no limit, so compaction and summarize have no effect")
         case Window():
             return replace(window, model=window.model or model)
         case Budget() | None:
@@ -133,7 +133,7 @@ def economy_for(
     prices: Prices | None = None,
     cache_ttl: CacheTtl | None = None,
 ) -> EvictionPricing:
-    """What leaves when it pays, at ``prices``, or those that ``planning_prices`` gives for ``model``.
+    """Eviction when it pays, at ``prices``, or at the prices that ``planning_prices`` gives for ``model``.
 
     Raises ``UnsupportedCacheTtl`` for a time that these prices do not offer.
     """
@@ -150,7 +150,7 @@ def eviction_rules(
     *,
     digest_tokens: int,
 ) -> EvictionSet:
-    """The rules in force, for whoever reads the journal."""
+    """The rules in force, as the journal records them."""
     rules = EvictionSet(
         keep_recent=keep_recent,
         window_tokens=None if budget is None else budget.limit_tokens,

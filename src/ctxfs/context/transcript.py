@@ -85,7 +85,7 @@ class Transcript:
         """Our messages for a mix of ours and the Messages API's, as dicts or models of its SDK; these are copied.
 
         Raises:
-            TranscriptError: something that is no message, or that could not be recorded; a result of an unknown call.
+            TranscriptError: something is not a message, or cannot be recorded; or a result has an unknown call.
 
         """
         parsed: list[Message] = []
@@ -169,7 +169,7 @@ class Transcript:
         last_call_at: float | None,
         restored: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Take up what a session holds, the last call of which was at ``last_call_at`` (None: there was none).
+        """Resume with the items of a session whose last call was at ``last_call_at`` (None: there was no call).
 
         ``restored``: for each item that was restored, how often the model has replied since.
         """
@@ -183,7 +183,7 @@ class Transcript:
             self.economy.pin(tuple(self.holds), pinned=True)
             if last_call_at is not None:
                 self.economy.resumed(last_call_at)
-        self.plan()  # the ledger takes in what came: here, where it may take its time
+        self.plan()  # the ledger takes in the items here, where it may take its time
 
     def enter(self, entry: Entry) -> None:
         """Put an item at the end."""
@@ -208,7 +208,7 @@ class Transcript:
         self.tokens += item.token_count
 
     def rewrite(self, items: Sequence[ContextItem], left: Collection[str]) -> None:
-        """Put items in their new form in the place of the old ones; ``left`` are the ids of what left thereby."""
+        """Replace items by their new forms; ``left`` are the ids of the items that this evicted."""
         for item in items:
             self.tokens += item.token_count - self._items[item.id].token_count
             self._items[item.id] = item

@@ -170,7 +170,7 @@ class SessionPricing:
         self._ledger = ledger
 
     def _without(self, ledger: Ledger, item_ids: Collection[str]) -> Ledger:
-        """The ledger once the later placeholders of these stand in their place."""
+        """The ledger once the later placeholders of these items have replaced them."""
         expires = ledger.cache_expires_at
         return ledger.evicted(item_ids, cold=expires is not None and self._clock() >= expires)
 

@@ -88,7 +88,7 @@ class IdentifierIndex:
     __slots__ = ("_layers",)
 
     def __init__(self) -> None:
-        # What is known is written to the first of the layers; a draft has those that it came from below its own.
+        # Known names are written to the first layer; a draft puts its own layer above the layers that it came from.
         self._layers: tuple[set[str], ...] = (set(),)
 
     def draft(self) -> "IdentifierIndex":

@@ -66,11 +66,12 @@ class Ledger:
     """The state of one session, as the planner sees it.
 
     ``calls``: model calls made. ``total_tokens``: the context now. ``new_tokens``: its end that no request has carried
-    yet. ``gone_tokens``: what evictions that had to pay made the context smaller by; ``gone_new_tokens``: what left
-    before it was ever sent. ``spent``: what the calls would have cost without eviction; ``saved``: how much less they
-    did cost, rewrites and read-backs counted in. ``cache_expires_at``: when the provider forgets the prefix, on the
-    caller's clock; None means not before the next call. ``held``: by id, in the order of the context. ``memory``: what
-    became of what left, per tool. ``by_path``: the newest held items of a file, oldest first.
+    yet. ``gone_tokens``: what evictions that had to pay made the context smaller by; ``gone_new_tokens``: tokens
+    evicted before they were ever sent. ``spent``: what the calls would have cost without eviction; ``saved``: how much
+    less they did cost, rewrites and read-backs counted in. ``cache_expires_at``: when the provider forgets the prefix,
+    on the caller's clock; None means not before the next call. ``held``: by id, in the order of the context.
+    ``memory``: what happened to the evicted items of each tool. ``by_path``: the newest held items of a file, oldest
+    first.
     """
 
     parameters: EvictionParameters = field(default_factory=EvictionParameters)
@@ -117,7 +118,7 @@ class Ledger:
         return self.after([Replied(parts, paths, changed_paths, cache_expires_at)])
 
     def evicted(self, item_ids: Collection[str], *, cold: bool = False) -> "Ledger":
-        """These items' placeholders stand in their place now; ids that are not held change nothing.
+        """Replace these items by their placeholders; ids that are not held change nothing.
 
         ``cold``: the cache has expired, so that nothing is rewritten for it.
         """

@@ -46,10 +46,10 @@ class EvictionParameters:
     arrival_tokens: a result above this many tokens may leave before it was ever sent; 0 means never. Where an
         ``EagerPolicy`` (such as ``materialize``) decides about what was never sent, it decides alone.
     arrival_caution: how much read-backs count against that saving.
-    memory_weight: how many items of a tool must have left for what happened to them to count as much as
-        ``needs_by_class``; ``arrival_memory_weight``: the same for those that left at arrival. 0 means no memory.
-    tool_inputs: whether the arguments of calls may leave.
-    min_saved_tokens: nothing leaves for less.
+    memory_weight: how many items of a tool must have been evicted for their history to count as much as
+        ``needs_by_class``; ``arrival_memory_weight``: the same for items evicted on arrival. 0 means no memory.
+    tool_inputs: whether the arguments of calls may be evicted.
+    min_saved_tokens: no eviction saves fewer tokens than this.
     digest_share, digest_identifiers: a placeholder lists identifiers, in at most this share of the content's tokens and
         at most so many; 0 means none. The bounds on every digest hold as well.
 

@@ -107,7 +107,7 @@ class EvictionDecision:
 
 
 def plan(ledger: Ledger, *, now: float | None = None) -> EconomicPlan:
-    """Decide what leaves before the next request.
+    """Decide what is evicted before the next request.
 
     ``now`` is on the clock of ``ledger.cache_expires_at``; None means that the cache is as warm as it was.
     """

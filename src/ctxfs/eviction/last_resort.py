@@ -40,7 +40,7 @@ class LastResort:
     ) -> list[Offload]:
         """The offloads of those items that have a placeholder, or one that can be shorter.
 
-        ``seen`` are those that the model has replied to.
+        ``seen`` are the items that the model has replied to.
         """
         seen_ids = {item.id for item in seen}
         may_leave = (i for i in items if i.can_shrink or (not i.destroyed and self.policy.type_enabled[i.item_type]))

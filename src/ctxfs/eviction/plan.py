@@ -47,7 +47,7 @@ class Offload:
 class Trim:
     """Replace the arguments of one call in a reply by ``arguments``, once ``stored`` is durable. Sizes in tokens.
 
-    ``block`` is the call's place in the reply's content. ``stored`` is an item of its own, which never stands in the
+    ``block`` is the call's place in the reply's content. ``stored`` is an item of its own, which is never in the
     context: the large arguments, as text blocks that name their ``argument``; its file is ``path`` (absolute).
     """
 

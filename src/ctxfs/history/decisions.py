@@ -62,6 +62,6 @@ class Decisions:
         return found
 
     def replacing(self, key: Key) -> Decided | None:
-        """The decision whose replacement the part is; None when it is none."""
+        """The decision whose replacement this part is; None if it is not a replacement."""
         found = self._by_replacement.get((key.kind, key.call_id, key.sha256))
         return found or self._by_replacement.get((key.kind, "", key.sha256))

@@ -206,7 +206,7 @@ class History:
         """Return a request to the Messages API, as it would be sent, with what is due replaced.
 
         What did not change is the same object, and the fields of what did stay: ids, ``cache_control``, unknown ones.
-        Raises as ``rewrite``, and ``TranscriptError`` for what is no such request.
+        Raises as ``rewrite``, and ``TranscriptError`` if the body is not such a request.
         """
         return self._rewritten(MESSAGES, body, branch)
 
@@ -337,7 +337,7 @@ class History:
 
 
 def _forget_all() -> None:
-    """Let every history of a forked process begin anew: threads, handles and locks are those of its parent."""
+    """Reset every history in a forked process: threads, handles and locks belong to the parent."""
     for history in list(_histories):
         history._after_fork()  # noqa: SLF001 - of this module
 

@@ -17,7 +17,7 @@ Kind = Literal["user", "reply", "call", "result"]
 """What a part is: what the model is told, what it says, a tool that it calls, and what that call gave."""
 
 Replacement = str | tuple[Block, ...] | Mapping[str, Any]
-"""What stands in the place of a part: a text or content blocks; of a call, its arguments."""
+"""What replaces a part: a text or content blocks; for a call, its arguments."""
 
 _KINDS = frozenset(get_args(Kind))
 

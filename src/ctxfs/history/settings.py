@@ -82,7 +82,7 @@ class HistorySettings:
 
     @property
     def rules(self) -> EvictionSet:
-        """The rules in force, for whoever reads the journal."""
+        """The rules in force, as the journal records them."""
         return eviction_rules(
             dict(self.keep_recent or {}), self.guard.budget, self.policy, self.priced, digest_tokens=self.digest_tokens
         )

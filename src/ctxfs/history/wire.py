@@ -16,7 +16,7 @@ Body = Mapping[str, Any]
 class WireView(NamedTuple):
     """How to read a history out of the body of a request, and how to send it with edits.
 
-    ``parts_of`` raises ``TranscriptError`` for what is no such body. ``applied`` gives the body to send: what did not
+    ``parts_of`` raises ``TranscriptError`` for any other body. ``applied`` gives the body to send: what did not
     change is the same object, and the fields of what did are kept. ``beside`` gives what is sent beside the history
     and takes up room, as JSON: the system prompt, the tools.
     """
@@ -53,7 +53,7 @@ def parts_in(
     """The parts of the messages of ``body`` under ``key``.
 
     ``read`` adds those of one message, by its number, to the parts before it; it gets, and notes, which tool the call
-    of an id was of. ``what`` is what one message is, for the error of one that is none.
+    of an id was of. ``what`` describes a message, for the error about something else.
 
     Raises:
         TranscriptError: there are no messages, or something among them is not one.
@@ -94,7 +94,7 @@ def blocks_or_text(content: Replacement) -> Any:
 
 
 def spread(blocks: Sequence[Block], new: Replacement) -> list[list[Block]]:
-    """What stands in the place of each of ``blocks`` once ``new`` stands for all of them.
+    """The blocks that replace each of ``blocks`` once ``new`` replaces all of them.
 
     As many blocks take the places of the old ones, with the marks of a prompt cache that these had. A text, or another
     number of blocks, takes the place of the first.

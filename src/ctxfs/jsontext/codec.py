@@ -20,10 +20,10 @@ __all__ = [
 ]
 
 MAX_DEPTH = 200
-"""How many lists and dicts may stand in each other in what comes in: whatever handles it later gets to its bottom."""
+"""How deeply lists and dicts may be nested in input, so that all later code can walk it to the bottom."""
 
 MAX_RECORD_DEPTH = 248
-"""The same for a record as it is read: what came in stands a few levels deeper in it, and it may be written again."""
+"""The same for a record when it is read: it nests the input a few levels deeper, and may be written again."""
 
 _DUMPED_DEPTH = MAX_RECORD_DEPTH + 2  # records may stand in a batch; orjson reads and writes as many
 _FIRST_INEXACT = 2.0**63
@@ -37,7 +37,8 @@ def check_json(value: Any, place: str = "value", *, max_depth: int = MAX_DEPTH) 
     """Raise ValueError, naming what is wrong at which place in ``value``, unless it is JSON that loads equal.
 
     That is None, bool, str, a finite float, an int of at most 4,300 digits, and lists and dicts of these whose keys are
-    str, at most ``max_depth`` in each other. A tuple is none: it would load as a list. Costs nothing for long text.
+    str, at most ``max_depth`` in each other. Tuples are rejected, because they would load as lists. Long text
+    costs nothing.
     """
     _check(value, place, max_depth, list)
 
@@ -100,7 +101,7 @@ def dumps(value: Any) -> bytes:
 
 
 def dumps_unchecked(value: Any) -> bytes:
-    """Encode ``value`` like ``dumps``, for whoever loads the outcome and compares it with what went in.
+    """Encode ``value`` like ``dumps``, for callers that load the outcome and compare it with the input.
 
     What ``dumps`` refuses may come out as something else. Raises ValueError for what cannot be encoded.
     """

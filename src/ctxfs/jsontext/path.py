@@ -190,7 +190,7 @@ class _Selection:
         return self._places.end_of(start)
 
     def _miss(self, start: int, number: int) -> None:
-        """What the step means is not there; after a step that means several values, that is no error."""
+        """The value of the step is missing; after a step that selects several values, this is allowed."""
         if number < self._strict:
             self._missing = start, number
 
@@ -329,7 +329,7 @@ def _name(step: PathStep) -> str:
 
 
 def _describe(places: JsonPlaces, start: int) -> str:
-    """What stands there instead, for whoever asked for something else."""
+    """What is there instead, for the error about a step that does not fit."""
     opening = places.text[start]
     if opening == "{":
         keys = [str(key) for key, _ in islice(places.children(start), 21)]

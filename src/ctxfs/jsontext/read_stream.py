@@ -26,7 +26,7 @@ _IN_NUMBERS = frozenset("0123456789+-.eE")
 def json_elements(text: str, *, window_chars: int = WINDOW_CHARS) -> Iterator[Any]:
     """Yield the elements of the array that ``text`` is, parsing at most ``window_chars`` (64 or more) at once.
 
-    Raises ValueError when it is no array.
+    Raises ValueError if it is not an array.
     """
     reader = _Reader(text, window_chars)
     start = reader.after_space(0)

@@ -30,7 +30,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def is_json(text: str) -> bool:
-    """Whether the whole of ``text`` is one JSON value; a value that is nested too deeply to be read is none."""
+    """Whether the whole of ``text`` is one JSON value that is not nested too deeply to be read."""
     checker = _Checker(text)
     start = checker.after_space(0)
     if text[start : start + 1] not in set('{["'):

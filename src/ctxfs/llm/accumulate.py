@@ -14,7 +14,7 @@ INVALID_JSON = "invalid_json"
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """The arguments of a tool call from their JSON; no text at all is no arguments (see ``INVALID_JSON``)."""
+    """The arguments of a tool call from their JSON; empty text means no arguments (see ``INVALID_JSON``)."""
     if not text.strip():
         return {}
     try:

@@ -89,7 +89,7 @@ class Usage:
         part of the input; as an object or as a dict. None, and an empty dict, are no tokens.
 
         Raises:
-            InvalidReply: it is none of these, or has a count that ``Usage`` refuses.
+            InvalidReply: it has another type, or a count that ``Usage`` refuses.
 
         """
         if isinstance(usage, Usage):
@@ -242,7 +242,7 @@ ModelEvent = TextDelta | ThinkingDelta | Retrying | Reply
 class ChatModel(Protocol):
     """A model that streams one reply to one request.
 
-    ``stream`` is an async generator: whoever stops early closes it (``contextlib.aclosing``). It raises the
+    ``stream`` is an async generator: a caller that stops early closes it (``contextlib.aclosing``). It raises the
     ``ModelError`` family only, mapped in one place per provider. It is not guaranteed that any delta comes before the
     reply.
 

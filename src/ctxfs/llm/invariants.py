@@ -46,7 +46,7 @@ def check(body: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """The valid messages before those that are checked: the ids of their calls, and their blocks with a breakpoint."""
+    """The valid messages before the checked ones: the ids of their calls, and their blocks with a breakpoint."""
 
     calls: Container[str]
     marked: Sequence[Placed]

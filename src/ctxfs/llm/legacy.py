@@ -1,7 +1,7 @@
 """Tools for models that have none: calls and their responses as text, ``<function_call>{…}</function_call>``.
 
-Follows "Tool Output Materialization（工具输出文件化）规格", the legacy function-call form. Only what the model itself
-replies is ever parsed; what tools and users wrote is not, and a tag in a tool's output is written so that it is none.
+Follows "Tool Output Materialization（工具输出文件化）规格", the legacy function-call form. Only the model's own replies
+are ever parsed; text of tools and users is not, and a tag in a tool's output is escaped.
 """
 
 import json
@@ -37,7 +37,7 @@ _NEXT = re.compile(rf"[ \t]*{_OPEN}")
 _SPACE = re.compile(r"[ \t\r\n]*")
 _CALL_ID = re.compile(r"call_(\d{1,9})")
 _KEYS = frozenset({"name", "arguments"})
-_GO_ON = "The responses stand in the function calls above. Go on."
+_GO_ON = "The responses are in the function calls above. Continue."
 _TOOLS = """You can call these functions. To call one, end your reply with, on a line of its own:
 <function_call>{"name": "<the function's name>", "arguments": {<its arguments>}}</function_call>
 You may write several, each on a line of its own. Never write "response" yourself, and use the tag for nothing else.
@@ -207,7 +207,7 @@ def _media(responses: Iterable[ToolMessage]) -> list[Block]:
 def parse_reply(text: str) -> list[str | ToolCall]:
     """Split a model's reply into texts and calls, in order; calls have no id yet.
 
-    A call begins on a line of its own; what stands in its JSON strings is data, also when it looks like a tag.
+    A call begins on a line of its own; text in its JSON strings is data, even if it looks like a tag.
 
     Raises:
         InvalidFunctionCall: a call is not closed, is no JSON, has other keys than ``name`` and ``arguments`` (a
@@ -230,7 +230,7 @@ def _parse_call(text: str, position: int) -> tuple[ToolCall, int]:
     try:
         data, end = _DECODER.raw_decode(text, _after_space(text, position))
     except (ValueError, RecursionError) as error:
-        raise InvalidFunctionCall(f"after {_OPEN} comes no JSON ({error})") from error
+        raise InvalidFunctionCall(f"{_OPEN} is not followed by JSON ({error})") from error
     end = _after_space(text, end)
     if not text.startswith(_CLOSE, end):
         raise InvalidFunctionCall(f"there is no {_CLOSE} after the JSON")
@@ -254,7 +254,7 @@ def _with_calls(reply: Reply, first_id: int) -> Reply:
     """The reply with its calls as calls; a call that the token limit cut off stays text."""
     text, cut = reply.message.text, ""
     if reply.message.tool_calls:
-        raise InvalidFunctionCall("the model made a call of its own form, without being told of any tool")
+        raise InvalidFunctionCall("the model wrote a function call, but was not given any function")
     if reply.stop_reason in CUT:
         end = text.rfind(_OPEN)
         text, cut = (text[:end], text[end:]) if end > text.rfind(_CLOSE) else (text, "")
@@ -302,7 +302,7 @@ class _Shown:
         if self._stopped:
             return ""
         self._held += text
-        before = "." if self._inside_a_line else ""  # a tag counts at the begin of a line only
+        before = "." if self._inside_a_line else ""  # a tag counts only at the start of a line
         if found := _TAG.search(before + self._held):
             self._stopped = True
             return self._release(found.start() - len(before))

@@ -58,7 +58,7 @@ THINKING = frozenset({"thinking", "redacted_thinking"})
 """The types of blocks that hold what a model thought."""
 
 MEDIA_TYPES = frozenset({"image", "document"})
-"""Blocks that a model looks at; no lines of text can stand for them."""
+"""Blocks that a model looks at; lines of text cannot replace them."""
 
 _NEEDED: Mapping[str, Mapping[str, type]] = {
     "text": {"text": str},
@@ -69,7 +69,7 @@ _NEEDED: Mapping[str, Mapping[str, type]] = {
 
 
 def check_block(block: Any) -> None:
-    """Raise ValueError, saying what is wrong, when ``block`` is no content block, or lacks what its type needs."""
+    """Raise ValueError, with the reason, if ``block`` is not a content block or lacks what its type needs."""
     if not isinstance(block, dict) or not isinstance(block.get("type"), str):
         what = "not a content block, which is a dict with a type"
         raise ValueError(f"{what}: {reprlib.repr(block)}")  # noqa: TRY004 - data
@@ -146,7 +146,7 @@ class SystemMessage:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """What the user said, or a prompt that stands in the user's place."""
+    """A message of the user, or a prompt that takes the place of one."""
 
     content: Content
 
@@ -243,7 +243,7 @@ def has_media(content: Content) -> bool:
 
 
 def text_with(content: Content, other: Callable[[Block], str]) -> str:
-    """Return all of ``content`` as text, by line; ``other`` tells what stands for a block that is no text."""
+    """Return all of ``content`` as text, by line; ``other`` gives the text for any other block."""
     if isinstance(content, str):
         return content
     return "\n".join(block["text"] if block["type"] == "text" else other(block) for block in content)

@@ -153,7 +153,7 @@ class MessagesSerializer:
             turns.append(_Turn(role, number))
             if role == "assistant":
                 self._wire.open_turn()
-        elif len(self._ended) == len(turns):  # what came between was empty: the turn goes on
+        elif len(self._ended) == len(turns):  # the messages between were empty: the turn continues
             turns[-1].content = self._ended.pop()["content"][:]
         turns[-1].add(message, self._wire)
         turns[-1].end = number + 1

@@ -32,7 +32,8 @@ class StreamedResponse(Protocol):
 class Builder(Protocol):
     """Puts a reply together from a provider's events.
 
-    What is no event of that provider raises AttributeError, LookupError, TypeError or ValueError from either method.
+    Both methods raise AttributeError, LookupError, TypeError or ValueError for anything that is not an event of that
+    provider.
     """
 
     @property
@@ -54,7 +55,7 @@ async def streamed_reply(
     The events are taken as they came: the SDKs' models would drop or reorder what they do not know.
 
     Raises:
-        AttemptFailed: the provider sent an error or what is no event of its API, or the reply broke off.
+        AttemptFailed: the provider sent an error or an unknown event, or the reply broke off.
 
     """
     import httpx2  # noqa: PLC0415 — comes with the SDKs

@@ -33,7 +33,7 @@ class Prices:
             costs them. The highest number passed counts. Empty: all prompts cost the same.
 
     Raises:
-        ConfigError: a price that is no number of 0 or more, an input that is free, an unknown time, or steps that
+        ConfigError: a price that is not a number of 0 or more, an input that is free, an unknown time, or steps that
             have steps or other times than the rest.
     """
 

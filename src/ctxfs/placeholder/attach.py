@@ -84,7 +84,7 @@ class Placeholder:
 
 
 def write_all(placeholders: Iterable[Placeholder]) -> None:
-    """Write those that were not written before; it may take a while for large contents."""
+    """Write the placeholders that are not written yet; this may take a while for large contents."""
     for placeholder in placeholders:
         placeholder.write()
 

@@ -105,7 +105,7 @@ def describe(
     """What stands after the placeholder's three lines; "" when there is nothing to say within the budget.
 
     Args:
-        content: what leaves the context.
+        content: the content that is evicted.
         budget_tokens: upper bound on the result by ``counter``; 0 means no digest.
         counter: counts tokens.
         content_tokens: the content's own size, if it is known; None counts it, a very long one by samples ("about").
@@ -188,7 +188,7 @@ def _json_lines(text: str, head: Sequence[Pick]) -> JsonPrefix | None:
 
 
 def _table(text: str, head: Sequence[Pick]) -> str:
-    """What kind of table this is, with its columns; "" when it is none."""
+    """The kind of table, with its columns; "" if the text is not a table."""
     sample = [text[p.start : min(p.end, p.start + 4096)].rstrip("\r") for p in head]
     if all(re.match(NUMBERED, line) for line in sample):
         sample = [re.sub(rf"\A{NUMBERED}", "", line) for line in sample]

@@ -59,7 +59,7 @@ class Snippets:
         return line_count(self.text)
 
     def passages(self, *, lines: int, size_bytes: int) -> dict[str, list[str]]:
-        """Head, errors and tail, each within the bounds; what stands in the head or the tail is not shown twice."""
+        """Head, errors and tail, each within the bounds; a line of the head or the tail is not shown twice."""
         head, errors = _Rows(lines, size_bytes), _Rows(lines, size_bytes)
         end, tail = self._head(head, size_bytes), _Rows(lines, size_bytes)
         for number, line in self.around_errors(max(1, len(head.rows) - _PASSAGE_LINES + 1)):
@@ -73,7 +73,7 @@ class Snippets:
         }
 
     def _head(self, rows: _Rows, size_bytes: int) -> int:
-        """Fill ``rows`` from the begin; the position up to which the text may be shown in them."""
+        """Fill ``rows`` from the start; return how far into the text they may extend."""
         position, number = 0, 1
         while position < len(self.text):
             end = self._line_end(position)

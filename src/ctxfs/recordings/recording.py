@@ -124,7 +124,7 @@ class Recording:
 
     @property
     def calls(self) -> Iterator[ModelCall]:
-        """Every call of which something is known, those that stand in no thread last."""
+        """Every call of which something is known; calls outside of all threads come last."""
         yield from (m.call for m in self.messages if m.call is not None)
         yield from self.asides
 

@@ -41,10 +41,10 @@ class Replacement:
 
 
 class Run(Protocol):
-    """A policy at work on one session. It sees what happened so far, and nothing of what comes."""
+    """A policy at work on one session. It sees only what has happened so far."""
 
     def plan(self, added: Sequence[Item], /) -> Sequence[Replacement]:
-        """Before a request that carries ``added`` for the first time: what leaves now."""
+        """Before a request that carries ``added`` for the first time: what is evicted now."""
 
     def replied(self, reply: Sequence[Item], /) -> None:
         """The model replied."""
@@ -54,7 +54,7 @@ class Run(Protocol):
 
 
 class Policy(Protocol):
-    """Says what leaves when."""
+    """Decides what is evicted, and when."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""Why each item of a session left or stays, what goes next, what that saved and what the calls cost: as a value."""
+"""Why each item was evicted or kept, what is evicted next, what that saved and what the calls cost: as a value."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -34,12 +34,12 @@ from ctxfs.tokens import load_counter
 __all__ = ["Bill", "Effect", "ExplainedItem", "Explanation", "explain"]
 
 _STAYS = {
-    ItemType.SYSTEM_PROMPT: "stays: the system prompt never leaves",
+    ItemType.SYSTEM_PROMPT: "stays: the system prompt is never evicted",
     ItemType.TOOL_RESULT: "stays: its placeholder would hardly be smaller",
-    ItemType.COMPACTION_SUMMARY: "stands for what left in its file",
+    ItemType.COMPACTION_SUMMARY: "the summary of the messages in its file",
 }
-_MESSAGE_STAYS = "stays: messages leave only when the window is full"
-_NO_RULE_STAYS = "stays: results of this tool leave only when the window is full"
+_MESSAGE_STAYS = "stays: messages are evicted only when the window is full"
+_NO_RULE_STAYS = "stays: results of this tool are evicted only when the window is full"
 _NO_RULES = EvictionSet(
     parameters=EvictionParameters().to_mapping(), rates=asdict(ANTHROPIC_RATES), ttl_s=TTL_SECONDS["5m"]
 )
@@ -53,8 +53,9 @@ class ExplainedItem:
     """One item: where it is and why. Sizes in tokens.
 
     ``item_type`` None: it is in an archive only. ``tokens``: what it takes in the context now. ``content_tokens``: what
-    its content took; None: not known. ``left_after_reply``: the model's replies before it left, and ``replies_since``
-    those since then; None: it never left. ``ripe_in_calls``: the calls until it may leave; None: nothing says so.
+    its content took; None: not known. ``left_after_reply``: the model's replies before its eviction, and
+    ``replies_since`` the replies since then; None: it was never evicted. ``ripe_in_calls``: the calls until it may be;
+    None: unknown.
     """
 
     item_id: str
@@ -188,7 +189,7 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet, costs: Account) -> tu
 
 
 def _rates(rules: EvictionSet) -> Rates | None:
-    """The rates that the planner had; None when there was none. Raises ``ConfigError`` for another version's."""
+    """The rates that the planner had; None if it had none. Raises ``ConfigError`` for rates of another version."""
     try:
         return Rates(**rules.rates) if rules.rates else None
     except TypeError as error:

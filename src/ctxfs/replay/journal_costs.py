@@ -1,7 +1,7 @@
-"""What a session's journal says about what left its context: why, when, what that saved, and what it cost. Pure.
+"""What a session's journal says about its evictions: why, when, what they saved, and what they cost. Pure.
 
-Figures are estimates from token counts, as the planner reckons: a call reads the prefix that the last one left in the
-cache, and writes the rest; changing an item writes everything behind it anew. What the provider billed is in ``calls``.
+Figures are estimated from token counts, as in the planner: a call reads the prefix that the last one left in the
+cache, and writes the rest; changing an item writes everything after it again. What the provider billed is in ``calls``.
 """
 
 from collections import deque
@@ -43,7 +43,7 @@ class Departure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """What the call after ``after_call`` had to write anew, since something before it had changed; in tokens."""
+    """What the call after ``after_call`` had to write again because something before it had changed; in tokens."""
 
     after_call: int
     tokens: int
@@ -93,7 +93,7 @@ class Account:
         return saved
 
     def rewriting(self, rates: Rates = ANTHROPIC_RATES) -> float:
-        """What writing anew cost above reading from a warm cache."""
+        """What rewriting cost above reading from a warm cache."""
         return (rates.write - rates.read) * sum(r.tokens for r in self.rewrites)
 
     def reading_back(self, rates: Rates = ANTHROPIC_RATES) -> float:

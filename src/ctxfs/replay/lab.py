@@ -93,7 +93,7 @@ def run_policies(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapped(Generic[_T]):
-    """What came of each session, by its file and in order; the files without a reply, and those that cannot be read."""
+    """The outcome of each session, by its file and in order; the files without a reply, and unreadable files."""
 
     sessions: tuple[tuple[Path, _T], ...]
     left_out: tuple[Path, ...]
@@ -163,7 +163,7 @@ def _mapped(one: Callable[[Path], _T], files: Sequence[Path], progress: Progress
 
 
 def _size(path: Path) -> int:
-    """0 for what cannot be read: whoever reads it says why."""
+    """The size in bytes; 0 if the file cannot be read, which its reader reports."""
     try:
         return path.stat().st_size
     except OSError:

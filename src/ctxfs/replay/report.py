@@ -56,7 +56,7 @@ class PolicyFigures:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A file that is no recording, or a damaged one; ``why`` names it."""
+    """A file that is not a recording, or is damaged; ``why`` names it."""
 
     path: Path
     why: str

@@ -17,7 +17,7 @@ __all__ = ["MISSING", "DamagedContent", "counted", "detail_of", "refuse_damaged"
 
 MISSING = "the file is missing"
 _UNREADABLE = {errno.EIO, errno.EACCES, errno.EPERM, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO)}
-"""What the system says of one file; that it has no handles left, say, is no damage."""
+"""Errors about one file; an error about the process, such as no handles left, is not damage."""
 
 _KINDS = {
     ItemType.TOOL_RESULT: "result",
@@ -44,7 +44,7 @@ class DamagedContent:
 
 
 def detail_of(error: CtxfsError) -> str | None:
-    """What is wrong with a content whose reading ended with ``error``; None when that is no damage of its own."""
+    """What is wrong with a content, by the ``error`` that reading it raised; None if the content is not damaged."""
     match error:
         case NotStored():
             return MISSING

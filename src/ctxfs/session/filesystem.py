@@ -1,4 +1,4 @@
-"""The session's file system: what leaves the context is durable here first, and can be read back exactly.
+"""The session's file system: content is durable here before it is evicted, and can be read back exactly.
 
 Follows "Context FileSystem 上下文卸载功能". One object is one session; it has one writer, and any number of readers.
 """

@@ -19,7 +19,7 @@ def added(item: ContextItem, session_path: Path, *, content_stored: bool, before
 
 
 def replacement(item: ContextItem, session_path: Path, reason: str, *, saved_chars: int | None = None) -> Replaced:
-    """Say that ``item`` stands in the context in a new form; ``saved_chars``: see ``Replaced``."""
+    """The record that ``item`` has a new form in the context; ``saved_chars``: see ``Replaced``."""
     # What leaves the moment it comes in is recorded with its later placeholder.
     later = item.placeholder if item.can_shrink and saved_chars is None else None
     return Replaced(

@@ -239,7 +239,7 @@ def _leased(store: Store) -> LeaseStore:
 
 
 def _next_batch(queue: Iterable[_Pending], stored: Mapping[str, Stored]) -> tuple[list[_Pending], list[_Pending]]:
-    """The commits to write now, and those that wait: they write a file that an earlier one is about to write."""
+    """The commits to write now, and the commits to delay: these write a file that an earlier commit also writes."""
     batch: list[_Pending] = []
     waiting: list[_Pending] = []
     names: set[str] = set()
@@ -252,7 +252,7 @@ def _next_batch(queue: Iterable[_Pending], stored: Mapping[str, Stored]) -> tupl
 
 
 def _numbered(records: Iterable[Record], calls: int) -> list[Record]:
-    """``records``, and in them the model calls without a number as those that follow ``calls`` others."""
+    """``records``, with model calls that have no number numbered from ``calls`` + 1 on."""
     numbers = count(calls + 1)
     return [
         replace(record, number=next(numbers)) if isinstance(record, CallMade) and not record.number else record

@@ -53,7 +53,7 @@ SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
 UNSAFE_CHARACTER = re.compile(r"[^A-Za-z0-9_.-]")
 
 HASHED = re.compile(r"\.[a-z2-7]{24}\Z")
-"""How a session's id ends that was made from something that is none."""
+"""The end of a session id that was made from a text which is not a valid id."""
 
 RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))})
 
@@ -98,7 +98,7 @@ def terminal_name(snippet_id: str) -> str:
 class Layout:
     """Where content goes inside a session and in which form.
 
-    ``raw``: the file is the content as it is, and its metadata stands in the index; otherwise it is a JSON envelope.
+    ``raw``: the file is the content as it is, and its metadata is in the index; otherwise it is a JSON envelope.
     Artifacts are raw in every layout.
     """
 
@@ -133,7 +133,7 @@ class NameAllocator:
 
     def __init__(self, taken: Iterable[str] = (), *, layout: Layout = ENVELOPE) -> None:
         self._layout = layout
-        # What is taken is written to the first of the layers; a draft has those that it came from below its own.
+        # Taken names are written to the first layer; a draft puts its own layer above the layers that it came from.
         self._layers: tuple[set[str], ...] = (set(),)
         self._repeats: ChainMap[str, int] = ChainMap()  # up to which number repeats of a name are taken, without a gap
         self._messages = 0  # the same for msg_001, msg_002, ...

@@ -271,7 +271,7 @@ def _values_of(value: Any, kind: type) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> Record:
-    """Return the record. Raises KeyError, TypeError or ValueError when it is none, or lacks what its type needs."""
+    """Return the record. Raises KeyError, TypeError or ValueError if it is not a record, or lacks a field."""
     if not isinstance(data, dict):
         raise TypeError("a record is an object")
     kind = _TYPES.get(data.get("type", ""))

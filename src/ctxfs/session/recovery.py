@@ -28,7 +28,7 @@ class Recovery:
     the journal; they are skipped and kept. ``adopted``: orphans, files that the journal did not name and now does.
     ``foreign``: unknown files, which are not changed; one with the name of an item's file was renamed ``….foreign``.
     ``rebuilt_journal``, ``rebuilt_index``: they were lost or damaged. ``contents``: content files that are missing,
-    and, once the items of the context were read, those that are damaged. These files are not changed; after one is
+    and, once the items of the context were read, damaged ones. These files are not changed; after one is
     restored, its content is back when the session is opened again.
     """
 

@@ -164,7 +164,7 @@ class SessionWriter:
         Args:
             items: the items, in order.
             before: the item that they stand before; None is the end.
-            evicting: ids of those that are evicted in the same commit: their contents go to files, whatever their size.
+            evicting: ids of the items evicted in the same commit: their contents go to files, whatever their size.
             deferred: gives the records of these evictions; see ``Commit``.
             removing: ids of items that leave the context in the same commit: the new ones take their place.
             calls: the model calls that came to this, as ``call_made`` gives them.
@@ -185,7 +185,7 @@ class SessionWriter:
     async def store(
         self, items: Sequence[ContextItem], *, metadata: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
     ) -> None:
-        """Make the contents of items durable; those that are already cost nothing.
+        """Make the contents of items durable; a content that is already durable costs nothing.
 
         ``metadata``, JSON by item id, is recorded beside each content and read back in ``stored()[item_id].metadata``.
         Raises ``CorruptContent`` for an item whose content is damaged, and which only says so.
@@ -195,7 +195,7 @@ class SessionWriter:
             await self.journal.commit(Commit(files=files))
 
     async def replace(self, items: Sequence[ContextItem], *, reason: str) -> None:
-        """Record that items stand in the context in a new form, their placeholders; contents are stored already."""
+        """Record that items were replaced by their placeholders; their contents are already stored."""
         records = [replacement(item, self._session_path, reason) for item in items]
         await self.journal.commit(Commit(records=records))
 

@@ -39,7 +39,7 @@ class LocalStore:
 
     ``durability``: "full" syncs every write before it is acknowledged; "process" leaves that to the system, so that a
     crash of the process loses nothing, but a power failure may. Raises ``ConfigError`` for any other one, and
-    ``UnsafePath`` for an id that is none.
+    ``UnsafePath`` if the session id is invalid.
     """
 
     def __init__(
@@ -303,7 +303,7 @@ def absolute_root(path: str | Path | None) -> Path:
     """Return the directory that ``path`` names, absolute; None is ``default_root()``.
 
     A relative one is taken from the working directory of this moment. Not resolved: links in it are the user's.
-    Raises ``ConfigError`` for what is no path.
+    Raises ``ConfigError`` if it is not a path.
     """
     try:
         found = default_root() if path is None else Path(path).expanduser()

@@ -25,7 +25,7 @@ class WriterLock:
     """The lock, held from when this is made until ``release``.
 
     Its file names the writer as long as something that this one began may be half-written. ``settled``: it was empty,
-    so whoever held the lock before ended everything. Raises ``SessionLocked``, ``UnsafePath`` and OSError.
+    so the previous holder of the lock finished everything. Raises ``SessionLocked``, ``UnsafePath`` and OSError.
     """
 
     def __init__(self, fs: FileSystem, dir_fd: int, session_id: str) -> None:

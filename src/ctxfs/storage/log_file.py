@@ -16,7 +16,7 @@ _GONE = "it was moved, removed, replaced or cut while the session was open: put 
 class LogFile:
     """The log, open for appending. ``length`` is what was acknowledged, in bytes.
 
-    ``settled``: whoever wrote to it before did so to the end, and synced it.
+    ``settled``: the previous writer finished writing and synced it.
     """
 
     def __init__(self, fs: FileSystem, dir_fd: int, session_id: str, *, sync: bool, settled: bool) -> None:
@@ -81,8 +81,8 @@ class LogFile:
     def repair(self) -> int:
         """Return a handle that can be trusted: after a failure a new one, the log cut to what was acknowledged.
 
-        Raises OSError, and ``WriteFailed`` when another file, or none, stands under the log's name: whoever opens the
-        session next would not find what is written.
+        Raises OSError, and ``WriteFailed`` if the log's name now belongs to another file, or to none: the next
+        process to open the session would not find what is written.
         """
         try:
             if self._fd is None:

@@ -40,7 +40,7 @@ class FileKind(Enum):
 class FileStat:
     """What the store needs to know of a file. ``identity`` differs between any two that exist at the same time.
 
-    ``links`` counts the names of a file; 1 for what is no regular file. ``modified_at`` is in seconds since the epoch.
+    ``links`` counts the names of a file; 1 if it is not a regular one. ``modified_at`` is in seconds since the epoch.
     """
 
     kind: FileKind
@@ -273,7 +273,7 @@ def write_all(fs: FileSystem, fd: int, chunks: Iterable[bytes]) -> None:
         while rest:
             written = fs.write(fd, rest)
             if written <= 0:
-                raise OSError(errno.EIO, "the system took no bytes")
+                raise OSError(errno.EIO, "the system wrote no bytes")
             rest = rest[written:]
 
 

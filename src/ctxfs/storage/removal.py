@@ -1,8 +1,8 @@
 """Removing a session: under its lock it gets a hidden name, and is gone; then its files are removed.
 
-A process that is killed meanwhile leaves the session whole, or under the hidden name, where whoever lists the root's
-sessions, or opens one of them for writing, removes the rest. The lock's file goes last: a directory of such a name that
-is not locked has no one any more who removes it.
+A process that is killed meanwhile leaves the session whole, or under the hidden name, where the next
+process that lists the root's sessions, or opens one for writing, removes the rest. The lock's file is removed last: a
+directory of such a name that is not locked is one that nobody is removing.
 """
 
 import random

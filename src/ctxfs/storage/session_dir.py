@@ -1,8 +1,8 @@
 """One session's directory: the write protocol and the safe read, as plain synchronous code over ``FileSystem``.
 
 A file is written under a temporary name, synced, linked to its own name (never replacing), and its directory synced;
-then the log's bytes are appended and synced. Whoever sees a name sees the whole file, and what the log refers to is on
-the medium.
+then the log's bytes are appended and synced. A reader that sees a name sees the whole file, and
+what the log refers to is on the medium.
 """
 
 import threading

@@ -40,6 +40,6 @@ def rename_temp(fs: FileSystem, dir_fd: int, temp: str, name: str) -> None:
 
 
 def discard_temp(fs: FileSystem, dir_fd: int, temp: str) -> None:
-    """Remove ``temp`` if that is possible; whoever uses the directory next removes it otherwise."""
+    """Remove ``temp`` if that is possible; otherwise the next user of the directory removes it."""
     with suppress(OSError):
         fs.unlink(dir_fd, temp)

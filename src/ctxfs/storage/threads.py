@@ -93,7 +93,7 @@ async def result_of(func: Callable[[], T]) -> T:
     """Like ``run_to_completion``, for what the caller has to close or to undo: the result is returned in any case.
 
     A cancellation that arrives meanwhile is delivered at the caller's next checkpoint, which must follow: before Python
-    3.13 ``asyncio.timeout`` would leave it to whoever awaits next.
+    3.13 ``asyncio.timeout`` would leave it to the next await.
     """
     await checkpoint_if_cancelled()
     if _alone.get():
@@ -130,7 +130,7 @@ async def _until_done(work: "asyncio.Future[Any]") -> asyncio.CancelledError | N
 
 
 def begin(func: Callable[[], T]) -> Future[T]:
-    """Begin ``func`` in a thread of its own; whoever asks for the ``result`` waits: see ``outcome``.
+    """Start ``func`` in a thread of its own; a call of ``result`` waits for it: see ``outcome``.
 
     The thread ends with the work: one that is kept would be missing in a process that forks.
     """

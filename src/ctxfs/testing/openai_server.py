@@ -28,7 +28,7 @@ class Refused(Exception):
 class OpenAIServer(LoopbackServer):
     """Plays the turns of a script at ``url``, which ends in ``/v1``; a subclass knows one API.
 
-    ``requests`` are those that were accepted, as they came; ``refusals`` the reasons of all others.
+    ``requests``: the accepted ones, as they came. ``refusals``: the reason for each of the others.
     """
 
     path: str

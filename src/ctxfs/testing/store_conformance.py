@@ -229,7 +229,7 @@ class StoreConformance(ABC):
             assert await second.read_log() == b"1\n"
 
     async def test_a_writer_lets_another_one_in_and_comes_back(self) -> None:
-        """Of a ``LeaseStore``: one writer at a time, and whoever is not it still reads."""
+        """Of a ``LeaseStore``: one writer at a time, while all others can still read."""
         make = self.new_session()
         async with self._writer(make) as first:
             second = make()

@@ -21,7 +21,7 @@ from ctxfs.storage.threads import uninterrupted
 __all__ = ["CALL_ID", "Tool", "ToolResult", "check_tool_name", "to_content"]
 
 CALL_ID: ContextVar[str | None] = ContextVar("CALL_ID", default=None)
-"""The id of the call that the running handler answers; None when whoever runs the tool did not say it."""
+"""The id of the call that the running handler answers; None if the caller did not give one."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _DECODE_SLICE_BYTES = 262_144
@@ -181,7 +181,7 @@ def _showable(content: Content) -> Content:
 
 
 def _to_json_with_surrogates(value: object) -> str:
-    """JSON of a value that holds text which is no valid Unicode, such as undecodable file names; exact all the same."""
+    """JSON, exactly, of a value whose text is not valid Unicode, such as undecodable file names."""
     try:
         return json_codec.dumps(to_jsonable_python(value)).decode()
     except (PydanticSerializationError, ValueError) as error:

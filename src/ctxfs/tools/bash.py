@@ -50,9 +50,9 @@ _GRACE_S = 2.0
 """So long a command that ran out of time may take to end by itself, and its output to arrive."""
 
 _DESCRIPTION = (
-    "Run a command in bash. Standard output and standard error come back together, with the exit code; of long output "
-    "the begin, the end and a reference to the whole. It has no terminal and no input, and what it leaves running in "
-    "the background is ended with it."
+    "Run a command in bash. Standard output and standard error come back together, with the exit code. Long output is "
+    "shortened to its beginning, its end and a reference to the full text. The command has no terminal and no input; "
+    "its background processes are ended with it."
 )
 
 
@@ -70,8 +70,8 @@ class Bash:
     allow_unapproved: True runs commands without approval.
 
     Raises:
-        ConfigError: a time-out that is not positive, or above the longest; a bound on the output that is no whole
-            number of at least 1.
+        ConfigError: a time-out is not positive, or above the longest; a bound on the output is not a whole number of at
+            least 1.
     """
 
     cwd: str | Path | None = None
@@ -120,7 +120,7 @@ def bash_tool(
     Args:
         fs: the session.
         settings: None means the defaults.
-        asks_first: whoever runs the tool asks for approval before each call, as ``Agent`` does with ``approve``.
+        asks_first: the caller asks for approval before each call, as ``Agent`` does with ``approve``.
         limits: what comes back whole, and how much of what does not; None means the defaults.
         tools: names of the tools that the model can read the rest with.
 

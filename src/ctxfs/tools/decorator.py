@@ -143,7 +143,7 @@ def _field(parameter: inspect.Parameter, documented: str | None) -> tuple[Any, A
     default = parameter.default
     try:
         to_jsonable_python(default)
-    except PydanticSerializationError:  # it cannot stand in the schema; the function itself fills it in
+    except PydanticSerializationError:  # not possible in the schema; the function itself fills it in
         return annotation, Field(alias=parameter.name, default_factory=lambda: default)
     return annotation, Field(alias=parameter.name, default=default)
 

@@ -40,7 +40,7 @@ class Roots:
 
     Args:
         roots: directories; none means that no file may be read.
-        sessions: the directory that holds sessions; what a session stores is no file of anybody else's.
+        sessions: the directory that holds sessions; other sessions' contents cannot be read as files.
         fs: the system calls.
     """
 

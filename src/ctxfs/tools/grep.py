@@ -77,8 +77,8 @@ class Stopped:
 class SearchedPart:
     """What was found in a part of a text, and what was not searched.
 
-    ``head`` is the first line and its number, where its beginning may stand in the part before; None if no line ends in
-    the part, or the first one was searched. ``tail`` is what stands after the last newline. ``line_ended``: a line ends
+    ``head`` is the first line and its number, where its beginning may be in the part before; None if no line ends in
+    the part, or the first one was searched. ``tail`` is the text after the last newline. ``line_ended``: a line ends
     in it. ``stopped``: the lines from there on were not searched, and ``tail`` means nothing.
     """
 

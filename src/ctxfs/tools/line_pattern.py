@@ -6,8 +6,8 @@ three cases:
 
 1. The window ends with a line. No match crosses that end: all is known.
 2. It ends within a line, and no beginning of a match reaches that end (see ``pattern_prefix``): all is known.
-3. Some beginning of a match does. The next window starts where that beginning does. Where that is no use, because it
-   starts where this window did, the next one is twice as large, as long as that stays within the budget.
+3. Some beginning of a match does. The next window starts where that beginning does. If that is where this window
+   started, the next one is twice as large instead, as long as that stays within the budget.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The Read tool: what left the context, and files that the user allows, in numbered pages."""
+"""The Read tool: evicted content, and files that the user allows, in numbered pages."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,9 +27,9 @@ DEFAULT_MAX_TOKENS = 8_000
 DEFAULT_LIMIT_LINES = 2_000
 
 _DESCRIPTION = (
-    "Read a file, in numbered lines. For content that was offloaded, give the path in its placeholder: the lines are "
-    "those of the original content, as in the placeholder's digest, and images and documents come with the lines that "
-    "name them. A page that is not the whole says how to go on."
+    "Read a file, in numbered lines. For content that was offloaded, give the path in its placeholder: you get the "
+    "lines of the original content, numbered as in the placeholder's digest; images and documents come with the lines "
+    "that name them. A page that is not the whole says how to go on."
 )
 
 
@@ -76,7 +76,7 @@ def read_tool(
 
     @reading_tool(_DESCRIPTION, name=name)
     async def read(
-        file_path: Annotated[str, Field(description="The file's path, as it stands in the placeholder")],
+        file_path: Annotated[str, Field(description="The file's path, as given in the placeholder")],
         offset: Annotated[int, Field(ge=1, description="The first line to read, counted from 1")] = 1,
         limit: Annotated[int, Field(ge=1, description="How many lines to read at most")] = DEFAULT_LIMIT_LINES,
         char_offset: Annotated[

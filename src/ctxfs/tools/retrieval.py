@@ -1,4 +1,4 @@
-"""Reading back what left the context: a page, the end, a search, and the list of what there is.
+"""Reading evicted content back: a page, the end, a search, and a list of what there is.
 
 One implementation for every layout. What the tools may open is decided by the session's index alone. Follows
 "Tool Output Materialization" for what there is; the names have no dots, since providers allow none.
@@ -55,7 +55,7 @@ Pattern = Annotated[str, Field(description="A regular expression in RE2's syntax
 ContextLines = Annotated[
     int, Field(ge=0, le=MAX_CONTEXT_LINES, description="Lines to show before and after each match")
 ]
-MaxMatches = Annotated[int, Field(ge=1, le=MAX_MATCHES, description="Stop after so many lines")]
+MaxMatches = Annotated[int, Field(ge=1, le=MAX_MATCHES, description="Stop after this many matching lines")]
 
 
 def retrieval_tools(

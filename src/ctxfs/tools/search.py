@@ -16,7 +16,7 @@ from ctxfs.tools.grep import FoundLine, LineSearch, SearchedPart, search_part
 __all__ = ["in_order", "stored_matches"]
 
 _FIRST_RUN_BLOCKS = 2
-_SEARCHERS = 4  # those that wait for the interpreter, which decoding holds, leave no processor idle
+_SEARCHERS = 4  # more than processors, since decoding holds the interpreter
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ async def _search_runs(
     search: LineSearch,
     send: MemoryObjectSendStream[tuple[int, SearchedPart | CtxfsError]],
 ) -> None:
-    """Read, check and search one run after the other, of those that nobody else took; an error goes to its turn."""
+    """Worker: take the next unclaimed range, check and search it. An error is reported at that range's position."""
     found: SearchedPart | CtxfsError
     async with send:
         for number, run in runs:

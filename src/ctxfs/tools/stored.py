@@ -48,7 +48,7 @@ DEFAULT_MAX_TOKENS = 4_000
 """What bounds a result unless it is set."""
 MIN_PAGE_TOKENS = 200
 """No page is bounded to less."""
-_NOTE_TOKENS = 100  # for what is said of those that are not shown
+_NOTE_TOKENS = 100  # for the note about contents that are not shown
 _NOTED = 5
 _AT_ONCE_CHARS = 2_048  # if each is a line, some milliseconds
 _CALL_AGAIN = "Call the tool that gave it again if you need it."

@@ -202,7 +202,7 @@ class ArchiveReader:
         if head["name"] in self._seen:
             raise ArchiveUnsafe(f"{head['name']!r} appears twice")
         if head["name"] != name:
-            raise ArchiveUnsafe(f"{head['name']!r} is there where {name!r} should be")
+            raise ArchiveUnsafe(f"{head['name']!r} is found where {name!r} should be")
         self._seen.add(name)
         size = int(head["size_bytes"])
         self.size_bytes += size

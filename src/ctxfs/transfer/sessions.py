@@ -158,7 +158,7 @@ async def import_session(
     except ConfigError as error:
         source.close()
         if session_id is None:
-            raise ArchiveUnsafe(f"the archive's session id cannot be one: {error}") from error
+            raise ArchiveUnsafe(f"the archive's session id is invalid: {error}") from error
         raise
     try:
         existed = await result_of(lambda: prepare_root(port, root, target))

@@ -163,7 +163,7 @@ def info_of(root: str, session_id: str, stored: Stored) -> ArtifactInfo:
 
 
 def check_whole(least: int, **settings: object) -> None:
-    """Raise ``ConfigError`` for a setting that is no whole number from ``least`` on."""
+    """Raise ``ConfigError`` for a setting that is not a whole number of at least ``least``."""
     for name, value in settings.items():
         require_int(name, value, at_least=least, at_most=_MOST)
 

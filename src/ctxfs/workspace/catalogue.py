@@ -100,7 +100,7 @@ class Catalogue:
         return {name: stamp for name, stamp in found if stamp is not None}
 
     def _stamp(self, session_id: str) -> Stamp | None:
-        """Return what the session's journal looks like, or its index when the journal is lost; None when it is none."""
+        """The stamp of the session's journal, or of its index if the journal is lost; None if there is no session."""
         for name in (LOG_NAME, "index.json"):
             try:
                 found = os.stat(f"{self._root}/{session_id}/{name}", follow_symlinks=False)  # noqa: PTH116 - in a hurry

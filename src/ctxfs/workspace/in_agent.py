@@ -38,10 +38,10 @@ class ToolResultOffload:
         is evicted by another rule.
     digest_tokens: the longest summary in the list, in tokens; 0 means none.
 
-    A result with an image or a document stays, so that the model sees it; so does one that is no larger than its list.
+    A result with an image or a document stays, so that the model sees it. So does a result no larger than its list.
 
     Raises:
-        ConfigError: a limit that is no whole number, or an ``allow_list`` that is one name.
+        ConfigError: a limit is not a whole number, or ``allow_list`` is a single name.
     """
 
     allow_list: Collection[str] = ()

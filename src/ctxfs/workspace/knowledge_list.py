@@ -1,4 +1,4 @@
-"""What stands in the context for large artifacts: ``<knowledge_list>``. The only place where it is written.
+"""The text that represents large artifacts in the context: ``<knowledge_list>``. It is written only here.
 
 Follows "Context Offload：Tool Result 落盘与访问". Everything that a tool or a model wrote is escaped, so that no
 content can close the list or add an entry.

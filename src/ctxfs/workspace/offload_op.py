@@ -36,7 +36,7 @@ class ToolCallResult:
     ``content`` is what stands for it, and the whole lies in ``offload_path`` (absolute).
 
     Raises:
-        ConfigError: an id or a name that is no text, or metadata that is no mapping.
+        ConfigError: an id or a name is not text, or the metadata is not a mapping.
     """
 
     tool_call_id: str

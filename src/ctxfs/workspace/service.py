@@ -155,7 +155,7 @@ class KnowledgeService:
         return [added[number] for number in range(len(artifacts))]
 
     async def offload_by_workspace(self, artifacts: Sequence[Artifact], biz_id: str) -> str:
-        """Store artifacts under ``biz_id``, the tool call's id, and return what stands for them in the context.
+        """Store artifacts under ``biz_id``, the tool call's id, and return what the context holds instead of them.
 
         That is the content itself as long as it has fewer than ``inline_limit_chars`` characters (of several artifacts:
         all of them together, by line), else a ``<knowledge_list>``. Raises like ``add_knowledge_list``; then nothing
@@ -303,7 +303,7 @@ class KnowledgeService:
         limit: int | None = DEFAULT_QUERY_LIMIT,
         offset: int = 0,
     ) -> ArtifactPage:
-        """Find artifacts of all sessions by their metadata: those that have every value of ``search_filter``.
+        """Find the artifacts of all sessions whose metadata has every value of ``search_filter``.
 
         Keys are those of the metadata, also ``artifact_id``, ``raw_id`` and ``artifact_type``; a value None stands for
         what an artifact does not have. By session, in the order they were stored; at most ``limit`` (None: all) from

@@ -147,7 +147,7 @@ class OpenSessions:
 
     @asynccontextmanager
     async def reading(self, session_id: str) -> AsyncIterator[ContextFileSystem]:
-        """Give the session to read from, whoever writes it. Raises ``SessionNotFound``."""
+        """Yield the session to read from, whether or not another process writes it. Raises ``SessionNotFound``."""
         session = self._sessions.get(session_id)
         if session is not None and session.fs.is_open:
             session.users += 1

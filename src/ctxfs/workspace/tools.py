@@ -151,7 +151,7 @@ def _query(bound: _Bound) -> Tool:
     @reading_tool("List the artifacts of this session's workspace: id, tool, size; oldest first.", name=QUERY)
     async def query_artifacts(
         tool_name: Annotated[str | None, Field(description="Only results of this tool")] = None,
-        biz_id: Annotated[str | None, Field(description="Only what this tool call gave")] = None,
+        biz_id: Annotated[str | None, Field(description="Only results of this tool call")] = None,
         offset: Annotated[int, Field(ge=1, description="The first entry, counted from 1")] = 1,
     ) -> ToolResult:
         return await _page_of(bound, await _listed(bound, tool_name, biz_id), offset)

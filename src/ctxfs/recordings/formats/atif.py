@@ -77,7 +77,7 @@ def _reply(step: Any, builder: Builder) -> Iterable[Block]:
 
 
 def _results(step: Any, builder: Builder) -> Iterable[Block]:
-    """Results name their call, or stand in the order of the calls."""
+    """Results name their call, or follow the order of the calls."""
     called = [call.tool_call_id for call in step.tool_calls or ()]
     for number, result in enumerate(step.observation.results if step.observation else ()):
         call_id = result.source_call_id or (called[min(number, len(called) - 1)] if called else "")

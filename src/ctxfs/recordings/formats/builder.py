@@ -159,7 +159,7 @@ class Builder:
 
 
 def text(value: Any, kind: Kind = Kind.TEXT) -> Block:
-    """A block of text; what is no text is refused."""
+    """A block of text; anything else is refused."""
     return Block(kind=kind, text=string(value))
 
 
@@ -204,7 +204,7 @@ def plain(content: Any) -> str:
 
 
 def media(content: Any) -> Block:
-    """What stands for the images and documents in a list of blocks; an empty block where there are none."""
+    """A block that counts the images and documents in a list of blocks; it is empty if there are none."""
     return Block(kind=Kind.TEXT, text="", media_tokens=media_tokens(content))
 
 
@@ -229,7 +229,7 @@ def arguments(given: Any) -> Any:
 
 
 def seconds(value: Any) -> float | None:
-    """A time as seconds since 1970: from ISO 8601, seconds or milliseconds; None when it is none of these."""
+    """A time as seconds since 1970: from ISO 8601, seconds or milliseconds; None for anything else."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):

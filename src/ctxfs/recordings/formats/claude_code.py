@@ -1,8 +1,8 @@
 """Claude Code: JSON lines, a block of a message each, in a tree of parents.
 
 What was said last decides which branch of the tree the session took; calls of the other branches (rewinds) were billed,
-and stand in no thread. A line without a parent begins another thread with an empty context: a compaction (its summary
-follows), or a sub-agent's. What the model saw of a result that was persisted out of line is what stands in the line.
+and are in no thread. A line without a parent begins another thread with an empty context: a compaction (its summary
+follows), or a sub-agent's. Of a result that was persisted elsewhere, the model saw the text in the line.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ _Row = Mapping[str, Any]
 
 
 def is_claude_code(doc: Document) -> bool:
-    """Whether a line is one of a conversation, or of those that stand alone in some files."""
+    """Whether any line belongs to a conversation, or is of a kind that some files hold alone."""
     return any(_is_claude_code(row) for row in doc.rows)
 
 

@@ -1,7 +1,6 @@
 """Inspect's evaluation logs: ``.eval`` (a zip of samples) and JSON. Each sample is a recording.
 
-What was said is the sample's final messages, and what was billed stands in its events. Long texts stand once, as
-attachments.
+The messages are the sample's final ones, and the bills are in its events. Long texts are stored once, as attachments.
 """
 
 import json

@@ -56,7 +56,7 @@ def _input(given: Any) -> Sequence[Mapping[str, Any]]:
 
 
 def add_item(item: Mapping[str, Any], builder: Builder, *, at: float | None = None, reply: object = "reply") -> None:
-    """Take in one item; those that follow each other with the same ``reply`` are one reply of the model.
+    """Add one item; consecutive items with the same ``reply`` form one reply of the model.
 
     Reasoning, texts and calls are items of their own.
     """
