@@ -88,6 +88,7 @@ def run_sessions(
                         "left": played.left,
                         "archives": played.archives,
                         "overflows": played.overflows,
+                        "restored": played.restored,
                         f"transcripts, {policy.name}": played.requests,
                     }
                 )

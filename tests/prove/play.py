@@ -91,6 +91,7 @@ class Played:
     left: int = 0
     archives: int = 0
     overflows: int = 0
+    restored: int = 0
     wrong: list[str] = field(default_factory=list)
 
 
@@ -121,7 +122,8 @@ async def play(session: Session, policy: Policy, make_store: Callable[[str], Mem
     store = make_store(_ID)
     clock = Clock()
     context = policy.context(store, random.Random(session.number), clock)
-    player = _Player(context, clock, random.Random(session.number), policy)
+    restoring = random.Random(session.number) if session.number % 2 else None
+    player = _Player(context, clock, random.Random(session.number), policy, restoring)
     async with context:
         try:
             await player.session(session)
@@ -140,8 +142,13 @@ async def play(session: Session, policy: Policy, make_store: Callable[[str], Mem
 
 
 class _Player:
-    def __init__(self, context: Context, clock: Clock, draw: random.Random, policy: Policy) -> None:
+    """``restoring`` draws what is restored before a request; None: nothing is."""
+
+    def __init__(
+        self, context: Context, clock: Clock, draw: random.Random, policy: Policy, restoring: random.Random | None
+    ) -> None:
         self.played = Played()
+        self._restoring = restoring
         self._context = context
         self._clock = clock
         self._draw = draw
@@ -167,6 +174,8 @@ class _Player:
     async def _reply(self, reply: AssistantMessage) -> None:
         """Make the request that is answered by ``reply``."""
         self._clock.now += self._draw.choice((1, 1, 60, 400))
+        if self._restoring is not None:
+            await self._restore(self._restoring)
         before = self._context.items
         plan = self._context.plan()
         messages = await self._context.messages()
@@ -182,6 +191,21 @@ class _Player:
         self._check_counts()
         counted = self._context.counted_tokens
         await self._add(reply, usage=Usage(input_tokens=counted, output_tokens=1), model="a-model")
+
+    async def _restore(self, draw: random.Random) -> None:
+        """Now and then, bring back a content that was evicted."""
+        evicted = [item for item in self._context.items if item.offloaded and item.source is None]
+        if not evicted or draw.random() > 0.2:
+            return
+        gone = draw.choice(evicted)
+        try:
+            item = await self._context.restore(gone.id)
+        except StorageError as error:
+            self.played.wrong.append(f"{gone.id} is lost: {error}")
+            return
+        self.played.restored += 1
+        if await self._with_arguments(item.message.content) != self._originals[item.id]:
+            self.played.wrong.append(f"{item.id} is not restored as it was")
 
     def _check_prefix(self, before: Sequence[ContextItem], changed: str | None, messages: Sequence[Message]) -> None:
         """What stands before the first change of a plan is sent in the same bytes as before."""
