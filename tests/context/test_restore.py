@@ -77,6 +77,7 @@ async def test_what_was_restored_is_in_the_context_as_it_entered() -> None:
     async with session.context() as context:
         await filled(context)
         before = context.token_count
+        await context.request(cache=False)  # what was serialised before must not be sent again
         placeholder = item_of(context, "c1")
         item = await context.restore("c1", reason="the user asks for it")
         assert item is item_of(context, "c1")
@@ -87,10 +88,11 @@ async def test_what_was_restored_is_in_the_context_as_it_entered() -> None:
         assert record == Restored(item_id="c1", reason="the user asks for it", token_count=item.token_count)
         assert not context.plan()
         assert next(m for m in await context.messages() if isinstance(m, ToolMessage)).content == TEXT
-        held = context.items
+        held, sent = context.items, await context.request(cache=False)
     async with session.context() as again:
         assert again.items == held
         assert not again.plan()
+        assert await again.request(cache=False) == sent
 
 
 async def test_the_file_system_of_a_live_context_restores_in_it() -> None:
