@@ -1,4 +1,13 @@
-"""Where the blocks of a content are in its file, in its bytes and in its lines, and their digests. Pure."""
+"""Where the blocks of a content are in its file, in its bytes and in its lines, and their digests. Pure.
+
+A content is encoded in blocks. The index has a row for each: its offset in the file, its offset in the content's bytes,
+the newlines before it, and the SHA-256 of its bytes; then the three totals, which end the last block. So
+
+- a page of lines is a binary search for the block that holds its first newline;
+- a block is read alone, from its offset to that of the next one, and checked by its digest;
+- the whole is checked by the root, the digest over all digests, which the journal records. The index itself needs no
+  trust: one with another root is not used, and can be built again from the content.
+"""
 
 import hashlib
 import struct
@@ -27,7 +36,7 @@ def text_lines(newlines: int, *, ends_open: bool) -> int:
 
 
 class BlockIndex:
-    """Where the blocks of one content stand: in the file, in its bytes, in its lines, and their digests."""
+    """The block index of one content: see the top of this module."""
 
     def __init__(self, rows: bytes, *, file_end: int, size_bytes: int, newlines: int) -> None:
         self._rows = rows
@@ -74,7 +83,7 @@ class BlockIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "BlockIndex":
-        """Decode. Raises ValueError when it is torn, damaged or of another kind."""
+        """Decode. Raises ValueError if it is torn, damaged or not a block index."""
         start = len(INDEX_MAGIC) + _COUNTS.size
         rows = data[start : -_CRC.size]
         if not data.startswith(INDEX_MAGIC) or len(data) < start + _CRC.size or len(rows) % _ROW.size:
@@ -104,7 +113,7 @@ class BlockIndexBuilder:
         return len(self._rows) // _ROW.size
 
     def add(self, raw: bytes, encoded_length: int) -> None:
-        """Take the next block: its bytes, and the length of its form in the file."""
+        """Add the next block: its bytes, and the length of its encoded form in the file."""
         self._rows += _ROW.pack(self.file_end, self.size_bytes, self.newlines, digest(raw))
         self.file_end += encoded_length
         self.size_bytes += len(raw)
@@ -121,7 +130,7 @@ def root_digest(digests: Iterable[bytes]) -> str:
 
 
 def index_name(name: str) -> str:
-    """Name the block index that stands beside a content file."""
+    """Return the name of a content file's block index."""
     return f"{name}.idx"
 
 

@@ -1,15 +1,15 @@
-"""Eviction that pays: what is to leave the context now, given what the prompt cache makes of it. Pure.
+"""Eviction that pays: what to evict now, given the prices of the prompt cache. Pure.
 
-An item that stays costs its cache reads, call after call: its *rent*. One that leaves costs the rewrite of everything
-behind it once, and a read-back whenever the model needs something of it that is visible nowhere else. The chance of
+An item that stays costs its cache reads, call after call: its *rent*. Evicting it costs the rewrite of everything
+after it once, and a read-back whenever the model needs something of it that is visible nowhere else. The chance of
 that grows with the item's size and falls with its age, as ``needs * age ** -age_exponent``. So
 
 - an item is *ripe* once its rent is above its risk, the chance that the next call needs it times a read-back's price;
-- ripe items leave in batches, when the rent that a batch could have saved has reached the price of its rewrite
-  (ski rental), and the calls still to come will earn more than it costs;
-- a large new result may leave before it is ever sent: nothing is rewritten then, and its writing is saved too;
+- ripe items are evicted in batches, when the rent that a batch could have saved has reached the price of its rewrite
+  (ski rental), and the calls still to come are expected to save more than it costs;
+- a large new result may be evicted before it is ever sent: nothing is rewritten then, and its writing is saved too;
 - no batch costs more than ``max_loss`` of what the session would have cost so far, on top of what was saved so far;
-- when the cache has expired, or there is none, a rewrite costs nothing extra, and what is ripe leaves at once.
+- when the cache has expired, or there is none, a rewrite costs nothing extra, and ripe items are evicted at once.
 
 All figures are in units of one uncached input token. Everything is decided from the ledger, so the same history gives
 the same plan.
@@ -27,7 +27,7 @@ __all__ = ["EconomicPlan", "Eviction", "EvictionDecision", "Why", "decisions", "
 
 
 class Why(StrEnum):
-    """Why an item leaves, or why it stays."""
+    """Why an item is evicted, or why it stays."""
 
     ARRIVAL = "leaves before it is sent: a read-back would cost less than sending it"
     BATCH = "leaves: its rent is above its risk, and the batch has earned its rewrite"
@@ -39,7 +39,7 @@ class Why(StrEnum):
 
 
 class Eviction(NamedTuple):
-    """One item that is to leave. ``tokens_after`` is its placeholder's size."""
+    """One item to evict. ``tokens_after`` is its placeholder's size."""
 
     item_id: str
     tokens_before: int
@@ -49,7 +49,7 @@ class Eviction(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EconomicPlan:
-    """What is to leave now, oldest first; empty (false) when nothing does.
+    """The evictions to make now, oldest first; falsy if there are none.
 
     ``rewrite_cost`` is paid with the next call, ``expected_gain`` is what is expected over the calls to come, net of
     the rewrite and of read-backs.
@@ -64,7 +64,7 @@ class EconomicPlan:
 
     @property
     def item_ids(self) -> tuple[str, ...]:
-        """The items that leave, oldest first."""
+        """The items to evict, oldest first."""
         return tuple(e.item_id for e in self.evictions)
 
     @property
@@ -78,7 +78,7 @@ class EconomicPlan:
         return sum(e.tokens_before - e.tokens_after for e in self.evictions)
 
     def explain(self) -> str:
-        """Say for every item why it leaves, then what the plan costs and what it is expected to gain."""
+        """Explain why each item is evicted, then what the plan costs and what it is expected to gain."""
         if not self.evictions:
             return "nothing leaves"
         lines = [f"{e.item_id}: {e.tokens_before:,} -> {e.tokens_after:,} tokens, {e.why}" for e in self.evictions]
@@ -199,10 +199,17 @@ _Gain = Callable[[Held, float, float], float]
 
 
 def _batch(ledger: Ledger, *, cold: bool) -> _Batch:
-    """The best batch: what is ripe from one item on; what its rewrite costs and what it gains.
+    """The best batch: the ripe items from one item on; what its rewrite costs and what it gains.
 
-    Walks from the end to the start, and keeps count of what is cached behind each item once the batch has left.
+    Walks from the end to the start, and counts the cached tokens behind each item once the batch is evicted.
     """
+    # Each item is one of four cases:
+    # - new: no request has carried it yet, so it stays;
+    # - ripe: it joins, and the rent since it got ripe is due;
+    # - nearly ripe: it joins if its eviction gains anything, but no rent of it is due yet;
+    # - young: it stays.
+    # A batch can start at each item that joined, once the rent due has earned the share of its rewrite. The walk ends
+    # where a rewrite exceeds the budget: further to the start it would cost even more.
     p, calls, read, age_factors = ledger.parameters, ledger.calls, ledger.rates.read, _AgeFactors(ledger)
     early, rent_share = p.company_factor ** (-1 / p.age_exponent), p.rent_share
     dearer = 0.0 if cold else ledger.rates.write - read
@@ -242,7 +249,7 @@ def _best(ripe: list[tuple[Held, float, float]], ends: list[tuple[int, float]], 
 
 
 def _gain(ledger: Ledger, *, cold: bool) -> _Gain:
-    """What leaving saves over the horizon, net of read-backs and before the rewrite, by item, age and ripe age."""
+    """What an eviction saves over the horizon, net of read-backs, without the rewrite; by item, age and ripe age."""
     exponent, risks = ledger.parameters.age_exponent, _Risks(ledger)
     stays = ledger.rates.read * risks.horizon + (ledger.rates.write if cold else 0.0)
 

@@ -26,7 +26,12 @@ HEADER_WINDOW = 1 << 20
 async def unknown_files(
     store: Store, state: SessionState, index: Index | None, names: list[str]
 ) -> tuple[list[Stored], list[str]]:
-    """Sort the files that the journal does not know into ours, whole but never acknowledged or lost, and others."""
+    """Sort the files that the journal does not know into orphans, which are ours, and foreign ones."""
+    # Each file is one of four cases:
+    # - known: the journal names it, or it is the block index of a content;
+    # - an orphan: a whole content that was never acknowledged, or whose record was lost. It is adopted;
+    # - ours by its form, but contradicting what the journal says of its item: foreign;
+    # - anything else, or unreadable: foreign.
     indexed = {} if index is None else {entry.name: entry for entry in index.items.values()}
     adopt: list[Stored] = []
     foreign: list[str] = []
@@ -51,7 +56,7 @@ def _is_index_of_another(name: str, contents: set[str]) -> bool:
 
 
 async def _fits(store: Store, state: SessionState, entry: Stored) -> bool:
-    """Tell whether the file can be the content of its id: it must not contradict what the journal says of it."""
+    """Whether the file can be the content of its id: it must not contradict what the journal says of that item."""
     if entry.item_id in state.stored:
         return False
     item = state.items.get(entry.item_id)
@@ -75,7 +80,7 @@ async def _describe(store: Store, name: str, indexed: Stored | None) -> Stored |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDraft:
-    """A file as far as its name and its frame say what it is; its content says the rest."""
+    """What a file's name and its frame say about it; the rest is measured from its content."""
 
     item_id: str
     item_type: ItemType

@@ -34,7 +34,7 @@ _HEAD = re.compile(rb'\{"v":(\d{1,9}),"seq":(\d{1,18}),"len":(\d{1,18}),"crc":"(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """Bytes of the journal that are no record; they stay where they are and are skipped."""
+    """Bytes of the journal that are not a record; they stay where they are and are skipped."""
 
     offset: int
     length: int
@@ -78,6 +78,12 @@ def _encoded(records: Sequence[Record]) -> bytes | None:
 
 def scan(data: bytes, *, last_seq: int = 0, offset: int = 0) -> Scan:
     """Read every line of ``data``, which starts at ``offset`` of the journal, after the line ``last_seq``."""
+    # Each line is one of four cases, and only the tail is cut off, never a line before it:
+    # - whole and next in number: its records are taken in;
+    # - whole, but numbers are missing before it: it is taken in, and the gap is a damage of no length;
+    # - whole, but with accounting records that cannot be read: the others are taken in, each loss is a damage;
+    # - unreadable, by its form, checksum or number: a damage, and skipped.
+    # The tail after the last line that reached the medium was never acknowledged: it is torn.
     records: list[Record] = []
     damages: list[Damage] = []
     end = _end_of_lines(data)
@@ -107,9 +113,9 @@ def scan(data: bytes, *, last_seq: int = 0, offset: int = 0) -> Scan:
 
 
 def _end_of_lines(data: bytes) -> int:
-    """Return where the last line ends that came to the medium.
+    """Return where the last line ends that reached the medium.
 
-    JSON has no NUL: lines at the end with a run of them are holes, of a write that a power failure cut short.
+    JSON has no NUL: last lines with a run of them are holes, left by a write that a power failure cut short.
     """
     end = data.rfind(b"\n") + 1
     while end:

@@ -1,6 +1,6 @@
 """What opening a session finds: a torn tail, damaged lines, files that the journal does not know, a lost index.
 
-Nothing here writes: it says what is there and what is to be done, and is the same the second time.
+Nothing here writes: it returns what is there and what to do about it, and the second time returns the same.
 """
 
 from collections.abc import Iterable
@@ -82,11 +82,16 @@ async def read_journal(store: Store) -> Journal:
 
 
 async def scan_session(store: Store, *, read_only: bool) -> SessionScan:
-    """Read a session and say what is in it, and what is wrong with it.
+    """Read a session: what is in it, and what is wrong with it.
 
-    A reader may look while the writer writes: for it a torn line and a file that is not in the journal yet are normal.
-    What a command has printed so far is there for it.
+    Raises what ``store`` raises.
     """
+    # There are three cases:
+    # - a reader of a session with a journal: the writer may be writing, so a torn line and files that the journal does
+    #   not name yet are normal. Only the output of running commands is added;
+    # - a writer of a session with a journal: files that the journal does not name are adopted or foreign, and the index
+    #   is rebuilt if it is damaged or contradicts the journal;
+    # - no journal: the session is new, or its journal was lost and is rebuilt from its files.
     journal = await read_journal(store)
     log, state = journal.scan, journal.state
     started = log.last_seq > 0
@@ -135,13 +140,13 @@ async def growing_logs(store: Store, state: SessionState, names: Iterable[str]) 
 
 
 async def quarantine(store: Store, name: str) -> None:
-    """Give a file that stands under an item's name another one; not a byte of it is lost."""
+    """Rename a foreign file that has an item's name; not a byte of it is lost."""
     await store.replace(f"{name}.foreign", await store.read(name))
     await store.delete([name])
 
 
 def _missing(state: SessionState, names: list[str]) -> tuple[DamagedContent, ...]:
-    """The contents that the journal knows and that have no file, however it is spelled where case does not count."""
+    """The contents that the journal names and that have no file, in whatever case its name is spelled."""
     present = {name.casefold() for name in names}
     return tuple(
         DamagedContent(item_id=entry.item_id, name=entry.name, detail=MISSING)
@@ -151,7 +156,7 @@ def _missing(state: SessionState, names: list[str]) -> tuple[DamagedContent, ...
 
 
 async def _read_index(store: Store) -> tuple[Index | None, bool]:
-    """Read the index, None when it is missing or damaged; and tell whether its file is there."""
+    """Return the index, None if it is missing or damaged, and whether its file is there."""
     try:
         data = await store.read(INDEX_NAME)
         return await run_to_completion(lambda: parse_index(data)), True
@@ -162,5 +167,5 @@ async def _read_index(store: Store) -> tuple[Index | None, bool]:
 
 
 def _contradicts(index: Index, state: SessionState) -> bool:
-    """Tell whether the index says what the journal does not; that it lags behind is normal."""
+    """Whether the index contradicts the journal; an index that lags behind does not."""
     return any(state.stored.get(item_id) != entry for item_id, entry in index.items.items())
