@@ -106,6 +106,7 @@ PUBLIC = {
 ADAPTERS = {
     "ctxfs.adapters.anthropic": "CtxfsMiddleware",
     "ctxfs.adapters.deepagents": "CtxfsBackend CtxfsMiddleware",
+    "ctxfs.adapters.claude_agent_sdk": "CtxfsHooks",
     "ctxfs.adapters.google_adk": "CtxfsPlugin",
     "ctxfs.adapters.langchain": "CtxfsMiddleware",
     "ctxfs.adapters.openai_agents": "CtxfsFilter",

@@ -11,8 +11,9 @@ import pytest
 from mcp import Client
 
 from ctxfs.history.pool import Histories
+from ctxfs.history.structured import large_texts, with_texts
 from ctxfs.materialize import Materialize
-from ctxfs.serve.claude_code import HOOK, Plugin, large_texts, with_texts
+from ctxfs.serve.claude_code import HOOK, Plugin
 from ctxfs.serve.mcp import server_of
 from ctxfs.version import __version__
 

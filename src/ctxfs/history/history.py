@@ -140,6 +140,11 @@ class History:
         """The session's directory, absolute."""
         return self._core.fs.session_path
 
+    @property
+    def limits(self) -> Materialize:
+        """From what size on ``arrive`` replaces a result."""
+        return self._settings.materialize or Materialize()
+
     def close(self) -> None:
         """Record the bills that wait, and let go of all handles; idempotent. The next use opens the session again.
 

@@ -5,7 +5,7 @@ a large text, which is stored in full. With the other tools the model reads what
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from anyio import to_thread
 from ctxfs.errors import CtxfsError
 from ctxfs.history.history import History
 from ctxfs.history.pool import Histories
+from ctxfs.history.structured import arrived
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.materialize import Materialize
 from ctxfs.serve.mcp import Call, serve_stdio, server_of
@@ -21,7 +22,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.retrieval import retrieval_tools
 
-__all__ = ["HOOK", "Plugin", "large_texts", "serve", "with_texts"]
+__all__ = ["HOOK", "Plugin", "serve"]
 
 HOOK = "ctxfs_hook"
 """The name of the tool that the plug-in's hooks call."""
@@ -29,46 +30,11 @@ HOOK = "ctxfs_hook"
 _OF_THE_MODEL = "claudecode/toolUseId"
 """What Claude Code says beside a call that its model makes, and not beside one of a hook."""
 
-_MEDIA = frozenset({"image", "audio", "document", "resource", "base64"})
 _NOTHING = "{}"
 _SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {name: {} for name in ("session_id", "tool_name", "tool_use_id", "tool_response")},
 }
-
-Place = tuple[str | int, ...]
-"""Where a text stands in a tool's response: keys and numbers, from the outside in."""
-
-
-def large_texts(response: Any, limits: Materialize) -> Iterator[tuple[Place, str]]:
-    """The texts of a tool's response that are over the limits, and where they stand; no part of an image is one."""
-    if isinstance(response, str):
-        if limits.is_over(response):
-            yield (), response
-        return
-    if isinstance(response, dict):
-        if response.get("type") in _MEDIA or response.get("isImage"):
-            return
-        inner: Iterator[tuple[str | int, Any]] = iter(response.items())
-    else:
-        inner = iter(enumerate(response) if isinstance(response, list) else ())
-    for key, value in inner:
-        yield from (((key, *place), text) for place, text in large_texts(value, limits))
-
-
-def with_texts(response: Any, texts: Mapping[Place, str]) -> Any:
-    """``response`` with other texts in these places."""
-    if () in texts:
-        return texts[()]
-    if isinstance(response, dict):
-        return {key: with_texts(value, _inside(texts, key)) for key, value in response.items()}
-    if isinstance(response, list):
-        return [with_texts(value, _inside(texts, number)) for number, value in enumerate(response)]
-    return response
-
-
-def _inside(texts: Mapping[Place, str], key: str | int) -> dict[Place, str]:
-    return {place[1:]: text for place, text in texts.items() if place[0] == key}
 
 
 @dataclass(slots=True)
@@ -122,18 +88,10 @@ class Plugin:
 
     async def _stored(self, response: Any, event: Mapping[str, Any]) -> Any:
         """``response`` with a summary for each large text of it; None when nothing was replaced."""
-        large = list(large_texts(response, self.limits))
-        history = self._history()
-        if not large or history is None:
+        if (history := self._history()) is None:
             return None
-        texts: dict[Place, str] = {}
-        for number, (place, text) in enumerate(large, 1):
-            call_id = f"{event.get('tool_use_id', '')}{f'.{number}' if number > 1 else ''}"
-            summary = await history.aarrive(text, tool=str(event.get("tool_name", "")), call_id=call_id)
-            if summary != text:
-                assert isinstance(summary, str)
-                texts[place] = summary
-        return with_texts(response, texts) if texts else None
+        tool, call_id = str(event.get("tool_name", "")), str(event.get("tool_use_id", ""))
+        return await arrived(history, response, limits=self.limits, tool=tool, call_id=call_id)
 
     def _history(self) -> History | None:
         return self.histories.of(self.session_id) if self.session_id else None

@@ -1,0 +1,119 @@
+"""The Claude Agent SDK: ``ClaudeAgentOptions(hooks=ctxfs.hooks, mcp_servers=ctxfs.mcp_servers, …)``.
+
+Claude Code keeps the history. So large results are replaced where they are made, and old ones when it is resumed.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, cast
+
+from claude_agent_sdk import HookMatcher, McpSdkServerConfig, SdkMcpTool, SessionStore, create_sdk_mcp_server
+
+from ctxfs.errors import CtxfsError, InvalidToolArguments
+from ctxfs.history.history import History
+from ctxfs.history.structured import arrived
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.tools.base import Tool
+
+__all__ = ["CtxfsHooks"]
+
+_log = logging.getLogger("ctxfs")
+
+_SERVER = "ctxfs"
+_TOOLS = "Bash|BashOutput|TaskOutput|Grep|Glob|WebFetch|WebSearch|Task|Agent|mcp__.*"
+"""The tools whose output is looked at: what Read, Edit and Write show is in a file already."""
+
+
+class CtxfsHooks:
+    """Replaces large results before the model sees them, and gives it tools to read them back, all in this process.
+
+    ``history`` is the session of one conversation. ``hooks``, ``mcp_servers`` and ``allowed_tools`` are what
+    ``ClaudeAgentOptions`` takes under these names, beside what you have there.
+    """
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+
+    @property
+    def hooks(self) -> dict[Any, list[HookMatcher]]:
+        """A hook after each use of a tool."""
+        return {"PostToolUse": [HookMatcher(matcher=_TOOLS, hooks=[self._after])]}
+
+    @property
+    def mcp_servers(self) -> dict[str, McpSdkServerConfig]:
+        """A server with the tools to read back, in this process."""
+        return {_SERVER: create_sdk_mcp_server(_SERVER, tools=self.tools)}
+
+    @property
+    def allowed_tools(self) -> list[str]:
+        """The names of these tools, which need no permission."""
+        return [f"mcp__{_SERVER}__{tool.name}" for tool in self.tools]
+
+    @property
+    def tools(self) -> list[SdkMcpTool[Any]]:
+        """The tools of that server, for a server of your own."""
+        return [self._reader(tool) for tool in self.history.tools if tool.name != "Read"]  # Claude Code has one
+
+    def session_store(self, store: SessionStore) -> SessionStore:
+        """Return ``store`` with what is due replaced in each transcript that is loaded to be resumed.
+
+        ``store`` keeps every transcript as it was. What was replaced stays so, by the same bytes, in each later load.
+        A transcript of a subagent is a branch of the session.
+        """
+        return cast("SessionStore", _Store(self.history, store))
+
+    async def _after(self, event: Any, tool_use_id: str | None, context: Any) -> Any:  # noqa: ARG002
+        name, limits = event["tool_name"], self.history.limits
+        if name in self.allowed_tools:
+            return {}
+        try:
+            new = await arrived(
+                self.history, event["tool_response"], limits=limits, tool=name, call_id=event["tool_use_id"]
+            )
+        except CtxfsError as error:
+            _log.warning("session %s: %s", self.history.session_id, error)
+            return {"systemMessage": f"ctxfs could not store a tool's output: {error}"}
+        if new is None:
+            return {}
+        return {"hookSpecificOutput": {"hookEventName": "PostToolUse", "updatedToolOutput": new}}
+
+    def _reader(self, tool: Tool) -> SdkMcpTool[Any]:
+        async def run(arguments: dict[str, Any]) -> dict[str, Any]:
+            try:
+                result = await self.history.arun_tool(tool.name, arguments)
+            except InvalidToolArguments as error:
+                return {"content": [{"type": "text", "text": str(error)}], "is_error": True}
+            text = result.content if isinstance(result.content, str) else json_codec.dumps_text(list(result.content))
+            return {"content": [{"type": "text", "text": text}], "is_error": result.is_error}
+
+        return SdkMcpTool(tool.name, tool.description, dict(tool.input_schema), run)
+
+
+class _Store:
+    """A store of transcripts, with what is due replaced in each transcript that is loaded."""
+
+    def __init__(self, history: History, store: SessionStore) -> None:
+        self._history = history
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the store's; what it does not have, or only inherits, is not here either."""
+        if getattr(type(self._store), name, None) is getattr(SessionStore, name, None):
+            raise AttributeError(name)
+        return getattr(self._store, name)
+
+    async def load(self, key: Any) -> Any:
+        """Return a transcript as it is to be resumed; None when there is none."""
+        entries: list[Any] | None = await self._store.load(key)
+        said = [entry for entry in entries or () if _is_said(entry)]
+        if entries is None or not said:
+            return entries
+        body = {"messages": [entry["message"] for entry in said]}
+        sent = await self._history.amessages(body, branch=key.get("subpath") or "")
+        new = iter(sent["messages"])
+        return [{**entry, "message": next(new)} if _is_said(entry) else entry for entry in entries]
+
+
+def _is_said(entry: Mapping[str, Any]) -> bool:
+    message = entry.get("message")
+    return isinstance(message, Mapping) and "role" in message and bool(message.get("content"))
