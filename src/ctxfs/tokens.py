@@ -173,11 +173,16 @@ def count_block(counter: TokenCounter, block: Block) -> int:
 
 
 def count_json(counter: TokenCounter, value: Any) -> int:
-    """Return the tokens of ``value`` as compact JSON: what the arguments of a call are counted as, wherever they are.
+    """Return the tokens of ``value`` as JSON: what the arguments of a call are counted as, wherever they are."""
+    return counter.count(json_counted(value))
+
+
+def json_counted(value: Any) -> str:
+    """Return the text by which ``value`` is counted: compact JSON.
 
     Not as ASCII only: that would count each foreign letter as an escape. A lone surrogate is the counter's business.
     """
-    return counter.count(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 def image_tokens(width: int, height: int) -> int:

@@ -1,12 +1,12 @@
 """Messages of Anthropic's API: JSON, or a message a line; replies may have their ``usage``, ``model`` and time."""
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
 from ctxfs.recordings.formats.builder import Builder, media, model_call, plain, seconds, text
 from ctxfs.recordings.formats.document import Document
 from ctxfs.recordings.recording import Block, Kind, Recording, Role
+from ctxfs.tokens import json_counted
 
 __all__ = ["blocks", "is_anthropic", "read"]
 
@@ -50,4 +50,4 @@ def blocks(content: Any, builder: Builder) -> Iterable[Block]:
             case "image" | "document":
                 yield media([block])
             case _:
-                yield Block(kind=Kind.TEXT, text="", counted=json.dumps(block, ensure_ascii=False))
+                yield Block(kind=Kind.TEXT, text="", counted=json_counted(block))

@@ -9,7 +9,7 @@ from typing import Any
 from ctxfs.economics.features import strings_of
 from ctxfs.llm.base import Usage
 from ctxfs.recordings.recording import Block, Kind, Message, ModelCall, Recording, Role
-from ctxfs.tokens import IMAGE_MAX_TOKENS, CharsCounter, count_block
+from ctxfs.tokens import IMAGE_MAX_TOKENS, CharsCounter, count_block, json_counted
 
 __all__ = ["Builder", "arguments", "media", "model_call", "plain", "seconds", "string", "text"]
 
@@ -111,7 +111,7 @@ class Builder:
         """A call of a tool."""
         call_id, tool = string(call_id), string(tool)
         values = given if isinstance(given, Mapping) else {"input": given}
-        counted = json.dumps(given, ensure_ascii=False, separators=(",", ":"))
+        counted = json_counted(given)
         block = Block(
             kind=Kind.TOOL_INPUT,
             text="\n".join(strings_of(values)),
