@@ -81,8 +81,9 @@ PUBLIC = {
         MAX_BYTES MAX_FILES Transferred export_session import_session
     """,
     "ctxfs.replay": """
-        Bill Cached CallFigures Cost DEFAULT_POLICIES Effect ExplainedItem Explanation Fold POLICY_NAMES PolicyFigures
-        PolicyRun Progress Report SessionReport Skipped Tokens Tuned explain render_html render_json render_table
+        Bill BilledCall Cached CallFigures Cost DEFAULT_POLICIES Effect ExplainedItem Explanation Fold POLICY_NAMES
+        PolicyFigures PolicyRun PriceOptions Progress Report SessionReport Skipped Tokens ToolFigures Tuned explain
+        render_html render_json render_table render_text
         replay_files tune_files
     """,
     "ctxfs.testing": """

@@ -1,6 +1,8 @@
 """``ctxfs replay`` and ``ctxfs tune``: what they print, write and refuse."""
 
 import json
+import os
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 from ctxfs.cli.app import run
 from ctxfs.economics.parameters import EvictionParameters
+from recording_samples import claude_code, codex
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -45,8 +48,9 @@ def recorded(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def test_the_table_has_a_line_for_each_policy(ctxfs: Command, recorded: list[Path]) -> None:
-    code, out, err = ctxfs("replay", *recorded, "--policy", "economic", "--policy", "none", "--tokens", "chars4")
+def test_the_markdown_table_has_a_line_for_each_policy(ctxfs: Command, recorded: list[Path]) -> None:
+    asked = ("--policy", "economic", "--policy", "none", "--tokens", "chars4", "--markdown")
+    code, out, err = ctxfs("replay", *recorded, *asked)
     assert (code, err) == (0, "")
     lines = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in out.splitlines()]
     assert [line[0] for line in lines[:4]] == ["policy", "---", "economic", "none"]
@@ -101,7 +105,13 @@ def test_tuned_parameters_are_a_policy(ctxfs: Command, recorded: list[Path], tmp
     "arguments",
     [
         ("replay", "nowhere.json"),
-        ("replay", "."),
+        ("replay", "folder"),
+        ("replay", "one.json", "--model", "model-of-nobody"),
+        ("replay", "one.json", "--model", "gpt-5.4", "--rates", "0.1,1.25,5"),
+        ("replay", "one.json", "--model", "gpt-5.4", "--ttl", "12h"),
+        ("replay", "one.json", "--rates", "0.1,1.25"),
+        ("replay", "one.json", "--rates", "0.1,1.25,5,-3"),
+        ("replay", "one.json", "--rates", "2,1,5"),
         ("replay", "text.txt"),
         ("replay", "one.json", "--policy", "frugal"),
         ("replay", "one.json", "--policy", "missing.toml"),
@@ -117,6 +127,7 @@ def test_wrong_use_is_one_line_and_2(
 ) -> None:
     folder = recorded[0].parent
     monkeypatch.chdir(folder)
+    (folder / "folder").mkdir()
     (folder / "text.txt").write_text("no recording\n")
     (folder / "wrong.toml").write_text("patience = 3\n")
     code, out, err = ctxfs(*arguments)
@@ -126,8 +137,98 @@ def test_wrong_use_is_one_line_and_2(
 
 
 @pytest.mark.parametrize("arguments", [("replay",), ("tune",), ("replay", "one.json", "--tokens", "words")])
-def test_wrong_arguments_are_2(ctxfs: Command, arguments: tuple[str, ...]) -> None:
+def test_wrong_arguments_are_2(
+    ctxfs: Command, arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     code, out, err = ctxfs(*arguments)
     assert (code, out) == (2, "")
     assert err.startswith("ctxfs: ")
     assert err.count("\n") == 1
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with two sessions of Claude Code's, one of Codex', and files that are none."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    monkeypatch.delenv("CODEX_HOME", raising=False)
+    projects, sessions = tmp_path / ".claude" / "projects" / "-p", tmp_path / ".codex" / "sessions" / "2026"
+    for folder in (projects / "s" / "subagents", sessions):
+        folder.mkdir(parents=True)
+    claude_code(projects / "one.jsonl")
+    (projects / "s" / "subagents" / "two.jsonl").write_text((projects / "one.jsonl").read_text())  # a copy
+    codex(sessions / "rollout-three.jsonl")
+    (projects / "empty.jsonl").touch()
+    (projects / "bytes.jsonl").write_bytes(bytes(range(256)))
+    (projects / "notes.txt").write_text("never looked at")
+    return tmp_path
+
+
+def test_without_a_path_it_finds_what_was_recorded_and_says_what_it_cost(ctxfs: Command, home: Path) -> None:
+    code, out, err = ctxfs("replay", "--tokens", "chars4")
+    assert code == 0
+    first, *_ = out.splitlines()
+    # gpt-5.4 costs 2.5, 0.25 and 15 dollars a million: two sessions of 1,600, 2,500 and 30, one of which is a copy
+    assert first.startswith("You paid $0.0101 for 3 sessions; with ctxfs it would have been $0.0101 (")
+    assert err.count("skipped") == 2
+    assert f"skipped {home}/.claude/projects/-p/empty.jsonl: empty\n" in err
+    assert "not UTF-8 text" in err
+    assert max(len(line) for line in out.splitlines()) <= 80 or "COLUMNS" not in os.environ
+
+
+def test_the_answer_fits_80_columns_whatever_names_say(
+    ctxfs: Command, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home / ".claude" / "projects" / "-p" / "one.jsonl"
+    path.write_text(path.read_text().replace('"/p"', json.dumps("/very" * 40 + "\x1b[31m\nend")))
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = ctxfs("replay", "--tokens", "chars4")
+    assert code == 0
+    assert max(len(line) for line in out.splitlines()) <= 80
+    assert "2.3 times as many turns" in out.replace("\n", " ")
+
+
+def test_projects_and_days_have_lines_of_their_own(ctxfs: Command, home: Path) -> None:
+    for name, project, day in (("one", "/alpha", "2026-02-01"), ("four", "/beta", "2026-03-01")):
+        path = home / ".claude" / "projects" / "-p" / f"{name}.jsonl"
+        claude_code(path)
+        said = path.read_text().replace('"/p"', f'"{project}"').replace('"m1"', f'"{name}"')
+        path.write_text(re.sub(r'"timestamp": "[^T]*T', f'"timestamp": "{day}T', said))
+    _, out, _ = ctxfs("replay", home / ".claude" / "projects" / "-p", "--tokens", "chars4")
+    lines = [line.split()[:2] for line in out.splitlines()]
+    assert ["/alpha", "1"] in lines
+    assert ["/beta", "1"] in lines
+    assert [line for line in lines if line and line[0].startswith("2026-03-")]
+
+
+def test_a_model_and_rates_of_ones_own_price_the_replay(ctxfs: Command, recorded: list[Path]) -> None:
+    asked = ("--tokens", "chars4", "--policy", "none", "--policy", "economic")
+    costs = {}
+    for name, own in {
+        "rates": ("--rates", "0.1,1.25,5,3"),
+        "model": ("--model", "claude-sonnet-4-5"),
+        "hour": ("--model", "claude-sonnet-4-5", "--ttl", "1h"),
+    }.items():
+        _, out, _ = ctxfs("replay", *recorded, *asked, *own, "--json")
+        costs[name] = json.loads(out)["policies"][0]["usd"]
+    assert costs["rates"] == pytest.approx(costs["model"], rel=0.01)  # which does not cache short prefixes
+    assert costs["hour"] > costs["model"] * 1.2
+    _, out, _ = ctxfs("replay", *recorded, *asked, "--model", "claude-sonnet-4-5")
+    assert out.startswith("At list prices 2 sessions cost $")
+
+
+def test_of_a_session_that_names_no_model_no_dollars_are_made_up(ctxfs: Command, recorded: list[Path]) -> None:
+    code, out, _ = ctxfs("replay", *recorded, "--tokens", "chars4")
+    assert code == 0
+    assert re.match(r"With ctxfs the input of 2 sessions costs 0\.\d\d of never evicting; no price is known\.\n", out)
+    assert "$0" not in out
+    assert "Anthropic's rates were taken for a model that is not named." in out
+
+
+def test_tuning_can_be_read_by_programs(ctxfs: Command, recorded: list[Path]) -> None:
+    code, out, _ = ctxfs("tune", *recorded, "--tokens", "chars4", "--json")
+    told = json.loads(out)
+    assert code == 0
+    assert {"parameters", "relative_cost", "held_out", "held_out_default", "folds", "skipped"} <= told.keys()
+    assert len(told["folds"]) == 2

@@ -137,10 +137,10 @@ def test_usage_that_is_no_usage_is_named(usage: object) -> None:
 
 KNOWN = {
     "atif-terminus2-summarization.trajectory.json": (1, 2, 7, 6_502),
-    "claude-code-compact_boundary.jsonl": (1, 2, 80, 7_520_529),
+    "claude-code-compact_boundary.jsonl": (1, 2, 50, 4_593_483),
     "claude-code-inline-sidechain.slice.jsonl": (1, 2, 22, 576_573),
     "claude-code-microcompact.slice.jsonl": (1, 1, 18, 2_354_921),
-    "claude-code-sidechain-agent.jsonl": (1, 1, 26, 800_646),
+    "claude-code-sidechain-agent.jsonl": (1, 1, 11, 374_761),
     "codex-rollout-compacted.slice.jsonl": (1, 2, 17, 2_138_279),
     "codex-rollout.jsonl": (1, 1, 11, 163_484),
     "inspect-log.json": (3, 3, 6, 959),

@@ -70,6 +70,19 @@ def test_parallel_calls_and_their_results_are_no_rewind() -> None:
     assert recording.asides == ()
 
 
+def test_results_between_the_calls_of_one_reply_come_after_it() -> None:
+    recording = read(
+        line("u", None, "user", "do it"),
+        line("a", "u", "assistant", use("c1"), id="m"),
+        line("r1", "a", "user", result("c1", "first")),
+        line("b", "r1", "assistant", use("c2"), id="m"),
+        line("r2", "b", "user", result("c2", "second")),
+        line("d", "r2", "assistant", [{"type": "text", "text": "done"}]),
+    )
+    assert texts(recording) == [["do it", "c1", "c2", "first", "second", "done"]]
+    assert len(list(recording.calls)) == 2
+
+
 def test_a_rewind_takes_the_branch_that_went_on_and_keeps_the_others_bill() -> None:
     recording = read(
         line("u", None, "user", "do it"),

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ctxfs.economics.prices import ANTHROPIC_RATES
 from ctxfs.errors import ConfigError, ReplayFormatError
-from ctxfs.replay import render_html, render_json, render_table, replay_files, tune_files
+from ctxfs.replay import PriceOptions, render_html, render_json, render_table, replay_files, tune_files
 from ctxfs.replay.lab import counter_named
 from ctxfs.replay.policies import DEFAULT_POLICIES
 
@@ -170,7 +171,8 @@ def test_tuning_judges_on_sessions_that_it_has_not_seen(files: list[Path], tmp_p
 
 @pytest.mark.skipif(len(TRACES) < 33, reason="needs the recorded sessions that CTXFS_TRACES names")
 def test_the_planner_reaches_its_figures_on_recorded_sessions() -> None:
-    report = replay_files(TRACES, ["economic", "ski-rental", "patient-60"], "chars4")
+    prices = PriceOptions(rates=ANTHROPIC_RATES)
+    report = replay_files(TRACES, ["economic", "ski-rental", "patient-60"], "chars4", prices=prices)
     economic, ski_rental, few_read_backs = report.policies
     assert economic.relative_cost <= 0.55
     assert economic.mean_relative_cost <= 0.75

@@ -24,7 +24,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "tail": ("items.tail", "Print the last lines of an item's content."),
     "grep": ("grep.grep", "Search everything that a session holds."),
     "explain": ("explain.explain", "Show why each item was evicted or kept, and what that saved."),
-    "replay": ("replay.replay", "Replay recorded sessions under eviction policies."),
+    "replay": ("replay.replay", "Say what recorded sessions cost, and what they would have cost with ctxfs."),
     "tune": ("replay.tune", "Find eviction parameters on recorded sessions."),
     "mcp": ("mcp.mcp", "Serve a session to an MCP client, over standard input and output."),
     "claude-code": ("claude_code.claude_code", "Serve Claude Code's plug-in: its hook, and its reading tools."),

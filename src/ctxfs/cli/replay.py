@@ -1,7 +1,7 @@
 """``ctxfs replay`` and ``ctxfs tune``: recorded sessions under eviction policies, without a model."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,29 +12,53 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ctxfs.cli.options import AsJson
-from ctxfs.cli.output import for_terminal
+from ctxfs.cli.output import console, for_terminal
 from ctxfs.errors import ConfigError
+from ctxfs.models.prices import CacheTtl
+from ctxfs.recordings.discover import default_folders, recordings_in
 from ctxfs.replay import lab
+from ctxfs.replay.answer import render_text
 from ctxfs.replay.cost import Cached
 from ctxfs.replay.html import render_html
-from ctxfs.replay.render import render_json, render_table
+from ctxfs.replay.render import render_json, render_table, render_tuned
+from ctxfs.replay.report import Skipped
+from ctxfs.replay.tariff import PriceOptions, parse_rates
 from ctxfs.replay.tune import tune_files
 
 __all__ = ["replay", "tune"]
 
+_NAMED = 5
+"""So many files that were left out are named."""
+
 _Files = Annotated[
-    list[Path],
+    list[Path] | None,
     typer.Argument(
-        metavar="FILE",
-        help="Recorded sessions, in any format that ctxfs reads.",
+        metavar="PATH",
+        help="Recorded sessions, and folders of them (default: those of Claude Code and Codex).",
         show_default=False,
     ),
 ]
 _Tokens = Annotated[lab.Tokens, typer.Option("--tokens", help="How tokens are counted: exactly, or as characters / 4.")]
+_Model = Annotated[
+    str | None, typer.Option("--model", metavar="NAME", help="Take this model's list prices.", show_default=False)
+]
+_Rates = Annotated[
+    str | None,
+    typer.Option(
+        "--rates",
+        metavar="R,W,O[,USD]",
+        help="Take these prices: read, write and output in units of an uncached input token, and a million of those.",
+        show_default=False,
+    ),
+]
+_Ttl = Annotated[
+    CacheTtl | None,
+    typer.Option("--ttl", help="How long the cache is kept, where that is offered.", show_default=False),
+]
 
 
 def replay(  # noqa: PLR0917 - typer calls it by name
-    files: _Files,
+    paths: _Files = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -44,6 +68,9 @@ def replay(  # noqa: PLR0917 - typer calls it by name
             show_default=False,
         ),
     ] = None,
+    model: _Model = None,
+    rates: _Rates = None,
+    ttl: _Ttl = None,
     tokens: _Tokens = "o200k",
     cached: Annotated[
         Cached,
@@ -55,33 +82,81 @@ def replay(  # noqa: PLR0917 - typer calls it by name
         Path | None,
         typer.Option("--html", metavar="OUT", help="Write a report with charts to this file too.", show_default=False),
     ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the policies as a Markdown table.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Replay recorded sessions under eviction policies.
+    """Say what recorded sessions cost, and what they would have cost with ctxfs.
 
-    Needs no model. Prints what each policy would have cost, relative to never evicting.
+    They are replayed under eviction policies, without a model. Without PATH, the sessions that Claude Code and Codex
+    recorded are found.
     """
     if html is not None and not html.absolute().parent.is_dir():
         raise ConfigError(f"--html {html}: {html.absolute().parent} is not a directory")
+    prices = _prices(model, rates, ttl)
+    files = _found(paths)
     with _progress("replaying", len(files)) as progress:
-        report = lab.replay_files(files, policy or (), tokens, cached=cached, progress=progress)
-    if report.left_out:
-        names = ", ".join(map(str, report.left_out))
-        sys.stderr.write(for_terminal(f"left out, with no reply of a model in them: {names}\n"))
+        report = lab.replay_files(files, policy or (), tokens, prices=prices, cached=cached, progress=progress)
+    _tell_left_out("without a reply of a model", [str(path) for path in report.left_out])
+    _tell_skipped(report.skipped)
     if html is not None:
         html.write_text(render_html(report), encoding="utf-8")
         sys.stderr.write(for_terminal(f"the report is in {html}\n"))
-    _print(f"{render_json(report)}\n" if as_json else render_table(report))
+    if as_json:
+        _print(f"{render_json(report)}\n")
+    else:
+        _print(render_table(report) if markdown else render_text(report, width=min(console().width, 100)))
 
 
-def tune(files: _Files, tokens: _Tokens = "o200k") -> None:
+def tune(  # noqa: PLR0917 - typer calls it by name
+    paths: _Files = None,
+    model: _Model = None,
+    rates: _Rates = None,
+    ttl: _Ttl = None,
+    tokens: _Tokens = "o200k",
+    as_json: AsJson = False,
+) -> None:
     """Find eviction parameters on recorded sessions.
 
-    They are judged on the other sessions, and printed as TOML for `ctxfs replay --policy FILE.toml`.
+    They are judged on the other sessions, and printed as TOML for `ctxfs replay --policy FILE.toml`. Without PATH, the
+    sessions that Claude Code and Codex recorded are found.
     """
+    prices = _prices(model, rates, ttl)
+    files = _found(paths)
     with _progress("tuning", len(files)) as progress:
-        tuned = tune_files(files, tokens, progress=progress)
-    _print(tuned.to_toml())
+        tuned = tune_files(files, tokens, prices=prices, progress=progress)
+    _tell_skipped(tuned.skipped)
+    _print(render_tuned(tuned) if as_json else tuned.to_toml())
+
+
+def _prices(model: str | None, rates: str | None, ttl: CacheTtl | None) -> PriceOptions:
+    given, usd = parse_rates(rates) if rates is not None else (None, None)
+    return PriceOptions(model=model, rates=given, usd_per_million=usd, ttl=ttl)
+
+
+def _found(paths: Sequence[Path] | None) -> tuple[Path, ...]:
+    """The files to replay.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    folders = tuple(paths) if paths else default_folders()
+    if not folders:
+        raise ConfigError("no sessions of Claude Code (~/.claude/projects) or Codex (~/.codex/sessions): name files")
+    return recordings_in(folders)
+
+
+def _tell_left_out(why: str, names: Sequence[str]) -> None:
+    if names:
+        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        sys.stderr.write(for_terminal(f"left out, {why}: {', '.join(names[:_NAMED])}{more}\n"))
+
+
+def _tell_skipped(skipped: Sequence[Skipped]) -> None:
+    for file in skipped[:_NAMED]:
+        why, _, _ = file.why.partition("; expected ")
+        sys.stderr.write(for_terminal(f"skipped {why}\n"))
+    if len(skipped) > _NAMED:
+        sys.stderr.write(f"skipped {len(skipped) - _NAMED:,} more: --json names them\n")
 
 
 def _print(text: str) -> None:
@@ -92,7 +167,7 @@ def _print(text: str) -> None:
 def _progress(what: str, files: int) -> Iterator[lab.Progress]:
     """A bar on stderr that counts files, when that is a terminal."""
     out = Console(stderr=True)
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("sessions"), TimeElapsedColumn())
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("files"), TimeElapsedColumn())
     with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as shown:
         task = shown.add_task(what, total=files)
         try:

@@ -10,6 +10,9 @@ from ctxfs.llm.base import Usage
 
 __all__ = ["Block", "Kind", "Message", "ModelCall", "Recording", "Role"]
 
+_LARGE_TOKENS = 20_000
+"""Smaller prompts vary for other reasons."""
+
 
 class Role(StrEnum):
     """Who speaks. Tool results stand in user messages, as in the Anthropic Messages API."""
@@ -129,11 +132,23 @@ class Recording:
         yield from self.asides
 
     def threads(self) -> "tuple[Recording, ...]":
-        """The recording, cut wherever the context was emptied: each part that a model replied in."""
+        """The recording, cut wherever the context was emptied: each part that a model replied in.
+
+        A prompt of less than half of what was billed before it says so too, where the format does not.
+        """
         found: list[list[Message]] = []
+        asked = prompt = 0  # where the next request's new messages begin in the last thread; the last prompt's tokens
         for message in self.messages:
             if message.is_fresh or not found:
                 found.append([])
+                asked = prompt = 0
+            if message.call is not None and message.call.usage is not None:
+                tokens = message.call.usage.total_input_tokens
+                if tokens * 2 < prompt and prompt > _LARGE_TOKENS:
+                    found.append(found[-1][asked:])
+                    del found[-2][asked:]
+                prompt = tokens
             found[-1].append(message)
-        parts = (replace(self, messages=tuple(thread), asides=()) for thread in found)
+            asked = len(found[-1]) if message.role is Role.ASSISTANT else asked
+        parts = (replace(self, messages=tuple(t), asides=(), declared_model=self.model) for t in found)
         return tuple(part for part in parts if part.has_reply)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ctxfs.lazy import lazy
 
 if TYPE_CHECKING:
+    from ctxfs.replay.answer import render_text
     from ctxfs.replay.cost import Cached, CallFigures, Cost
     from ctxfs.replay.explanation import Bill, Effect, ExplainedItem, Explanation, explain
     from ctxfs.replay.html import render_html
@@ -15,12 +16,15 @@ if TYPE_CHECKING:
     from ctxfs.replay.policies import DEFAULT_POLICIES, POLICY_NAMES
     from ctxfs.replay.render import render_json, render_table
     from ctxfs.replay.report import PolicyFigures, PolicyRun, Report, SessionReport, Skipped
+    from ctxfs.replay.tariff import BilledCall, PriceOptions
     from ctxfs.replay.tune import Fold, Tuned, tune_files
+    from ctxfs.replay.watched import ToolFigures
 
 __all__ = [
     "DEFAULT_POLICIES",
     "POLICY_NAMES",
     "Bill",
+    "BilledCall",
     "Cached",
     "CallFigures",
     "Cost",
@@ -30,16 +34,19 @@ __all__ = [
     "Fold",
     "PolicyFigures",
     "PolicyRun",
+    "PriceOptions",
     "Progress",
     "Report",
     "SessionReport",
     "Skipped",
     "Tokens",
+    "ToolFigures",
     "Tuned",
     "explain",
     "render_html",
     "render_json",
     "render_table",
+    "render_text",
     "replay_files",
     "tune_files",
 ]
@@ -47,6 +54,7 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "ctxfs.replay.answer": ("render_text",),
         "ctxfs.replay.cost": ("Cached", "CallFigures", "Cost"),
         "ctxfs.replay.explanation": ("Bill", "Effect", "ExplainedItem", "Explanation", "explain"),
         "ctxfs.replay.html": ("render_html",),
@@ -70,6 +78,8 @@ __getattr__, __dir__ = lazy(
             "SessionReport",
             "Skipped",
         ),
+        "ctxfs.replay.tariff": ("BilledCall", "PriceOptions"),
+        "ctxfs.replay.watched": ("ToolFigures",),
         "ctxfs.replay.tune": (
             "Fold",
             "Tuned",

@@ -16,7 +16,7 @@ from typing import Final, Literal, Protocol
 
 from ctxfs.economics.prices import Rates
 from ctxfs.recordings.recording import Kind
-from ctxfs.replay.session import Item, Session
+from ctxfs.replay.session import Item, Session, Turn
 
 __all__ = ["MIN_PLACEHOLDER_TOKENS", "Cached", "CallFigures", "Cost", "Policy", "Replacement", "Run", "replay_session"]
 
@@ -32,12 +32,13 @@ Cached = Literal["prefix", "ends"]
 class Replacement:
     """An item that leaves: its placeholder's size, and the strings that the placeholder still shows.
 
-    The second one of an item puts a shorter placeholder in the place of the first.
+    The second one of an item puts a shorter placeholder in the place of the first. ``why``: for people.
     """
 
     index: int
     tokens: int
     shown: tuple[int, ...] = ()
+    why: str = ""
 
 
 class Run(Protocol):
@@ -74,7 +75,11 @@ class CallFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a session costs under a policy. ``stored_bytes``: of the contents that left, as UTF-8."""
+    """What a session costs under a policy.
+
+    ``stored_bytes``: of the contents that left, as UTF-8. ``missed_tokens``: what the cache would have given back, had
+    it not lost it, or were it not too short for it; ``missed_cost``: what that is in ``cost``.
+    """
 
     cost: float
     calls: tuple[CallFigures, ...]
@@ -85,6 +90,8 @@ class Cost:
     stored_bytes: int
     read_backs: int
     read_back_cost: float
+    missed_tokens: int = 0
+    missed_cost: float = 0.0
 
     @property
     def peak_tokens(self) -> int:
@@ -92,40 +99,50 @@ class Cost:
         return max((c.context_tokens for c in self.calls), default=0)
 
 
-def replay_session(session: Session, policy: Policy, rates: Rates, *, cached: Cached = "prefix") -> Cost:
-    """Replay ``session`` under ``policy``."""
-    replay = _Replay(session, policy.start(session), rates, cached)
+def replay_session(
+    session: Session, policy: Policy, rates: Rates, *, cached: Cached = "prefix", least_cached: int = 0
+) -> Cost:
+    """Replay ``session`` under ``policy``; ``least_cached``: the shortest prefix that is cached, in tokens."""
+    replay = _Replay(session, policy.start(session), rates, cached, least_cached)
     for turn in session.turns:
-        replay.call(turn.added, turn.reply)
+        replay.call(turn)
     return replay.result()
 
 
 class _Replay:
     """The context as the policy leaves it, and the bill."""
 
-    def __init__(self, session: Session, run: Run, rates: Rates, cached: Cached) -> None:
+    def __init__(self, session: Session, run: Run, rates: Rates, cached: Cached, least_cached: int) -> None:
         self._session, self._run, self._rates, self._reading = session, run, rates, cached
+        self._least_cached = least_cached
         self._strings = session.strings
         self._items: list[Item] = []  # in the order of the context
         self._place: dict[int, int] = {}  # an item's index: its place in the context
         self._sizes: list[int] = []
-        self._cached = 0  # places before this one were in the last request or reply
-        self._ends: list[int] = []  # places at which a request or reply ended, before which nothing has changed since
+        self._cached = session.warm_items  # places before this one were in the last request or reply
+        self._ends: list[int] = [
+            session.warm_items
+        ]  # places at which a request or reply ended, before which nothing has changed since
         self._visible: Counter[int] = Counter()
         self._shown: dict[int, tuple[int, ...]] = {}  # by the place of an evicted item: what its placeholder shows
         self._evicted: dict[int, list[int]] = {}  # a string: the places of the evicted items that have it
         self._next_index = sum(len(t.added) + len(t.reply) for t in session.turns)
         self._calls: list[CallFigures] = []
-        self._cost = self._read_back_cost = 0.0
+        self._cost = self._read_back_cost = self._missed_cost = 0.0
+        self._missed = 0
         self._read = self._written = self._breaks = self._evictions = self._stored = self._read_backs = 0
 
-    def call(self, added: Sequence[Item], reply: Sequence[Item]) -> None:
+    def call(self, turn: Turn) -> None:
         """One request, the read-backs that the reply needs, and the reply."""
-        self._append(added)
-        first = self._replace(self._run.plan(added))
+        reply = turn.reply
+        self._append(turn.added)
+        first = self._replace(self._run.plan(turn.added))
         if first < self._cached:
             self._breaks += 1
-        total, cached = sum(self._sizes), sum(self._sizes[: self._reach(first)])
+        total, held = sum(self._sizes), sum(self._sizes[: self._reach(first)])
+        cached = 0 if turn.is_cold or held < self._least_cached else held
+        self._missed += held - cached
+        self._missed_cost += (self._rates.write - self._rates.read) * (held - cached)
         self._ends.append(len(self._items))
         cost = self._rates.read * cached + self._rates.write * (total - cached)
         self._read += cached
@@ -151,6 +168,8 @@ class _Replay:
             stored_bytes=self._stored,
             read_backs=self._read_backs,
             read_back_cost=self._read_back_cost,
+            missed_tokens=self._missed,
+            missed_cost=self._missed_cost,
         )
 
     def _reach(self, first: int) -> int:

@@ -119,7 +119,7 @@ class _EconomicRun:
             text, size = step.placeholder, step.tokens_after
         else:
             text, size = str(step.arguments), item.tokens - (step.tokens_before - step.tokens_after)
-        return Replacement(item.index, max(MIN_PLACEHOLDER_TOKENS, size), self._session.quotable(text))
+        return Replacement(item.index, max(MIN_PLACEHOLDER_TOKENS, size), self._session.quotable(text), step.reason)
 
 
 @dataclass(frozen=True, slots=True)

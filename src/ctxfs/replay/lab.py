@@ -5,19 +5,25 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Generic, Literal, TypeVar
 
-from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
+from ctxfs.economics.prices import ANTHROPIC_RATES
 from ctxfs.errors import ConfigError, MissingExtra, ReplayFormatError
 from ctxfs.recordings.formats.table import EXPECTED, load
-from ctxfs.replay.cost import Cached, Policy, replay_session
+from ctxfs.recordings.recording import Recording
+from ctxfs.replay.baselines import AsRecorded
+from ctxfs.replay.calibration import calibrated
+from ctxfs.replay.cost import Cached, Cost, Policy, replay_session
+from ctxfs.replay.dollars import once_billed, session_usd, written_tokens
 from ctxfs.replay.oracle import oracle_cost
 from ctxfs.replay.policies import DEFAULT_POLICIES, Never, policy_named
 from ctxfs.replay.report import PolicyRun, Report, SessionReport, Skipped, summed
 from ctxfs.replay.session import Session, prepare
+from ctxfs.replay.tariff import PriceOptions, Tariff, billed_calls, tariff_of
+from ctxfs.replay.watched import Eviction, Watched, by_tool
 from ctxfs.tokens import CharsCounter, default_counter
 
 __all__ = ["PROCESSES", "Mapped", "Progress", "Tokens", "counter_named", "map_sessions", "replay_files", "run_policies"]
@@ -52,7 +58,7 @@ def replay_files(
     policies: Sequence[str] = (),
     tokens: Tokens = "o200k",
     *,
-    rates: Rates = ANTHROPIC_RATES,
+    prices: PriceOptions = PriceOptions(),  # noqa: B008 - a frozen value
     cached: Cached = "prefix",
     progress: Progress | None = None,
 ) -> Report:
@@ -68,27 +74,94 @@ def replay_files(
         raise ConfigError("no recorded sessions to replay: name at least one file")
     policies = policies or DEFAULT_POLICIES
     for name in policies:
-        policy_named(name, rates=rates, count=len)  # a wrong name is found before any work
-    one = partial(_replay_one, policies=tuple(policies), tokens=tokens, rates=rates, cached=cached)
-    found = map_sessions(one, files, tokens, progress)
-    sessions = tuple(s for _, s in found.sessions)
-    return Report(tokens=tokens, cached=cached, sessions=sessions, left_out=found.left_out, skipped=found.skipped)
+        policy_named(name, rates=ANTHROPIC_RATES, count=len)  # a wrong name is found before any work
+    one = partial(run_policies, policies=tuple(policies), cached=cached)
+    found = map_sessions(one, files, tokens, prices, progress)
+    sessions = once_billed(replace(report, path=path, is_repriced=prices.is_own) for path, report in found.sessions)
+    return Report(
+        tokens=tokens,
+        cached=cached,
+        sessions=sessions,
+        is_repriced=prices.is_own,
+        left_out=found.left_out,
+        skipped=found.skipped,
+    )
 
 
-def run_policies(
-    threads: Sequence[Session], policies: Sequence[Policy], rates: Rates, *, cached: Cached = "prefix"
-) -> SessionReport:
-    """Replay the threads of one session under each policy, and under none at all for comparison."""
-    none = sum(replay_session(thread, Never(), rates, cached=cached).cost for thread in threads)
-    results, both = (sum(oracle_cost(t, rates, tool_inputs=inputs) for t in threads) / none for inputs in (False, True))
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """One thread of a recording, ready for replay, and what its tokens cost; ``count`` gives those of a text."""
+
+    session: Session
+    tariff: Tariff
+    count: Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A recording and its threads."""
+
+    recording: Recording
+    threads: tuple[Thread, ...]
+
+
+def run_policies(loaded: Loaded, *, policies: Sequence[str], cached: Cached = "prefix") -> SessionReport:
+    """Replay the threads of one recording under each policy, and under none at all for comparison."""
+    threads, recording = loaded.threads, loaded.recording
+    never = summed([_replayed(thread, Never(), cached) for thread in threads])
+    none = never.cost
+    priced = [(thread.session, thread.tariff.rates) for thread in threads]
+    results, both = (sum(oracle_cost(*p, tool_inputs=inputs) for p in priced) / none for inputs in (False, True))
     return SessionReport(
-        session=threads[0].name,
-        calls=sum(len(thread.turns) for thread in threads),
+        session=recording.name,
+        project=recording.project,
+        model=recording.model,
+        compacts_at=threads[0].tariff.compacts_at,
+        calls=sum(len(thread.session.turns) for thread in threads),
+        bill=billed_calls(recording),
+        recorded=_run(threads, "as-recorded", lambda _: AsRecorded(), cached, none),
         cost_of_none=none,
+        missed_cost_of_none=never.missed_cost,
         oracle_results=results,
         oracle_results_and_inputs=both,
-        runs=tuple(_timed(threads, policy, rates, cached, none) for policy in policies),
+        runs=tuple(_run(threads, _short(name), partial(_policy, name), cached, none) for name in policies),
     )
+
+
+def _short(name: str) -> str:
+    return Path(name).stem if name.endswith(".toml") else name
+
+
+def _policy(name: str, thread: Thread) -> Policy:
+    return policy_named(name, rates=thread.tariff.rates, count=thread.count, compacts_at=thread.tariff.compacts_at)
+
+
+def _run(
+    threads: Sequence[Thread], name: str, policy: Callable[[Thread], Policy], cached: Cached, none: float
+) -> PolicyRun:
+    start = time.perf_counter()
+    costs: list[Cost] = []
+    evictions: list[Eviction] = []
+    for thread in threads:
+        watched = Watched(policy(thread))
+        costs.append(_replayed(thread, watched, cached))
+        evictions += watched.evictions.values()
+    seconds = time.perf_counter() - start
+    figures = summed(costs)
+    return PolicyRun(
+        policy=name,
+        figures=figures,
+        relative_cost=figures.cost / none,
+        output_tokens=sum(written_tokens(t.session, cost) for t, cost in zip(threads, costs, strict=True)),
+        usd=session_usd([(t.session, t.tariff) for t in threads], costs),
+        tools=by_tool(evictions),
+        seconds=seconds,
+    )
+
+
+def _replayed(thread: Thread, policy: Policy, cached: Cached) -> Cost:
+    rates, least = thread.tariff.rates, thread.tariff.least_cached
+    return replay_session(thread.session, policy, rates, cached=cached, least_cached=least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +182,18 @@ class _OfFile(Generic[_T]):
 
 
 def map_sessions(
-    one: Callable[[Sequence[Session]], _T], files: Sequence[Path], tokens: Tokens, progress: Progress | None
+    one: Callable[[Loaded], _T],
+    files: Sequence[Path],
+    tokens: Tokens,
+    prices: PriceOptions,
+    progress: Progress | None,
 ) -> Mapped[_T]:
-    """``one`` of the threads of each session in the files.
+    """``one`` of each recording in the files.
 
     Raises:
         ReplayFormatError: no file has a reply of a model in it that can be read.
     """
-    read = partial(_of_file, one=one, tokens=tokens)
+    read = partial(_of_file, one=one, tokens=tokens, prices=prices)
     found = list(zip(files, _mapped(read, files, progress), strict=True))
     done = tuple((path, value) for path, of_file in found for value in of_file.values)
     if not done:
@@ -129,15 +206,33 @@ def map_sessions(
     )
 
 
-def _of_file(path: Path, *, one: Callable[[Sequence[Session]], _T], tokens: Tokens) -> _OfFile[_T]:
-    count = counter_named(tokens)
+def _of_file(path: Path, *, one: Callable[[Loaded], _T], tokens: Tokens, prices: PriceOptions) -> _OfFile[_T]:
     try:
-        recordings = [recording.threads() for recording in load(path)]
+        recordings = load(path)
     except OSError as error:
         return _OfFile(error=f"{path}: {error.strerror}")
     except (ReplayFormatError, MissingExtra) as error:
-        return _OfFile(error=str(error))
-    return _OfFile(tuple(one([prepare(thread, count) for thread in threads]) for threads in recordings if threads))
+        return _OfFile(error=str(error) if str(path) in str(error) else f"{path}: {error}")
+    loaded = (load_threads(recording, tokens, prices) for recording in recordings)
+    return _OfFile(tuple(one(found) for found in loaded if found.threads))
+
+
+def load_threads(recording: Recording, tokens: Tokens, prices: PriceOptions) -> Loaded:
+    """The threads of a recording in which a model replied, in the tokens that were billed."""
+    count = counter_named(tokens)
+    threads = recording.threads()
+    sessions = calibrated([prepare(thread, count) for thread in threads])
+    return Loaded(
+        recording,
+        tuple(
+            Thread(session, tariff_of(thread, prices), partial(_scaled, count, session.scale))
+            for thread, session in zip(threads, sessions, strict=True)
+        ),
+    )
+
+
+def _scaled(count: Callable[[str], int], scale: float, text: str) -> int:
+    return round(count(text) * scale)
 
 
 def _mapped(one: Callable[[Path], _T], files: Sequence[Path], progress: Progress | None) -> Iterator[_T]:
@@ -179,18 +274,3 @@ def _counted(done: Iterator[_T], total: int, progress: Progress | None) -> Itera
         if progress:
             progress(number, total)
         yield found
-
-
-def _replay_one(
-    threads: Sequence[Session], *, policies: tuple[str, ...], tokens: Tokens, rates: Rates, cached: Cached
-) -> SessionReport:
-    count = counter_named(tokens)
-    named = [policy_named(name, rates=rates, count=count) for name in policies]
-    return run_policies(threads, named, rates, cached=cached)
-
-
-def _timed(threads: Sequence[Session], policy: Policy, rates: Rates, cached: Cached, none: float) -> PolicyRun:
-    start = time.perf_counter()
-    cost = summed([replay_session(thread, policy, rates, cached=cached) for thread in threads])
-    seconds = time.perf_counter() - start
-    return PolicyRun(policy=policy.name, figures=cost, relative_cost=cost.cost / none, seconds=seconds)

@@ -11,6 +11,7 @@ from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import Rates
 from ctxfs.errors import ConfigError
 from ctxfs.recordings.recording import Kind
+from ctxfs.replay.baselines import Window
 from ctxfs.replay.cost import MIN_PLACEHOLDER_TOKENS, Policy, Replacement, Run
 from ctxfs.replay.economic import Economic
 from ctxfs.replay.session import Item, Session
@@ -19,6 +20,7 @@ __all__ = ["DEFAULT_POLICIES", "POLICY_NAMES", "Never", "policy_named"]
 
 DEFAULT_POLICIES = (
     "none",
+    "window",
     "exact-3",
     "clear-100k-keep-3",
     "clear-100k-keep-3-clear-at-least-20k",
@@ -31,15 +33,18 @@ _PATIENT_DIGEST_TOKENS = 1_600
 """Enough for nearly all that a result mentions: a read-back that a longer placeholder saves pays for it."""
 
 POLICY_NAMES = (
-    "none, exact-N (each tool keeps its last N results), clear-TOKENS-keep-N[-clear-at-least-TOKENS] "
+    "none, window[-TOKENS] (nothing leaves below so many tokens, then all is summarised), "
+    "exact-N (each tool keeps its last N results), clear-TOKENS-keep-N[-clear-at-least-TOKENS] "
     "(all results but the last N leave above so many tokens), eager-TOKENS (larger results never enter), ski-rental, "
     "economic, patient-N (economic with fewer read-backs for more money; N is its caution), or a TOML file of eviction "
     "parameters; TOKENS as in 100k or 2500"
 )
 
 
-def policy_named(name: str, *, rates: Rates, count: Callable[[str], int]) -> Policy:
+def policy_named(name: str, *, rates: Rates, count: Callable[[str], int], compacts_at: int = 170_000) -> Policy:
     """The policy of that name; a name that ends in ``.toml`` is read as a file.
+
+    ``compacts_at``: what ``window`` takes for the tokens at which an agent compacts.
 
     Raises:
         ConfigError: no such policy, or a file that does not hold eviction parameters.
@@ -48,6 +53,7 @@ def policy_named(name: str, *, rates: Rates, count: Callable[[str], int]) -> Pol
         return Economic(name=Path(name).stem, rates=rates, count=count, parameters=_from_toml(Path(name)))
     plain: dict[str, Policy] = {
         "none": Never(),
+        "window": Window(name=name, limit=compacts_at),
         "ski-rental": SkiRental(name=name, rates=rates),
         "economic": Economic(name=name, rates=rates, count=count),
     }
@@ -62,6 +68,8 @@ def _with_numbers(name: str) -> Policy | None:
         return KeepRecent(name=name, keep=int(m[1]))
     if m := re.fullmatch(r"clear-(\d+k?)-keep-(\d+)(?:-clear-at-least-(\d+k?))?", name):
         return Clear(name=name, limit=_tokens(m[1]), keep=int(m[2]), at_least=_tokens(m[3] or "0"))
+    if m := re.fullmatch(r"window-(\d+k?)", name):
+        return Window(name=name, limit=_tokens(m[1]))
     if m := re.fullmatch(r"eager-(\d+k?)", name):
         return Eager(name=name, limit=_tokens(m[1]))
     return None

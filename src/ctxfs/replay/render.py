@@ -1,17 +1,38 @@
 """A report as text: JSON, or a table in Markdown. For a page with charts see ``html``."""
 
 import json
+from dataclasses import asdict
 
+from ctxfs.replay.answer import answer, check, spending
 from ctxfs.replay.report import Report
+from ctxfs.replay.tune import Tuned
 
-__all__ = ["render_json", "render_table"]
+__all__ = ["render_json", "render_table", "render_tuned"]
 
 _COLUMNS = ("policy", "cost", "mean", "worst", "peak", "hits", "breaks", "evictions", "read-backs", "per 100")
 
 
 def render_json(report: Report) -> str:
-    """The report as JSON; keys and figures as in ``Report.to_dict``."""
-    return json.dumps(report.to_dict(), indent=1)
+    """The report as JSON: the answer, and the figures of ``Report.to_dict``."""
+    projects, days = spending(report)
+    told = {"answer": answer(report), "check": check(report), **report.to_dict()}
+    for name, groups in (("projects", projects), ("days", days)):
+        told[name] = [{"name": g.name, "sessions": g.sessions, "usd": g.usd, "usd_with": g.usd_with} for g in groups]
+    return json.dumps(told, indent=1)
+
+
+def render_tuned(tuned: Tuned) -> str:
+    """What tuning found as JSON: the parameters that differ from the defaults, and their costs on each fold."""
+    found = {
+        "parameters": dict(tuned.changed),
+        "relative_cost": tuned.relative_cost,
+        "default_relative_cost": tuned.default_relative_cost,
+        "held_out": tuned.held_out,
+        "held_out_default": tuned.held_out_default,
+        "folds": [asdict(fold) for fold in tuned.folds],
+        "skipped": [{"path": str(s.path), "why": s.why} for s in tuned.skipped],
+    }
+    return json.dumps(found, indent=1) + "\n"
 
 
 def render_table(report: Report) -> str:

@@ -1,36 +1,105 @@
 """What a replay found, as values and as JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from ctxfs.replay.cost import Cached, CallFigures, Cost
+from ctxfs.replay.tariff import BilledCall
+from ctxfs.replay.watched import ToolFigures
 
-__all__ = ["PolicyFigures", "PolicyRun", "Report", "SessionReport", "Skipped", "cumulative", "summed"]
+__all__ = ["PolicyFigures", "PolicyRun", "Report", "SessionReport", "Skipped", "cumulative", "summed", "total_usd"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRun:
-    """One policy on one session. ``relative_cost``: to never evicting. ``seconds``: what the replay itself took."""
+    """One policy on one session.
+
+    ``relative_cost``: to never evicting. ``output_tokens``: what the model wrote, read-backs with it. ``usd``: what all
+    of it costs; None: the prices of a model are not known. ``tools``: what left, by tool. ``seconds``: what the replay
+    itself took.
+    """
 
     policy: str
     figures: Cost
     relative_cost: float
+    output_tokens: int = 0
+    usd: float | None = None
+    tools: tuple[ToolFigures, ...] = ()
     seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionReport:
-    """One session under all policies. ``oracle_*``: its cost relative to ``none`` if items vanished after last use."""
+    """One session under all policies.
+
+    Args:
+        session: the name of the recording.
+        path: the file that it stands in; None: none was read.
+        project: the directory that the agent worked in; empty: not recorded.
+        model: the model that replied most often; empty: not recorded.
+        compacts_at: the tokens at which an agent with this model compacts.
+        calls: how often a model replied.
+        bill: what each call was billed; a call that another file has too is in the first one only.
+        repeated_calls: so many others are in the bill of another session, whose beginning this one has.
+        is_repriced: prices were asked for, so that dollars are not what was billed.
+        recorded: the replay of what the recorded agent did itself, to be compared with the bill.
+        cost_of_none: what never evicting costs; ``missed_cost_of_none`` of it since the cache lost what it held.
+        oracle_results: what it costs relative to that if results vanished after their last use.
+        oracle_results_and_inputs: the same if the arguments of calls did so too.
+        runs: the policies, in the order in which they were asked for.
+    """
 
     session: str
+    path: Path | None = None
+    project: str = ""
+    model: str = ""
+    compacts_at: int = 0
     calls: int
+    bill: tuple[BilledCall, ...] = ()
+    repeated_calls: int = 0
+    is_repriced: bool = False
+    recorded: PolicyRun
     cost_of_none: float
+    missed_cost_of_none: float = 0.0
     oracle_results: float
     oracle_results_and_inputs: float
     runs: tuple[PolicyRun, ...]
+
+    @property
+    def paid_usd(self) -> float | None:
+        """What was billed; None: nothing is known of it, or a price of it."""
+        known = [call.usd for call in self.bill if call.usd is not None]
+        return sum(known) if self.is_billed and len(known) == len(self.bill) else None
+
+    @property
+    def is_billed(self) -> bool:
+        """Whether it was recorded what calls were billed."""
+        return bool(self.bill) or self.repeated_calls > 0
+
+    @property
+    def replayed_usd(self) -> float | None:
+        """Of what was billed, the calls that were replayed; None: nothing is known of them, or a price."""
+        own = [call.usd for call in self.bill if not call.is_aside]
+        known = [usd for usd in own if usd is not None]
+        return sum(known) if known and len(known) == len(own) == self.calls else None
+
+    def usd_with(self, run: PolicyRun) -> float | None:
+        """What the bill would have been with ``run``; without a bill, what the replay costs. None: not known.
+
+        The replay's figures count as shares of the replay of what was recorded, so that what it counts wrong in both
+        does not matter.
+        """
+        if run.usd is None or not self.recorded.usd:
+            return None
+        return self.usd * run.usd / self.recorded.usd if self.usd is not None else None
+
+    @property
+    def usd(self) -> float | None:
+        """What was billed; without a bill, what the replay of the recording costs. None: not known."""
+        return self.paid_usd if self.is_billed and not self.is_repriced else self.recorded.usd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +120,12 @@ class PolicyFigures:
     read_backs: int
     read_backs_per_100_evictions: float
     read_back_cost: float
+    read_tokens: int
+    written_tokens: int
+    output_tokens: int
+    missed_tokens: int
+    cost_without_misses: float
+    usd: float | None
     seconds: float
 
 
@@ -66,12 +141,14 @@ class Skipped:
 class Report:
     """All sessions under all policies; ``tokens`` names the counter, ``cached`` what the cache gives back.
 
-    ``left_out``: files without a reply of a model. ``skipped``: files that cannot be read.
+    ``is_repriced``: prices were asked for, so that dollars are not what was billed. ``left_out``: files without a reply
+    of a model. ``skipped``: files that cannot be read.
     """
 
     tokens: str
     cached: Cached = "prefix"
     sessions: tuple[SessionReport, ...]
+    is_repriced: bool = False
     left_out: tuple[Path, ...] = ()
     skipped: tuple[Skipped, ...] = ()
 
@@ -125,6 +202,12 @@ def _summed(runs: Sequence[PolicyRun], cost_of_none: float) -> PolicyFigures:
         read_backs=read_backs,
         read_backs_per_100_evictions=100 * read_backs / evictions if evictions else 0.0,
         read_back_cost=sum(f.read_back_cost for f in figures),
+        read_tokens=read,
+        written_tokens=written,
+        output_tokens=sum(run.output_tokens for run in runs),
+        missed_tokens=sum(f.missed_tokens for f in figures),
+        cost_without_misses=cost - sum(f.missed_cost for f in figures),
+        usd=total_usd([run.usd for run in runs]),
         seconds=sum(run.seconds for run in runs),
     )
 
@@ -132,6 +215,11 @@ def _summed(runs: Sequence[PolicyRun], cost_of_none: float) -> PolicyFigures:
 def _session_dict(session: SessionReport) -> dict[str, Any]:
     return {
         "session": session.session,
+        "path": str(session.path) if session.path is not None else None,
+        "project": session.project,
+        "model": session.model,
+        "paid_usd": session.paid_usd,
+        "recorded_usd": session.recorded.usd,
         "calls": session.calls,
         "cost_of_none": session.cost_of_none,
         "oracle_results": session.oracle_results,
@@ -146,6 +234,13 @@ def _run_dict(run: PolicyRun) -> dict[str, Any]:
         "policy": run.policy,
         "cost": f.cost,
         "relative_cost": run.relative_cost,
+        "usd": run.usd,
+        "read_tokens": f.read_tokens,
+        "written_tokens": f.written_tokens,
+        "output_tokens": run.output_tokens,
+        "missed_tokens": f.missed_tokens,
+        "missed_cost": f.missed_cost,
+        "tools": [asdict(tool) for tool in run.tools],
         "peak_tokens": f.peak_tokens,
         "prefix_breaks": f.prefix_breaks,
         "evictions": f.evictions,
@@ -154,6 +249,12 @@ def _run_dict(run: PolicyRun) -> dict[str, Any]:
         "context_tokens": [c.context_tokens for c in f.calls],
         "cost_of_calls": [round(c.cost, 2) for c in f.calls],
     }
+
+
+def total_usd(amounts: Iterable[float | None]) -> float | None:
+    """The sum of what is known; None: nothing is."""
+    known = [usd for usd in amounts if usd is not None]
+    return sum(known) if known else None
 
 
 def summed(costs: Sequence[Cost]) -> Cost:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ctxfs.economics.features import identifiers_in
-from ctxfs.recordings.recording import Block, Kind, Recording, Role
+from ctxfs.recordings.recording import Block, Kind, ModelCall, Recording, Role
 
 __all__ = ["Item", "Session", "Turn", "distinctive", "prepare"]
 
@@ -37,19 +37,34 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One call of the model: what is new in the request, and the reply."""
+    """One call of the model: what is new in the request, and the reply.
+
+    ``at``: when it was sent, in seconds since any moment that is the same for the session; 0 when nobody knows.
+    ``call``: what was recorded of it. ``cleared``: the items that the recorded agent removed before it. ``is_cold``:
+    the bill says that the cache had lost what it held.
+    """
 
     added: tuple[Item, ...]
     reply: tuple[Item, ...]
+    at: float = 0.0
+    call: ModelCall | None = None
+    cleared: tuple[int, ...] = ()
+    is_cold: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A recording ready for replay. ``vocabulary`` numbers the distinctive strings that replies use."""
+    """A thread of a recording, ready for replay. ``vocabulary`` numbers the distinctive strings that replies use.
+
+    ``warm_items``: so many of the first were in the cache before the first call. ``scale``: the tokens that were billed
+    for each that is counted.
+    """
 
     name: str
     turns: tuple[Turn, ...]
     vocabulary: Mapping[str, int]
+    warm_items: int = 0
+    scale: float = 1.0
 
     @property
     def strings(self) -> tuple[str, ...]:
@@ -80,17 +95,24 @@ def prepare(recording: Recording, count: Callable[[str], int]) -> Session:
     vocabulary = _vocabulary(recording, strings)
     turns: list[Turn] = []
     added: list[Item] = []
+    results: dict[str, int] = {}  # a call's id: the index of its result
+    cleared: list[int] = []
+    sent_at = 0.0
     index = 0
     for message, found in zip(recording.messages, strings, strict=True):
         items = []
         for block, texts in zip(message.blocks, found, strict=True):
             items.append(_item(block, index, count, tuple(vocabulary[s] for s in texts if s in vocabulary)))
             index += 1
+        cleared += [results[call_id] for call_id in message.cleared if call_id in results]
         if message.role is Role.ASSISTANT:
-            turns.append(Turn(tuple(added), tuple(items)))
-            added = []
+            sent_at = message.at if message.at is not None and not added else sent_at
+            turns.append(Turn(tuple(added), tuple(items), sent_at, message.call, tuple(cleared)))
+            added, cleared = [], []
         else:
             added += items
+            sent_at = message.at if message.at is not None else sent_at
+            results |= {item.call_id: item.index for item in items if item.kind is Kind.TOOL_RESULT}
     return Session(name=recording.name, turns=tuple(turns), vocabulary=vocabulary)
 
 

@@ -14,13 +14,13 @@ from statistics import fmean
 from typing import Final
 
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.errors import ConfigError
 from ctxfs.replay.cost import replay_session
 from ctxfs.replay.economic import Economic
-from ctxfs.replay.lab import Progress, Tokens, counter_named, map_sessions
+from ctxfs.replay.lab import Loaded, Progress, Thread, Tokens, map_sessions
 from ctxfs.replay.policies import Never
-from ctxfs.replay.session import Session
+from ctxfs.replay.report import Skipped
+from ctxfs.replay.tariff import PriceOptions
 
 __all__ = ["TUNED", "Fold", "Tuned", "tune_files"]
 
@@ -68,6 +68,7 @@ class Tuned:
     relative_cost: float
     default_relative_cost: float
     folds: tuple[Fold, ...]
+    skipped: tuple[Skipped, ...] = ()
 
     @property
     def held_out(self) -> float:
@@ -94,7 +95,7 @@ def tune_files(
     files: Sequence[Path],
     tokens: Tokens = "o200k",
     *,
-    rates: Rates = ANTHROPIC_RATES,
+    prices: PriceOptions = PriceOptions(),  # noqa: B008 - a frozen value
     trials: int = 24,
     folds: int = 5,
     seed: int = 0,
@@ -109,8 +110,9 @@ def tune_files(
     if len(files) < 2 or folds < 2 or trials < 2:
         raise ConfigError("tuning needs at least two recorded sessions, two folds and two trials")
     tried = _trials(trials, random.Random(seed))  # noqa: S311 - a reproducible choice, not a secret
-    one = partial(_try_one, tried=tried, tokens=tokens, rates=rates)
-    sessions = map_sessions(one, files, tokens, progress).sessions
+    one = partial(_try_one, tried=tried)
+    mapped = map_sessions(one, files, tokens, prices, progress)
+    sessions = mapped.sessions
     if len(sessions) < 2:
         raise ConfigError(f"tuning needs at least two recorded sessions with a reply, and found {len(sessions)}")
     names, found = [path.stem for path, _ in sessions], [trials for _, trials in sessions]
@@ -122,6 +124,7 @@ def tune_files(
         relative_cost=_relative(found, best),
         default_relative_cost=_relative(found, 0),
         folds=tuple(_fold(found, part, names) for part in parts),
+        skipped=mapped.skipped,
     )
 
 
@@ -135,16 +138,20 @@ def _trials(number: int, rng: random.Random) -> list[_Values]:
     return tried
 
 
-def _try_one(threads: Sequence[Session], *, tried: Sequence[_Values], tokens: Tokens, rates: Rates) -> _Trials:
-    count = counter_named(tokens)
+def _try_one(loaded: Loaded, *, tried: Sequence[_Values]) -> _Trials:
     known = {f.name for f in fields(EvictionParameters)}
     costs = []
     for values in tried:
         assert {name for name, _ in values} <= known
         parameters = EvictionParameters(**dict(values))  # type: ignore[arg-type]
-        policy = Economic(name="trial", rates=rates, count=count, parameters=parameters)
-        costs.append(sum(replay_session(thread, policy, rates).cost for thread in threads))
-    return _Trials(none=sum(replay_session(thread, Never(), rates).cost for thread in threads), costs=tuple(costs))
+        costs.append(sum(_cost(thread, parameters) for thread in loaded.threads))
+    none = sum(replay_session(t.session, Never(), t.tariff.rates).cost for t in loaded.threads)
+    return _Trials(none=none, costs=tuple(costs))
+
+
+def _cost(thread: Thread, parameters: EvictionParameters) -> float:
+    policy = Economic(name="trial", rates=thread.tariff.rates, count=thread.count, parameters=parameters)
+    return replay_session(thread.session, policy, thread.tariff.rates).cost
 
 
 def _fold(found: Sequence[_Trials], part: range, names: Sequence[str]) -> Fold:

@@ -50,8 +50,8 @@ def _name(doc: Document) -> str:
     return f"{path.parent.parent.name}/{doc.name}" if path.parent.name == "subagents" else doc.name
 
 
-def _read_thread(rows: Iterable[_Row], builder: Builder) -> None:
-    for row in rows:
+def _read_thread(rows: Sequence[_Row], builder: Builder) -> None:
+    for row in _replies_whole(rows):
         if row.get("type") == "system":
             builder.clear((row.get("microcompactMetadata") or {}).get("compactedToolIds") or ())
             continue
@@ -64,6 +64,21 @@ def _read_thread(rows: Iterable[_Row], builder: Builder) -> None:
             at=seconds(row.get("timestamp")),
             call=_call(row),
         )
+
+
+def _replies_whole(rows: Sequence[_Row]) -> Iterable[_Row]:
+    """The lines with those of one reply together: results of its first calls may stand before its last ones."""
+    ends = {row["message"].get("id"): n for n, row in enumerate(rows) if _is_reply(row) and row["message"].get("id")}
+    until, waiting = -1, []
+    for n, row in enumerate(rows):
+        if _is_reply(row):
+            until = max(until, ends.get(row["message"].get("id"), n))
+            yield row
+        else:
+            waiting.append(row)
+        if n >= until:
+            yield from waiting
+            waiting = []
 
 
 def _call(row: _Row) -> Any:

@@ -1,0 +1,48 @@
+"""Where recordings lie: what Claude Code and Codex write by themselves, and what stands in a folder."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from ctxfs.errors import ConfigError
+
+__all__ = ["default_folders", "recordings_in"]
+
+_SUFFIXES: Final = (".jsonl", ".json", ".eval", ".db")
+"""The names of recordings; only these are looked at in a folder."""
+
+
+def default_folders(home: Path | None = None, environment: Mapping[str, str] | None = None) -> tuple[Path, ...]:
+    """The folders of sessions that are there, of Claude Code and of Codex; ``home`` None: the user's.
+
+    Each may have been moved, which ``CLAUDE_CONFIG_DIR`` and ``CODEX_HOME`` of ``environment`` say (None: the
+    process's).
+    """
+    home, environment = home or Path.home(), os.environ if environment is None else environment
+    claude = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects"
+    codex = Path(environment.get("CODEX_HOME") or home / ".codex") / "sessions"
+    return tuple(folder for folder in (claude, codex) if folder.is_dir())
+
+
+def recordings_in(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """The files that are named, and those in the folders that are named, oldest first in each; none twice.
+
+    Raises:
+        ConfigError: there is none.
+        OSError: a folder cannot be read.
+    """
+    found = dict.fromkeys(file for path in paths for file in (_in_folder(path) if path.is_dir() else [path]))
+    if not found:
+        folders = ", ".join(map(str, paths))
+        raise ConfigError(f"no recorded sessions in {folders}: a folder is searched for {', '.join(_SUFFIXES)} files")
+    return tuple(found)
+
+
+def _in_folder(folder: Path) -> Iterable[Path]:
+    files = [Path(at, name) for at, _, names in os.walk(folder, onerror=_raise) for name in names]
+    return sorted((f for f in files if f.suffix in _SUFFIXES and f.is_file()), key=lambda f: (f.stat().st_mtime, f))
+
+
+def _raise(error: OSError) -> None:
+    raise error

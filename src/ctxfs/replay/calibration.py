@@ -1,0 +1,81 @@
+"""A recording by the sizes that were billed.
+
+What a recording holds is counted by us; the bill says how large each prompt was. Where much was added from one call to
+the next, the two give the provider's tokens for each of ours. What is still missing in a prompt is not recorded: the
+system prompt and tools, reminders, thinking that was not shown. It enters with the call that first has it, and never
+leaves. A call that read much less than the prompt before it met a cold cache.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from statistics import median
+
+from ctxfs.llm.base import Usage
+from ctxfs.recordings.recording import Kind
+from ctxfs.replay.session import Item, Session, Turn
+
+__all__ = ["calibrated"]
+
+_FACTORS = (0.7, 2.0)
+_MUCH_TOKENS = 500
+_FEWEST_PAIRS = 3
+
+
+def calibrated(threads: Sequence[Session]) -> tuple[Session, ...]:
+    """The threads of one recording, in the tokens that were billed; unchanged where nothing was recorded."""
+    factor = _factor(threads)
+    return tuple(_calibrated(thread, factor) for thread in threads)
+
+
+def _usage(turn: Turn) -> Usage | None:
+    return turn.call.usage if turn.call is not None else None
+
+
+def _factor(threads: Sequence[Session]) -> float:
+    """The tokens that are billed for one of ours, in the calls that added much."""
+    found = []
+    for thread in threads:
+        for before, turn in pairwise(thread.turns):
+            ours = _tokens(before.reply) + _tokens(turn.added)
+            last, usage = _usage(before), _usage(turn)
+            if ours >= _MUCH_TOKENS and last is not None and usage is not None:
+                grown = usage.total_input_tokens - last.total_input_tokens
+                found += [grown / ours] if grown > 0 else []  # else the agent removed something
+    if len(found) < _FEWEST_PAIRS:
+        return 1.0
+    least, most = _FACTORS
+    return min(most, max(least, median(found)))
+
+
+def _calibrated(thread: Session, factor: float) -> Session:
+    turns: list[Turn] = []
+    total, unrecorded, is_warm = 0, 0, False
+    for turn in thread.turns:
+        usage, last = _usage(turn), _usage(turns[-1]) if turns else None
+        added, reply = _scaled(turn.added, factor), _scaled(turn.reply, factor)
+        missing = usage.total_input_tokens - total - _tokens(added) if usage is not None else 0
+        if missing > 0:
+            warm = min(missing, usage.cache_read_input_tokens) if usage is not None and not turns else 0
+            sizes = [size for size in (warm, missing - warm) if size]
+            is_warm = is_warm or bool(warm)
+            added = (*(Item(index=-1 - unrecorded - n, kind=Kind.TEXT, tokens=s) for n, s in enumerate(sizes)), *added)
+            unrecorded += len(sizes)
+        total += _tokens(added) + _tokens(reply)
+        turns.append(replace(turn, added=added, reply=reply, is_cold=_is_cold(turn, last, usage)))
+    return replace(thread, turns=tuple(turns), warm_items=int(is_warm), scale=factor)
+
+
+def _is_cold(turn: Turn, last: Usage | None, usage: Usage | None) -> bool:
+    """Whether a call read less than half of the prompt before it, which its agent had not changed."""
+    if last is None or usage is None or turn.cleared:
+        return False
+    return usage.cache_read_input_tokens * 2 < last.total_input_tokens
+
+
+def _tokens(items: Sequence[Item]) -> int:
+    return sum(item.tokens for item in items)
+
+
+def _scaled(items: Sequence[Item], factor: float) -> tuple[Item, ...]:
+    return tuple(replace(item, tokens=round(item.tokens * factor)) for item in items)

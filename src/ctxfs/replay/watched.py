@@ -1,0 +1,95 @@
+"""A policy that is watched at work: what left the context, when and why."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ctxfs.replay.cost import Policy, Replacement, Run
+from ctxfs.replay.session import Item, Session
+
+__all__ = ["Eviction", "ToolFigures", "Watched", "by_tool"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFigures:
+    """What left of one tool: how often, the tokens that this freed, and how often something was read back."""
+
+    tool: str
+    evictions: int
+    tokens: int
+    read_backs: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Eviction:
+    """One item that left: before which call, what it took then and after, and how often it was read back."""
+
+    item: Item
+    call: int
+    tokens: int
+    why: str = ""
+    read_backs: int = 0
+
+
+class Watched:
+    """A policy that does what ``policy`` does; ``evictions`` are what it did, in the last session that it began."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.evictions: dict[int, Eviction] = {}
+
+    @property
+    def name(self) -> str:
+        """The policy's own name."""
+        return self._policy.name
+
+    def start(self, session: Session) -> Run:
+        """Begin with a session."""
+        self.evictions = {}
+        return _WatchedRun(self._policy.start(session), self.evictions)
+
+
+class _WatchedRun:
+    def __init__(self, run: Run, evictions: dict[int, Eviction]) -> None:
+        self._run, self._evictions = run, evictions
+        self._items: dict[int, Item] = {}
+        self._call = 0
+
+    def plan(self, added: Sequence[Item], *at: float) -> Sequence[Replacement]:
+        self._call += 1
+        self._items |= {item.index: item for item in added}
+        planned = self._run.plan(added, *at)
+        for r in planned:
+            found = self._evictions.get(r.index)
+            if found is None:
+                item = self._items[r.index]
+                self._evictions[r.index] = Eviction(item=item, call=self._call, tokens=r.tokens, why=r.why)
+            else:
+                found.tokens = r.tokens
+        return planned
+
+    def replied(self, reply: Sequence[Item]) -> None:
+        self._items |= {item.index: item for item in reply}
+        self._run.replied(reply)
+
+    def read_back(self, index: int, *page: Item) -> None:
+        self._items |= {item.index: item for item in page}
+        if index in self._evictions:
+            self._evictions[index].read_backs += 1
+        self._run.read_back(index, *page)
+
+
+def by_tool(evictions: Sequence[Eviction]) -> tuple[ToolFigures, ...]:
+    """What left, by tool; those that freed most first."""
+    tools: dict[str, list[Eviction]] = {}
+    for eviction in evictions:
+        tools.setdefault(eviction.item.tool or eviction.item.kind.value, []).append(eviction)
+    figures = (
+        ToolFigures(
+            tool=tool,
+            evictions=len(found),
+            tokens=sum(e.item.tokens - e.tokens for e in found),
+            read_backs=sum(e.read_backs for e in found),
+        )
+        for tool, found in tools.items()
+    )
+    return tuple(sorted(figures, key=lambda f: -f.tokens))
