@@ -98,9 +98,10 @@ class ContextItem:
 
         ``path`` None: only a part of it is in files. ``destroyed``, ``trimmed``: see the fields.
         """
-        message = with_content(self.message, content)
-        if isinstance(message, ToolMessage):
-            message = replace(message, offloaded=True, offload_path=path)
+        if isinstance(self.message, ToolMessage):
+            message: Message = replace(self.message, content=content, offloaded=True, offload_path=path)
+        else:
+            message = with_content(self.message, content)
         return replace(
             self,
             message=message,

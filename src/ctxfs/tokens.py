@@ -104,6 +104,8 @@ class O200kCounter:
 
         A lone surrogate counts as U+FFFD. Other threads can run between two chunks.
         """
+        if len(text) <= CHUNK_CHARS:
+            return self.count_chunk(encodable(text))
         return sum(map(self.count_chunk, chunks(text)))
 
 

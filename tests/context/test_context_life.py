@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.context import Context
 from ctxfs.economics.economy import EvictionPricing
-from ctxfs.events import RecordFailed
+from ctxfs.events import Evicted, RecordFailed
 from ctxfs.eviction.plan import Plan, Trim
 from ctxfs.eviction.window import Window
 from ctxfs.llm.base import Usage
@@ -140,13 +140,22 @@ async def test_nothing_leaves_twice_whatever_rules_there_are(
     now, left, shortened = [0.0], Counter[str](), Counter[str]()  # a long placeholder gives way to a short one once
     fs = ContextFileSystem("s", store=MemoryStore("s"))
     economy = EvictionPricing(clock=lambda: now[0])
-    async with Context(fs=fs, keep_recent=keep, pricing=economy, counter=CharsCounter()) as context:
+    unsent: list[str] = []  # what leaves when it is added
+    async with Context(
+        fs=fs,
+        keep_recent=keep,
+        pricing=economy,
+        counter=CharsCounter(),
+        on_event=lambda event: unsent.append(event.item_id) if isinstance(event, Evicted) else None,
+    ) as context:
         number = 0
         for names, wait in zip(turns, waits, strict=False):
             question: Message = UserMessage("go on")
             reply = calls(*names, first=number) if names else AssistantMessage("ok")
             results = [ToolMessage(f"c{n}", name, LONG) for n, name in enumerate(names, start=number)]
+            unsent.clear()
             await context.add(question, reply, *results)
+            left.update(unsent)
             number += len(names)
             now[0] += wait
             plan, tokens = context.plan(), context.token_count

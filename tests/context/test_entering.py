@@ -1,8 +1,11 @@
 """A message enters whole or leaves no trace: no id, no identifier, no placeholder that says less the next time."""
 
 import asyncio
+import errno
+import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,12 +17,15 @@ from ctxfs.context.entry import with_sources
 from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import TranscriptError
-from ctxfs.eviction.plan import Offload, Plan
+from ctxfs.events import ContextEvent, Evicted, RecordFailed
+from ctxfs.eviction.plan import Plan
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage.local import LocalStore
 from ctxfs.testing import MemoryStore
 from ctxfs.tokens import CharsCounter, TokenCounter
+from failing_fs import FailingFileSystem, as_port
 
 CALLS: tuple[Block, ...] = tuple(
     {"type": "tool_use", "id": f"call_{n}", "name": "Write", "input": {"text": f"argument_number_{n} " * 50}}
@@ -68,9 +74,9 @@ async def undisturbed() -> tuple[tuple[ContextItem, ...], Plan]:
         return context.items, context.plan()
 
 
-def mentioning(plan: Plan) -> list[str]:
-    """The results that the plan evicts for a placeholder that mentions what the result was the first to bring in."""
-    return [o.item_id for o in plan.offloads if isinstance(o, Offload) and "Mentions: identifier_" in o.placeholder]
+def mentioning(items: Iterable[ContextItem]) -> list[str]:
+    """The results that were evicted for a placeholder that mentions what the result was the first to bring in."""
+    return [item.id for item in items if item.offloaded and "Mentions: identifier_" in str(item.message.content)]
 
 
 @pytest.mark.anyio
@@ -86,7 +92,7 @@ async def test_a_cancelled_add_leaves_no_trace() -> None:
         assert len(context.items) == 2
         await context.add(*RESULTS)
         assert (context.items, context.plan()) == await undisturbed()
-        assert mentioning(context.plan()) == ["call_1", "call_2"]
+        assert mentioning(context.items) == ["call_1", "call_2"]
 
 
 @pytest.mark.anyio
@@ -125,7 +131,7 @@ async def test_a_name_that_another_task_takes_meanwhile_is_not_given_out_twice()
         counter.interrupt = lambda: context.fs.writer.allocate(ItemType.TOOL_RESULT, "call_1", "fetch")
         first, second = await context.add(*RESULTS)
         assert (first.id, second.id) == ("call_1~2", "call_2")
-        assert mentioning(context.plan()) == ["call_1~2", "call_2"]
+        assert mentioning(context.items) == ["call_1~2", "call_2"]
 
 
 class Watching:
@@ -147,12 +153,52 @@ async def test_large_contents_are_described_beside_the_event_loop(keep_recent: d
     counter = Watching()
     fs = ContextFileSystem("session_1", root_path="/sessions", store=MemoryStore("session_1"))
     large = " ".join(f"identifier_1_{i:06d} is an error" for i in range(20_000))
-    async with Context(fs=fs, counter=counter, pricing=EAGER, window=None, keep_recent=keep_recent) as context:
+    evicted: list[str] = []
+    async with Context(
+        fs=fs,
+        counter=counter,
+        pricing=EAGER,
+        window=None,
+        keep_recent=keep_recent,
+        on_event=lambda event: evicted.append(event.item_id) if isinstance(event, Evicted) else None,
+    ) as context:
         await context.add(*QUESTION, *REPLY, *(ToolMessage(f"call_{n}", "Read", large) for n in (1, 2)))
         if keep_recent:  # evicts only what the model has seen
+            assert not evicted
             await context.add(AssistantMessage("Done."), UserMessage("Go on."))
-        counter.threads.clear()
-        plan = await context.evict()
-    assert [step.item_id for step in plan.offloads if isinstance(step, Offload)][:1] == ["call_1"]
+            counter.threads.clear()
+            await context.evict()
+    assert evicted[:1] == ["call_1"]
     assert counter.threads
     assert not any("Main" in name for name in counter.threads)
+
+
+@pytest.mark.anyio
+async def test_what_leaves_before_it_is_sent_is_recorded_with_its_eviction_in_one_commit(tmp_path: Path) -> None:
+    async with Context(root_path=tmp_path, counter=CharsCounter(), pricing=EAGER) as context:
+        await context.add(*QUESTION, *REPLY)
+        before = context.fs.session_path.joinpath("journal.jsonl").read_text().splitlines()
+        await context.add(*RESULTS)
+        journal = context.fs.session_path.joinpath("journal.jsonl").read_text().splitlines()
+        assert mentioning(context.items) == ["call_1", "call_2"]
+        assert not context.plan()
+    (line,) = journal[len(before) :]
+    kinds = [record["type"] for record in json.loads(line)["rec"]["records"]]
+    assert kinds == ["stored", "stored", "item_added", "item_added", "replaced", "replaced"]
+
+
+@pytest.mark.anyio
+async def test_what_cannot_be_stored_is_not_evicted_when_it_is_added(tmp_path: Path) -> None:
+    disk, failed = FailingFileSystem(lambda _, name: name in {"write", "pwrite"}, errno.ENOSPC), list[ContextEvent]()
+    disk.armed = False
+    fs = ContextFileSystem("s", root_path=tmp_path, store=LocalStore(tmp_path, "s", fs=as_port(disk)))
+    async with Context(fs=fs, counter=CharsCounter(), pricing=EAGER, on_event=failed.append) as context:
+        await context.add(*QUESTION, *REPLY)
+        disk.armed = True
+        await context.add(*RESULTS)
+        assert [type(event) for event in failed] == [RecordFailed]
+        assert not any(item.offloaded for item in context.items)
+        assert context.unrecorded == ("call_1", "call_2")
+        disk.armed = False
+        await context.evict()
+        assert mentioning(context.items) == ["call_1", "call_2"]

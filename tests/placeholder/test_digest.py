@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ctxfs.llm.messages import Content
 from ctxfs.placeholder.digest import _CODE, _HEADING, _outline, describe
-from ctxfs.placeholder.lines import Pick, lines_of
+from ctxfs.placeholder.lines import Pick, line_count, lines_of
 from ctxfs.placeholder.text import HEADER
 from ctxfs.tokens import CharsCounter, default_counter
 
@@ -336,9 +336,9 @@ SOURCE_LINES = st.builds(
 @given(st.lists(SOURCE_LINES, max_size=40), st.sampled_from(["\n", "\r\n"]), st.booleans())
 def test_an_outline_is_what_a_look_at_every_line_finds(lines: list[str], newline: str, ends: bool) -> None:
     text = newline.join(lines) + newline * ends
-    assert _outline(text) == outline_line_by_line(text)
+    assert _outline(text, line_count(text)) == outline_line_by_line(text)
 
 
 def test_the_rest_of_a_very_long_line_is_no_line_of_an_outline() -> None:
     text = "x" * 131_072 + "def f(x):\n" + "def g(x):\n" * 3
-    assert [pick.number for pick in _outline(text)] == [2, 3, 4]
+    assert [pick.number for pick in _outline(text, line_count(text))] == [2, 3, 4]

@@ -547,7 +547,7 @@ def _in_scopes_only(method: Any) -> Any:
 
 
 class _ShieldedTranscript(LiveTranscript):
-    record = _in_scopes_only(LiveTranscript.record)
+    _record_new = _in_scopes_only(LiveTranscript._record_new)
 
 
 class _ShieldedContext(Context):

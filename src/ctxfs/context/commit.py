@@ -17,9 +17,9 @@ from ctxfs.session.records import CallMade, Replaced
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import begin
 
-__all__ = ["Applied", "Archived", "admit", "apply", "evicted", "trimmed"]
+__all__ = ["Applied", "Archived", "Step", "admit", "apply", "evicted", "steps_of", "trimmed"]
 
-_Step = tuple[Offload | Trim, ContextItem, ContextItem]
+Step = tuple[Offload | Trim, ContextItem, ContextItem]
 """What is done, the item whose content is stored for it, and the item of the context in its new form."""
 
 
@@ -42,6 +42,9 @@ class Applied:
     events: tuple[ContextEvent, ...] = ()
 
 
+_INLINE_CHARS = 262_144
+"""Describing a content of so many characters takes a few milliseconds."""
+
 Done = Callable[[Applied], None]
 
 
@@ -61,11 +64,13 @@ async def admit(
     leaving: Mapping[str, EagerOffload],
     fs: ContextFileSystem,
     *,
+    steps: Sequence[Step] = (),
     removing: Collection[str] = (),
     calls: Sequence[CallMade] = (),
 ) -> Applied:
-    """Record items that came in and, in the same commit, that some of them leave at once.
+    """Record items that came in and, in the same commit, what is evicted with them.
 
+    ``leaving``: how an eager policy evicts some of them, by id. ``steps``: what else is evicted, of all items.
     ``removing``: ids of items whose place they take. ``calls``: the model calls that came to this.
 
     Raises:
@@ -73,35 +78,39 @@ async def admit(
 
     """
     going = [item for item in items if item.id in leaving]
-    decisions = [begin(leaving[item.id].build) for item in going]  # while the contents are being written
-    steps: list[tuple[Offload, ContextItem, ContextItem]] = []
+    # Long contents are described while they are being written, others after that: a thread costs more.
+    begun = {item.id: begin(leaving[item.id].build) for item in going if leaving[item.id].chars > _INLINE_CHARS}
+    eager: list[Step] = []
 
-    def evictions() -> list[Replaced]:
-        offloads = [decision.result() for decision in decisions]
-        steps[:] = [(offload, item, evicted(item, offload)) for item, offload in zip(going, offloads, strict=True)]
+    def eager_evictions() -> list[Replaced]:
+        offloads = [begun[item.id].result() if item.id in begun else leaving[item.id].build() for item in going]
+        eager[:] = [(offload, item, evicted(item, offload)) for item, offload in zip(going, offloads, strict=True)]
         return [
             replacement(new, fs.session_path, step.reason, saved_chars=leaving[new.id].chars - len(new.message.content))
-            for step, _, new in steps
+            for step, _, new in eager
         ]
 
     try:
-        await fs.writer.add(items, evicting=leaving, deferred=evictions, removing=removing, calls=calls)
+        await fs.writer.add(
+            items,
+            evicting=leaving,
+            deferred=eager_evictions,
+            steps=[(old, new, step.reason) for step, old, new in steps],
+            removing=removing,
+            calls=calls,
+        )
     except StorageError:
-        for decision in decisions:
+        for decision in begun.values():
             if decision.done():
                 decision.result()
         raise
-    return Applied(
-        items=tuple(new for _, _, new in steps),
-        left=tuple(new.id for _, _, new in steps),
-        events=tuple(event for step, old, _ in steps for event in _events(step, old)),
-    )
+    return _done([*steps, *eager])
 
 
 async def _offload(
     offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem], fs: ContextFileSystem, done: Done
 ) -> None:
-    steps = _steps(offloads, items)
+    steps = steps_of(offloads, items)
     try:
         await fs.writer.evict([(old, new, step.reason) for step, old, new in steps])
     except StorageError as error:
@@ -111,19 +120,22 @@ async def _offload(
         for offload in offloads:  # what cannot be stored must not hold back the others
             await _offload([offload], items, fs, done)
         return
-    done(
-        Applied(
-            items=tuple({new.id: new for _, _, new in steps}.values()),
-            left=tuple(old.id for _, old, _ in steps),
-            events=tuple(event for step, old, _ in steps for event in _events(step, old)),
-        )
+    done(_done(steps))
+
+
+def _done(steps: Sequence[Step]) -> Applied:
+    """What steps that are durable come to."""
+    return Applied(
+        items=tuple({new.id: new for _, _, new in steps}.values()),
+        left=tuple(old.id for _, old, _ in steps),
+        events=tuple(event for step, old, _ in steps for event in _events(step, old)),
     )
 
 
-def _steps(offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem]) -> list[_Step]:
+def steps_of(offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem]) -> list[Step]:
     """For each, what is to be stored and the item's new form; trims of one reply build on each other."""
     rewritten: dict[str, ContextItem] = {}
-    steps: list[_Step] = []
+    steps: list[Step] = []
     for step in offloads:
         item = rewritten.get(step.item_id) or items[step.item_id]
         if isinstance(step, Trim):

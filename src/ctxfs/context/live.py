@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from ctxfs.context.commit import Applied, apply
+from ctxfs.context.commit import Applied, apply, steps_of
 from ctxfs.context.entry import Entry, EntryRules, Known
 from ctxfs.context.notices import Notices
 from ctxfs.context.recorder import Recorder
@@ -12,7 +12,7 @@ from ctxfs.context.transcript import Transcript
 from ctxfs.economics.features import IdentifierIndex
 from ctxfs.errors import NotRestorable, SessionClosed, UnknownItem
 from ctxfs.eviction.compaction import ArchiveSlot
-from ctxfs.eviction.plan import Plan
+from ctxfs.eviction.plan import Offload, Plan, Trim
 from ctxfs.eviction.reduction import View
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.placeholder.attach import write_all
@@ -26,8 +26,8 @@ from ctxfs.tokens import TokenCounter, count_content
 
 __all__ = ["LiveTranscript"]
 
-_INLINE_TOKENS = 16_384
-"""Describing less than this takes no more than a millisecond or two."""
+_INLINE_TOKENS = 32_768
+"""Describing less than this takes a millisecond or two; a content counts once for each of its placeholders."""
 
 
 class LiveTranscript:
@@ -72,7 +72,7 @@ class LiveTranscript:
     async def take(
         self, entries: Sequence[Entry], *, replacing: Sequence[str] = (), call: CallMade | None = None
     ) -> tuple[ContextItem, ...]:
-        """Enter and record; the items as they are in the context then.
+        """Enter and record, and evict what need not be sent at all; the items as they are in the context then.
 
         ``replacing``: ids of items whose place they take. ``call``: the model call that gave them.
         """
@@ -86,7 +86,7 @@ class LiveTranscript:
             self.recorder.remove(replacing)
         if call is not None:
             self.recorder.called(call)
-        await self.record()
+        await self._record_new()
         return tuple(self.transcript.items[entry.item.id] for entry in entries)
 
     @uninterrupted
@@ -94,11 +94,22 @@ class LiveTranscript:
         """Make what is in memory only durable; a failure is an event, and is tried again with the next change."""
         self._applied(await self.recorder.record())
 
+    @uninterrupted
+    async def _record_new(self) -> None:
+        """Record what came in and, if some of it need not be sent at all, evict what is due in the same commit."""
+        offloads: Sequence[Offload | Trim] = ()
+        if self.transcript.leaves_unsent():
+            await self._write_placeholders(self.transcript.chosen())
+            offloads = self.transcript.plan().offloads
+        self._applied(await self.recorder.record(steps_of(offloads, self.transcript.items)))
+
     async def evict(self) -> Plan:
         """Store and evict what is due, of what is recorded; returns the plan that was carried out."""
         if self.recorder.is_behind:
             await self.record()
-        await self._write_placeholders()
+        if not (chosen := self.transcript.chosen()):
+            return Plan()
+        await self._write_placeholders(chosen)
         plan = self.transcript.plan()
         if waiting := self.recorder.waiting:
             recorded = tuple(o for o in plan.offloads if o.item_id not in waiting)
@@ -107,9 +118,9 @@ class LiveTranscript:
             await self.apply(plan)
         return plan
 
-    async def _write_placeholders(self) -> None:
-        """Write the placeholders that the next plan needs: in a worker thread if that takes long."""
-        placeholders = self.transcript.unwritten()
+    async def _write_placeholders(self, chosen: Sequence[str]) -> None:
+        """Write the placeholders that the eviction of ``chosen`` needs: in a worker thread if that takes long."""
+        placeholders = self.transcript.unwritten(chosen)
         if sum(placeholder.content_tokens for placeholder in placeholders) > _INLINE_TOKENS:
             await run_in_steps(lambda: write_all(placeholders))
 

@@ -1,9 +1,9 @@
 """What came into a context and is not durable yet: one commit records all of it, with what it replaces and did cost."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from ctxfs.context.commit import Applied, admit
+from ctxfs.context.commit import Applied, Step, admit
 from ctxfs.errors import StorageError, Unrecorded
 from ctxfs.events import ContextEvent, RecordFailed
 from ctxfs.eviction.eager import EagerOffload
@@ -53,8 +53,10 @@ class Recorder:
         """The model was called, and gave what was added last."""
         self._calls.append(call)
 
-    async def record(self) -> Applied:
-        """Make pending items durable and return the eager evictions: none if storage fails, which emits an event.
+    async def record(self, steps: Sequence[Step] = ()) -> Applied:
+        """Make pending items durable and return the evictions with them: none if storage fails, which emits an event.
+
+        ``steps``: what else is evicted in the same commit. If that cannot be written, it has to be planned again.
 
         An error of an eager policy is raised as it is: the new items stay, and are recorded the next time. So is
         any other error than one of storage: trying again does not help.
@@ -63,7 +65,14 @@ class Recorder:
             return Applied()
         items = tuple(self._waiting.values())
         try:
-            applied = await admit(items, self._leaving, self._fs, removing=self._removed, calls=self._calls)
+            applied = await admit(
+                items,
+                self._leaving,
+                self._fs,
+                steps=[step for step in steps if step[1].id not in self._leaving],
+                removing=self._removed,
+                calls=self._calls,
+            )
         except StorageError as error:
             self._error = error
             self._tell(RecordFailed(item_ids=tuple(self._waiting), error=error))

@@ -126,10 +126,18 @@ class Transcript:
         if self.open_calls:
             raise TranscriptError(no_result(call.id) for call in self.open_calls)
 
-    def unwritten(self) -> list[Placeholder]:
-        """The placeholders that ``plan`` would write, but for those of what follows from its own first choice."""
+    def chosen(self) -> list[str]:
+        """What ``plan`` begins with: the items, and the stored arguments of calls; it is empty when this is."""
         due = [item_id for _, item_id, _ in self._ephemeral.due()]
-        return self._candidates.unwritten(due + (self.economy.chosen() if self.economy is not None else []))
+        return due + (self.economy.chosen() if self.economy is not None else [])
+
+    def leaves_unsent(self) -> bool:
+        """Whether something that came in would leave before it is ever sent, because that costs less."""
+        return self.economy is not None and self.economy.leaves_unsent()
+
+    def unwritten(self, chosen: Iterable[str]) -> list[Placeholder]:
+        """The placeholders that have yet to be written to evict what was chosen."""
+        return self._candidates.unwritten(chosen)
 
     def plan(self) -> Plan:
         """What is due now: what keep-recent lets go, and what pays."""

@@ -5,7 +5,7 @@ replaced by a placeholder, small ones stay as they are.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +15,7 @@ from ctxfs.economics.features import classify, paths_of, writes
 from ctxfs.economics.ledger import Ledger
 from ctxfs.economics.ledger_steps import Added, Candidate, ReadBack, Replied, Step
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import EvictionDecision, Why, decisions, plan
+from ctxfs.economics.planner import Eviction, EvictionDecision, Why, arrivals, decisions, plan
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.candidates import Candidates
@@ -212,8 +212,15 @@ class SessionPricing:
     # Deciding --------------------------------------------------------------------------------------------------------
 
     def chosen(self) -> list[str]:
-        """What would leave first, by the sizes that are known: the items, and the stored arguments of calls."""
-        return [e.item_id for e in plan(self.ledger, now=self._clock()).evictions]
+        """What would leave first, by the sizes that are known: the items, and the stored arguments of calls.
+
+        ``plan`` is empty when this is.
+        """
+        return [e.item_id for e in self._possible(plan(self.ledger, now=self._clock()).evictions)]
+
+    def leaves_unsent(self) -> bool:
+        """Whether something would leave before it is ever sent, by the sizes that are known."""
+        return bool(self._possible(arrivals(self.ledger)))
 
     def plan(self) -> tuple[Offload | Trim, ...]:
         """What leaves now because it pays, each with its reason; nothing is left that would leave right after it.
@@ -224,7 +231,7 @@ class SessionPricing:
         """
         now, ledger, steps = self._clock(), self.ledger, dict[str, Offload | Trim]()
         while True:
-            evictions = plan(ledger, now=now).evictions
+            evictions = self._possible(plan(ledger, now=now).evictions)
             sizes = self._candidates.sizes(e.item_id for e in evictions)
             if (resized := ledger.resized(sizes)) is not ledger:
                 self._ledger, ledger = self._ledger.resized(sizes), resized
@@ -237,6 +244,10 @@ class SessionPricing:
             ledger = self._without(ledger, found)
             longer = sum(_longer(step) for step in found.values())
             ledger = ledger.added([longer]) if longer > 0 else ledger
+
+    def _possible(self, evictions: Sequence[Eviction]) -> list[Eviction]:
+        """Those of them for which a placeholder is written: not for a result that must be seen, whatever it says."""
+        return [e for e in evictions if not self._candidates.must_be_seen_whole(e.item_id)]
 
     def decisions(self) -> tuple[EvictionDecision, ...]:
         """What the planner thinks of every item that could leave: why it leaves or stays, and when it would go."""

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from ctxfs.economics.ledger import Held, Ledger, Outcome, at_arrival
 
-__all__ = ["EconomicPlan", "Eviction", "EvictionDecision", "Why", "decisions", "plan"]
+__all__ = ["EconomicPlan", "Eviction", "EvictionDecision", "Why", "arrivals", "decisions", "plan"]
 
 
 class Why(StrEnum):
@@ -120,6 +120,11 @@ def plan(ledger: Ledger, *, now: float | None = None) -> EconomicPlan:
         rewrite_cost=cost,
         expected_gain=gain + sum(ledger.rates.write * h.saved_tokens for h in arrivals),
     )
+
+
+def arrivals(ledger: Ledger) -> tuple[Eviction, ...]:
+    """The part of ``plan`` that leaves before it is ever sent; the cache has no say in it."""
+    return tuple(_evictions(_arrivals(ledger), Why.ARRIVAL))
 
 
 def decisions(ledger: Ledger, *, now: float | None = None) -> tuple[EvictionDecision, ...]:

@@ -132,6 +132,11 @@ class Candidates:
         """How an item that can leave is evicted."""
         return self._options[item_id].offload(reason)
 
+    def must_be_seen_whole(self, item_id: str) -> bool:
+        """Whether the model has not seen a result that can leave, and nothing may be sent instead of it."""
+        option = self._options.get(item_id)
+        return option is not None and option.is_new and option.eager_placeholder is None
+
     def must_be_seen(self, item_id: str) -> bool:
         """Whether the model has not seen a result that can leave, and would not be told what is in it."""
         option = self._options.get(item_id)

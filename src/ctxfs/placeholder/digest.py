@@ -8,7 +8,7 @@ can be taken for a placeholder of its own.
 
 import csv
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain, islice
 from typing import Final
 
@@ -32,12 +32,9 @@ from ctxfs.placeholder.lines import (
 )
 from ctxfs.tokens import TokenCounter, count_content
 
-__all__ = ["DEFAULT_BUDGET_TOKENS", "SECTIONS", "Section", "describe"]
+__all__ = ["DEFAULT_BUDGET_TOKENS", "describe"]
 
 DEFAULT_BUDGET_TOKENS: Final = 200
-
-Section = Callable[[str, int, TokenCounter], str]
-"""A part of a digest: from the content's text, a budget in tokens and a counter to text within the budget, or ""."""
 
 _TABLE_LINES = 6
 
@@ -113,20 +110,18 @@ def describe(
     if budget_tokens <= 0 or not content:
         return ""
     text = readable_text(content)
-    digest = _size(content, text, counter, content_tokens)
-    if counter.count(digest) > budget_tokens:
+    lines = line_count(text)
+    size = _size(content, text, lines, counter, content_tokens)
+    left = budget_tokens - counter.count(size)
+    if left < 0:
         return ""
-    for section in SECTIONS:
-        left = budget_tokens - counter.count(digest) - 1
-        added = section(text, left, counter) if left > 0 else ""
-        candidate = f"{digest}\n{added}"
-        if added and counter.count(candidate) <= budget_tokens:
-            digest = candidate
-    return digest
+    structure = _structure(text, lines, left - 1, counter) if left > 1 else ""
+    digest = f"{size}\n{structure}"
+    return digest if structure and counter.count(digest) <= budget_tokens else size
 
 
-def _size(content: Content, text: str, counter: TokenCounter, content_tokens: int | None) -> str:
-    lines = plural(line_count(text), "line")
+def _size(content: Content, text: str, line_number: int, counter: TokenCounter, content_tokens: int | None) -> str:
+    lines = plural(line_number, "line")
     if content_tokens is not None:
         tokens = plural(content_tokens, "token")
     elif len(text) <= _COUNTED_WHOLE_CHARS:
@@ -151,8 +146,8 @@ def _estimated_tokens(text: str, counter: TokenCounter) -> int:
     return round(estimate, 2 - len(str(estimate)))
 
 
-def _structure(text: str, budget_tokens: int, counter: TokenCounter) -> str:
-    """What fits the content best, and only that."""
+def _structure(text: str, lines: int, budget_tokens: int, counter: TokenCounter) -> str:
+    """What fits the content, of so many ``lines``, best, and only that; "" when nothing does within the budget."""
     head = head_lines(text)
     if (parsed := parse_prefix(text)) is not None:
         return _fitting_shape("JSON: ", parsed, budget_tokens, counter)
@@ -160,14 +155,10 @@ def _structure(text: str, budget_tokens: int, counter: TokenCounter) -> str:
         return _fitting_shape("JSON lines, each like ", record, budget_tokens, counter)
     if title := _table(text, head):
         return _numbered(text, title, head[:_TABLE_LINES], budget_tokens, counter)
-    if outline := _outline(text):
+    if outline := _outline(text, lines):
         ranked = sorted(outline, key=lambda p: _indent(text, p))
         return _numbered(text, "", ranked, budget_tokens, counter)
-    return _log(text, budget_tokens, counter)
-
-
-SECTIONS: Final[tuple[Section, ...]] = (_structure,)
-"""What follows the size, in order; each gets what the sections before it left of the budget."""
+    return _log(text, head, tail_lines(text, lines), budget_tokens, counter)
 
 
 def _fitting_shape(title: str, parsed: JsonPrefix, budget_tokens: int, counter: TokenCounter) -> str:
@@ -230,9 +221,8 @@ def _is_cell(cell: str) -> bool:
     )
 
 
-def _outline(text: str) -> list[Pick]:
+def _outline(text: str, lines: int) -> list[Pick]:
     """Lines that define something, or the headings of a document; [] when it does not look like either."""
-    lines = line_count(text)
     if len(text) > _MAX_SOURCE_CHARS or lines > _MAX_SOURCE_LINES or _is_run_output(text):
         return []
     code, headings = [], []
@@ -255,12 +245,11 @@ def _indent(text: str, pick: Pick) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _log(text: str, budget_tokens: int, counter: TokenCounter) -> str:
+def _log(text: str, head: Sequence[Pick], tail: Sequence[Pick], budget_tokens: int, counter: TokenCounter) -> str:
     """Errors, head and tail by turns, most telling first; the error count as the title."""
     found = error_lines(text)
     errors = list(islice(found, _MAX_ERROR_LINES))
     more = next(found, None) is not None
-    head, tail = head_lines(text), tail_lines(text)
     title = f"{'Over ' if more else ''}{plural(len(errors), 'line')} with errors." if errors else ""
     spread = [*errors[:1], *errors[-1:], *errors[1:-1]]
     return _numbered(text, title, _interleaved(tail, head, spread), budget_tokens, counter)

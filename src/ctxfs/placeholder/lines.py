@@ -114,7 +114,8 @@ def lines_with(expression: Any, text: str, *, number: int = 1, begin: int = 0) -
             number += data.count(b"\n", line_end - 1, line_end)
             char += line_chars
             position = line_end
-        number += data.count(b"\n", position)
+        if end < len(text):
+            number += data.count(b"\n", position)
 
 
 def _error_pick(text: str, found: Found) -> Pick:
@@ -182,10 +183,10 @@ def head_lines(text: str) -> list[Pick]:
     return list(islice(lines_of(text), _SAMPLE_LINES))
 
 
-def tail_lines(text: str) -> list[Pick]:
-    """The last lines, the last one first."""
+def tail_lines(text: str, lines: int) -> list[Pick]:
+    """The last lines, the last one first, of a text of so many ``lines``."""
     found: list[Pick] = []
-    number, end = line_count(text), len(text) - text.endswith("\n")
+    number, end = lines, len(text) - text.endswith("\n")
     while number > 0 and len(found) < _SAMPLE_LINES:
         start = text.rfind("\n", 0, end) + 1
         found.append(Pick(number, start, end))

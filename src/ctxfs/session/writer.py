@@ -34,7 +34,10 @@ from ctxfs.session.recovery import Recovery, quarantine, scan_session
 from ctxfs.storage.base import GrowingStore, Store
 from ctxfs.storage.threads import uninterrupted
 
-__all__ = ["SessionWriter"]
+__all__ = ["EvictionStep", "SessionWriter"]
+
+EvictionStep = tuple[ContextItem, ContextItem, str]
+"""The old item, the new one, and the reason."""
 
 
 class SessionWriter:
@@ -156,16 +159,18 @@ class SessionWriter:
         before: str | None = None,
         evicting: Collection[str] = (),
         deferred: Callable[[], Sequence[Record]] | None = None,
+        steps: Sequence[EvictionStep] = (),
         removing: Collection[str] = (),
         calls: Sequence[CallMade] = (),
     ) -> None:
-        """Record items that join the context; all of them, or none.
+        """Record items that join the context, and what leaves with that; all of it, or nothing.
 
         Args:
             items: the items, in order.
             before: the item that they stand before; None is the end.
-            evicting: ids of the items evicted in the same commit: their contents go to files, whatever their size.
+            evicting: ids of the items that ``deferred`` evicts: their contents go to files, whatever their size.
             deferred: gives the records of these evictions; see ``Commit``.
+            steps: what else is evicted; see ``evict``.
             removing: ids of items that leave the context in the same commit: the new ones take their place.
             calls: the model calls that came to this, as ``call_made`` gives them.
 
@@ -175,12 +180,16 @@ class SessionWriter:
         """
         refuse_damaged(items)
         stored = self.journal.state.stored
-        filed = [i for i in items if self._needs_file(i) or (i.id in evicting and self._must_store(i))]
-        in_file = {item.id for item in filed} | {i.id for i in items if i.id in stored and i.offload_path is None}
+        leaving = {old.id: old for old, _, _ in steps if old.source is None and self._must_store(old)}
+        needed = (i for i in items if self._needs_file(i) or (i.id in evicting and self._must_store(i)))
+        filed = {**{item.id: item for item in needed}, **leaving}
+        in_file = {*filed, *(i.id for i in items if i.id in stored and i.offload_path is None)}
         joined = [added(i, self._session_path, content_stored=i.id in in_file, before=before) for i in items]
-        replaced = [Removed(item_ids=tuple(removing), reason="a new one took its place")] if removing else []
-        files = [self._file_for(item) for item in filed]
-        await self.journal.commit(Commit(files=files, records=[*joined, *replaced, *calls], deferred=deferred))
+        removed = [Removed(item_ids=tuple(removing), reason="a new one took its place")] if removing else []
+        replaced = [replacement(new, self._session_path, reason) for _, new, reason in steps]
+        files = [self._file_for(item) for item in filed.values()]
+        records: list[Record] = [*joined, *removed, *calls, *replaced]
+        await self.journal.commit(Commit(files=files, records=records, deferred=deferred))
 
     async def store(
         self, items: Sequence[ContextItem], *, metadata: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
@@ -199,15 +208,13 @@ class SessionWriter:
         records = [replacement(item, self._session_path, reason) for item in items]
         await self.journal.commit(Commit(records=records))
 
-    async def evict(self, steps: Sequence[tuple[ContextItem, ContextItem, str]]) -> None:
+    async def evict(self, steps: Sequence[EvictionStep]) -> None:
         """Store the contents of old items and record the new ones in their place, in one commit.
 
-        A step is the old item, the new one and the reason. An item that only repeats lines of stored content
+        An item that only repeats lines of stored content
         (``source``) is not stored a second time.
         """
-        files = [self._file_for(old) for old, _, _ in steps if old.source is None and self._must_store(old)]
-        records = [replacement(new, self._session_path, reason) for _, new, reason in steps]
-        await self.journal.commit(Commit(files=files, records=records))
+        await self.add([], steps=steps)
 
     async def remove(self, item_ids: Sequence[str], *, reason: str) -> None:
         """Record that items left the context; what was stored of them stays."""

@@ -123,10 +123,25 @@ async def _until_done(work: "asyncio.Future[Any]") -> asyncio.CancelledError | N
     with nullcontext() if _is_safe() else anyio.CancelScope(shield=True):
         while not work.done():
             try:
-                await asyncio.wait({work})
+                await _ended(work)
             except asyncio.CancelledError as error:
                 cancelled = error
     return cancelled
+
+
+async def _ended(work: "asyncio.Future[Any]") -> None:
+    """Wait until ``work`` has ended, which a cancellation leaves alone; ``asyncio.wait`` does far more for each."""
+    waiter = work.get_loop().create_future()
+
+    def wake(_: "asyncio.Future[Any]") -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    work.add_done_callback(wake)
+    try:
+        await waiter
+    finally:
+        work.remove_done_callback(wake)
 
 
 def begin(func: Callable[[], T]) -> Future[T]:
