@@ -40,14 +40,14 @@ async def ask(client: AsyncAnthropic, context: Context, tools: list[Tool], quest
 async def call(client: AsyncAnthropic, context: Context, schemas: list[ToolParam]) -> Message:
     """One reply, streamed. A prompt that is too long for the provider is made smaller and sent again."""
     while True:
-        request = await context.request()  # what is due leaves here, then: system and messages, with cache breakpoints
+        request = await context.request()  # evicts what is due; gives system and messages, with cache breakpoints
         try:
             async with client.messages.stream(model=MODEL, max_tokens=1024, tools=schemas, **request) as stream:
                 async for text in stream.text_stream:
                     print(text, end="", flush=True)
                 return await stream.get_final_message()
         except BadRequestError as error:
-            await context.refused(error)  # makes room; any other error, and one that nothing helps, is raised
+            await context.refused(error)  # makes room; raises any other error, or ContextOverflow
 
 
 async def run_tools(context: Context, tools: dict[str, Tool]) -> None:
@@ -69,7 +69,7 @@ async def main() -> None:
         await ask(client, context, tools, "Is everything all right?")
         for item in context.items:
             if item.offloaded:
-                print(f"left: {item.id}, {item.content_tokens:,} -> {item.token_count:,} tokens")
+                print(f"evicted: {item.id}, {item.content_tokens:,} -> {item.token_count:,} tokens")
         print(f"billed: {sum(call.usage.total_input_tokens for call in context.fs.calls):,} input tokens")
 
 
