@@ -40,7 +40,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv || \
 		{ $(PYTHON) -m venv --clear --without-pip .venv && $(PYTHON) -m pip --python $(BIN)/python install pip; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,openai,mcp,fast]' --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,openai,mcp,proxy,fast]' --group dev
 	@touch $@
 
 quick: $(STAMP)

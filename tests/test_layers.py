@@ -45,6 +45,8 @@ HOMES = {
     "openai": "llm.openai",
     "genai_prices": "models.genai",
     "mcp": "serve.mcp",
+    "starlette": "serve.proxy",
+    "uvicorn": "serve.proxy",
     "mcp_types": "serve.mcp",
     "tiktoken": "tokens",
     "toktok": "tokens",

@@ -107,6 +107,34 @@ def test_large_output_goes_to_a_file_before_the_model_sees_it(folder: Path) -> N
     assert kept.startswith("[Output stored in full: Bash, call")  # what the transcript of Claude Code keeps
 
 
+def test_old_results_are_evicted_on_the_wire_and_its_own_read_tool_opens_them(folder: Path) -> None:
+    sessions = folder.parent / "sessions"
+
+    def move(results: Sequence[str]) -> Any:
+        if len(results) < 3:
+            return cat(folder, len(results) + 1)
+        if len(results) == 3:
+            path = re.search(r"^Path: (.+)$", results[0], re.MULTILINE)
+            assert path is not None, results[0][:300]
+            return [ToolCall("Read", {"file_path": path[1], "offset": flow.NEEDLE_LINE, "limit": 1})]
+        return f"The log says: {flow.NEEDLE if flow.NEEDLE in results[3] else results[3]}"
+
+    proxy = [sys.executable, "-m", "ctxfs", "proxy", "--keep-recent", "Bash=1", "--root", str(sessions), "--"]
+    allowed = ["Bash", f"Read(/{sessions}/**)"]
+    with MessagesServer(turns(move)) as server:
+        said = claude(folder, server.url, "--add-dir", str(sessions), allowed=allowed, before=proxy)
+        bodies = [results_of(request) for request in server.requests if len(request.get("tools", ())) > 1]
+    assert server.refusals == []
+    assert flow.NEEDLE in said["result"]
+    assert [len(results) for results in bodies] == [0, 1, 2, 3, 4]
+    assert [result.startswith("[Content offloaded]") for result in bodies[3]] == [True, True, False]
+    assert bodies[4][:3] == bodies[3], "what was sent is sent again by the same bytes"
+    (session,) = sessions.iterdir()
+    assert session.name == said["session_id"]
+    stored = sorted((session / "tool_result" / "Bash").iterdir())
+    assert [flow.NEEDLE in path.read_text() for path in stored] == [True, False]
+
+
 def test_the_plug_in_is_valid() -> None:
     done = subprocess.run(
         [CLAUDE, "plugin", "validate", PLUGIN], check=False, capture_output=True, text=True, timeout=LONGEST_S

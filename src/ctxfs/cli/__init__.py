@@ -6,7 +6,7 @@ from ctxfs.version import VERSION_LINE
 
 __all__ = ["main"]
 
-_EXTRAS = {"rich": "cli", "typer": "cli", "mcp": "mcp", "mcp_types": "mcp"}
+_EXTRAS = {"rich": "cli", "typer": "cli", "mcp": "mcp", "mcp_types": "mcp", "starlette": "proxy", "uvicorn": "proxy"}
 """The extra that brings a package which the command line needs."""
 
 

@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "tune": ("replay.tune", "Find eviction parameters on recorded sessions."),
     "mcp": ("mcp.mcp", "Serve a session to an MCP client, over standard input and output."),
     "claude-code": ("claude_code.claude_code", "Serve Claude Code's plug-in: its hook, and its reading tools."),
+    "proxy": ("proxy.proxy", "Run a program whose requests to models are rewritten on their way out."),
     "verify": ("sessions.verify", "Check every stored byte against its checksum."),
     "export": ("transfer.export", "Write a session into one file, with everything that it stored."),
     "import": ("transfer.import_", "Make a session from an exported one."),

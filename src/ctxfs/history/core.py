@@ -101,6 +101,7 @@ class HistoryCore:
         return Edits(
             kept.view.edits(shown),
             tokens=kept.counted_tokens,
+            freed_tokens=kept.view.freed_tokens,
             breakpoints=kept.view.places_after(kept.marks.breakpoints, shown),
             overflow=kept.overflow,
         )

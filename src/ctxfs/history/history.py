@@ -22,10 +22,8 @@ from ctxfs.history.core import HistoryCore
 from ctxfs.history.fingerprint import Key, sha256_of
 from ctxfs.history.parts import Edits, Part, result_content
 from ctxfs.history.settings import HistorySettings
-from ctxfs.history.wire import Body, WireView
-from ctxfs.history.wire_chat import CHAT
-from ctxfs.history.wire_messages import MESSAGES
-from ctxfs.history.wire_responses import RESPONSES
+from ctxfs.history.views import VIEWS, Api
+from ctxfs.history.wire import Body
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import UsageLike
 from ctxfs.llm.messages import Content
@@ -213,18 +211,18 @@ class History:
         What did not change is the same object, and the fields of what did stay: ids, ``cache_control``, unknown ones.
         Raises as ``rewrite``, and ``TranscriptError`` if the body is not such a request.
         """
-        return self._rewritten(MESSAGES, body, branch)
+        return self.rewritten("messages", body, branch=branch)[0]
 
     def chat(self, body: Body, *, branch: str = "") -> Body:
         """``messages`` for a request to the Chat Completions API."""
-        return self._rewritten(CHAT, body, branch)
+        return self.rewritten("chat", body, branch=branch)[0]
 
     def responses(self, body: Body, *, branch: str = "") -> Body:
         """``messages`` for a request to the Responses API.
 
         Raises ``ConfigError`` where the server holds the history (``previous_response_id``, ``conversation``).
         """
-        return self._rewritten(RESPONSES, body, branch)
+        return self.rewritten("responses", body, branch=branch)[0]
 
     async def amessages(self, body: Body, *, branch: str = "") -> Body:
         """``messages``, awaited."""
@@ -238,7 +236,9 @@ class History:
         """``responses``, awaited."""
         return await to_thread.run_sync(partial(self.responses, body, branch=branch))
 
-    def _rewritten(self, view: WireView, body: Body, branch: str) -> Body:
+    def rewritten(self, api: Api, body: Body, *, branch: str = "") -> tuple[Body, Edits]:
+        """Return what the method of the name ``api`` does, and the edits that led to it."""
+        view = VIEWS[api]
         parts = view.parts_of(body)
         beside = view.beside(body)
         with self._core.used():
@@ -246,7 +246,7 @@ class History:
             edits = self._core.rewrite(parts, branch, overhead)
         if edits.overflow is not None:
             _log.warning("session %s: %s", self.session_id, edits.overflow)
-        return view.applied(body, edits)
+        return view.applied(body, edits), edits
 
     # At the source ---------------------------------------------------------------------------------------------------
 

@@ -43,23 +43,26 @@ class Part(NamedTuple):
 class Edits(Mapping[Hashable, Replacement]):
     """What to replace in a history, by place; what is not in it stays as it is.
 
-    ``tokens``: the history with these edits, and what is sent beside it, by the counter. ``breakpoints``: the places
-    after which a prompt-cache breakpoint is worth its price, in order. ``overflow``: the error of a history that is
-    certain not to fit its window although nothing more can be replaced; None if it fits, or may fit.
+    ``tokens``: the history with these edits, and what is sent beside it, by the counter. ``freed_tokens``: how many
+    more it would be without them. ``breakpoints``: the places after which a prompt-cache breakpoint is worth its price,
+    in order. ``overflow``: the error of a history that is certain not to fit its window although nothing more can be
+    replaced; None if it fits, or may fit.
     """
 
-    __slots__ = ("_content", "breakpoints", "overflow", "tokens")
+    __slots__ = ("_content", "breakpoints", "freed_tokens", "overflow", "tokens")
 
     def __init__(
         self,
         content: Mapping[Hashable, Replacement],
         *,
         tokens: int = 0,
+        freed_tokens: int = 0,
         breakpoints: Sequence[Hashable] = (),
         overflow: ContextOverflow | None = None,
     ) -> None:
         self._content = dict(content)
         self.tokens = tokens
+        self.freed_tokens = freed_tokens
         self.breakpoints = tuple(breakpoints)
         self.overflow = overflow
 

@@ -262,6 +262,12 @@ class HistoryView:
         """What to replace in ``parts``, the history that was taken in last."""
         return {parts[number].place: self.replaced[number] for number in sorted(self.replaced)}
 
+    @property
+    def freed_tokens(self) -> int:
+        """How many tokens fewer the history takes, where it was shown as it was, with what was replaced."""
+        decided = (self._decided(self._slots[number]) for number in self.replaced)
+        return sum(one.tokens_before - one.tokens for one in decided if one is not None)
+
     def places_after(self, messages: Sequence[int], parts: Sequence[Part]) -> list[Hashable]:
         """The places in ``parts`` at which the first so many messages end, for each of ``messages``."""
         return [parts[self._ends[count - 1]].place for count in messages if count]

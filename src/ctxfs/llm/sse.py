@@ -10,7 +10,7 @@ from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import ModelEvent, Reply
 from ctxfs.llm.retry import broken, classify
 
-__all__ = ["Builder", "StreamedResponse", "event_data", "streamed_reply"]
+__all__ = ["Builder", "EventReader", "StreamedResponse", "event_data", "streamed_reply"]
 
 END = b"[DONE]"
 """What Chat Completions sends last, and what is no JSON."""
@@ -95,30 +95,49 @@ def _readable(data: bytes) -> Iterator[None]:
         raise broken(f"the server sent something that is not a reply ({error!r}): {data[:200]!r}") from error
 
 
-async def event_data(response: StreamedResponse) -> AsyncGenerator[bytes, None]:
-    """The data of each event in ``response``; an event that is not finished at the end is dropped.
+class EventReader:
+    """Takes the bytes of a response as they come, and gives the data of each event.
 
-    Lines end in LF or CRLF only: other separators of Unicode may stand inside of JSON. A response that is one JSON
-    object instead is one event: of a server that does not stream, or that sends an error under a status of 200.
+    An event that is not finished at the end is dropped. Lines end in LF or CRLF only: other separators of Unicode may
+    stand inside of JSON. A response that is one JSON object instead is one event: of a server that does not stream, or
+    that sends an error under a status of 200.
     """
-    chunks = response.iter_bytes()
-    rest = b""
-    data: list[bytes] = []
-    before: list[bytes] | None = []  # the lines before the first event; None once it came
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._data: list[bytes] = []
+        self._before: list[bytes] | None = []  # the lines before the first event; None once it came
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The data of the events that end in ``chunk``."""
+        found: list[bytes] = []
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            bare = line.rstrip(b"\r")
+            if bare.startswith(b"data:"):
+                self._data.append(bare[5:].removeprefix(b" "))
+                self._before = None
+            elif not bare and self._data:
+                found.append(b"\n".join(self._data))
+                self._data = []
+            elif self._before is not None:
+                self._before.append(bare)
+        return found
+
+    def rest(self) -> bytes | None:
+        """At the end: the response, if it was one JSON object."""
+        body = b"\n".join([*(self._before or ()), self._rest]).strip()
+        return body if self._before is not None and body.startswith(b"{") else None
+
+
+async def event_data(response: StreamedResponse) -> AsyncGenerator[bytes, None]:
+    """The data of each event in ``response``, as ``EventReader`` finds it."""
+    chunks, reader = response.iter_bytes(), EventReader()
     try:
         async for chunk in chunks:
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                bare = line.rstrip(b"\r")
-                if bare.startswith(b"data:"):
-                    data.append(bare[5:].removeprefix(b" "))
-                    before = None
-                elif not bare and data:
-                    yield b"\n".join(data)
-                    data = []
-                elif before is not None:
-                    before.append(bare)
-        if before is not None and (body := b"\n".join([*before, rest]).strip()).startswith(b"{"):
+            for data in reader.feed(chunk):
+                yield data
+        if (body := reader.rest()) is not None:
             yield body
     except GeneratorExit:
         await _unwind(response, chunks)

@@ -1,0 +1,124 @@
+"""``ctxfs proxy -- COMMAND…``: run a program whose requests to models are rewritten on their way out."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from ctxfs.cli.options import Root
+from ctxfs.cli.output import for_terminal
+from ctxfs.cli.session import sessions_directory
+from ctxfs.errors import ConfigError
+from ctxfs.placeholder.text import READ_TOOL
+from ctxfs.serve.proxy import Proxy
+
+__all__ = ["proxy"]
+
+_KILLED = 128
+_FORWARDED = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+Command = Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The program, and its arguments.")]
+KeepRecent = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--keep-recent", metavar="TOOL=N", help="Keep the last N results of a tool, and replace older ones; repeatable."
+    ),
+]
+ReadTool = Annotated[
+    str, typer.Option("--read-tool", metavar="NAME", help="The program's own tool that opens the files.")
+]
+Window = Annotated[
+    int | None,
+    typer.Option("--window", min=1, metavar="N", help="Tokens that a prompt may take (default: the model's window)."),
+]
+Anthropic = Annotated[
+    str | None,
+    typer.Option(
+        "--upstream-anthropic",
+        metavar="URL",
+        envvar="ANTHROPIC_BASE_URL",
+        help="Where requests to the Messages API go (default: https://api.anthropic.com).",
+    ),
+]
+OpenAI = Annotated[
+    str | None,
+    typer.Option(
+        "--upstream-openai",
+        metavar="URL",
+        envvar="OPENAI_BASE_URL",
+        help="Where requests to OpenAI's APIs go (default: https://api.openai.com/v1).",
+    ),
+]
+
+
+def proxy(
+    command: Command,
+    *,
+    root: Root = None,
+    keep_recent: KeepRecent = None,
+    read_tool: ReadTool = READ_TOOL,
+    window: Window = None,
+    upstream_anthropic: Anthropic = None,
+    upstream_openai: OpenAI = None,
+) -> None:
+    """Run a program whose requests to models are rewritten on their way out.
+
+    It is told to send its requests to a proxy on this machine (ANTHROPIC_BASE_URL, OPENAI_BASE_URL), which
+    replaces what is due and forwards them. At the end it says what that saved. Needs the extra ctxfs[proxy].
+    """
+    given = {"anthropic": upstream_anthropic, "openai": upstream_openai}
+    settings: dict[str, Any] = {"keep_recent": _kept(keep_recent or ()), "read_tool": read_tool}
+    if window is not None:
+        settings["window"] = window
+    running = Proxy(
+        sessions_directory(root), settings, {name: _checked(url) for name, url in given.items() if url is not None}
+    )
+    with running:
+        code = _run(command, {**os.environ, **running.environment})
+    for line in running.savings.lines():
+        sys.stderr.write(for_terminal(f"ctxfs: {line}\n"))
+    raise typer.Exit(code)
+
+
+def _kept(given: Sequence[str]) -> dict[str, int]:
+    kept: dict[str, int] = {}
+    for one in given:
+        tool, _, number = one.rpartition("=")
+        if not tool or not number.isdecimal():
+            raise ConfigError(f"--keep-recent {one!r}: give TOOL=N, as in Bash=3")
+        kept[tool] = int(number)
+    return kept
+
+
+def _checked(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f"the upstream {url!r} is no address: it begins with https://, or http://")
+    return url
+
+
+def _run(command: Sequence[str], environment: dict[str, str]) -> int:
+    """Run the command to its end and return its exit code, as a shell would say it."""
+    try:
+        process = subprocess.Popen(command, env=environment)  # noqa: S603 - what the user asked for
+    except OSError as error:
+        raise ConfigError(f"{command[0]} cannot be run: {error.strerror}") from error
+    with _forwarding(process):
+        code = process.wait()
+    return code if code >= 0 else _KILLED - code
+
+
+@contextmanager
+def _forwarding(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Leave signals to the command: it gets an interrupt from the terminal itself, and the others from here."""
+    before = {number: signal.signal(number, lambda given, _: process.send_signal(given)) for number in _FORWARDED}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

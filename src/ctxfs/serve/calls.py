@@ -1,0 +1,100 @@
+"""A request as the proxy sees it: of which API and conversation it is, and what it was billed. Pure."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ctxfs.history.parts import Part
+from ctxfs.history.views import Api
+
+__all__ = ["BASE_URLS", "Provider", "UsageHeard", "api_of", "branch_of", "thread_of"]
+
+
+class Provider(NamedTuple):
+    """Whose API a client speaks. ``path``: where the proxy offers it; ``variables`` name its base URL to programs."""
+
+    path: str
+    upstream: str
+    variables: tuple[str, ...]
+
+
+BASE_URLS: Mapping[str, Provider] = {
+    "anthropic": Provider("/anthropic", "https://api.anthropic.com", ("ANTHROPIC_BASE_URL",)),
+    "openai": Provider("/openai/v1", "https://api.openai.com/v1", ("OPENAI_BASE_URL", "OPENAI_API_BASE")),
+}
+
+_APIS: Mapping[tuple[str, str], Api] = {
+    ("anthropic", "/v1/messages"): "messages",
+    ("openai", "/chat/completions"): "chat",
+    ("openai", "/responses"): "responses",
+}
+_SESSION_HEADERS = ("x-session-id", "session_id", "session-id", "conversation_id")
+
+
+def api_of(provider: str, path: str) -> Api | None:
+    """Of which API a request to ``path`` is; None for what is passed through as it is, such as one that only counts."""
+    return _APIS.get((provider, path))
+
+
+def thread_of(headers: Mapping[str, str], body: Mapping[str, Any], *, otherwise: str) -> str:
+    """The conversation that a request belongs to, by what its client says of it; ``otherwise`` when it says nothing.
+
+    Claude Code names it in ``metadata.user_id``, Codex in a header and as ``prompt_cache_key``. What the messages say
+    is no name: the first of them changes, too.
+    """
+    metadata = body.get("metadata")
+    user = metadata.get("user_id") if isinstance(metadata, Mapping) else None
+    if isinstance(user, str) and (found := _session_in(user)):
+        return found
+    named = [headers.get(name) for name in _SESSION_HEADERS]
+    return next((name for name in (*named, body.get("prompt_cache_key")) if isinstance(name, str) and name), otherwise)
+
+
+def _session_in(user: str) -> str:
+    """The session in a user's id: a field of it, when it is JSON, or what stands behind its last mark."""
+    try:
+        given = json.loads(user)
+    except ValueError:
+        return user.rpartition("_session_")[2] if "_session_" in user else ""
+    session = given.get("session_id") if isinstance(given, dict) else None
+    return session if isinstance(session, str) else ""
+
+
+def branch_of(body: Mapping[str, Any], parts: Iterable[Part]) -> str:
+    """Which of the histories of a conversation a request shows, such as a subagent's.
+
+    They differ in their tools, or in their first call: nothing of a history is replaced before it has one.
+    """
+    tools = [_name(tool) for tool in body.get("tools") or () if isinstance(tool, Mapping)]
+    first = next((part.id for part in parts if part.kind == "call" and part.id), "")
+    return hashlib.sha256(json.dumps([tools, first]).encode()).hexdigest()[:16]
+
+
+def _name(tool: Mapping[str, Any]) -> str:
+    function = tool.get("function")
+    named = function if isinstance(function, Mapping) else tool
+    return str(named.get("name") or tool.get("type"))
+
+
+class UsageHeard:
+    """What the provider says of a reply, whole or event by event: its usage, and the model."""
+
+    def __init__(self) -> None:
+        self.usage: dict[str, Any] = {}
+        self.model: str | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Take the data of an event, or a whole reply; what is none says nothing."""
+        if b'"usage"' not in data:
+            return
+        try:
+            event = json.loads(data)
+        except ValueError:
+            return
+        for said in (event, *(event.get(key) for key in ("message", "response"))) if isinstance(event, dict) else ():
+            if not isinstance(said, Mapping):
+                continue
+            usage = said.get("usage")
+            self.usage |= {key: value for key, value in (usage or {}).items() if value is not None}
+            self.model = said.get("model") or self.model

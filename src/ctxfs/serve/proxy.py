@@ -1,0 +1,248 @@
+"""A proxy on this machine between a program and the APIs of models: requests are rewritten on their way out.
+
+The only module that imports the packages ``starlette`` and ``uvicorn``. Keys are forwarded, never kept and never
+logged; requests that are not for a reply, and all replies, pass as they are.
+"""
+
+import logging
+import secrets
+import socket
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+import uvicorn
+from anyio import CancelScope, to_thread
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from ctxfs.errors import CtxfsError
+from ctxfs.events import ContextEvent, Evicted
+from ctxfs.history.history import History
+from ctxfs.history.parts import Edits
+from ctxfs.history.pool import Histories
+from ctxfs.history.views import VIEWS, Api
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.llm.base import Usage
+from ctxfs.llm.sse import EventReader
+from ctxfs.serve.calls import BASE_URLS, UsageHeard, api_of, branch_of, thread_of
+from ctxfs.serve.savings import Savings
+from ctxfs.storage.threads import begin
+
+__all__ = ["Proxy"]
+
+_log = logging.getLogger("ctxfs")
+
+_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+_NOT_FORWARDED = frozenset(
+    {"host", "content-length", "connection", "keep-alive", "te", "trailer", "upgrade"}
+    | {"transfer-encoding", "proxy-authorization", "proxy-authenticate", "proxy-connection"}
+)
+"""Headers that are about one connection."""
+
+_TIMEOUT = httpx2.Timeout(None, connect=30.0)
+"""A model may think for as long as it likes; its client knows how long it waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A request that was rewritten, or could have been."""
+
+    history: History
+    branch: str
+    model: str
+    edits: Edits
+
+
+@dataclass(slots=True)
+class Proxy:
+    """Serves on 127.0.0.1, at a port and a path that nobody can guess, while it is entered.
+
+    Args:
+        root_path: the directory that holds sessions; None means ``~/.agent/context``.
+        settings: those of every ``History`` but the model, which is that of a request.
+        upstreams: the base URL that each provider's requests go to; those of the providers unless given.
+        session_id: the session of requests that name no conversation; None makes a new one.
+
+    Raises:
+        ConfigError: a setting that cannot work.
+
+    """
+
+    root_path: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    upstreams: Mapping[str, str] = field(default_factory=dict)
+    session_id: str | None = None
+    savings: Savings = field(default_factory=Savings)
+    _token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    _pools: dict[str, Histories] = field(default_factory=dict)
+    _client: httpx2.AsyncClient = field(init=False)
+    _server: uvicorn.Server = field(init=False)
+    _serving: Future[None] = field(init=False)
+    _port: int = 0
+
+    def __post_init__(self) -> None:
+        self.session_id = History(self.session_id, root_path=self.root_path, **self.settings).session_id
+        self.settings = {**self.settings, "on_event": self._happened}
+
+    def _happened(self, event: ContextEvent) -> None:
+        if isinstance(event, Evicted):
+            self.savings.replaced.append(event.item_id)
+
+    # Serving ---------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        listening = socket.create_server(("127.0.0.1", 0))
+        self._port = listening.getsockname()[1]
+        config = uvicorn.Config(
+            self.app, log_config=None, access_log=False, timeout_graceful_shutdown=1, server_header=False
+        )
+        self._client = httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=False)
+        self._server = uvicorn.Server(config)
+        self._serving = begin(partial(self._server.run, [listening]))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.should_exit = True
+        try:
+            self._serving.result()
+        finally:
+            for histories in self._pools.values():
+                histories.close()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What tells a program to send its requests here, by the names of its environment's variables."""
+        urls = {name: f"http://127.0.0.1:{self._port}/{self._token}{given.path}" for name, given in BASE_URLS.items()}
+        return {variable: urls[name] for name, given in BASE_URLS.items() for variable in given.variables}
+
+    @property
+    def app(self) -> ASGIApp:
+        """The proxy as an ASGI application."""
+
+        @asynccontextmanager
+        async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            async with self._client:
+                yield
+
+        async def forward(request: Request) -> Response:
+            for name, given in BASE_URLS.items():
+                head = f"/{self._token}{given.path}"
+                path = str(request.scope.get("raw_path", b"").decode("ascii"))
+                if path.startswith(f"{head}/"):
+                    return await self._forward(request, name, path.removeprefix(head))
+            return JSONResponse({"error": {"type": "not_found_error", "message": "not a path of this proxy"}}, 404)
+
+        return Starlette(routes=[Route("/{path:path}", forward, methods=_METHODS)], lifespan=lifespan)
+
+    async def _forward(self, request: Request, provider: str, path: str) -> Response:
+        api = api_of(provider, path) if request.method == "POST" else None
+        content: bytes | AsyncIterator[bytes] = request.stream()
+        sent = None
+        if api is not None:
+            try:
+                content, sent = await self._rewritten(await request.body(), api, request)
+            except ClientDisconnect:
+                return Response(status_code=499)
+        headers = [(name, value) for name, value in request.headers.raw if name.decode("latin-1") not in _NOT_FORWARDED]
+        if api is not None:  # its reply must be readable for its bill
+            headers = [*(one for one in headers if one[0] != b"accept-encoding"), (b"accept-encoding", b"identity")]
+        elif (length := request.headers.get("content-length")) is not None:
+            headers.append((b"content-length", length.encode()))
+        query = request.scope["query_string"].decode("ascii")
+        url = f"{self._upstream(provider)}{path}{f'?{query}' if query else ''}"
+        outgoing = self._client.build_request(
+            request.method,
+            url,
+            headers=headers,
+            content=content if api is not None or _has_body(request) else None,
+        )
+        try:
+            answer = await self._client.send(outgoing, stream=True)
+        except httpx2.RequestError as error:
+            message = f"ctxfs proxy: {outgoing.url.host} cannot be reached: {error}"
+            return JSONResponse({"type": "error", "error": {"type": "api_error", "message": message}}, 502)
+        forwarded = StreamingResponse(self._answer(answer, sent), answer.status_code)
+        forwarded.raw_headers = [
+            (name.lower(), value)
+            for name, value in answer.headers.raw
+            if (known := name.lower().decode("latin-1")) == "content-length" or known not in _NOT_FORWARDED
+        ]
+        return forwarded
+
+    def _upstream(self, provider: str) -> str:
+        return self.upstreams.get(provider, BASE_URLS[provider].upstream).rstrip("/")
+
+    async def _answer(self, answer: httpx2.Response, sent: _Sent | None) -> AsyncIterator[bytes]:
+        """The bytes of a reply as they come, and what they say of its bill."""
+        reader, heard = EventReader(), UsageHeard()
+        listens = sent is not None and answer.is_success
+        try:
+            async for chunk in answer.aiter_raw():
+                if listens:
+                    for data in reader.feed(chunk):
+                        heard.feed(data)
+                yield chunk
+        finally:
+            with CancelScope(shield=True):  # also when the client goes away
+                await answer.aclose()
+                if sent is not None and listens:
+                    heard.feed(reader.rest() or b"")
+                    await self._billed(sent, heard)
+
+    # Rewriting -------------------------------------------------------------------------------------------------------
+
+    async def _rewritten(self, raw: bytes, api: Api, request: Request) -> tuple[bytes, _Sent | None]:
+        """The request to send; as it came, and None, where it cannot be rewritten."""
+        try:
+            body = json_codec.loads(raw)
+            return await to_thread.run_sync(partial(self._edited, raw, body, api, dict(request.headers)))
+        except (CtxfsError, ValueError) as error:
+            self.savings.problem(f"{type(error).__name__}: {error}"[:200])
+            return raw, None
+
+    def _edited(self, raw: bytes, body: Any, api: Api, headers: Mapping[str, str]) -> tuple[bytes, _Sent | None]:
+        parts = VIEWS[api].parts_of(body)
+        model, thread = str(body.get("model", "")), thread_of(headers, body, otherwise=str(self.session_id))
+        branch = branch_of(body, parts)
+        history = self._history(model, thread)
+        new, edits = history.rewritten(api, body, branch=branch)
+        return raw if new is body else json_codec.dumps(new), _Sent(history, branch, model, edits)
+
+    def _history(self, model: str, thread: str) -> History:
+        if model not in self._pools:
+            self._pools[model] = Histories(self.root_path, model=model, **self.settings)
+        return self._pools[model].of(thread)
+
+    async def _billed(self, sent: _Sent, heard: UsageHeard) -> None:
+        self.savings.calls += 1
+        if not heard.usage:
+            return
+        try:
+            usage = Usage.of(heard.usage)
+            await sent.history.areplied(usage, heard.model or sent.model or None, branch=sent.branch)
+        except CtxfsError as error:  # its reply is the client's, whatever its bill says
+            _log.warning("session %s: %s", sent.history.session_id, error)
+            return
+        self.savings.called(
+            (sent.history.session_id, sent.branch),
+            usage,
+            heard.model or sent.model,
+            counted_tokens=sent.edits.tokens,
+            freed_tokens=sent.edits.freed_tokens,
+        )
+
+
+def _has_body(request: Request) -> bool:
+    return "content-length" in request.headers or "transfer-encoding" in request.headers

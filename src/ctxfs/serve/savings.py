@@ -1,0 +1,94 @@
+"""What a proxy saved: the calls as they were billed, beside what they would have cost with nothing replaced. Pure."""
+
+from dataclasses import dataclass, field, replace
+
+from ctxfs.economics.prices import bill_usd
+from ctxfs.llm.base import Usage
+from ctxfs.models.known import known_model
+
+__all__ = ["Savings"]
+
+
+@dataclass(slots=True)
+class Savings:
+    """The calls of one run.
+
+    ``calls``: how many requests for a reply were rewritten, or could have been; ``heard``: how many of them were
+    billed. ``replaced``: the ids of the contents that were replaced meanwhile. ``sent_tokens`` and ``freed_tokens``:
+    what the prompts took, and what they would have taken more, in the provider's tokens. ``usd`` and ``whole_usd``:
+    what they cost, and would have cost; of models whose prices are known.
+    """
+
+    calls: int = 0
+    heard: int = 0
+    replaced: list[str] = field(default_factory=list)
+    sent_tokens: int = 0
+    freed_tokens: int = 0
+    usd: float = 0.0
+    whole_usd: float = 0.0
+    problems: dict[str, int] = field(default_factory=dict)
+    _cached: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def problem(self, reason: str) -> None:
+        """A request was sent as it came, for this reason."""
+        self.problems[reason] = self.problems.get(reason, 0) + 1
+
+    def called(
+        self, place: tuple[str, str], usage: Usage, model: str, *, counted_tokens: int, freed_tokens: int
+    ) -> None:
+        """A call was billed.
+
+        Args:
+            place: the conversation and its branch.
+            usage: what the provider says.
+            model: its name.
+            counted_tokens: the prompt by our counter.
+            freed_tokens: what of it was replaced, by our counter.
+
+        """
+        total = usage.total_input_tokens
+        freed = round(freed_tokens * total / counted_tokens) if counted_tokens else 0
+        self.heard += 1
+        self.sent_tokens += total
+        self.freed_tokens += freed
+        whole = _whole(usage, freed, cached_tokens=self._cached.get(place, 0))
+        self._cached[place] = total + freed
+        known = known_model(model)
+        if known is not None and known.prices is not None:
+            self.usd += bill_usd(usage, known.prices)
+            self.whole_usd += bill_usd(whole, known.prices)
+
+    def lines(self) -> list[str]:
+        """What to tell the user at the end."""
+        lines = [
+            f"{self.calls:,} calls, {self.heard:,} of them with a bill; {len(self.replaced):,} contents were replaced"
+        ]
+        if self.freed_tokens:
+            whole = self.sent_tokens + self.freed_tokens
+            part = f"{self.freed_tokens:,} of {whole:,} prompt tokens were not sent ({self.freed_tokens / whole:.0%})"
+            lines.append(f"{part}{self._dollars()}")
+        lines += [f"{count:,} requests were sent as they came: {reason}" for reason, count in self.problems.items()]
+        return lines
+
+    def _dollars(self) -> str:
+        if not self.whole_usd:
+            return ""
+        saved = self.whole_usd - self.usd
+        return f"; about ${abs(saved):,.2f} {'saved' if saved >= 0 else 'more'} of ${self.whole_usd:,.2f}"
+
+
+def _whole(usage: Usage, freed_tokens: int, *, cached_tokens: int) -> Usage:
+    """What the call would have been billed with nothing replaced.
+
+    Where the provider's cache was warm, it would have held the whole call before; where it was not, nothing.
+    """
+    total = usage.total_input_tokens + freed_tokens
+    warm = usage.cache_read_input_tokens
+    read = min(max(cached_tokens, warm), total) if warm else 0
+    rest = total - read
+    if usage.cache_creation_input_tokens:
+        plain = min(usage.input_tokens, rest)
+        return replace(
+            usage, input_tokens=plain, cache_creation_input_tokens=rest - plain, cache_read_input_tokens=read
+        )
+    return replace(usage, input_tokens=rest, cache_read_input_tokens=read)

@@ -1,0 +1,273 @@
+"""The proxy between the real SDKs and the servers of ``ctxfs.testing``: what it changes, and what it does not."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx2
+import openai
+import pytest
+
+from ctxfs.serve.calls import UsageHeard, branch_of, thread_of
+from ctxfs.serve.proxy import Proxy
+from ctxfs.testing import ChatCompletionsServer, Failure, MessagesServer, ResponsesServer
+from patience import HANGS_S
+
+MODEL = "claude-sonnet-5-5"
+KEY = "sk-secret-of-the-user"
+LOG = "".join(f"line {i} of the log\n" for i in range(600))
+KEEP = {"keep_recent": {"read_log": 1}, "pricing": None}
+
+
+@pytest.fixture
+def servers() -> Iterator[tuple[MessagesServer, ChatCompletionsServer, ResponsesServer]]:
+    with (
+        MessagesServer(["fine"] * 9) as messages,
+        ChatCompletionsServer(["fine"] * 9) as chat,
+        ResponsesServer(["fine"] * 9) as responses,
+    ):
+        yield messages, chat, responses
+
+
+def proxy(root: Path, **upstreams: str) -> Proxy:
+    return Proxy(root, KEEP, upstreams, "run")
+
+
+def conversation(logs: int) -> Any:
+    found: list[Any] = [{"role": "user", "content": "What happened?"}]
+    for n in range(logs):
+        call = {"type": "tool_use", "id": f"call_{n}", "name": "read_log", "input": {"n": n}}
+        result = {"type": "tool_result", "tool_use_id": f"call_{n}", "content": f"log {n}\n{LOG}"}
+        found += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    return found
+
+
+def chat_conversation(logs: int) -> Any:
+    found: list[Any] = [{"role": "user", "content": "What happened?"}]
+    for n in range(logs):
+        function = {"name": "read_log", "arguments": "{}"}
+        call = {"id": f"call_{n}", "type": "function", "function": function}
+        found.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        found.append({"role": "tool", "tool_call_id": f"call_{n}", "content": f"log {n}\n{LOG}"})
+    return found
+
+
+def items(logs: int) -> Any:
+    found: list[Any] = [{"role": "user", "content": "What happened?"}]
+    for n in range(logs):
+        found.append({"type": "function_call", "call_id": f"call_{n}", "name": "read_log", "arguments": "{}"})
+        found.append({"type": "function_call_output", "call_id": f"call_{n}", "output": f"log {n}\n{LOG}"})
+    return found
+
+
+def test_the_messages_api_whole_and_streamed(tmp_path: Path, servers: Any) -> None:
+    server = servers[0]
+    with proxy(tmp_path, anthropic=server.url) as running:
+        sdk = anthropic.Anthropic(api_key=KEY, base_url=running.environment["ANTHROPIC_BASE_URL"], max_retries=0)
+        tools: Any = [{"name": "read_log", "input_schema": {"type": "object"}}]
+        sent: Any = {"model": MODEL, "max_tokens": 99, "tools": tools, "metadata": {"user_id": "u_session_abc"}}
+        for logs in (1, 2):
+            assert sdk.messages.create(messages=conversation(logs), **sent).content[0].text == "fine"
+        with sdk.messages.stream(messages=conversation(3), **sent) as stream:
+            assert stream.get_final_text() == "fine"
+            assert stream.get_final_message().usage.input_tokens > 1_000
+        whole = sdk.messages.count_tokens(model=MODEL, messages=conversation(3), tools=tools).input_tokens
+        sdk.close()
+    assert server.refusals == []
+    placeholder = server.requests[2]["messages"][2]["content"][0]["content"]
+    assert placeholder.startswith(
+        f"[Content offloaded]\nPath: {tmp_path}/abc/tool_result/read_log/call_0.txt\nUse Read tool"
+    )
+    assert server.requests[2]["messages"][6]["content"][0]["content"] == f"log 2\n{LOG}"
+    assert (tmp_path / "abc/tool_result/read_log/call_0.txt").read_text() == f"log 0\n{LOG}"
+    savings = running.savings
+    assert (savings.calls, savings.heard, savings.problems) == (3, 3, {})
+    assert 0.9 * whole < savings.sent_tokens + savings.freed_tokens - whole  # the two calls before
+    assert savings.freed_tokens > 5_000
+    assert 0 < savings.usd < savings.whole_usd
+    assert "3 calls, 3 of them with a bill; 2 contents were replaced" in savings.lines()
+    journal = (tmp_path / "abc" / "journal.jsonl").read_text()
+    assert journal.count(f'"model":"{MODEL}"') == 3
+
+
+def test_openais_apis_whole_and_streamed(tmp_path: Path, servers: Any) -> None:
+    _, chat, responses = servers
+    with proxy(tmp_path, openai=chat.url) as running:
+        sdk = openai.OpenAI(api_key=KEY, base_url=running.environment["OPENAI_BASE_URL"], max_retries=0)
+        whole = sdk.chat.completions.create(model="gpt-5", messages=chat_conversation(2))
+        assert whole.choices[0].message.content == "fine"
+        options: Any = {"stream": True, "stream_options": {"include_usage": True}}
+        pieces = list(sdk.chat.completions.create(model="gpt-5", messages=chat_conversation(3), **options))
+        assert "".join(piece.choices[0].delta.content or "" for piece in pieces if piece.choices) == "fine"
+        sdk.close()
+    assert chat.refusals == []
+    assert chat.requests[1]["messages"][2]["content"].startswith("[Content offloaded]")
+    assert chat.requests[1]["messages"][6]["content"] == f"log 2\n{LOG}"
+    assert (running.savings.heard, running.savings.problems) == (2, {})
+    with proxy(tmp_path, openai=responses.url) as running:
+        sdk = openai.OpenAI(api_key=KEY, base_url=running.environment["OPENAI_BASE_URL"], max_retries=0)
+        assert sdk.responses.create(model="gpt-5", input=items(2)).output_text == "fine"
+        with sdk.responses.stream(model="gpt-5", input=items(3), prompt_cache_key="thread-7") as stream:
+            reply = stream.get_final_response()
+        sdk.responses.create(model="gpt-5", input="and?", previous_response_id=reply.id)
+        sdk.close()
+    assert responses.refusals == []
+    assert responses.requests[1]["input"][2]["output"].startswith("[Content offloaded]")
+    assert (tmp_path / "thread-7").is_dir()
+    assert running.savings.heard == 2
+    assert [line for line in running.savings.problems if "previous_response_id is set" in line]
+
+
+def test_the_key_is_forwarded_and_nowhere_kept(
+    tmp_path: Path, servers: Any, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(0)
+    with MessagesServer(["fine"], api_key=KEY) as server, proxy(tmp_path, anthropic=server.url) as running:
+        sdk = anthropic.Anthropic(api_key=KEY, base_url=running.environment["ANTHROPIC_BASE_URL"], max_retries=0)
+        sdk.messages.create(model=MODEL, max_tokens=9, messages=conversation(2))
+        sdk.close()
+    assert KEY not in caplog.text
+    assert KEY not in "".join(capfd.readouterr())
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if KEY.encode() in path.read_bytes()]
+
+
+def test_errors_unknown_paths_and_what_is_no_request_pass_untouched(tmp_path: Path) -> None:
+    turns = [Failure.rate_limited(retry_after_s=7), Failure.overloaded()]
+    with MessagesServer(turns) as server, proxy(tmp_path, anthropic=server.url) as running:
+        base, headers, gone = running.environment["ANTHROPIC_BASE_URL"], {"x-api-key": "any"}, server.url
+        body = {"model": MODEL, "max_tokens": 9, "messages": conversation(2)}
+        for status in (429, 529):
+            reply = httpx2.post(f"{base}/v1/messages?beta=true", headers=headers, json=body)
+            assert reply.status_code == status
+            assert reply.headers.get("retry-after") == ("7" if status == 429 else None)
+        direct = httpx2.post(f"{server.url}/v1/messages", headers=headers, content=b"{")
+        through = httpx2.post(f"{base}/v1/messages", headers=headers, content=b"{")
+        assert (through.status_code, through.content) == (direct.status_code, direct.content)
+        for path, made in (("/v1/nothing", {"a": 1}), ("/v1/messages", {"model": MODEL, "messages": 5})):
+            direct = httpx2.post(f"{server.url}{path}", headers=headers, json=made)
+            through = httpx2.post(f"{base}{path}", headers=headers, json=made)
+            assert (through.status_code, through.content) == (direct.status_code, direct.content)
+        assert httpx2.get(f"{base}/v1/models").status_code == httpx2.get(f"{server.url}/v1/models").status_code == 405
+        for url in (base.replace(base.split("/")[3], "guess"), base.replace("/anthropic", "/other")):
+            assert httpx2.post(f"{url}/v1/messages", json=body).status_code == 404
+    assert running.savings.heard == 0
+    assert len(running.savings.problems) == 2
+    with proxy(tmp_path, anthropic=gone) as running:
+        reply = httpx2.post(f"{running.environment['ANTHROPIC_BASE_URL']}/v1/messages", json=body)
+    assert reply.status_code == 502
+    assert "127.0.0.1 cannot be reached" in reply.json()["error"]["message"]
+
+
+def test_what_is_not_replaced_is_sent_byte_for_byte(tmp_path: Path) -> None:
+    raw = b'{"model": "m", "max_tokens": 1e2, "x": 1.0, "messages": [ {"role":"user","content":"\\u0068i"} ] }'
+    with MessagesServer(["fine"]) as server, proxy(tmp_path, anthropic=server.url) as running:
+        seen: list[bytes] = []
+        real = server.answer
+        server.answer = lambda path, headers, body: (seen.append(body), real(path, headers, body))[1]  # type: ignore[method-assign, func-returns-value]
+        httpx2.post(
+            f"{running.environment['ANTHROPIC_BASE_URL']}/v1/messages", headers={"x-api-key": "any"}, content=raw
+        )
+    assert seen == [raw]
+
+
+# The command ---------------------------------------------------------------------------------------------------------
+
+ASKS = """
+import os, sys, json, httpx2
+from pathlib import Path
+body = json.loads(Path(sys.argv[1]).read_text())
+reply = httpx2.post(os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", headers={"x-api-key": "any"}, json=body)
+print(reply.status_code, os.environ["OPENAI_BASE_URL"].startswith("http://127.0.0.1:"))
+sys.exit(int(sys.argv[2]))
+"""
+
+
+def run(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "ctxfs", "proxy", *arguments]
+    return subprocess.Popen(
+        command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **environment}
+    )
+
+
+def test_the_command_runs_with_its_base_urls_and_its_exit_code_is_given_back(tmp_path: Path, servers: Any) -> None:
+    server = servers[0]
+    body = tmp_path / "body.json"
+    body.write_text(json.dumps({"model": MODEL, "max_tokens": 9, "messages": conversation(3)}))
+    options = ("--root", str(tmp_path / "root"), "--keep-recent", "read_log=1", "--read-tool", "open_file")
+    done = run(*options, "--", sys.executable, "-c", ASKS, str(body), "7", ANTHROPIC_BASE_URL=server.url)
+    out, err = done.communicate(timeout=HANGS_S)
+    assert (done.returncode, out) == (7, "200 True\n"), err
+    assert "ctxfs: 1 calls, 1 of them with a bill; 2 contents were replaced" in err
+    assert "prompt tokens were not sent" in err
+    assert "Use open_file tool" in server.requests[0]["messages"][2]["content"][0]["content"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_a_signal_goes_to_the_command_and_the_proxy_dies_with_it(tmp_path: Path) -> None:
+    waits = "import sys, time; print(sys.argv[1:], flush=True); time.sleep(600)"
+    done = run("--root", str(tmp_path), "--", sys.executable, "-c", waits, "--help", "-x")
+    assert done.stdout is not None
+    assert done.stdout.readline() == "['--help', '-x']\n"
+    done.send_signal(signal.SIGTERM)
+    done.communicate(timeout=HANGS_S)
+    assert done.returncode == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--", "/nothing/here"), "/nothing/here cannot be run: No such file or directory"),
+        (("--keep-recent", "Bash", "--", "true"), "give TOOL=N"),
+        (("--keep-recent", "Bash=0", "--", "true"), "keep_recent['Bash']"),
+        (("--upstream-openai", "localhost", "--", "true"), "is no address"),
+        (("--read-tool", "a b", "--", "true"), "cannot be a tool's name"),
+    ],
+)
+def test_wrong_use_is_refused_before_anything_runs(tmp_path: Path, arguments: tuple[str, ...], reason: str) -> None:
+    done = run("--root", str(tmp_path), *arguments)
+    _, err = done.communicate(timeout=HANGS_S)
+    assert done.returncode == 2
+    assert reason in err
+    assert not list(tmp_path.iterdir())
+
+
+# What a request says -------------------------------------------------------------------------------------------------
+
+
+def test_a_conversation_is_known_by_what_its_client_says() -> None:
+    json_id = json.dumps({"device_id": "d", "session_id": "one"})
+    for user, thread in ((json_id, "one"), ("user_x_account__session_two", "two"), ("someone", "run"), ("{}", "run")):
+        assert thread_of({}, {"metadata": {"user_id": user}}, otherwise="run") == thread
+    assert thread_of({"session_id": "three"}, {"prompt_cache_key": "four"}, otherwise="run") == "three"
+    assert thread_of({}, {"prompt_cache_key": "four", "metadata": None}, otherwise="run") == "four"
+
+
+def test_branches_differ_in_tools_and_in_the_first_call_only() -> None:
+    from ctxfs.history.wire_messages import MESSAGES
+
+    def branch(body: Any) -> str:
+        return branch_of(body, MESSAGES.parts_of(body))
+
+    main = {"messages": conversation(2), "tools": [{"name": "a"}]}
+    changed = [{"role": "user", "content": "another beginning"}, *conversation(2)[1:]]
+    assert branch(main) == branch({**main, "messages": conversation(3)}) == branch({**main, "messages": changed})
+    assert branch(main) != branch({**main, "tools": [{"type": "function", "function": {"name": "b"}}]})
+    assert branch(main) != branch({**main, "messages": conversation(1)[:1]})
+
+
+def test_usage_is_heard_of_replies_and_of_events() -> None:
+    heard = UsageHeard()
+    start = {"type": "message_start", "message": {"model": "m", "usage": {"input_tokens": 5, "output_tokens": 1}}}
+    delta = {"type": "message_delta", "usage": {"output_tokens": 9, "input_tokens": None}}
+    for data in (start, delta, "usage", ["usage"], {"usage": None}):
+        heard.feed(json.dumps(data).encode())
+    heard.feed(b'{"usage": ')
+    assert (heard.usage, heard.model) == ({"input_tokens": 5, "output_tokens": 9}, "m")
