@@ -1,7 +1,10 @@
 """The lab as its users meet it: files in, figures out."""
 
+import base64
+import hashlib
 import json
 import os
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -93,7 +96,7 @@ def test_the_page_stands_alone_and_draws_every_session(files: list[Path]) -> Non
     page.feed(render_html(replay_files(files, ["none", "economic"], "chars4")))
     assert page.open == []
     assert page.loaded == []
-    assert "script" not in page.tags
+    assert page.tags.count("script") == 1
     assert page.tags.count("svg") == 2 * len(files)
     assert page.tags.count("polyline") == 2 * 2 * len(files)
 
@@ -180,3 +183,40 @@ def test_the_planner_reaches_its_figures_on_recorded_sessions() -> None:
     assert few_read_backs.relative_cost <= ski_rental.relative_cost
     assert few_read_backs.read_backs_per_100_evictions <= ski_rental.read_backs_per_100_evictions / 2
     assert few_read_backs.read_backs <= ski_rental.read_backs / 2
+
+
+def test_the_pages_policy_allows_its_own_script_and_no_other(files: list[Path]) -> None:
+    html = render_html(replay_files(files, ["none", "economic"], "chars4"))
+    (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src &#x27;sha256-{allowed}&#x27;" in html
+    assert "default-src &#x27;none&#x27;" in html
+
+
+def test_hostile_names_are_only_text_on_the_page(tmp_path: Path) -> None:
+    hostile = '</script><img src=x onerror="alert(1)">&\''
+    path = recorded(tmp_path, 3)
+    told = json.loads(path.read_text())
+    for message in told["messages"]:
+        for block in message["content"] if isinstance(message["content"], list) else ():
+            if block["type"] == "tool_use":
+                block["name"] = hostile
+    path.write_text(json.dumps(told | {"id": hostile, "model": hostile}))
+    page = _Page()
+    html = render_html(replay_files([path], ["none", "economic"], "chars4"))
+    page.feed(html)
+    assert page.open == page.loaded == []
+    assert "img" not in page.tags
+    assert html.count("&lt;/script&gt;&lt;img") >= 3  # the session's name, its model and its tool
+
+
+def test_the_page_has_the_answer_money_tools_and_the_window(tmp_path: Path) -> None:
+    told = json.loads(recorded(tmp_path, 5).read_text())["messages"]
+    path = tmp_path / "session_5.json"
+    path.write_text(json.dumps({"model": "gpt-4o", "messages": told}))
+    html = render_html(replay_files([path], ["none", "economic"], "chars4"))
+    assert '<p class="answer">At list prices 1 session cost $' in html
+    assert "2.3 times as many turns" in html
+    assert "What left with economic" in html
+    assert "<td>Read</td>" in html
+    assert 'class="limit"' in html  # gpt-4o has a window of 128,000 tokens, and the session has more

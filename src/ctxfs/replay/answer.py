@@ -6,7 +6,7 @@ from typing import Final
 from ctxfs.replay.report import PolicyFigures, PolicyRun, Report, SessionReport, total_usd
 from ctxfs.replay.tariff import unpriced
 
-__all__ = ["LIMITS", "Spending", "answer", "check", "render_text", "spending"]
+__all__ = ["LIMITS", "Spending", "answer", "check", "favourite", "render_text", "spending"]
 
 LIMITS: Final = (
     "No replay sees what a model would have done otherwise: where old results were masked for real, agents took up to "
