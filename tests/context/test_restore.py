@@ -218,6 +218,12 @@ async def test_what_cannot_come_back_is_refused_and_nothing_changes() -> None:
         assert context.items == before
     with pytest.raises(SessionClosed):
         await context.restore("c1")
+    async with ContextFileSystem(ID, root_path="/sessions", store=session.store.peer()) as fs:
+        size = len(await fs.history())
+        for item_id, error in (("never", UnknownItem), ("c2", NotRestorable), ("msg_001", NotRestorable)):
+            with pytest.raises(error):
+                await fs.restore(item_id)
+        assert len(await fs.history()) == size
 
 
 async def test_stored_arguments_are_no_message() -> None:

@@ -10,7 +10,7 @@ from ctxfs.context.recorder import Recorder
 from ctxfs.context.settings import ContextSettings
 from ctxfs.context.transcript import Transcript
 from ctxfs.economics.features import IdentifierIndex
-from ctxfs.errors import NotRestorable, SessionClosed, UnknownItem
+from ctxfs.errors import SessionClosed
 from ctxfs.eviction.compaction import ArchiveSlot
 from ctxfs.eviction.plan import Offload, Plan, Trim
 from ctxfs.eviction.reduction import View
@@ -127,29 +127,15 @@ class LiveTranscript:
     @uninterrupted
     async def restore(self, item_id: str, counter: TokenCounter, reason: str) -> ContextItem:
         """Bring the content of an item back, durable first; see ``Context.restore``."""
-        item = self._restorable(item_id)
-        if not item.destroyed:
+        if (item := self.transcript.items.get(item_id)) is not None and not item.destroyed:
             return item
+        self.fs.state.check_restorable(item_id)
         content = await self.fs.load(item_id)
         tokens = await run_in_steps(lambda: count_content(counter, content))
         await self.fs.writer.restore(item_id, reason=reason, token_count=tokens)
         restored = absolute(self.fs.state.items[item_id].with_content(content), self.fs.session_path)
         self.transcript.restore(restored)
         return restored
-
-    def _restorable(self, item_id: str) -> ContextItem:
-        """The item of that id; raises when it is not in the context, or has no content of its own."""
-        item = self.transcript.items.get(item_id)
-        if item is not None and item.destroyed and item.source is not None:
-            lines = f"lines {item.source.first_line}-{item.source.last_line} of {item.source.item_id}"
-            raise NotRestorable(item_id, f"it only repeats {lines}: restore that item, or read the lines again")
-        if item is not None:
-            return item
-        if (archive := self.fs.state.archived.get(item_id)) is not None:
-            raise NotRestorable(item_id, f"its message is in the archive {archive}: read it there")
-        if item_id in self.fs.stored():
-            raise NotRestorable(item_id, f"it is not a message of the context: read {self.fs.stored()[item_id].name}")
-        raise UnknownItem(item_id)
 
     @uninterrupted
     async def apply(self, plan: Plan) -> None:

@@ -274,7 +274,7 @@ class ContextFileSystem:
     async def restore(self, item_id: str, *, reason: str = "") -> None:
         """Bring an item's stored content back into the context, as ``Context.restore``, if a context is open on this.
 
-        Otherwise it is recorded for the next one. Raises ``UnknownItem``, and what ``Context.restore`` raises.
+        Otherwise it is recorded for the next one. Raises ``UnknownItem``, ``NotRestorable``, and what that raises.
         """
         restore: Callable[..., Awaitable[object]] = self._restore or self.writer.restore
         await restore(item_id, reason=reason)

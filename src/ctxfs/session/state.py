@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ctxfs.content.stored import Stored
+from ctxfs.errors import NotRestorable, UnknownItem
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.session.records import (
     CallMade,
@@ -152,6 +153,22 @@ class SessionState:
         self.restored[item.id] = self.replies
         back = item.restored("")
         self.items[item.id] = back if record.token_count is None else replace(back, token_count=record.token_count)
+
+    def check_restorable(self, item_id: str) -> None:
+        """Raise ``NotRestorable`` or ``UnknownItem`` unless the item is in the context and its content is stored."""
+        item, stored = self.items.get(item_id), self.stored.get(item_id)
+        if item is not None and stored is not None:
+            return
+        if item is not None and item.destroyed and item.source is not None:
+            lines = f"lines {item.source.first_line}-{item.source.last_line} of {item.source.item_id}"
+            raise NotRestorable(item_id, f"it only repeats {lines}: restore that item, or read the lines again")
+        if item is not None:
+            raise NotRestorable(item_id, "its content is not stored by itself: it is in the context")
+        if (archive := self.archived.get(item_id)) is not None:
+            raise NotRestorable(item_id, f"its message is in the archive {archive}: read it there")
+        if stored is not None:
+            raise NotRestorable(item_id, f"it is not a message of the context: read {stored.name}")
+        raise UnknownItem(item_id)
 
     def replies_since_restored(self) -> dict[str, int]:
         """For each item of the context that was restored, how often the model has replied since."""

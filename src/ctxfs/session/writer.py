@@ -9,7 +9,7 @@ from typing import Any
 from ctxfs.content.file import ContentFile
 from ctxfs.content.growing import GrowingLog
 from ctxfs.content.stored import Stored
-from ctxfs.errors import ConfigError, UnknownItem
+from ctxfs.errors import ConfigError
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.jsontext.write_stream import has_surrogates, is_longer
 from ctxfs.llm.base import Usage, UsageLike, check_model
@@ -236,10 +236,9 @@ class SessionWriter:
         """Record that an item's stored content is back in the context, and how many tokens it has.
 
         None: as many as when it entered. A live context does not notice: see ``ContextFileSystem.restore``. Raises
-        ``UnknownItem``.
+        ``UnknownItem`` and ``NotRestorable``.
         """
-        if item_id not in self.journal.state.stored:
-            raise UnknownItem(item_id)
+        self.journal.state.check_restorable(item_id)
         record = Restored(item_id=item_id, reason=reason, token_count=token_count)
         await self.journal.commit(Commit(records=[record]))
 
