@@ -99,15 +99,20 @@ class Played:
     kept: Any
 
 
-def play(make: MakeAgent, root: Path) -> Played:
-    """Play the flow on the wire, and check what every adapter promises."""
+def play(make: MakeAgent, root: Path, *, breaks: Sequence[int] = (2, 3)) -> Played:
+    """Play the flow on the wire, and check what every adapter promises.
+
+    ``breaks``: in which requests something is replaced, by their number from 0.
+    """
     agent = make(root, None)
     answer = agent.ask(QUESTION)
     kept, before = agent.kept(), agent.requests
     agent.close()
     assert NEEDLE in answer
     assert len(before) == 5
-    assert broken_prefixes(before) == [2, 3], "a request changes what was sent before only where a result was replaced"
+    assert broken_prefixes(before) == list(breaks), (
+        "a request changes what was sent before only where a result was replaced"
+    )
     seen = "".join(before[3])
     assert seen.count("[Content offloaded]") == 2
     assert NEEDLE not in seen
@@ -160,11 +165,15 @@ def billed_tokens(root: Path) -> list[int]:
     return asyncio.run(read())
 
 
-def run_page(page: Path, section: str) -> int:
-    """Run the Python of a section of a page, top to bottom, and return how many blocks there were."""
+def blocks_of(page: Path, section: str) -> list[str]:
+    """The Python of a section of a page."""
     text = page.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    blocks = re.findall(r"(?ms)^```python\n(.*?)^```", text)
+    return re.findall(r"(?ms)^```python\n(.*?)^```", text)
+
+
+def run_page(page: Path, section: str) -> dict[str, Any]:
+    """Run the Python of a section of a page, top to bottom, and return the names that it defined."""
     names: dict[str, Any] = {"__name__": "__page__"}
-    for block in blocks:
+    for block in blocks_of(page, section):
         exec(compile(block, f"{page.name}: {section}", "exec"), names)
-    return len(blocks)
+    return names

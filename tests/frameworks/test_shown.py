@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from frameworks.flow import run_page
+from frameworks.flow import blocks_of, run_page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -21,4 +21,6 @@ def test_the_example_runs(framework: str, tmp_path: Path) -> None:
 
 def test_the_page_runs(framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run_page(ROOT / "docs" / "frameworks.md", framework) > 0
+    page = ROOT / "docs" / "frameworks.md"
+    assert blocks_of(page, framework)
+    run_page(page, framework)
