@@ -74,11 +74,14 @@ class Plugged:
         self.ctxfs = CtxfsPlugin(self.history, at_source=self.at_source)
         self.sessions = kept or InMemorySessionService()
         agent = LlmAgent(name="reader", model=self.model, tools=[service_log, *self.ctxfs.tools])
-        app = App(name="app", root_agent=agent, plugins=[self.ctxfs])
+        app = App(name="app", root_agent=agent, plugins=self.plugins())
         self.runner = Runner(app=app, session_service=self.sessions)
 
     def opened(self, root: Path) -> Any:
         return History("thread-1", root_path=root, **flow.SETTINGS)
+
+    def plugins(self) -> list[Any]:
+        return [self.ctxfs]
 
     @property
     def requests(self) -> list[list[str]]:

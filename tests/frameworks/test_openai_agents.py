@@ -97,8 +97,13 @@ class FilteredAgent:
         return asyncio.run(self.run(question))
 
     async def run(self, question: str) -> str:
-        run = Runner.run(self.agent, question, session=self.session, hooks=self.ctxfs, run_config=config(self.ctxfs))
+        run = Runner.run(
+            self.agent, question, session=self.session, hooks=self.ctxfs, max_turns=20, run_config=self.config()
+        )
         return str((await run).final_output)
+
+    def config(self) -> RunConfig:
+        return config(self.ctxfs)
 
     def kept(self) -> list[Any]:
         return asyncio.run(self.session.get_items())

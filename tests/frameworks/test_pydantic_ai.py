@@ -47,9 +47,11 @@ class PydanticAgent:
         self.history = self.opened(root)
         self.messages = ModelMessagesTypeAdapter.validate_json(kept) if kept else []
         model = FunctionModel(self.reply, stream_function=self.stream)
-        capability = CtxfsCapability(self.history, at_source=self.at_source)
-        self.agent = Agent(model, capabilities=[capability])
+        self.agent = Agent(model, capabilities=self.capabilities())
         self.agent.tool_plain(flow.service_log)
+
+    def capabilities(self) -> list[Any]:
+        return [CtxfsCapability(self.history, at_source=self.at_source)]
 
     def opened(self, root: Path) -> Any:
         return History("thread-1", root_path=root, **flow.SETTINGS)

@@ -73,10 +73,13 @@ class PluggedAgent:
         self.agent = Agent(
             model=self.model,
             tools=[service_log],
-            plugins=[CtxfsPlugin(self.history, at_source=self.at_source)],
+            plugins=self.plugins(),
             session_manager=FileSessionManager(session_id="s", storage_dir=str(self.stored)),
             callback_handler=None,
         )
+
+    def plugins(self) -> list[Any]:
+        return [CtxfsPlugin(self.history, at_source=self.at_source)]
 
     @property
     def requests(self) -> list[list[str]]:

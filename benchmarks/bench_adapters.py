@@ -1,0 +1,142 @@
+"""What a framework sends with nothing, with its own offloader, and with ctxfs, in one turn of twelve large results.
+
+    .venv-frameworks/NAME-newest/bin/python benchmarks/bench_adapters.py NAME
+
+It runs in the environment of one framework, which `make frameworks` makes. The model is scripted: it calls a tool that
+returns 27,000 characters twelve times, and answers. For each way it prints the tokens of all thirteen requests, how
+many requests change what the one before them sent, and what an agent's call costs beside the framework, in
+milliseconds of processor time. "ctxfs" is ctxfs as it is set at first, for a model whose prices it knows; "ctxfs, last
+kept" shows the model the newest result in full, and replaces it when the next one comes.
+"""
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
+
+from frameworks import flow  # noqa: E402 - the path comes first
+
+LOGS = 12
+ROUNDS = 3
+SETTINGS: dict[str, dict[str, Any]] = {
+    "ctxfs": {"model": "claude-sonnet-4-5"},
+    "ctxfs, last kept": {"model": "claude-sonnet-4-5", "keep_recent": {flow.TOOL: 1}},
+}
+
+Make = Callable[[Path], Any]
+
+
+def pydantic_ai(module: Any) -> dict[str, Make]:
+    class Nothing(module.PydanticAgent):
+        def capabilities(self) -> list[Any]:
+            return []
+
+    ways = {"nothing": lambda root: Nothing(root, None), "ctxfs": lambda root: module.PydanticAgent(root, None)}
+    try:
+        compaction = import_module("pydantic_ai_harness.compaction")
+    except ImportError:
+        return ways
+
+    class Own(module.PydanticAgent):
+        def capabilities(self) -> list[Any]:
+            return [compaction.ClearToolResults(max_tokens=40_000)]
+
+    return {**ways, "ClearToolResults": lambda root: Own(root, None)}
+
+
+def openai_agents(module: Any) -> dict[str, Make]:
+    from agents import RunConfig  # noqa: PLC0415 - of one framework
+    from agents.extensions import ToolOutputTrimmer  # noqa: PLC0415
+
+    def filtered(given: Any) -> Make:
+        class Filtered(module.FilteredAgent):
+            def config(self) -> Any:
+                return RunConfig(call_model_input_filter=given, tracing_disabled=True)
+
+        return lambda root: Filtered(root, None)
+
+    own = filtered(ToolOutputTrimmer())
+    return {"nothing": filtered(None), "ToolOutputTrimmer": own, "ctxfs": lambda root: module.FilteredAgent(root, None)}
+
+
+def strands(module: Any) -> dict[str, Make]:
+    from strands.vended_plugins.context_offloader import ContextOffloader, InMemoryStorage  # noqa: PLC0415
+
+    def plugged(plugins: Callable[[], list[Any]]) -> Make:
+        class Plugged(module.PluggedAgent):
+            def plugins(self) -> list[Any]:
+                return plugins()
+
+        return lambda root: Plugged(root, None)
+
+    own = plugged(lambda: [ContextOffloader(storage=InMemoryStorage())])
+    return {
+        "nothing": plugged(list),
+        "ContextOffloader": own,
+        "ctxfs": lambda root: module.PluggedAgent(root, None),
+    }
+
+
+def google_adk(module: Any) -> dict[str, Make]:
+    from google.adk.plugins.context_filter_plugin import ContextFilterPlugin  # noqa: PLC0415
+
+    def plugged(plugins: Callable[[], list[Any]]) -> Make:
+        class Plugged(module.WithIds):
+            def plugins(self) -> list[Any]:
+                return plugins()
+
+        return lambda root: Plugged(root, None)
+
+    own = plugged(lambda: [ContextFilterPlugin(num_invocations_to_keep=3)])
+    return {"nothing": plugged(list), "ContextFilterPlugin": own, "ctxfs": lambda root: module.WithIds(root, None)}
+
+
+def scripted(question: str, results: list[str]) -> flow.Call | str:
+    """Twelve logs, and an answer: ``results`` may be fewer than were given."""
+    del question, results
+    scripted.asked += 1
+    n = scripted.asked
+    return flow.Call(flow.TOOL, {"n": n}, f"call_{n}") if n <= LOGS else "Done."
+
+
+def played(way: str, make: Make, root: Path) -> tuple[list[list[str]], float]:
+    """The requests of one turn, and the processor time of it in seconds."""
+    flow.SETTINGS = SETTINGS.get(way, {})
+    scripted.asked = 0
+    agent = make(root)
+    start = time.process_time()
+    agent.ask(flow.QUESTION)
+    spent = time.process_time() - start
+    requests = agent.requests
+    agent.close()
+    return requests, spent
+
+
+def main(name: str) -> None:
+    module = import_module(f"frameworks.test_{name}")
+    flow.next_move = scripted
+    ways = {"pydantic_ai": pydantic_ai, "openai_agents": openai_agents, "strands": strands, "google_adk": google_adk}
+    made = ways[name](module)
+    made["ctxfs, last kept"] = made["ctxfs"]
+    spent: dict[str, float] = {}
+    for way in [*made, *made]:  # the first time loads what is loaded once
+        for _ in range(ROUNDS):
+            with tempfile.TemporaryDirectory() as folder:
+                requests, seconds = played(way, made[way], Path(folder) / "sessions")
+            spent[way] = min(seconds, spent.get(way, seconds))
+    for way in made:
+        with tempfile.TemporaryDirectory() as folder:
+            requests, _ = played(way, made[way], Path(folder) / "sessions")
+        tokens, broken = flow.tokens_sent(requests), len(flow.broken_prefixes(requests))
+        beside = (spent[way] - spent["nothing"]) / len(requests) * 1000
+        print(f"{name:14} {way:20} {tokens:9,} tokens, {broken:2} broken prefixes, {beside:6.1f} ms a call")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
