@@ -23,8 +23,10 @@ from ctxfs.events import ContextEvent, Evicted, Offloaded, OffloadFailed
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.eviction.window import Window
+from ctxfs.history.core import HistoryCore
 from ctxfs.history.history import History
 from ctxfs.history.parts import Edits, Part
+from ctxfs.history.settings import HistorySettings
 from ctxfs.items import ItemType
 from ctxfs.llm.base import Reply
 from ctxfs.materialize import Materialize
@@ -287,12 +289,26 @@ def test_two_branches_may_use_one_call_id(tmp_path: Path) -> None:
         assert (loaded(history, "c"), loaded(history, "c~2")) == (big(100), big(200))
 
 
-def test_a_branch_that_was_dropped_is_derived_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctxfs.history.core._BRANCHES", 1)
-    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
-        edits = dict(history.rewrite(conversation(3)))
-        history.rewrite(conversation(2), branch="b")
-        assert dict(history.rewrite(conversation(3))) == edits
+def test_a_branch_that_was_dropped_is_derived_again(tmp_path: Path) -> None:
+    settings = HistorySettings(
+        **KEEP_ONE,
+        model="",
+        offload_policy=None,
+        digest_tokens=200,
+        layout="text",
+        read_tool="Read",
+        counter=None,
+        on_event=None,
+        lease_wait_s=10.0,
+        kept_branches=1,
+    )
+    core = HistoryCore(ContextFileSystem("s", root_path=tmp_path, layout=settings.file_layout), settings)
+    with core.used():
+        edits = dict(core.rewrite(conversation(3), "", 0))
+        core.rewrite(conversation(2), "b", 0)
+        assert edits
+        assert dict(core.rewrite(conversation(3), "", 0)) == edits
+    core.close()
 
 
 # At the source -------------------------------------------------------------------------------------------------------

@@ -46,9 +46,6 @@ _TRIES = 5
 _BILLS = 50
 """So many bills wait at most for something else to be written."""
 
-_BRANCHES = 64
-"""So many branches are kept; another one is derived again when it comes back."""
-
 _NOTHING = Decision(contents=(), decided=())
 
 
@@ -217,7 +214,7 @@ class HistoryCore:
             view.sent_at = calls[-1].made_at if calls else None
             kept = Branch(view, CompactionController(self._settings.guard))
             kept.controller.resumed(calls if not name else ())
-            while len(self._branches) >= _BRANCHES:
+            while len(self._branches) >= self._settings.kept_branches:
                 del self._branches[next(iter(self._branches))]
         self._branches[name] = kept
         return kept

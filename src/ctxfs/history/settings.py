@@ -44,6 +44,8 @@ class HistorySettings:
     counter: TokenCounter | None
     on_event: Callable[[ContextEvent], None] | None
     lease_wait_s: float
+    kept_branches: int = 64
+    """So many branches are kept in memory; another one is derived again when it comes back."""
     guard: Window = field(init=False)
     policy: OffloadPolicy = field(init=False)
     priced: EvictionPricing | None = field(init=False)

@@ -3,16 +3,17 @@
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
-from anyio import to_thread
 
 from ctxfs.checks import require_bool, require_kind
 from ctxfs.errors import ConfigError, MissingApiKey, UnsupportedCacheTtl
 from ctxfs.llm.accumulate import ReplyBuilder
 from ctxfs.llm.base import ModelEvent, ModelRequest, Reply, Retrying
 from ctxfs.llm.client_settings import check_client, retry_policy
+from ctxfs.llm.connection import Connection
 from ctxfs.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
 from ctxfs.llm.serialize import CACHE_TTLS, MessagesSerializer
 from ctxfs.llm.sse import streamed_reply
@@ -91,8 +92,7 @@ class ChatAnthropic:
         self._timeout_s = timeout_s
         self._sleep = sleep
         self._serializer = MessagesSerializer()
-        self._client: AsyncAnthropic | None = None
-        self._connecting = anyio.Lock()
+        self._connection: Connection[AsyncAnthropic] = Connection()
 
     @property
     def model(self) -> str:
@@ -141,9 +141,7 @@ class ChatAnthropic:
 
     async def close(self) -> None:
         """Release connections; the next call opens new ones."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        await self._connection.close()
 
     def _key(self) -> str:
         key = self._api_key or os.environ.get(KEY_VARIABLE)
@@ -152,12 +150,7 @@ class ChatAnthropic:
         return key
 
     async def _connect(self) -> "AsyncAnthropic":
-        key = self._key()
-        async with self._connecting:
-            # In a thread: importing the SDK and reading certificates would stall the event loop.
-            if self._client is None:
-                self._client = await to_thread.run_sync(_new_client, key, self._base_url, self._timeout_s)
-            return self._client
+        return await self._connection.client(partial(_new_client, self._key(), self._base_url, self._timeout_s))
 
 
 def _new_client(api_key: str, base_url: str | None, timeout_s: float) -> "AsyncAnthropic":

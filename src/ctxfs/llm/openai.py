@@ -3,17 +3,18 @@
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast, get_args
 from urllib.parse import urlsplit
 
 import anyio
-from anyio import to_thread
 
 from ctxfs.errors import ConfigError, InvalidRequest, MissingApiKey, MissingExtra
 from ctxfs.llm.base import ModelEvent, ModelRequest, Reply
 from ctxfs.llm.chat_completions import MAX_TOOLS, WIRE_LIMITS, ChatReplyBuilder, Dialect, to_chat_body
 from ctxfs.llm.client_settings import check_client, retry_policy
+from ctxfs.llm.connection import Connection
 from ctxfs.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
 from ctxfs.llm.serialize import MessagesSerializer
 from ctxfs.llm.sse import streamed_reply
@@ -82,8 +83,7 @@ class ChatOpenAI:
         self._dialect: Dialect = dialect or _dialect_of(self._url() or "")
         self._limits = WIRE_LIMITS[self._dialect]
         self._serializer = MessagesSerializer(self._limits)
-        self._client: AsyncOpenAI | None = None
-        self._connecting = anyio.Lock()
+        self._connection: Connection[AsyncOpenAI] = Connection()
 
     @property
     def model(self) -> str:
@@ -132,9 +132,7 @@ class ChatOpenAI:
 
     async def close(self) -> None:
         """Release connections; the next call opens new ones."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        await self._connection.close()
 
     def _url(self) -> str | None:
         return self._base_url or os.environ.get(URL_VARIABLE)
@@ -148,11 +146,7 @@ class ChatOpenAI:
         return key or "not-needed"
 
     async def _connect(self) -> "AsyncOpenAI":
-        async with self._connecting:
-            # In a thread: importing the SDK and reading certificates would stall the event loop.
-            if self._client is None:
-                self._client = await to_thread.run_sync(_new_client, self._key(), self._url(), self._timeout_s)
-            return self._client
+        return await self._connection.client(partial(_new_client, self._key(), self._url(), self._timeout_s))
 
 
 def _dialect_of(url: str) -> Dialect:

@@ -223,7 +223,7 @@ def _is_cell(cell: str) -> bool:
 
 def _outline(text: str, lines: int) -> list[Pick]:
     """Lines that define something, or the headings of a document; [] when it does not look like either."""
-    if len(text) > _MAX_SOURCE_CHARS or lines > _MAX_SOURCE_LINES or _is_run_output(text):
+    if len(text) > _MAX_SOURCE_CHARS or lines > _MAX_SOURCE_LINES:
         return []
     code, headings = [], []
     for found in lines_with(_MAY_OUTLINE, text):
@@ -236,7 +236,7 @@ def _outline(text: str, lines: int) -> list[Pick]:
             headings.append(pick)
     for picks, density in ((code, 80), (headings, 120)):
         if len(picks) >= 3 and len(picks) * density >= lines:
-            return picks
+            return [] if _is_run_output(text) else picks
     return []
 
 
