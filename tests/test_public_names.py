@@ -82,8 +82,8 @@ PUBLIC = {
     """,
     "ctxfs.replay": """
         Bill BilledCall Cached CallFigures Cost DEFAULT_POLICIES Effect ExplainedItem Explanation Fold POLICY_NAMES
-        PolicyFigures PolicyRun PriceOptions Progress Report SessionReport Skipped Tokens ToolFigures Tuned explain
-        render_html render_json render_table render_text
+        PolicyFigures PolicyRun PriceOptions Progress RecordedItem RecordedSession Report SessionReport Skipped Tokens
+        ToolFigures Tuned explain explain_recording render_html render_json render_table render_text
         replay_files tune_files
     """,
     "ctxfs.testing": """

@@ -2,27 +2,87 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
+import typer
 from rich.console import Console
 
-from ctxfs.cli.options import AsJson, Root, SessionArgument
+from ctxfs.cli.options import AsJson, Root
 from ctxfs.cli.output import console, for_terminal, label, print_json, table, tokens
 from ctxfs.cli.session import open_session, sessions_directory
 from ctxfs.replay import explanation
+from ctxfs.replay.answer import LIMITS, answer
 from ctxfs.replay.explanation import Explanation
+from ctxfs.replay.recorded import RecordedSession, explain_recording
 
 __all__ = ["explain"]
 
+_Session = Annotated[
+    str,
+    typer.Argument(
+        metavar="SESSION",
+        help="A session's id, the beginning of one, 'last' for the newest, or the file of a recorded session.",
+    ),
+]
 
-def explain(session: SessionArgument, root: Root = None, as_json: AsJson = False) -> None:
+
+def explain(session: _Session, root: Root = None, as_json: AsJson = False) -> None:
     """Show why each item was evicted or kept, and what that saved.
 
     Also what would be evicted next, by the rules that the session was last opened with, what the evictions cost, and
-    what the calls were billed.
+    what the calls were billed. Of a recorded session: what ctxfs would have evicted, and when.
     """
-    anyio.run(_explain, sessions_directory(root), session, as_json)
+    if Path(session).is_file():
+        _explain_file(Path(session), as_json)
+    else:
+        anyio.run(_explain, sessions_directory(root), session, as_json)
+
+
+def _explain_file(path: Path, as_json: bool) -> None:
+    found = explain_recording(path)
+    if as_json:
+        told = [
+            {"answer": answer(r.report), "session": _named(r), "items": [asdict(i) for i in r.items]} for r in found
+        ]
+        print_json({"path": str(path), "recordings": told})
+        return
+    for recorded in found:
+        _print_recorded(recorded, console())
+
+
+def _recorded_as_dict(recorded: RecordedSession) -> dict[str, Any]:
+    items = [asdict(item) for item in recorded.items]
+    return {"session": _named(recorded), "answer": answer(recorded.report), "items": items}
+
+
+def _named(recorded: RecordedSession) -> str:
+    return recorded.report.sessions[0].session
+
+
+def _print_recorded(recorded: RecordedSession, out: Console) -> None:
+    out.print(label(_named(recorded), style="bold"), soft_wrap=True)
+    out.print(for_terminal(answer(recorded.report)), soft_wrap=True)
+    threads = max((item.thread for item in recorded.items), default=1)
+    head = (*(("part",) if threads > 1 else ()), "call", "tool", "tokens", "after", "left", "back", "why")
+    listed = table(*head, right=("part", "call", "tokens", "after", "left", "back"))
+    for item in recorded.items:
+        if item.left_before_call is not None:
+            place = (str(item.thread),) if threads > 1 else ()
+            of = " (arguments)" if item.kind == "arguments" else ""
+            left = str(item.left_before_call)
+            sizes = (tokens(item.tokens), tokens(item.tokens_after), left, tokens(item.read_backs or None))
+            listed.add_row(*place, str(item.call), label(f"{item.tool}{of}"), *sizes, label(item.why))
+    if listed.row_count:
+        out.print(listed)
+    stays = [item for item in recorded.items if item.left_before_call is None]
+    out.print(
+        f"{len(recorded.items) - len(stays):,} of {len(recorded.items):,} results and arguments would have left; "
+        f"{sum(item.tokens for item in stays):,} tokens of them stay. call: the first that saw it; left: the first "
+        "that did not; back: how often a reply needed it afterwards.",
+        soft_wrap=True,
+    )
+    out.print(LIMITS, soft_wrap=True)
 
 
 async def _explain(root: Path, session: str, as_json: bool) -> None:

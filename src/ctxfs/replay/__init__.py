@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ctxfs.replay.html import render_html
     from ctxfs.replay.lab import Progress, Tokens, replay_files
     from ctxfs.replay.policies import DEFAULT_POLICIES, POLICY_NAMES
+    from ctxfs.replay.recorded import RecordedItem, RecordedSession, explain_recording
     from ctxfs.replay.render import render_json, render_table
     from ctxfs.replay.report import PolicyFigures, PolicyRun, Report, SessionReport, Skipped
     from ctxfs.replay.tariff import BilledCall, PriceOptions
@@ -36,6 +37,8 @@ __all__ = [
     "PolicyRun",
     "PriceOptions",
     "Progress",
+    "RecordedItem",
+    "RecordedSession",
     "Report",
     "SessionReport",
     "Skipped",
@@ -43,6 +46,7 @@ __all__ = [
     "ToolFigures",
     "Tuned",
     "explain",
+    "explain_recording",
     "render_html",
     "render_json",
     "render_table",
@@ -67,6 +71,7 @@ __getattr__, __dir__ = lazy(
             "DEFAULT_POLICIES",
             "POLICY_NAMES",
         ),
+        "ctxfs.replay.recorded": ("RecordedItem", "RecordedSession", "explain_recording"),
         "ctxfs.replay.render": (
             "render_json",
             "render_table",

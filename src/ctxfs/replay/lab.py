@@ -218,7 +218,7 @@ def _of_file(path: Path, *, one: Callable[[Loaded], _T], tokens: Tokens, prices:
 
 
 def load_threads(recording: Recording, tokens: Tokens, prices: PriceOptions) -> Loaded:
-    """The threads of a recording in which a model replied, in the tokens that were billed."""
+    """The threads of a recording in which a model replied to something, in the tokens that were billed."""
     count = counter_named(tokens)
     threads = recording.threads()
     sessions = calibrated([prepare(thread, count) for thread in threads])
@@ -227,6 +227,7 @@ def load_threads(recording: Recording, tokens: Tokens, prices: PriceOptions) -> 
         tuple(
             Thread(session, tariff_of(thread, prices), partial(_scaled, count, session.scale))
             for thread, session in zip(threads, sessions, strict=True)
+            if any(item.tokens for turn in session.turns for item in turn.added)
         ),
     )
 

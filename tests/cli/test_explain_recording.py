@@ -1,0 +1,75 @@
+"""``ctxfs explain FILE``: what would have left a recorded session."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ctxfs.cli.app import run
+from recording_samples import codex
+
+Explain = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def explain(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Explain:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        capfdbinary.readouterr()
+        code = run(["explain", *map(str, arguments)])
+        out, err = capfdbinary.readouterr()
+        return code, out.decode(), err.decode()
+
+    return call
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """Large outputs of commands, of which a reply needs the first again at the end."""
+    messages: list[dict[str, object]] = [{"role": "user", "content": "look"}]
+    for n in range(12):
+        call = {"type": "tool_use", "id": f"c{n}", "name": "Bash\x1b[31m", "input": {"command": f"make step-{n}"}}
+        lines = "\n".join(f"the_value_of_{n}_{k} was made" for k in range(400))
+        found = {"type": "tool_result", "tool_use_id": f"c{n}", "content": lines}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [found]}]
+    path = tmp_path / "session.json"
+    path.write_text(json.dumps([*messages, {"role": "assistant", "content": "the_value_of_0_333 was made"}]))
+    return path
+
+
+def test_it_shows_what_left_when_and_why(explain: Explain, recorded: Path) -> None:
+    code, out, err = explain(recorded)
+    assert (code, err) == (0, "")
+    assert out.startswith("session\nWith ctxfs the input of 1 session costs 0.")
+    assert "Bash\\x1b[31m" in out
+    assert "\x1b[31m" not in out
+    assert " of 24 results and arguments would have left; " in out
+    assert "2.3 times as many turns" in out
+
+
+def test_its_json_has_each_item(explain: Explain, recorded: Path) -> None:
+    code, out, _ = explain(recorded, "--json")
+    (told,) = json.loads(out)["recordings"]
+    assert (code, told["session"], len(told["items"])) == (0, "session", 24)
+    results = [item for item in told["items"] if item["kind"] == "result"]
+    left = [item for item in results if item["left_before_call"] is not None]
+    assert [item["call"] for item in results] == list(range(2, 14))
+    assert all(item["left_before_call"] >= item["call"] for item in left)
+    assert all(item["tokens_after"] < item["tokens"] and item["why"] for item in left)
+    assert results[0]["read_backs"] == 1
+
+
+def test_a_bill_is_told_too(explain: Explain, tmp_path: Path) -> None:
+    codex(tmp_path / "rollout.jsonl")
+    code, out, _ = explain(tmp_path / "rollout.jsonl")
+    assert (code, out.splitlines()[1][:17]) == (0, "You paid $0.0051 ")
+
+
+@pytest.mark.parametrize("content", ["", "words", '[{"role": "user", "content": "no reply"}]'])
+def test_a_file_that_is_no_recording_is_one_line_and_2(explain: Explain, content: str, tmp_path: Path) -> None:
+    (tmp_path / "file.json").write_text(content)
+    code, out, err = explain(tmp_path / "file.json")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "file.json" in err
