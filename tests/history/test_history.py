@@ -18,7 +18,14 @@ import trio
 
 from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.errors import ConfigError, InvalidToolArguments, SessionLocked, TranscriptError
+from ctxfs.errors import (
+    ConfigError,
+    ContextOverflow,
+    InvalidToolArguments,
+    PromptTooLong,
+    SessionLocked,
+    TranscriptError,
+)
 from ctxfs.events import ContextEvent, Evicted, Offloaded, OffloadFailed
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
@@ -530,12 +537,43 @@ def test_bills_and_counts_are_recorded_with_the_next_write_and_on_close(tmp_path
     assert state.eviction.keep_recent == {"Read": 1}
 
 
-def test_fifty_bills_do_not_wait_for_anything(tmp_path: Path) -> None:
+def test_ten_bills_do_not_wait_for_anything(tmp_path: Path) -> None:
     history = History("s", root_path=tmp_path, **KEEP_ONE)
-    for _ in range(50):
+    for _ in range(19):
         history.replied({"input_tokens": 1, "output_tokens": 1}, "m")
     lines = (tmp_path / "s" / "journal.jsonl").read_text()
-    assert lines.count('"call_made"') == 50
+    assert lines.count('"call_made"') == 10
+
+
+# What a provider refuses ---------------------------------------------------------------------------------------------
+
+
+class TooLongForTheServer(Exception):
+    """As an SDK words it."""
+
+
+def test_what_a_provider_refuses_as_too_long_is_made_smaller(tmp_path: Path) -> None:
+    parts = conversation(8)
+    with History("s", root_path=tmp_path, pricing=None, window=100_000) as history:
+        assert not history.rewrite(parts)
+        history.refused(TooLongForTheServer("prompt is too long: 21000 tokens > 9000 maximum"))
+        edits = history.rewrite(parts)
+        assert edits
+        assert edits.tokens < 9_000
+        assert dict(history.rewrite(parts)) == dict(edits)
+        history.refused(PromptTooLong("too long"))  # it does not say by how much
+        assert history.rewrite(parts).tokens < edits.tokens
+        with pytest.raises(TooLongForTheServer, match="try later"):
+            history.refused(TooLongForTheServer("try later"))
+        stays = [part._replace(stays=True) for part in parts]
+        history.rewrite(stays, branch="b")
+        with pytest.raises(ContextOverflow):
+            history.refused(PromptTooLong("too long", limit_tokens=500, actual_tokens=20_000), branch="b")
+        assert history.rewrite(stays, branch="b").overflow is not None
+    with History("t", root_path=tmp_path, pricing=None, window=None) as history:
+        history.rewrite(parts)
+        with pytest.raises(PromptTooLong):
+            history.refused(PromptTooLong("too long"))
 
 
 # Threads, loops and processes ----------------------------------------------------------------------------------------
@@ -580,6 +618,8 @@ async def test_every_method_has_an_async_twin(tmp_path: Path) -> None:
         assert len(await history.arewrite(conversation(3))) == 2
         assert str(await history.aarrive(big(9), tool="Read", call_id="c9")).startswith("[Output")
         await history.areplied({"input_tokens": 1, "output_tokens": 1}, "m")
+        with pytest.raises(PromptTooLong):
+            await history.arefused(PromptTooLong("a history without a window"))
         assert (await history.arun_tool("context_tail", {"ref": "c0", "lines": 1})).content
         body = {"messages": [{"role": "user", "content": "go"}]}
         assert await history.amessages(body) is body

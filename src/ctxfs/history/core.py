@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ctxfs.checks import require_kind
-from ctxfs.errors import ConfigError, ContextOverflow, SessionLocked, StorageError, WriteFailed
+from ctxfs.errors import ConfigError, ContextOverflow, PromptTooLong, SessionLocked, StorageError, WriteFailed
 from ctxfs.events import ContextEvent, Evicted, Offloaded, OffloadFailed
 from ctxfs.eviction.plan import Plan
-from ctxfs.eviction.reduction import Done, Overflow
+from ctxfs.eviction.reduction import Done, Overflow, Reduction
 from ctxfs.eviction.window import CompactionController
 from ctxfs.history.arrival import arriving
 from ctxfs.history.branch import Branch
@@ -43,7 +43,7 @@ _log = logging.getLogger("ctxfs")
 _TRIES = 5
 """How often a plan is made again because another process decided something meanwhile."""
 
-_BILLS = 50
+_BILLS = 10
 """So many bills wait at most for something else to be written."""
 
 _NOTHING = Decision(contents=(), decided=())
@@ -91,7 +91,7 @@ class HistoryCore:
         if kept.unsettled or kept.overhead_tokens != overhead_tokens:
             kept.overhead_tokens, kept.failed = overhead_tokens, False
             self._decide(kept, kept.view.transcript.plan())
-            kept.overflow = self._make_room(kept)
+            kept.overflow = self._reduced(kept, kept.controller.fit(kept.counted_tokens, self.counting))
             kept.marks.sent(tuple([item.message for item in kept.view.items]))
             kept.unsettled = kept.failed
         kept.view.sent_at = self._settings.clock()
@@ -144,6 +144,13 @@ class HistoryCore:
                 self._write(_NOTHING)
             except (StorageError, SessionLocked) as error:  # they wait for the next time
                 _log.warning("session %s: %s", self.fs.session_id, error)
+
+    def refused(self, refusal: PromptTooLong, branch: str) -> None:
+        """See ``History.refused``."""
+        kept = self._branch(branch)
+        kept.overflow = self._reduced(kept, kept.controller.refused(refusal, kept.counted_tokens, self.counting))
+        if kept.overflow is not None:
+            raise kept.overflow
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -281,9 +288,8 @@ class HistoryCore:
             return None
         return PartsNoted(tokens=dict(tokens), sources={sha: list(source) for sha, source in self._new_sources.items()})
 
-    def _make_room(self, kept: Branch) -> ContextOverflow | None:
-        """Replace more while the history does not fit its window; the error of one that cannot be made to."""
-        reduction = kept.controller.fit(kept.counted_tokens, self.counting)
+    def _reduced(self, kept: Branch, reduction: Reduction | None) -> ContextOverflow | None:
+        """Replace more, as ``reduction`` says; the error of a history that cannot be made to fit its window."""
         while reduction is not None:
             match step := reduction.next_step(kept.seen()):
                 case Plan():

@@ -27,6 +27,7 @@ from ctxfs.history.wire import Body
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import UsageLike
 from ctxfs.llm.messages import Content
+from ctxfs.llm.overflow import too_long
 from ctxfs.materialize import Materialize
 from ctxfs.placeholder.text import READ_TOOL
 from ctxfs.session.filesystem import ContextFileSystem
@@ -146,7 +147,7 @@ class History:
     def close(self) -> None:
         """Record the bills that wait, and let go of all handles; idempotent. The next use opens the session again.
 
-        A history that is never closed loses nothing but these bills.
+        A history that is never closed loses nothing but these bills: nine at most, since ten are written at once.
 
         Raises:
             StorageError: the bills could not be written.
@@ -301,6 +302,26 @@ class History:
     async def areplied(self, usage: UsageLike, model: str | None = None, *, branch: str = "") -> None:
         """``replied``, awaited."""
         await to_thread.run_sync(partial(self.replied, usage, model, branch=branch))
+
+    def refused(self, error: Exception, *, branch: str = "") -> None:
+        """Take in that the provider refused the history that was rewritten last as too long.
+
+        ``error`` is what the call raised: ``PromptTooLong``, or the SDK's own error (see ``ctxfs.llm.too_long``). The
+        provider's figures are used if it gave some. Then rewrite the history again, and send it. Any other error, and
+        any error of a history without a window, is raised again, unchanged.
+
+        Raises:
+            ContextOverflow: nothing more can be replaced.
+
+        """
+        if (refusal := too_long(error)) is None or self._settings.guard.budget is None:
+            raise error
+        with self._core.used():
+            self._core.refused(refusal, branch)
+
+    async def arefused(self, error: Exception, *, branch: str = "") -> None:
+        """``refused``, awaited."""
+        await to_thread.run_sync(partial(self.refused, error, branch=branch))
 
     @property
     def tools(self) -> tuple[Tool, ...]:

@@ -65,8 +65,8 @@ def edited_arguments(new: Replacement, *, is_json: bool) -> str:
     return json_codec.dumps_text(dict(new)) if is_json else str(new["input"])
 
 
-def _blocks(content: Sequence[Any]) -> list[Block]:
-    return [_block(to_plain(part)) for part in content]
+def _blocks(content: Sequence[Any]) -> tuple[Block, ...]:
+    return tuple([_block(to_plain(part)) for part in content])
 
 
 def _block(part: Block) -> Block:

@@ -40,7 +40,7 @@ def _read(message: Mapping[str, Any], number: int, parts: list[Part], tools: dic
         else:
             others.append(block)
     if others:
-        parts.append(Part(kind, others, (number, None), stays=stays))
+        parts.append(Part(kind, tuple(others), (number, None), stays=stays))  # as it is kept: compared quickly
     parts += calls
 
 

@@ -56,8 +56,8 @@ def _part(item: Mapping[str, Any], place: Hashable, tools: dict[str, str]) -> Pa
     return Part("user" if kind.endswith("_output") else "reply", [dict(item)], place, stays=True)
 
 
-def _blocks(content: Sequence[Any]) -> list[Block]:
-    return [_block(to_plain(part)) for part in content]
+def _blocks(content: Sequence[Any]) -> tuple[Block, ...]:
+    return tuple([_block(to_plain(part)) for part in content])
 
 
 def _block(part: Block) -> Block:
