@@ -15,7 +15,9 @@ TESTS = ROOT / "tests" / "frameworks"
 ROWS = tomllib.loads((TESTS / "table.toml").read_text())
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 OF_ADAPTERS = [name.removeprefix("adapters.") for name in MODULES if name.startswith("adapters.")]
-ADAPTER_MODULES = [name for name in OF_ADAPTERS if not name.endswith("_messages")]  # which are parts of theirs
+ADAPTER_MODULES = [
+    name for name in OF_ADAPTERS if not name.endswith(("_messages", "_storage"))
+]  # which are parts of theirs
 LONGEST_ADAPTER = 160
 """Lines of an adapter, at most: one that needs more does what the seam should do."""
 

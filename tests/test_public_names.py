@@ -112,7 +112,7 @@ ADAPTERS = {
     "ctxfs.adapters.langchain": "CtxfsMiddleware",
     "ctxfs.adapters.openai_agents": "CtxfsFilter",
     "ctxfs.adapters.pydantic_ai": "CtxfsCapability",
-    "ctxfs.adapters.strands": "CtxfsPlugin",
+    "ctxfs.adapters.strands": "CtxfsPlugin CtxfsStorage",
 }
 """Their frameworks are not installed here, so they are read and not imported."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from strands import Agent, tool
 from strands.models.model import Model
 from strands.session import FileSessionManager
 
-from ctxfs.adapters.strands import CtxfsPlugin
+from ctxfs.adapters.strands import CtxfsPlugin, CtxfsStorage
 from ctxfs.history import History
 from frameworks import flow
 
@@ -200,3 +201,62 @@ def test_a_tool_says_what_is_wrong(tmp_path: Path) -> None:
     told = str(agent("Go."))
     assert "pattern" in told
     assert "no item 'nothing' in this session" in told
+
+
+HAS_STORAGE = find_spec("strands.storage") is not None
+since_1_48 = pytest.mark.skipif(not HAS_STORAGE, reason="Strands has no storage before 1.48")
+
+
+@since_1_48
+def test_the_storage_keeps_every_byte(tmp_path: Path) -> None:
+    from strands.storage import Storage
+
+    data = {"a/1": b"\x00\xff\x89PNG\r\n", "a/2": flow.service_log(1).encode(), "b": b"\xc3\xa9 mail\r\n\n"}
+
+    async def run(storage: CtxfsStorage) -> None:
+        assert isinstance(storage, Storage)
+        for key, given in data.items():
+            await storage.write(key, given)
+            await storage.write(key, b"another one")
+            await storage.write(key, given)
+            await storage.write(key, given)
+        await storage.delete("a/1")
+
+    async def look(storage: CtxfsStorage) -> None:
+        assert {key: await storage.read(key) for key in data} == data
+        assert await storage.read("c") is None
+        assert await storage.list("") == ["a/1", "a/2", "b"]
+        assert await storage.list("a/") == ["a/1", "a/2"]
+        assert next(found.key for found in await storage.search("mail queue")) == "a/2"
+
+    for work in (run, look):
+        with History("t", root_path=tmp_path) as history:
+            asyncio.run(work(CtxfsStorage(history)))
+
+
+@since_1_48
+def test_what_cannot_be_stored_is_an_error_of_strands(tmp_path: Path) -> None:
+    from strands.types.exceptions import StorageError
+
+    (tmp_path / "file").write_text("no directory")
+    storage = CtxfsStorage(History("t", root_path=tmp_path / "file"))
+    with pytest.raises(StorageError, match="could not be stored"):
+        asyncio.run(storage.write("a", b"x"))
+    with pytest.raises(StorageError, match="line break"):
+        asyncio.run(storage.write("a\n1", b"x"))
+
+
+@since_1_48
+def test_the_offloader_of_strands_writes_to_the_session(tmp_path: Path) -> None:
+    """What it leaves of a result stays: there is no placeholder of a placeholder."""
+    from strands.vended_plugins.context_offloader import ContextOffloader
+
+    with History("t", root_path=tmp_path, **flow.SETTINGS) as history:
+        moves = [(flow.TOOL, {"n": n}, f"call_{n}") for n in (1, 2, 3)]
+        found = {"reference": "call_1_0", "pattern": "WARNING"}
+        model = ScriptedModel(*moves, ("retrieve_offloaded_content", found, "c9"), lambda given: results_in(given)[-1])
+        plugins = [ContextOffloader(storage=CtxfsStorage(history)), CtxfsPlugin(history)]
+        agent = Agent(model=model, tools=[service_log], plugins=plugins, callback_handler=None)
+        said = str(agent(flow.QUESTION))
+    assert flow.NEEDLE in said, said
+    assert flow.broken_prefixes(model.requests) == []

@@ -1,21 +1,21 @@
 """Strands: ``Agent(plugins=[CtxfsPlugin(history)])``; ``agent.messages`` keeps every byte."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from strands.hooks import AfterModelCallEvent, AfterToolCallEvent, BeforeModelCallEvent
 from strands.plugins import Plugin
 from strands.tools.tools import PythonAgentTool
 
+from ctxfs.adapters.strands_messages import applied, parts_of, result_of
+from ctxfs.adapters.strands_storage import CtxfsStorage
 from ctxfs.errors import InvalidToolArguments
 from ctxfs.history.history import History
-from ctxfs.history.parts import Part, Replacement
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import Block, Content
 from ctxfs.tools.base import Tool
 
-__all__ = ["CtxfsPlugin"]
+__all__ = ["CtxfsPlugin", "CtxfsStorage"]
 
 _CACHED_APART = ("strands.models.bedrock", "strands.models.anthropic")
 """Models whose ``inputTokens`` leave out what was read from the cache, and written to it."""
@@ -56,8 +56,8 @@ class CtxfsPlugin(Plugin):
         event.agent.messages[:] = await self._rewritten(event.agent, event.agent.messages)
 
     async def _rewritten(self, agent: Any, messages: Sequence[Any]) -> list[Any]:
-        edits = await self.history.arewrite(list(_parts_of(messages)), branch=_branch(agent))
-        return _applied(messages, edits)
+        edits = await self.history.arewrite(list(parts_of(messages)), branch=_branch(agent))
+        return applied(messages, edits)
 
     async def _replied(self, event: AfterModelCallEvent) -> None:
         message: Any = event.stop_response.message if event.stop_response else {}
@@ -73,7 +73,7 @@ class CtxfsPlugin(Plugin):
             await self.history.areplied(billed, branch=_branch(event.agent))
 
     async def _arrived(self, event: AfterToolCallEvent) -> None:
-        content, stays = _result(event.result)
+        content, stays = result_of(event.result)
         if not stays:
             call = event.tool_use
             new = await self.history.aarrive(content, tool=call["name"], call_id=call["toolUseId"])
@@ -100,55 +100,3 @@ class CtxfsPlugin(Plugin):
 
 def _branch(agent: Any) -> str:
     return "" if agent.agent_id == "default" else agent.agent_id
-
-
-def _result(result: Any) -> tuple[Content, bool]:
-    """A tool's result as a content, and whether it stays: an error, or one with media."""
-    blocks = tuple(_block(item) for item in result["content"])
-    stays = result.get("status") == "error" or any(block["type"] != "text" for block in blocks)
-    return (blocks[0]["text"] if len(blocks) == 1 and not stays else blocks), stays
-
-
-def _block(item: Any) -> Block:
-    """What stands for a piece of content where it is counted; all media count as images do."""
-    if "text" in item or "json" in item:
-        return {"type": "text", "text": item["text"] if "text" in item else json_codec.dumps_text(item["json"])}
-    return {"type": "image", "source": {"type": "url"}}
-
-
-def _parts_of(messages: Sequence[Any]) -> Iterator[Part]:
-    tools: dict[str, str] = {}
-    for i, message in enumerate(messages):
-        kind: Any = "reply" if message["role"] == "assistant" else "user"
-        for j, item in enumerate(message["content"]):
-            if use := item.get("toolUse"):
-                tools[use["toolUseId"]] = use["name"]
-                is_plain = isinstance(use["input"], Mapping)
-                arguments = use["input"] if is_plain else {"input": use["input"]}
-                yield Part("call", arguments, (i, j), use["toolUseId"], use["name"], stays=not is_plain)
-            elif result := item.get("toolResult"):
-                content, stays = _result(result)
-                yield Part("result", content, (i, j), result["toolUseId"], tools.get(result["toolUseId"], ""), stays)
-            elif "text" in item:
-                yield Part(kind, item["text"], (i, j))
-            elif "cachePoint" not in item:
-                said = [_block(item)] if kind == "user" else str(item)
-                yield Part(kind, said, (i, j), stays=True)
-
-
-def _applied(messages: Sequence[Any], edits: Mapping[Any, Replacement]) -> list[Any]:
-    new = list(messages)
-    for (i, j), content in edits.items():
-        items = list(new[i]["content"])
-        items[j] = _edited(items[j], content)
-        new[i] = {**new[i], "content": items}
-    return new
-
-
-def _edited(item: Any, new: Replacement) -> Any:
-    if "toolUse" in item:
-        return {**item, "toolUse": {**item["toolUse"], "input": new}}
-    if "text" in item:
-        return {**item, "text": new}
-    texts = [new] if isinstance(new, str) else [block["text"] for block in new if isinstance(block, dict)]
-    return {**item, "toolResult": {**item["toolResult"], "content": [{"text": text} for text in texts]}}

@@ -1,0 +1,71 @@
+"""The messages of Strands as parts, and edits applied to copies of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ctxfs.history.parts import Part, Replacement
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.llm.messages import Block, Content
+
+__all__ = ["applied", "parts_of", "result_of"]
+
+_OFFLOADED = "Tool result was offloaded to external storage"
+"""What the ContextOffloader of Strands says at the start of what it leaves of a result."""
+
+_STUB_CHARS = 400
+
+
+def result_of(result: Any) -> tuple[Content, bool]:
+    """A tool's result as a content, and whether it stays: an error, one with media, or what another offloader left."""
+    blocks = tuple(_block(item) for item in result["content"])
+    stays = result.get("status") == "error" or any(
+        block["type"] != "text" or _OFFLOADED in block["text"][:_STUB_CHARS] for block in blocks
+    )
+    return (blocks[0]["text"] if len(blocks) == 1 and not stays else blocks), stays
+
+
+def _block(item: Any) -> Block:
+    """What stands for a piece of content where it is counted; all media count as images do."""
+    if "text" in item or "json" in item:
+        return {"type": "text", "text": item["text"] if "text" in item else json_codec.dumps_text(item["json"])}
+    return {"type": "image", "source": {"type": "url"}}
+
+
+def parts_of(messages: Sequence[Any]) -> Iterator[Part]:
+    """The parts of messages, each at (number of the message, number in its content)."""
+    tools: dict[str, str] = {}
+    for i, message in enumerate(messages):
+        kind: Any = "reply" if message["role"] == "assistant" else "user"
+        for j, item in enumerate(message["content"]):
+            if use := item.get("toolUse"):
+                tools[use["toolUseId"]] = use["name"]
+                is_plain = isinstance(use["input"], Mapping)
+                arguments = use["input"] if is_plain else {"input": use["input"]}
+                yield Part("call", arguments, (i, j), use["toolUseId"], use["name"], stays=not is_plain)
+            elif result := item.get("toolResult"):
+                content, stays = result_of(result)
+                yield Part("result", content, (i, j), result["toolUseId"], tools.get(result["toolUseId"], ""), stays)
+            elif "text" in item:
+                yield Part(kind, item["text"], (i, j))
+            elif "cachePoint" not in item:
+                said = [_block(item)] if kind == "user" else str(item)
+                yield Part(kind, said, (i, j), stays=True)
+
+
+def applied(messages: Sequence[Any], edits: Mapping[Any, Replacement]) -> list[Any]:
+    """Copies of the messages with these edits; what did not change are the same objects."""
+    new = list(messages)
+    for (i, j), content in edits.items():
+        items = list(new[i]["content"])
+        items[j] = _edited(items[j], content)
+        new[i] = {**new[i], "content": items}
+    return new
+
+
+def _edited(item: Any, new: Replacement) -> Any:
+    if "toolUse" in item:
+        return {**item, "toolUse": {**item["toolUse"], "input": new}}
+    if "text" in item:
+        return {**item, "text": new}
+    texts = [new] if isinstance(new, str) else [block["text"] for block in new if isinstance(block, dict)]
+    return {**item, "toolResult": {**item["toolResult"], "content": [{"text": text} for text in texts]}}

@@ -1,0 +1,97 @@
+"""The session as a storage of Strands."""
+
+import builtins
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from ctxfs.errors import CtxfsError
+from ctxfs.history.history import History
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.records import Decided
+
+__all__ = ["CtxfsStorage"]
+
+_STORED = "strands_storage"
+"""By which tool the session knows what was written to it as to a storage."""
+
+
+class CtxfsStorage:
+    """The session as a ``Storage`` of Strands, for its ``ContextOffloader``: durable, checksummed, and never lost.
+
+    What is written again under a key is stored beside what was there; the newest is read. ``delete`` keeps the content
+    too, since a message may still name it: the offloader deletes what is older than 20 cycles.
+    """
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+
+    async def write(self, key: str, data: bytes) -> None:
+        """Store ``data``; it is durable on return. Raises Strands' ``StorageError`` when it is not."""
+
+        async def versions(fs: ContextFileSystem) -> int:
+            return _versions(fs).get(key, 0)
+
+        if "\n" in key:
+            raise _storage_error()(f"the key {key!r} holds a line break: use one without")
+        text, stub = data.decode("utf-8", "surrogateescape"), f"[stored as {key}]"
+        try:
+            if await self.read(key) == data:
+                return
+            call_id = _call_id(key, await self.history.aread(versions))
+            kept = await self.history.aarrive(text, tool=_STORED, call_id=call_id, replacement=stub)
+        except CtxfsError as error:
+            raise _storage_error()(f"{key} could not be stored: {error}") from error
+        if kept != stub:
+            raise _storage_error()(f"{key} could not be stored")
+
+    async def read(self, key: str) -> bytes | None:
+        """Return what was written under ``key`` last, and None when nothing was."""
+
+        async def work(fs: ContextFileSystem) -> bytes | None:
+            if (count := _versions(fs).get(key)) is None:
+                return None
+            wanted = _call_id(key, count - 1)
+            item_id = next(one.item_id for one in _written(fs) if one.call_id == wanted)
+            content = await fs.load(item_id)
+            assert isinstance(content, str)
+            return content.encode("utf-8", "surrogateescape")
+
+        return await self.history.aread(work)
+
+    async def delete(self, key: str) -> None:
+        """Keep it: what names it in a message can be read on."""
+
+    async def list(self, query: str) -> list[str]:
+        """Return the keys that begin with ``query``, sorted."""
+
+        async def work(fs: ContextFileSystem) -> builtins.list[str]:
+            return sorted(key for key in _versions(fs) if key.startswith(query))
+
+        return await self.history.aread(work)
+
+    async def search(self, query: str) -> builtins.list[Any]:
+        """Find what holds the words of ``query``, as the storages of Strands do."""
+        from strands.storage.search import KeywordSearchStrategy  # noqa: PLC0415 - since 1.48
+
+        return await KeywordSearchStrategy().search(self, query)
+
+
+def _storage_error() -> type[Exception]:
+    from strands.types.exceptions import StorageError  # noqa: PLC0415 - since 1.48
+
+    return StorageError
+
+
+def _call_id(key: str, version: int) -> str:
+    """As what a version of what is under ``key`` is stored: the first one by the key alone."""
+    return f"{key}\n{version}" if version else key
+
+
+def _versions(fs: ContextFileSystem) -> dict[str, int]:
+    """How often something else was written under each key."""
+    return Counter(one.call_id.partition("\n")[0] for one in _written(fs))
+
+
+def _written(fs: ContextFileSystem) -> Iterator[Decided]:
+    return (one for one in fs.state.decisions if one.tool == _STORED)
