@@ -15,7 +15,7 @@ from typing import IO
 
 from prove import mutant_worker
 from prove.mutant_tests import TestMap, environment
-from prove.mutant_worker import EvictionDecision, Job, changed_functions
+from prove.mutant_worker import Job, Verdict, changed_functions
 from prove.mutations import Mutant
 
 __all__ = ["Laboratory", "copy_of", "laboratory"]
@@ -46,7 +46,7 @@ class Laboratory:
         """Return a module's text."""
         return (self._tree / "src" / "ctxfs" / module).read_text()
 
-    def tried(self, mutant: Mutant, first: tuple[str, ...] = ()) -> EvictionDecision:
+    def tried(self, mutant: Mutant, first: tuple[str, ...] = ()) -> Verdict:
         """Run the tests that reach the mutant: those that killed its neighbours, those in ``first``, the quickest."""
         path, source = f"src/ctxfs/{mutant.module}", self.source(mutant.module)
         text = mutant.applied(source)
@@ -64,7 +64,7 @@ class Laboratory:
             names = self._tests.of_module(mutant.module)
         asked = self._in_order(names, first or _about(mutant.module), self._killers[place])
         if not asked:
-            return EvictionDecision(killed_by=None)
+            return Verdict(killed_by=None)
         seconds = self._tests.seconds
         verdict = self._answer(Job(path=path, text=text, tests=[(name, seconds[name]) for name in asked], anew=anew))
         if verdict.killed_by is not None and verdict.killed_by in seconds:
@@ -83,12 +83,12 @@ class Laboratory:
                 left -= seconds[name]
         return asked
 
-    def _answer(self, job: Job) -> EvictionDecision:
+    def _answer(self, job: Job) -> Verdict:
         print(json.dumps(asdict(job)), file=self._jobs, flush=True)
         line = self._answers.readline()
         if not line:
             raise RuntimeError("the process that tries mutants died")
-        return EvictionDecision(**json.loads(line))
+        return Verdict(**json.loads(line))
 
 
 def _about(module: str) -> tuple[str, ...]:

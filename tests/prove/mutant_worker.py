@@ -24,7 +24,7 @@ from typing import TextIO
 
 import pytest
 
-__all__ = ["EvictionDecision", "Job", "changed_functions"]
+__all__ = ["Job", "Verdict", "changed_functions"]
 
 MEMORY_BYTES = 6 << 30
 COMPUTES_S, WAITS_S = 10.0, 60.0
@@ -48,7 +48,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvictionDecision:
+class Verdict:
     """``killed_by``: the test that failed or hung, None when the mutant survived all of them."""
 
     killed_by: str | None
@@ -127,7 +127,7 @@ class _Server:
     def _say(self, data: dict[str, object]) -> None:
         print(json.dumps(data), file=self._answers, flush=True)
 
-    def _tried(self, job: Job, items: dict[str, pytest.Item]) -> EvictionDecision:
+    def _tried(self, job: Job, items: dict[str, pytest.Item]) -> Verdict:
         path = self._tree / job.path
         original = path.read_text()
         started = time.monotonic()
@@ -135,11 +135,11 @@ class _Server:
             changed = None if job.anew else changed_functions(str(path), original, job.text)
             verdict = None if changed is None else self._forked(str(path), changed, job, items)
             verdict = verdict or _fresh(self._tree, job)
-        return EvictionDecision(**{**asdict(verdict), "seconds": time.monotonic() - started})
+        return Verdict(**{**asdict(verdict), "seconds": time.monotonic() - started})
 
     def _forked(
         self, path: str, changed: dict[tuple[str, int], CodeType], job: Job, items: dict[str, pytest.Item]
-    ) -> EvictionDecision | None:
+    ) -> Verdict | None:
         reads, writes = os.pipe()
         child = os.fork()
         if child == 0:
@@ -192,7 +192,7 @@ def _allow(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
 
 
-def _watch(told: int, tests: Sequence[tuple[str, float]]) -> EvictionDecision | None:
+def _watch(told: int, tests: Sequence[tuple[str, float]]) -> Verdict | None:
     """Read what a child says, a letter for each test that ended; None when it has no such function."""
     for number, (name, usual_s) in enumerate(tests):
         ready, _, _ = select.select([told], [], [], WAITS_S + usual_s * SLOWER)
@@ -200,8 +200,8 @@ def _watch(told: int, tests: Sequence[tuple[str, float]]) -> EvictionDecision | 
         if said == MISSING:
             return None
         if said != PASSED:  # nothing: it died
-            return EvictionDecision(killed_by=name, hung=not ready, ran=number + 1)
-    return EvictionDecision(killed_by=None, ran=len(tests))
+            return Verdict(killed_by=name, hung=not ready, ran=number + 1)
+    return Verdict(killed_by=None, ran=len(tests))
 
 
 @contextlib.contextmanager
@@ -217,7 +217,7 @@ def _written(path: Path, original: str, mutated: str) -> Iterator[None]:
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def _fresh(tree: Path, job: Job) -> EvictionDecision:
+def _fresh(tree: Path, job: Job) -> Verdict:
     """Try a mutant in a process that imports it."""
     names = [name for name, _ in job.tests]
     listed = tree.parent / f"{tree.name}.tests"
@@ -232,12 +232,12 @@ def _fresh(tree: Path, job: Job) -> EvictionDecision:
             output, _ = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            return EvictionDecision(killed_by="a test of a fresh process", hung=True, ran=len(names))
+            return Verdict(killed_by="a test of a fresh process", hung=True, ran=len(names))
     if process.returncode == 0:
-        return EvictionDecision(killed_by=None, ran=len(names))
+        return Verdict(killed_by=None, ran=len(names))
     if process.returncode != pytest.ExitCode.NO_TESTS_COLLECTED:  # tests failed, or could not even be imported
         failed = [line.split()[1] for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-        return EvictionDecision(killed_by=failed[0] if failed else "the import", ran=len(names))
+        return Verdict(killed_by=failed[0] if failed else "the import", ran=len(names))
     raise RuntimeError(f"pytest ended with {process.returncode}: {output[-2000:]}")
 
 

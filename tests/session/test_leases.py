@@ -273,7 +273,6 @@ import os, sys, anyio
 from pathlib import Path
 from ctxfs.llm.base import Usage
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.journal_writer import Commit
 from session_items import tool_result, user_message
 
 async def main():
@@ -283,7 +282,7 @@ async def main():
     await fs.release()
     await fs.acquire()
     item = tool_result(fs, "stored, and not recorded " * 1000)
-    await fs.writer.journal.commit(Commit(files=[fs.writer._file_for(item)], deferred=lambda: os._exit(9)))
+    await fs.writer.add([item], evicting=[item.id], deferred=lambda: os._exit(9))
 
 anyio.run(main)
 """

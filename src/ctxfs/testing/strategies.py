@@ -6,8 +6,9 @@ Needs the package ``hypothesis``.
 import base64
 import struct
 import zlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, ParamSpec, TypeVar, cast
 
 from hypothesis import strategies as st
 
@@ -37,6 +38,8 @@ __all__ = [
 ]
 
 TOOL_NAMES = ("Read", "Bash", "web-search", "mcp__db__query")
+P = ParamSpec("P")
+T = TypeVar("T")
 HOSTILE_IDS = ("../../etc/passwd", "a\0b", "CON", "con", "call_1.", "é", " ", "x" * 1500, "\ud800", ".", "call 1")
 
 
@@ -56,6 +59,12 @@ def pdf(pages: int) -> str:
     return base64.b64encode(b"%PDF-1.4\n" + b"<< /Type /Page >>\n" * pages + b"%%EOF\n").decode()
 
 
+def _made_once(make: Callable[P, T]) -> Callable[P, T]:
+    """Make each strategy once: making one takes longer than drawing from it, and a transcript draws from dozens."""
+    return cast("Callable[P, T]", cache(make))
+
+
+@_made_once
 def texts(*, surrogates: bool = True) -> st.SearchStrategy[str]:
     """Texts as tools return them: lines, white space, any code point, nothing at all; lone surrogates if wanted."""
     anything = st.characters() if surrogates else st.characters(exclude_categories=["Cs"])
@@ -66,11 +75,13 @@ def texts(*, surrogates: bool = True) -> st.SearchStrategy[str]:
     )
 
 
+@_made_once
 def visible_texts(*, surrogates: bool = False) -> st.SearchStrategy[str]:
     """Texts that a provider accepts as a text block."""
     return texts(surrogates=surrogates).map(lambda text: text.strip() or "text")
 
 
+@_made_once
 def json_objects(*, surrogates: bool = True) -> st.SearchStrategy[dict[str, Any]]:
     """Arguments of a tool call."""
     keys = st.sampled_from(["path", "query", "limit", "ключ", ""])
@@ -84,6 +95,7 @@ def json_objects(*, surrogates: bool = True) -> st.SearchStrategy[dict[str, Any]
     return st.dictionaries(keys, values, max_size=3)
 
 
+@_made_once
 def images() -> st.SearchStrategy[Block]:
     """Image blocks, small but real."""
     data = st.builds(png, st.integers(1, 20), st.integers(1, 20))
@@ -93,6 +105,7 @@ def images() -> st.SearchStrategy[Block]:
     )
 
 
+@_made_once
 def documents() -> st.SearchStrategy[Block]:
     """PDF and text documents."""
     data = st.integers(1, 3).map(pdf)
@@ -110,6 +123,7 @@ def documents() -> st.SearchStrategy[Block]:
     )
 
 
+@_made_once
 def thinking() -> st.SearchStrategy[Block]:
     """Thinking blocks, redacted ones too; their texts may be anything that came over JSON."""
     signatures = st.binary(min_size=1, max_size=20).map(lambda b: base64.b64encode(b).decode())
@@ -123,12 +137,14 @@ def thinking() -> st.SearchStrategy[Block]:
     )
 
 
+@_made_once
 def blocks(*, surrogates: bool = True, visible: bool = False) -> st.SearchStrategy[Block]:
     """Blocks of a user message or a tool result; ``visible`` leaves out texts that a provider refuses."""
     text = visible_texts(surrogates=surrogates) if visible else texts(surrogates=surrogates)
     return st.one_of(text.map(lambda t: {"type": "text", "text": t}), images(), documents())
 
 
+@_made_once
 def contents(*, surrogates: bool = True) -> st.SearchStrategy[Content]:
     """What a tool may return: a text, an empty one, a list of blocks, an empty list."""
     return st.one_of(texts(surrogates=surrogates), st.lists(blocks(surrogates=surrogates), max_size=3).map(tuple))
@@ -205,10 +221,12 @@ def bodies(draw: st.DrawFn, *, max_rounds: int = 3) -> dict[str, Any]:
     return body
 
 
+@_made_once
 def _text_blocks() -> st.SearchStrategy[list[Block]]:
     return st.lists(visible_texts().map(lambda t: {"type": "text", "text": t}), min_size=1, max_size=2)
 
 
+@_made_once
 def _body_content() -> st.SearchStrategy[str | list[Block]]:
     return visible_texts() | st.lists(blocks(surrogates=False, visible=True), min_size=1, max_size=3)
 
