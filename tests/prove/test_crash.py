@@ -47,7 +47,7 @@ async def test_a_crash_after_a_crash_loses_nothing_either(tmp_path: Path, worklo
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", CONTROLS)
 async def test_broken_code_is_found_out(tmp_path: Path, name: str) -> None:
-    assert (await run_control(name, tmp_path, enough=1)).broken == 1
+    assert (await run_control(name, tmp_path)).broken == 1
 
 
 @pytest.mark.anyio
