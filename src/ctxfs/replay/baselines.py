@@ -65,14 +65,15 @@ class _WindowRun:
 
     def plan(self, added: Sequence[Item], *_at: float) -> Sequence[Replacement]:
         total = self._total + sum(item.tokens for item in added)
-        old, prefix = [i for i in self._kept if i.index >= 0], [i for i in self._kept if i.index < 0]
+        prefix = [item for item in self._kept if item.index < 0]
+        old = [item for item in self._kept if item.index >= 0]  # the summary first, where there is one
         self._kept += added
         self._total = total
-        if total <= self._limit or not old:
+        if total <= self._limit or len(old) < 2:
             return ()
-        self._kept = [*prefix, *added]
-        self._total = sum(item.tokens for item in self._kept) + SUMMARY_TOKENS
         first, *rest = old
+        self._kept = [*prefix, first, *added]
+        self._total = sum(item.tokens for item in (*prefix, *added)) + SUMMARY_TOKENS
         summary = Replacement(first.index, SUMMARY_TOKENS, first.quotable)
         return [summary, *(Replacement(item.index, 0, item.quotable) for item in rest)]
 

@@ -3,7 +3,7 @@
 What a recording holds is counted by us; the bill says how large each prompt was. Where much was added from one call to
 the next, the two give the provider's tokens for each of ours. What is still missing in a prompt is not recorded: the
 system prompt and tools, reminders, thinking that was not shown. It enters with the call that first has it, and never
-leaves. A call that read much less than the prompt before it met a cold cache.
+leaves. The share of the prompt before it that a call read from the cache is what the cache had kept.
 """
 
 from collections.abc import Sequence
@@ -62,15 +62,15 @@ def _calibrated(thread: Session, factor: float) -> Session:
             added = (*(Item(index=-1 - unrecorded - n, kind=Kind.TEXT, tokens=s) for n, s in enumerate(sizes)), *added)
             unrecorded += len(sizes)
         total += _tokens(added) + _tokens(reply)
-        turns.append(replace(turn, added=added, reply=reply, is_cold=_is_cold(turn, last, usage)))
+        turns.append(replace(turn, added=added, reply=reply, kept=_kept(turn, last, usage)))
     return replace(thread, turns=tuple(turns), warm_items=int(is_warm), scale=factor)
 
 
-def _is_cold(turn: Turn, last: Usage | None, usage: Usage | None) -> bool:
-    """Whether a call read less than half of the prompt before it, which its agent had not changed."""
-    if last is None or usage is None or turn.cleared:
-        return False
-    return usage.cache_read_input_tokens * 2 < last.total_input_tokens
+def _kept(turn: Turn, last: Usage | None, usage: Usage | None) -> float:
+    """How much of the prompt before it a call read from the cache; 1 where the agent had changed that prompt."""
+    if last is None or usage is None or turn.cleared or not last.total_input_tokens:
+        return 1.0
+    return min(1.0, usage.cache_read_input_tokens / last.total_input_tokens)
 
 
 def _tokens(items: Sequence[Item]) -> int:

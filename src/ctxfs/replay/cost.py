@@ -140,7 +140,8 @@ class _Replay:
         if first < self._cached:
             self._breaks += 1
         total, held = sum(self._sizes), sum(self._sizes[: self._reach(first)])
-        cached = 0 if turn.is_cold or held < self._least_cached else held
+        kept = round(held * turn.kept)
+        cached = kept if kept >= self._least_cached else 0
         self._missed += held - cached
         self._missed_cost += (self._rates.write - self._rates.read) * (held - cached)
         self._ends.append(len(self._items))

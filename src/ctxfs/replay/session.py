@@ -40,8 +40,8 @@ class Turn:
     """One call of the model: what is new in the request, and the reply.
 
     ``at``: when it was sent, in seconds since any moment that is the same for the session; 0 when nobody knows.
-    ``call``: what was recorded of it. ``cleared``: the items that the recorded agent removed before it. ``is_cold``:
-    the bill says that the cache had lost what it held.
+    ``call``: what was recorded of it. ``cleared``: the items that the recorded agent removed before it. ``kept``: the
+    share of the last prompt that the cache still held, by the bill; 1 when nobody knows.
     """
 
     added: tuple[Item, ...]
@@ -49,7 +49,7 @@ class Turn:
     at: float = 0.0
     call: ModelCall | None = None
     cleared: tuple[int, ...] = ()
-    is_cold: bool = False
+    kept: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
