@@ -2,7 +2,7 @@
 
     python examples/materialize.py
 
-A script stands in the model's place, so it needs no key; a model without tools of its own follows.
+A script replaces the model, so it needs no key; a model without tools of its own follows.
 """
 
 import asyncio

@@ -18,7 +18,7 @@ def result(tool_use_id: str, content: str) -> dict[str, Any]:
 async def main() -> None:
     folder = tempfile.mkdtemp()
 
-    # One message, when a tool has just returned: whoever calls decides that it is too large.
+    # One message, when a tool has just returned: the caller decides that it is too large.
     output = "a line of a long build log\n" * 500
     one = await offload_tool_result(result("toolu_01", output), session_id="build-42", output_dir=folder)
     print(one.message["content"][0]["content"].replace(folder, "…"))

@@ -3,7 +3,7 @@
     pip install ctxfs smolagents
     python examples/with_smolagents.py
 
-A script stands in the model's place, so it needs no key.
+A script replaces the model, so it needs no key.
 """
 
 import tempfile

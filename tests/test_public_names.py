@@ -1,4 +1,4 @@
-"""The public names. Whoever changes this table changes what users may rely on: the changelog says so too."""
+"""The public names. A change of this table changes what users may rely on: it needs a line in the changelog."""
 
 import ast
 import importlib

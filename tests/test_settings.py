@@ -104,7 +104,7 @@ NO_EFFECT: list[tuple[Callable[..., Any], Mapping[str, Any], str]] = [
         {"type_enabled": {"tool_result": False}, "type_thresholds": {"tool_result": 9}},
         "type_enabled says that the type stays",
     ),
-    (Context, {"window": Window(compaction=SelectiveCompaction())}, "a Window without a budget is no limit"),
+    (Context, {"window": Window(compaction=SelectiveCompaction())}, "a Window without a budget sets no limit"),
     (
         Context,
         {"window": None, "pricing": None, "keep_recent": {"a": 1}, "offload_policy": OffloadPolicy()},

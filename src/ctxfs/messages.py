@@ -186,7 +186,7 @@ async def offload_tool_result(
         TranscriptError: there is no such tool result in the message, or more than one, or it cannot be written as JSON.
         UnsafePath: an id is not one plain file name.
         WriteFailed: the file could not be written; the reason is the ``__cause__``.
-        ConfigError: ``session_id`` is no text, or ``output_dir`` no path, or ``writer`` cannot be called as it will be.
+        ConfigError: ``session_id`` is not text, ``output_dir`` is not a path, or ``writer`` has the wrong signature.
 
     """
     require_text("session_id", session_id)
@@ -217,11 +217,12 @@ async def offload_tool_results(
     Follows "Agent 上下文卸载模块".
 
     Raises:
-        TranscriptError: ``messages`` is no sequence of dicts, or a result is neither text nor a list of JSON blocks, or
-            one to be offloaded has no id; nothing was written.
+        TranscriptError: ``messages`` is not a sequence of dicts, a result is neither text nor a list of JSON blocks, or a
+            result to be offloaded has no id; nothing was written.
         UnsafePath: an id of a result to be offloaded is not one plain file name; nothing was written.
         WriteFailed: a file could not be written; the reason is the ``__cause__``. Files before it stay.
-        ConfigError: the threshold is no whole number from 0 on, ``output_dir`` no path, or ``writer`` no writer.
+        ConfigError: the threshold is not a whole number of at least 0, ``output_dir`` is not a path, or ``writer`` is
+            not a writer.
 
     """
     require_int("the threshold in characters", threshold_chars, at_least=0)

@@ -154,7 +154,7 @@ class Run:
         self.deaths.append(Moment(self.disk.capture(), self.now))
 
     def forget(self) -> None:
-        """Begin anew to keep moments."""
+        """Forget the moments kept so far, and keep new ones."""
         self.moments.clear()
         self.deaths.clear()
 

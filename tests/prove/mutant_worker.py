@@ -38,7 +38,7 @@ PASSED, FAILED, MISSING = b"p", b"f", b"m"
 class Job:
     """A mutant: the source file below the tree, its text, and the tests to run, in order, with their usual seconds.
 
-    ``anew``: it makes a difference only where the file is imported anew.
+    ``anew``: it makes a difference only when the file is imported again.
     """
 
     path: str

@@ -181,7 +181,7 @@ class _Player:
         messages = await self._context.messages()
         self.played.requests += 1
         self.played.wrong += check_request(messages)
-        # After a compaction, what pays is reckoned anew.
+        # After a compaction, the planner decides again.
         if not (self._is_economic and self._has_window) and self._context.plan():
             self.played.wrong.append("what was due did not leave")
         if plan and plan.tokens_freed <= 0:

@@ -75,7 +75,7 @@ def run_part(part: Part, budget_s: float, state: Path, seed: int = 0) -> Outcome
         found = {key: value for key, value in before.items() if key != "seconds"}
         return Outcome(part, Result(**found), before["seconds"])
     if before.get("violations") or not all(before.get("controls", {}).values()):
-        shutil.rmtree(folder)  # what failed begins anew: the code is another now
+        shutil.rmtree(folder)  # a failed part starts again: the code has changed
         folder.mkdir()
         (folder / SEED_NAME).write_text(str(seed))
         before = {}

@@ -79,9 +79,9 @@ class EvictionPricing:
 class SessionPricing:
     """The ledger of one session, and what the planner says to it.
 
-    ``candidates``: how the items of the context can be evicted; their owner keeps them up, and tells them first of what
-    enters, and last of what leaves. ``exact``: tools whose results leave by another rule; they are counted, and never
-    leave because it pays. ``policy``: what may leave at all; None means the default.
+    ``candidates``: how the items of the context can be evicted; their owner updates them first when an item
+    enters, and last when one is evicted. ``exact``: tools whose results are evicted by another rule; they are counted,
+    and never evicted by price. ``policy``: what may be evicted at all; None means the default.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ C = TypeVar("C", bound=Client)
 
 
 class Connection(Generic[C]):
-    """At most one client at a time, whoever asks for it."""
+    """At most one client at a time, for all callers."""
 
     def __init__(self) -> None:
         self._client: C | None = None

@@ -1,4 +1,4 @@
-"""A policy that is watched at work: what left the context, when and why."""
+"""A policy whose work is recorded: what it evicted, when and why."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -163,7 +163,7 @@ class SessionWriter:
         removing: Collection[str] = (),
         calls: Sequence[CallMade] = (),
     ) -> None:
-        """Record items that join the context, and what leaves with that; all of it, or nothing.
+        """Record items that join the context and the evictions that this causes, in one commit: all of it, or nothing.
 
         Args:
             items: the items, in order.
