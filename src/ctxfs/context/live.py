@@ -86,7 +86,7 @@ class LiveTranscript:
             self.recorder.remove(replacing)
         if call is not None:
             self.recorder.called(call)
-        await self._record_new()
+        await self._record_new(evicts=any(entry.leaving is not None for entry in entries))
         return tuple(self.transcript.items[entry.item.id] for entry in entries)
 
     @uninterrupted
@@ -95,10 +95,13 @@ class LiveTranscript:
         self._applied(await self.recorder.record())
 
     @uninterrupted
-    async def _record_new(self) -> None:
-        """Record what came in and, if some of it need not be sent at all, evict what is due in the same commit."""
+    async def _record_new(self, *, evicts: bool) -> None:
+        """Record what came in and, if some of it need not be sent at all, evict what is due in the same commit.
+
+        ``evicts``: an eager policy evicts some of it.
+        """
         offloads: Sequence[Offload | Trim] = ()
-        if self.transcript.leaves_unsent():
+        if evicts or self.transcript.leaves_unsent():
             await self._write_placeholders(self.transcript.chosen())
             offloads = self.transcript.plan().offloads
         self._applied(await self.recorder.record(steps_of(offloads, self.transcript.items)))
