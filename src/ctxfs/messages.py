@@ -217,8 +217,8 @@ async def offload_tool_results(
     Follows "Agent 上下文卸载模块".
 
     Raises:
-        TranscriptError: ``messages`` is not a sequence of dicts, a result is neither text nor a list of JSON blocks, or a
-            result to be offloaded has no id; nothing was written.
+        TranscriptError: ``messages`` is not a sequence of dicts, a result is neither text nor a list of JSON blocks, or
+            a result to be offloaded has no id; nothing was written.
         UnsafePath: an id of a result to be offloaded is not one plain file name; nothing was written.
         WriteFailed: a file could not be written; the reason is the ``__cause__``. Files before it stay.
         ConfigError: the threshold is not a whole number of at least 0, ``output_dir`` is not a path, or ``writer`` is
