@@ -213,6 +213,14 @@ def test_a_folder_is_searched_to_its_depth_and_no_file_is_taken_twice(tmp_path: 
         recordings_in([tmp_path / "empty"])
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="a superuser reads everything")
+def test_a_folder_that_cannot_be_read_is_named_with_the_files(tmp_path: Path) -> None:
+    (tmp_path / "a.json").touch()
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    assert recordings_in([tmp_path]) == (tmp_path / "a.json", closed)
+
+
 def with_bills(folder: Path, number: int) -> list[Path]:
     """Some of the short runs, with their bills in them."""
     bills = {b["id"]: b["calls"] for b in map(json.loads, (TRACES / "mini" / "bills.jsonl").read_text().splitlines())}

@@ -1,7 +1,7 @@
 """Where recordings lie: what Claude Code and Codex write by themselves, and what stands in a folder."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,9 +28,10 @@ def default_folders(home: Path | None = None, environment: Mapping[str, str] | N
 def recordings_in(paths: Sequence[Path]) -> tuple[Path, ...]:
     """The files that are named, and those in the folders that are named, oldest first in each; none twice.
 
+    A folder that cannot be read is among them, so that whoever reads it finds out why.
+
     Raises:
         ConfigError: there is none.
-        OSError: a folder cannot be read.
     """
     found = dict.fromkeys(file for path in paths for file in (_in_folder(path) if path.is_dir() else [path]))
     if not found:
@@ -39,10 +40,16 @@ def recordings_in(paths: Sequence[Path]) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def _in_folder(folder: Path) -> Iterable[Path]:
-    files = [Path(at, name) for at, _, names in os.walk(folder, onerror=_raise) for name in names]
-    return sorted((f for f in files if f.suffix in _SUFFIXES and f.is_file()), key=lambda f: (f.stat().st_mtime, f))
+def _in_folder(folder: Path) -> list[Path]:
+    unreadable: list[Path] = []
+    walk = os.walk(folder, onerror=lambda error: unreadable.append(Path(error.filename)))
+    files = [Path(at, name) for at, _, names in walk for name in names]
+    return [*sorted((f for f in files if f.suffix in _SUFFIXES and f.is_file()), key=_age), *unreadable]
 
 
-def _raise(error: OSError) -> None:
-    raise error
+def _age(file: Path) -> tuple[float, Path]:
+    """When it was last written, and its name; 0 for one that is gone by now."""
+    try:
+        return file.stat().st_mtime, file
+    except OSError:
+        return 0.0, file

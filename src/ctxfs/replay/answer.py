@@ -109,14 +109,13 @@ def render_text(report: Report, *, width: int = 80) -> str:
     parts.append(_wrapped(_LEGEND, width))
     place = favourite(report)
     name = report.sessions[0].runs[place].policy
+    paid = "paid" if all(s.is_billed for s in report.sessions) and not report.is_repriced else "cost"
     for what, groups in (("project", _groups(report, place, _projects)), ("day", _days(report, place))):
-        if len(groups) > (what == "day"):
+        if len(groups) > 1:
             rows = (
                 (_tail(g.name, width - 40), f"{g.sessions:,}", _usd(g.usd), _usd(g.usd_with), g.saved) for g in groups
             )
-            parts.append(
-                _table((what, "sessions", "paid" if not report.is_repriced else "$", f"{name}"[:10], ""), rows)
-            )
+            parts.append(_table((what, "sessions", paid, f"{name}"[:10], ""), rows))
     parts += [_wrapped(note, width) for note in (*_notes(report), LIMITS)]
     return "\n\n".join(parts) + "\n"
 

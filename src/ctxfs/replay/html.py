@@ -170,7 +170,7 @@ def _spending(what: str, groups: Sequence[Spending], name: str) -> str:
         )
         for g in groups
     ]
-    table = _table((what, "sessions", "paid", f"with {name}", "difference"), rows)
+    table = _table((what, "sessions", "cost", f"with {name}", "difference"), rows)
     return f"<h2>By {what}</h2>{table}"
 
 
@@ -202,7 +202,7 @@ def _tools(report: Report, place: int, name: str) -> str:
 
 
 def _sessions(report: Report, place: int, name: str) -> str:
-    columns = ("session", "project", "model", "calls", "paid", f"with {name}", *(p.policy for p in report.policies))
+    columns = ("session", "project", "model", "calls", "cost", f"with {name}", *(p.policy for p in report.policies))
     rows = []
     for s in _dearest_first(report.sessions):
         cells: list[_Cell] = [(escape(text), None) for text in (s.session, s.project, s.model)]
