@@ -11,7 +11,8 @@ import pytest
 from claude_agent_sdk import ClaudeAgentOptions, InMemorySessionStore, ResultMessage, SessionStore, query
 
 from ctxfs.adapters.claude_agent_sdk import CtxfsHooks
-from ctxfs.history import History
+from ctxfs.errors import ConfigError
+from ctxfs.history import Histories, History
 from ctxfs.testing import MessagesServer, ToolCall
 from frameworks import flow
 
@@ -185,3 +186,8 @@ def test_a_store_has_what_the_store_behind_it_has(tmp_path: Path) -> None:
     assert hasattr(full, "list_subkeys")
     assert not hasattr(least, "list_subkeys")
     assert asyncio.run(least.load({"session_id": "s", "project_key": "p"})) is None
+
+
+def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="use History"):
+        CtxfsHooks(Histories(tmp_path))  # type: ignore[arg-type]

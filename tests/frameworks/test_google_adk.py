@@ -16,6 +16,7 @@ from google.adk.sessions import InMemorySessionService
 from google.genai import types
 
 from ctxfs.adapters.google_adk import CtxfsPlugin
+from ctxfs.errors import ConfigError
 from ctxfs.history import Histories, History
 from frameworks import flow
 
@@ -215,3 +216,8 @@ def test_a_tool_says_what_is_wrong(tmp_path: Path) -> None:
     agent.close()
     assert "pattern" in told
     assert "no item 'nothing' in this session" in told
+
+
+def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="use History"):
+        CtxfsPlugin(tmp_path)  # type: ignore[arg-type]

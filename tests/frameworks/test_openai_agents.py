@@ -19,7 +19,7 @@ from openai.types.responses import (
 
 from ctxfs.adapters.openai_agents import CtxfsFilter
 from ctxfs.errors import ConfigError
-from ctxfs.history import History
+from ctxfs.history import Histories, History
 from frameworks import flow
 
 
@@ -203,3 +203,8 @@ def test_a_tool_says_what_is_wrong(tmp_path: Path) -> None:
     assert "Error: Expecting property name" in result.final_output
     assert "pattern" in result.final_output
     assert "no item 'nothing' in this session" in result.final_output
+
+
+def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="use History"):
+        CtxfsFilter(Histories(tmp_path))  # type: ignore[arg-type]

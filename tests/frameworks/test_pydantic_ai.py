@@ -22,6 +22,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from ctxfs.adapters.pydantic_ai import CtxfsCapability
+from ctxfs.errors import ConfigError
 from ctxfs.history import Histories, History
 from frameworks import flow
 
@@ -210,3 +211,8 @@ def test_a_tool_says_what_is_wrong(tmp_path: Path) -> None:
     told = Agent(FunctionModel(reply), capabilities=[capability]).run_sync("go").output
     assert "pattern" in told
     assert "no item 'nothing' in this session" in told
+
+
+def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="use History"):
+        CtxfsCapability(tmp_path)  # type: ignore[arg-type]

@@ -12,7 +12,8 @@ from strands.models.model import Model
 from strands.session import FileSessionManager
 
 from ctxfs.adapters.strands import CtxfsPlugin, CtxfsStorage
-from ctxfs.history import History
+from ctxfs.errors import ConfigError
+from ctxfs.history import Histories, History
 from frameworks import flow
 
 
@@ -260,3 +261,8 @@ def test_the_offloader_of_strands_writes_to_the_session(tmp_path: Path) -> None:
         said = str(agent(flow.QUESTION))
     assert flow.NEEDLE in said, said
     assert flow.broken_prefixes(model.requests) == []
+
+
+def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="use History"):
+        CtxfsPlugin(Histories(tmp_path))  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ctxfs.errors import ConfigError
 from ctxfs.history.history import History
 from ctxfs.history.parts import Part
-from ctxfs.history.pool import Histories, history_of
+from ctxfs.history.pool import Histories, history_of, require_history
 from ctxfs.session.names import check_session_id, session_name
 
 RESULTS = [
@@ -84,3 +84,11 @@ def test_an_adapter_takes_one_history_or_many(tmp_path: Path) -> None:
     one, many = History("t", root_path=tmp_path), Histories(tmp_path)
     assert history_of(one, "a") is one
     assert history_of(many, "a") is many.of("a")
+
+
+def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
+    require_history(Histories(tmp_path), many=True)
+    with pytest.raises(ConfigError, match=r"use History\(...\), or histories.of\(thread_id\)"):
+        require_history(Histories(tmp_path))
+    with pytest.raises(ConfigError, match=r"use History\(...\) or Histories\(...\)"):
+        require_history("thread-1", many=True)

@@ -11,6 +11,7 @@ from claude_agent_sdk import HookMatcher, McpSdkServerConfig, SdkMcpTool, Sessio
 
 from ctxfs.errors import CtxfsError, InvalidToolArguments
 from ctxfs.history.history import History
+from ctxfs.history.pool import require_history
 from ctxfs.history.structured import arrived
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.tools.base import Tool
@@ -32,6 +33,7 @@ class CtxfsHooks:
     """
 
     def __init__(self, history: History) -> None:
+        require_history(history)
         self.history = history
 
     @property

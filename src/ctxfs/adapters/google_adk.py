@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from ctxfs.errors import InvalidToolArguments
 from ctxfs.history.history import History
 from ctxfs.history.parts import Part, Replacement
-from ctxfs.history.pool import Histories, history_of
+from ctxfs.history.pool import Histories, history_of, require_history
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Usage
 from ctxfs.tools.base import Tool
@@ -28,6 +28,7 @@ class CtxfsPlugin(BasePlugin):
     """
 
     def __init__(self, history: History | Histories, *, at_source: bool = False) -> None:
+        require_history(history, many=True)
         super().__init__(name="ctxfs")
         self.history = history
         self._at_source = at_source

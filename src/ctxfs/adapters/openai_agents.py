@@ -18,6 +18,7 @@ from agents.run import CallModelData, ModelInputData
 
 from ctxfs.errors import ConfigError, InvalidToolArguments
 from ctxfs.history.history import History
+from ctxfs.history.pool import require_history
 from ctxfs.llm.messages import Content
 from ctxfs.tools.base import Tool
 
@@ -35,6 +36,7 @@ class CtxfsFilter(RunHooks[Any]):
     """
 
     def __init__(self, history: History) -> None:
+        require_history(history)
         self.history = history
 
     async def __call__(self, data: CallModelData[Any]) -> ModelInputData:

@@ -20,7 +20,7 @@ from pydantic_ai.messages import (
 from ctxfs.errors import InvalidToolArguments
 from ctxfs.history.history import History
 from ctxfs.history.parts import Part, Replacement
-from ctxfs.history.pool import Histories, history_of
+from ctxfs.history.pool import Histories, history_of, require_history
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import Content
@@ -41,6 +41,9 @@ class CtxfsCapability(AbstractCapability[Any]):
 
     history: History | Histories
     at_source: bool = False
+
+    def __post_init__(self) -> None:
+        require_history(self.history, many=True)
 
     def get_toolset(self) -> FunctionToolset[Any]:
         """Return the tools with which the model reads back what was replaced."""

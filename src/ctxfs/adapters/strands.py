@@ -11,6 +11,7 @@ from ctxfs.adapters.strands_messages import applied, parts_of, result_of
 from ctxfs.adapters.strands_storage import CtxfsStorage
 from ctxfs.errors import InvalidToolArguments
 from ctxfs.history.history import History
+from ctxfs.history.pool import require_history
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Usage
 from ctxfs.tools.base import Tool
@@ -32,6 +33,7 @@ class CtxfsPlugin(Plugin):
     name = "ctxfs"
 
     def __init__(self, history: History, *, at_source: bool = False) -> None:
+        require_history(history)
         self.history = history
         self._at_source = at_source
         super().__init__()

@@ -8,11 +8,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from ctxfs.checks import require_int, require_number, require_text
+from ctxfs.errors import ConfigError
 from ctxfs.history.history import History
 from ctxfs.session.names import session_name
 from ctxfs.tools.base import Tool
 
-__all__ = ["Histories", "history_of"]
+__all__ = ["Histories", "history_of", "require_history"]
 
 
 class Histories:
@@ -102,3 +103,10 @@ class Histories:
 def history_of(owner: History | Histories, thread_id: str) -> History:
     """Return ``owner`` itself when it is the history of one thread, or that of the thread among many."""
     return owner if isinstance(owner, History) else owner.of(thread_id)
+
+
+def require_history(value: object, *, many: bool = False) -> None:
+    """Raise ``ConfigError`` unless ``value`` is a ``History``, or ``Histories`` where an adapter can take ``many``."""
+    if not isinstance(value, (History, Histories) if many else History):
+        wanted = "History(...) or Histories(...)" if many else "History(...), or histories.of(thread_id)"
+        raise ConfigError(f"history is {value!r:.80}: use {wanted}")
