@@ -10,7 +10,7 @@ from hypothesis import given
 
 from ctxfs.errors import ConfigError, TranscriptError
 from ctxfs.history.parts import Edits, Part, plain_content
-from ctxfs.history.wire import Body, WireView, spread
+from ctxfs.history.wire import Body, WireMemory, WireView, spread
 from ctxfs.history.wire_chat import CHAT
 from ctxfs.history.wire_messages import MESSAGES
 from ctxfs.history.wire_responses import RESPONSES
@@ -445,3 +445,34 @@ def test_a_reply_of_calls_alone_has_no_part_but_its_calls() -> None:
 def test_another_number_of_blocks_takes_the_place_of_the_first() -> None:
     new = ({"type": "text", "text": "one"},)
     assert spread([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], new) == [[*new], []]
+
+
+@pytest.mark.parametrize(
+    ("view", "body", "key"), [(MESSAGES, MESSAGES_BODY, "messages"), (CHAT, CHAT_BODY, "messages")]
+)
+def test_what_is_remembered_of_a_request_is_what_would_be_read_of_it(view: WireView, body: Body, key: str) -> None:
+    """Grown, cut, changed in place, broken, and with marks of a cache that move."""
+    messages, memory = copy.deepcopy(body[key]), WireMemory()
+
+    def shown(*messages: Any) -> list[Part]:
+        parts = view.parts_of({**body, key: list(messages)}, memory)
+        assert parts == view.parts_of({**body, key: list(messages)})
+        return parts
+
+    for _ in range(3):
+        assert shown(*messages) == view.parts_of(body)
+    shown(*messages, *messages)
+    shown(*messages[:2])
+    messages[0]["content"] = "changed"
+    assert shown(*messages)[0].content == "changed"
+    with pytest.raises(TranscriptError):
+        view.parts_of({**body, key: [*messages[:1], {"role": "user"}, {}]}, memory)
+    for marked in range(len(messages)):
+        shown(*[{**message, "cache_control": MARK} if n == marked else message for n, message in enumerate(messages)])
+    shown(*reversed(messages))
+
+
+def test_a_remembered_message_is_not_read_again() -> None:
+    body, memory = copy.deepcopy(MESSAGES_BODY), WireMemory()
+    seen = [MESSAGES.parts_of(body, memory) for _ in range(3)]
+    assert all(first is second for first, second in zip(seen[1], seen[2], strict=True))

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -23,7 +24,7 @@ from ctxfs.history.fingerprint import Key, sha256_of
 from ctxfs.history.parts import Edits, Part, result_content
 from ctxfs.history.settings import HistorySettings
 from ctxfs.history.views import VIEWS, Api
-from ctxfs.history.wire import Body
+from ctxfs.history.wire import Body, WireMemory
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import UsageLike
 from ctxfs.llm.messages import Content
@@ -40,6 +41,9 @@ __all__ = ["History"]
 T = TypeVar("T")
 
 _log = logging.getLogger("ctxfs")
+
+_MEMORIES = 8
+"""So many requests are remembered at most, to read only what is new in the next one of their branch."""
 
 _histories: "weakref.WeakSet[History]" = weakref.WeakSet()
 
@@ -120,12 +124,19 @@ class History:
         )
         fs = ContextFileSystem(session_id, root_path=root_path, layout=self._settings.file_layout)
         self._core = HistoryCore(fs, self._settings)
+        self._forget()
         _histories.add(self)
+
+    def _forget(self) -> None:
+        """Know nothing of requests that were read."""
+        self._reading = threading.Lock()
+        self._memories: dict[tuple[Api, str], WireMemory] = {}
 
     def _after_fork(self) -> None:
         self._inherited = fs = self._core.fs  # its handles are the parent's: they are never closed here
         fs = ContextFileSystem(fs.session_id, root_path=fs.session_path.parent, layout=self._settings.file_layout)
         self._core = HistoryCore(fs, self._settings)
+        self._forget()
 
     # The session -----------------------------------------------------------------------------------------------------
 
@@ -154,6 +165,7 @@ class History:
 
         """
         self._core.close()
+        self._forget()
 
     async def aclose(self) -> None:
         """``close``, awaited."""
@@ -240,7 +252,8 @@ class History:
     def rewritten(self, api: Api, body: Body, *, branch: str = "") -> tuple[Body, Edits]:
         """Return what the method of the name ``api`` does, and the edits that led to it."""
         view = VIEWS[api]
-        parts = view.parts_of(body)
+        with self._reading:  # of one branch, one request at a time
+            parts = view.parts_of(body, self._wire_memory(api, branch))
         beside = view.beside(body)
         with self._core.used():
             overhead = self._core.counting.count(json_codec.dumps_text(beside)) if beside else 0
@@ -248,6 +261,14 @@ class History:
         if edits.overflow is not None:
             _log.warning("session %s: %s", self.session_id, edits.overflow)
         return view.applied(body, edits), edits
+
+    def _wire_memory(self, api: Api, branch: str) -> WireMemory:
+        require_text("branch", branch)
+        memory = self._memories.pop((api, branch), None) or WireMemory()
+        while len(self._memories) >= _MEMORIES:
+            del self._memories[next(iter(self._memories))]
+        self._memories[api, branch] = memory
+        return memory
 
     # At the source ---------------------------------------------------------------------------------------------------
 

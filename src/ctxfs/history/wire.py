@@ -1,29 +1,17 @@
 """What the views of the three wire formats share: a request's list of messages, read and rewritten. Pure."""
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ctxfs.errors import TranscriptError
 from ctxfs.history.parts import Part, Replacement
 from ctxfs.llm.messages import Block, to_plain
 
-__all__ = ["Body", "WireView", "blocks_or_text", "edited_list", "messages_in", "parts_in", "spread"]
+__all__ = ["Body", "WireMemory", "WireView", "blocks_or_text", "edited_list", "messages_in", "parts_in", "spread"]
 
 Body = Mapping[str, Any]
 """The body of a request, as it would be sent."""
-
-
-class WireView(NamedTuple):
-    """How to read a history out of the body of a request, and how to send it with edits.
-
-    ``parts_of`` raises ``TranscriptError`` for any other body. ``applied`` gives the body to send: what did not
-    change is the same object, and the fields of what did are kept. ``beside`` gives what is sent beside the history
-    and takes up room, as JSON: the system prompt, the tools.
-    """
-
-    parts_of: Callable[[Body], list[Part]]
-    applied: Callable[[Body, Mapping[Any, Replacement]], Body]
-    beside: Callable[[Body], Any]
 
 
 def messages_in(body: Body, key: str) -> list[Mapping[str, Any]]:
@@ -44,30 +32,96 @@ def messages_in(body: Body, key: str) -> list[Mapping[str, Any]]:
     return messages
 
 
+class _Tools(dict[str, str]):
+    """Which tool the call of an id was of, and in which order that was learned."""
+
+    def __init__(self, learned: Iterable[tuple[str, str]] = ()) -> None:
+        self.learned = list(learned)
+        super().__init__(self.learned)
+
+    def __setitem__(self, call_id: str, tool: str) -> None:
+        self.learned.append((call_id, tool))
+        super().__setitem__(call_id, tool)
+
+
+class WireMemory:
+    """What was read of a request last, so that of the next one only what is new has to be read.
+
+    Messages are compared with copies: a message that was changed in place is read again. Nothing is copied before the
+    second request, since many histories are shown only once.
+    """
+
+    def __init__(self) -> None:
+        self._messages: list[Mapping[str, Any]] = []
+        self._parts: list[Part] = []
+        self._tools = _Tools()
+        self._ends: list[tuple[int, int]] = [(0, 0)]  # of parts and of what was learned, after so many messages
+        self._requests = 0
+
+    def known(self, messages: Sequence[Mapping[str, Any]]) -> tuple[int, list[Part], _Tools]:
+        """How many of the messages, from the first one on, are the same; their parts, and what they say of tools."""
+        pairs = enumerate(zip(self._messages, messages, strict=False))
+        same = next((n for n, (old, new) in pairs if old != new), min(len(self._messages), len(messages)))
+        parts, learned = self._ends[same]
+        del self._messages[same:], self._ends[same + 1 :]
+        return same, self._parts[:parts], _Tools(self._tools.learned[:learned])
+
+    def keep(self, messages: Sequence[Mapping[str, Any]], parts: list[Part], tools: _Tools, ends: list[Any]) -> None:
+        """Keep what was read: ``messages`` behind those that were the same, and where the parts of each end."""
+        self._requests += 1
+        if self._requests > 1:
+            self._messages += copy.deepcopy(messages)
+            self._ends += ends
+            self._parts, self._tools = list(parts), tools
+
+
 def parts_in(
     body: Body,
     key: str,
     what: str,
     read: Callable[[Mapping[str, Any], int, list[Part], dict[str, str]], None],
+    memory: WireMemory | None = None,
 ) -> list[Part]:
     """The parts of the messages of ``body`` under ``key``.
 
     ``read`` adds those of one message, by its number, to the parts before it; it gets, and notes, which tool the call
-    of an id was of. ``what`` describes a message, for the error about something else.
+    of an id was of. ``what`` describes a message, for the error about something else. ``memory``: what was read of
+    this history before; None: it is read as a whole.
 
     Raises:
         TranscriptError: there are no messages, or something among them is not one.
 
     """
-    parts: list[Part] = []
-    tools: dict[str, str] = {}
-    for number, message in enumerate(messages_in(body, key)):
+    messages = messages_in(body, key)
+    memory = memory or WireMemory()
+    same, parts, tools = memory.known(messages)
+    ends: list[tuple[int, int]] = []
+    for number in range(same, len(messages)):
         try:
-            read(message, number, parts, tools)
+            read(messages[number], number, parts, tools)
         except (KeyError, TypeError, AttributeError) as error:
             said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise TranscriptError([f"{key}[{number}] is not {what}: {said}"]) from error
+        ends.append((len(parts), len(tools.learned)))
+    memory.keep(messages[same:], parts, tools, ends)
     return parts
+
+
+class _Reading(Protocol):
+    def __call__(self, body: Body, memory: WireMemory | None = None) -> list[Part]: ...
+
+
+class WireView(NamedTuple):
+    """How to read a history out of the body of a request, and how to send it with edits.
+
+    ``parts_of`` reads what ``memory`` does not know; it raises ``TranscriptError`` for any other body. ``applied``
+    gives the body to send: what did not change is the same object, and the fields of what did are kept. ``beside``
+    gives what is sent beside the history and takes up room, as JSON: the system prompt, the tools.
+    """
+
+    parts_of: _Reading
+    applied: Callable[[Body, Mapping[Any, Replacement]], Body]
+    beside: Callable[[Body], Any]
 
 
 def edited_list(

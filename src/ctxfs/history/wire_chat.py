@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from ctxfs.history.parts import Part, Replacement
-from ctxfs.history.wire import Body, WireView, blocks_or_text, edited_list, parts_in
+from ctxfs.history.wire import Body, WireMemory, WireView, blocks_or_text, edited_list, parts_in
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.messages import Block, to_plain
 
@@ -17,8 +17,8 @@ __all__ = ["CHAT", "call_part", "edited_arguments", "image_block"]
 _OLD_CALL = -1
 
 
-def _parts_of(body: Body) -> list[Part]:
-    return parts_in(body, "messages", "a message of Chat Completions", _read)
+def _parts_of(body: Body, memory: WireMemory | None = None) -> list[Part]:
+    return parts_in(body, "messages", "a message of Chat Completions", _read, memory)
 
 
 def _read(message: Mapping[str, Any], number: int, parts: list[Part], tools: dict[str, str]) -> None:

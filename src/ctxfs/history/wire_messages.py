@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ctxfs.history.parts import Kind, Part, Replacement
-from ctxfs.history.wire import Body, WireView, blocks_or_text, edited_list, last_mark, parts_in, spread
+from ctxfs.history.wire import Body, WireMemory, WireView, blocks_or_text, edited_list, last_mark, parts_in, spread
 from ctxfs.llm.messages import to_plain
 
 __all__ = ["MESSAGES"]
@@ -17,8 +17,8 @@ _OWN = {"tool_use": "input", "tool_result": "content"}
 """Blocks that are a part of their own, and what of them can be replaced."""
 
 
-def _parts_of(body: Body) -> list[Part]:
-    return parts_in(body, "messages", "a message of the Messages API", _read)
+def _parts_of(body: Body, memory: WireMemory | None = None) -> list[Part]:
+    return parts_in(body, "messages", "a message of the Messages API", _read, memory)
 
 
 def _read(message: Mapping[str, Any], number: int, parts: list[Part], tools: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ctxfs.errors import ConfigError
 from ctxfs.history.parts import Part, Replacement
-from ctxfs.history.wire import Body, WireView, edited_list, parts_in
+from ctxfs.history.wire import Body, WireMemory, WireView, edited_list, parts_in
 from ctxfs.history.wire_chat import call_part, edited_arguments, image_block
 from ctxfs.llm.messages import Block, to_plain
 
@@ -20,7 +20,7 @@ _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
 
 
-def _parts_of(body: Body) -> list[Part]:
+def _parts_of(body: Body, memory: WireMemory | None = None) -> list[Part]:
     given: object = body
     known = given if isinstance(given, Mapping) else {}
     for key in ("previous_response_id", "conversation"):
@@ -31,7 +31,7 @@ def _parts_of(body: Body) -> list[Part]:
             )
     if isinstance(text := known.get("input"), str):
         return [Part("user", text, (0, None), stays=True)]
-    return parts_in(body, "input", "an item of the Responses API", _read)
+    return parts_in(body, "input", "an item of the Responses API", _read, memory)
 
 
 def _read(item: Mapping[str, Any], number: int, parts: list[Part], tools: dict[str, str]) -> None:
