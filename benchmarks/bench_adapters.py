@@ -1,18 +1,22 @@
 """What a framework sends with nothing, with its own offloader, and with ctxfs, in one turn of twelve large results.
 
+    python benchmarks/bench_adapters.py
     .venv-frameworks/NAME-newest/bin/python benchmarks/bench_adapters.py NAME
 
-It runs in the environment of one framework, which `make frameworks` makes. The model is scripted: it calls a tool that
+The second runs in the environment of one framework, which `make frameworks` makes; the first runs that for each of them
+that is there. The model is scripted: it calls a tool that
 returns 27,000 characters twelve times, and answers. For each way it prints the tokens of all thirteen requests, how
 many requests change what the one before them sent, and what an agent's call costs beside the framework, in
 milliseconds of processor time. "ctxfs" is ctxfs as it is set at first, for a model whose prices it knows; "ctxfs, last
 kept" shows the model the newest result in full, and replaces it when the next one comes.
 """
 
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,6 +34,45 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 Make = Callable[[Path], Any]
+
+OPEN = ExitStack()
+"""What is open until the end."""
+
+
+def anthropic(module: Any) -> dict[str, Make]:
+    server = OPEN.enter_context(module.server())
+
+    class Nothing(module.LoopAgent):
+        def __init__(self, root: Path) -> None:
+            super().__init__(server, root, None)
+            self.client = module.Anthropic(api_key="any", base_url=server.url)
+
+    return {"nothing": Nothing, "ctxfs": lambda root: module.LoopAgent(server, root, None)}
+
+
+def langchain(module: Any) -> dict[str, Make]:
+    from langchain.agents.middleware import ClearToolUsesEdit, ContextEditingMiddleware  # noqa: PLC0415
+
+    def made(middleware: list[Any]) -> Make:
+        def make(root: Path) -> Any:
+            agent = module.GraphAgent(root, None)
+            tools = [module.service_log]
+            agent.graph = module.create_agent(agent.model, tools=tools, middleware=middleware, checkpointer=agent.saver)
+            return agent
+
+        return make
+
+    own = made([ContextEditingMiddleware(edits=[ClearToolUsesEdit(trigger=30_000, keep=1)])])
+    return {"nothing": made([]), "ContextEditing": own, "ctxfs": lambda root: module.GraphAgent(root, None)}
+
+
+def deepagents(module: Any) -> dict[str, Make]:
+    def own(root: Path) -> Any:  # as it comes: nothing of this size leaves
+        agent = module.DeepAgent(root, None)
+        agent.graph = module.create_deep_agent(agent.model, tools=[module.service_log], checkpointer=agent.saver)
+        return agent
+
+    return {"nothing": own, "ctxfs": lambda root: module.DeepAgent(root, None)}
 
 
 def pydantic_ai(module: Any) -> dict[str, Make]:
@@ -118,11 +161,23 @@ def played(way: str, make: Make, root: Path) -> tuple[list[list[str]], float]:
     return requests, spent
 
 
+WAYS: dict[str, Callable[[Any], dict[str, Make]]] = {
+    way.__name__: way for way in (anthropic, langchain, deepagents, pydantic_ai, openai_agents, strands, google_adk)
+}
+
+
+def main_for_all() -> int:
+    """Run this in each environment that is there; return the number of those in which it failed."""
+    pythons = {name: ROOT / ".venv-frameworks" / f"{name}-newest" / "bin" / "python" for name in WAYS}
+    there = [name for name in WAYS if pythons[name].exists()]
+    done = [subprocess.run([pythons[name], "-W", "ignore", __file__, name], check=False).returncode for name in there]
+    return sum(map(bool, done))
+
+
 def main(name: str) -> None:
     module = import_module(f"frameworks.test_{name}")
     flow.next_move = scripted
-    ways = {"pydantic_ai": pydantic_ai, "openai_agents": openai_agents, "strands": strands, "google_adk": google_adk}
-    made = ways[name](module)
+    made = WAYS[name](module)
     made["ctxfs, last kept"] = made["ctxfs"]
     spent: dict[str, float] = {}
     for way in [*made, *made]:  # the first time loads what is loaded once
@@ -139,4 +194,7 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if len(sys.argv) == 1:
+        sys.exit(main_for_all())
+    with OPEN:
+        main(sys.argv[1])

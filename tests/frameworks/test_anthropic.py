@@ -43,7 +43,7 @@ def _text(content: Any) -> str:
 def server() -> Iterator[MessagesServer]:
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(MessagesServer([turn] * 40)) as running,
+        portal.wrap_async_context_manager(MessagesServer([turn] * 400)) as running,
     ):
         yield running
     assert running.refusals == []
