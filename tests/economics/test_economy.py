@@ -15,6 +15,8 @@ from ctxfs.economics.planner import Why
 from ctxfs.errors import ConfigError
 from ctxfs.llm import ToolCall
 from ctxfs.llm.invariants import check
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import LAYOUTS
 from ctxfs.testing import ScriptedModel
 from ctxfs.tokens import CharsCounter
 
@@ -53,10 +55,36 @@ async def test_a_large_unseen_result_leaves_at_once_described_and_with_what_it_m
         (item,) = [i for i in context.items if i.offloaded]
         assert await context.fs.load(item.id) == WORDS
     text = request["messages"][-1]["content"][0]["content"]
-    assert text.startswith("[Content offloaded]\nPath: ")
+    assert text.startswith("[Content offloaded: Read stored/")
     assert "1 line" in text
     assert text.endswith("\nMentions: identifier_00000…01499")
     assert len(text) < len(WORDS) / 2
+
+
+async def test_a_placeholder_names_what_the_models_tools_find(tmp_path: Path) -> None:
+    async with context_in(tmp_path, Clock()) as context:
+        await context.add({"role": "user", "content": "go"}, call(1), answer(1, WORDS))
+        request = await context.request(cache=False)
+        named = request["messages"][-1]["content"][0]["content"].split("]")[0].removeprefix("[Content offloaded: Read ")
+        assert context.fs.find(named) == "t1"
+        assert CharsCounter().count(f"[Content offloaded: Read {named}]") <= 12
+
+
+@pytest.mark.parametrize(
+    ("layout", "short"), [("envelope", True), ("envelope", False), ("text", True)], ids=["short", "asked for", "text"]
+)
+async def test_a_path_stands_in_the_placeholder_where_other_tools_read(
+    tmp_path: Path, layout: str, short: bool
+) -> None:
+    parameters = EvictionParameters(short_placeholders=short)
+    fs = ContextFileSystem(root_path=tmp_path, layout=LAYOUTS[layout])
+    pricing = EvictionPricing(clock=Clock(), parameters=parameters)
+    async with Context(fs=fs, pricing=pricing, counter=CharsCounter()) as context:
+        await context.add({"role": "user", "content": "go"}, call(1), answer(1, WORDS))
+        request = await context.request(cache=False)
+    text = request["messages"][-1]["content"][0]["content"]
+    three_lines = text.startswith(f"[Content offloaded]\nPath: {context.items[-1].offload_path}\nUse Read tool")
+    assert three_lines is not (short and layout == "envelope")
 
 
 async def test_what_was_read_back_is_seen_before_it_may_leave(tmp_path: Path) -> None:
@@ -112,7 +140,7 @@ async def test_large_arguments_leave_when_the_cache_is_cold_and_can_be_read_back
         items = context.items
     block = request["messages"][1]["content"][0]
     assert block["input"]["file_path"] == "a.py"
-    assert block["input"]["content"].startswith("[Content offloaded]\nPath: ")
+    assert block["input"]["content"].startswith("[Content offloaded: Read stored/")
     assert blocks == ({"type": "text", "text": patch, "argument": "content", "json": False},)
     check({"model": "m", "max_tokens": 1, **request})
     async with context_in(tmp_path, clock, context.session_id) as resumed:

@@ -1,5 +1,6 @@
 """What an economy makes of items, at the edges: which arguments are large, and what a placeholder mentions."""
 
+import json
 import re
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from ctxfs.economics.ledger import Ledger
 from ctxfs.economics.ledger_steps import Candidate
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import Why, plan
-from ctxfs.economics.prices import Rates
+from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.plan import Offload
@@ -24,7 +25,7 @@ from ctxfs.items import ContentRange, ContextItem
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ctxfs.placeholder.attach import Placeholder, digest_of
-from ctxfs.session.names import NameAllocator
+from ctxfs.session.names import NameAllocator, short_name
 from ctxfs.tokens import CharsCounter, count_content
 from session_items import make_item
 
@@ -87,7 +88,7 @@ def test_only_large_arguments_leave_and_the_first_says_where_they_are() -> None:
     (trim,) = entry(call(path="a.py", old="o " * 500, new="n " * 500, times=3)).options.trims
     assert list(trim.arguments) == ["path", "old", "new", "times"]
     assert (trim.arguments["path"], trim.arguments["times"]) == ("a.py", 3)
-    assert str(trim.arguments["old"]).startswith("[Content offloaded]\nPath: /s/tool_input/Write/c.input.json")
+    assert str(trim.arguments["old"]).startswith(f"[Content offloaded: Read {short_name('c.input')}]")
     assert "old" in str(trim.arguments["new"])
     assert trim.tokens_after < trim.tokens_before
     assert entry(call(old="o " * 500), EvictionParameters(tool_inputs=False)).options.trims == ()
@@ -172,17 +173,18 @@ def test_who_leaves_by_its_price_is_listed_and_who_leaves_unseen_is_described_to
     assert "1 line" not in placeholder
     assert options.eager_placeholder is not None
     text, tokens = options.eager_placeholder.text, options.eager_placeholder.tokens
-    assert text.startswith("[Content offloaded]\nPath: /s/x.json\n")
+    assert text.startswith(f"[Content offloaded: Read {short_name('x')}]\n")
     assert "1 line" in text
     assert text.endswith("\nMentions: identifier_00000…01499")
     assert tokens == COUNTER.count(text)
 
 
 def test_everything_else_is_described_or_points_to_the_lines_that_it_repeats() -> None:
-    source = ContentRange(item_id="x", path="/s/first.json", first_line=1, last_line=1)
+    source = ContentRange(item_id="first", path="/s/first.json", first_line=3, last_line=7)
     for placeholder, options, told in (
         (*written(None), "1 line"),
-        (*written(EvictionParameters(), source), "/s/first.json"),
+        (*written(EvictionParameters(), source), f"[Content offloaded: Read {short_name('first')}, offset=3, limit=5]"),
+        (*written(EvictionParameters(short_placeholders=False), source), "/s/first.json"),
     ):
         assert told in placeholder
         assert "Mentions" not in placeholder
@@ -261,4 +263,40 @@ def test_a_digest_takes_a_fifth_of_its_content_at_most(lines: int, digest_tokens
 @pytest.mark.parametrize("wrong", [{"read": 0}, {"write": 0.05}, {"output": 0}, {"output": -1}, {"read": -0.1}])
 def test_prices_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=r"prices are positive|use a number, 0 or more"):
-        Rates(**{"read": 0.1, "write": 1.25, "output": 5.0, **wrong})
+        Rates.from_mapping({"read": 0.1, "write": 1.25, "output": 5.0, **wrong})
+
+
+STEPPED = replace(
+    ANTHROPIC_RATES, steps=((200, Rates(read=2, write=3, output=4)), (100, Rates(read=1, write=2, output=3)))
+)
+
+
+def test_above_a_step_its_rates_count() -> None:
+    assert [STEPPED.at(tokens).read for tokens in (0, 100, 101, 200, 201)] == [0.1, 0.1, 1, 1, 2]
+    assert [above_tokens for above_tokens, _ in STEPPED.steps] == [100, 200]
+
+
+@pytest.mark.parametrize("rates", [ANTHROPIC_RATES, STEPPED])
+def test_rates_are_read_as_they_are_written(rates: Rates) -> None:
+    written = rates.to_mapping()
+    assert Rates.from_mapping(json.loads(json.dumps(written))) == rates
+    assert ("steps" in written) == bool(rates.steps)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"discount": 1},
+        {"steps": [1]},
+        {"steps": {"many": {"read": 1, "write": 1, "output": 1}}},
+        {"steps": {"0": {"read": 1, "write": 1, "output": 1}}},
+        {"steps": {"7": {}}},
+    ],
+)
+def test_rates_in_another_form_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"rates|step"):
+        Rates.from_mapping({**ANTHROPIC_RATES.to_mapping(), **wrong})
+    with pytest.raises(ConfigError, match="pairs of a number"):
+        replace(ANTHROPIC_RATES, steps={100: ANTHROPIC_RATES})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="the rates of a step"):
+        replace(ANTHROPIC_RATES, steps=((100, 0.1),))  # type: ignore[arg-type]

@@ -57,7 +57,7 @@ def test_a_reply_is_its_text_and_each_call_whose_arguments_could_leave() -> None
     (trim,) = session.options(replace(reply, id="msg_2")).trims
     assert trim.arguments["path"] == "a.py"
     assert trim.arguments["mode"] == "w"
-    assert trim.arguments["content"].startswith("[Content offloaded]\nPath: /s/")
+    assert trim.arguments["content"].startswith("[Content offloaded: Read stored/")
     assert trim.stored.message.content[0] == {"type": "text", "text": TEXT, "argument": "content", "json": False}
     assert set(session.economy.ledger.held) == {"call_1.input"}
     assert session.economy.ledger.total_tokens == session.tokens

@@ -1,7 +1,7 @@
 """The bill, added up by hand: one token a character, reading 0.1, writing 1.25, output 5."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -43,14 +43,14 @@ class Scripted:
         self.calls = 0
         return self
 
-    def plan(self, _added: Sequence[Item]) -> Sequence[Replacement]:
+    def plan(self, _added: Sequence[Item], _at: float) -> Sequence[Replacement]:
         self.calls += 1
         return [self.at[self.calls]] if self.calls in self.at else ()
 
     def replied(self, _reply: Sequence[Item]) -> None:
         pass
 
-    def read_back(self, index: int, page: Item) -> None:
+    def read_back(self, index: int, call: Item, page: Item) -> None:
         self.pages.append((index, page))
 
 
@@ -72,8 +72,8 @@ CALL = len('Read{"path":"a"}')
 
 def test_without_eviction_each_token_is_written_once_and_read_from_then_on() -> None:
     cost = replay_session(reading("r" * 1000, "end"), Never(), ANTHROPIC_RATES)
-    second = 0.1 * (100 + CALL) + 1.25 * 1000
-    third = 0.1 * (100 + CALL + 1000 + 50) + 1.25 * 10
+    second = 0.1 * 100 + 1.25 * (CALL + 1000)
+    third = 0.1 * (100 + CALL + 1000) + 1.25 * (50 + 10)
     assert [c.cost for c in cost.calls] == pytest.approx([125, second, third])
     assert [c.context_tokens for c in cost.calls] == [100, 1100 + CALL, 1160 + CALL]
     assert (cost.prefix_breaks, cost.evictions, cost.read_backs) == (0, 0, 0)
@@ -86,8 +86,8 @@ def test_an_eviction_rewrites_what_stands_behind_it() -> None:
     assert (cost.prefix_breaks, cost.evictions, cost.stored_bytes) == (1, 1, 1000)
 
 
-@pytest.mark.parametrize(("cached", "reread"), [("prefix", 1_000), ("ends", 0)])
-def test_a_cache_may_give_back_only_what_ended_with_a_request(cached: Cached, reread: int) -> None:
+@pytest.mark.parametrize(("cached", "known"), [("prefix", 100 + CALL + 1_000), ("ends", 100), ("tail", 100)])
+def test_a_cache_may_give_back_only_what_ended_with_a_request(cached: Cached, known: int) -> None:
     together = session(
         [
             text(Role.USER, "u" * 100),
@@ -100,9 +100,37 @@ def test_a_cache_may_give_back_only_what_ended_with_a_request(cached: Cached, re
         ]
     )
     cost = replay_session(together, Scripted({3: Replacement(3, 40)}), ANTHROPIC_RATES, cached=cached)
-    known = 100 + CALL + reread
-    assert cost.calls[2].cost == pytest.approx(0.1 * known + 1.25 * (1_000 - reread + 40 + 50 + 10))
-    assert cost.calls[1].cost == pytest.approx(0.1 * (100 + CALL) + 1.25 * 1_200)
+    assert cost.calls[2].cost == pytest.approx(0.1 * known + 1.25 * (100 + CALL + 1_000 + 40 + 50 + 10 - known))
+    assert cost.calls[1].cost == pytest.approx(0.1 * 100 + 1.25 * (CALL + 1_200))
+
+
+def exchanges(number: int) -> Session:
+    """A question, and so many exchanges of two blocks, of 10 tokens each."""
+    said = [text(role, "x" * 10) for _ in range(number) for role in (Role.ASSISTANT, Role.USER)]
+    return session([text(Role.USER, "u" * 10), *said, text(Role.ASSISTANT, "end")])
+
+
+@pytest.mark.parametrize(("changed", "known"), [(2, 0), (6, 0), (7, 7), (9, 9), (24, 23), (25, 25)])
+def test_a_hosts_breakpoint_finds_what_was_cached_a_few_blocks_back(changed: int, known: int) -> None:
+    of = exchanges(13)  # the 13th request has 25 blocks; the 14th request ended with 27
+    policy = Scripted({14: Replacement(changed, 4)})
+    cost = replay_session(of, policy, ANTHROPIC_RATES, cached="tail")
+    assert cost.calls[13].cost == pytest.approx(0.1 * 10 * known + 1.25 * (10 * (27 - known) - 6))
+
+
+def test_above_a_step_every_token_of_a_request_costs_more() -> None:
+    stepped = replace(ANTHROPIC_RATES, steps=((1_100 + CALL, Rates(read=1, write=2, output=3)),))
+    cost = replay_session(reading("r" * 1000, "end"), Never(), stepped)
+    assert cost.calls[1].cost == pytest.approx(0.1 * 100 + 1.25 * (CALL + 1000))
+    assert cost.calls[2].cost == pytest.approx(1 * (1100 + CALL) + 2 * 60)
+
+
+def test_a_pause_as_long_as_the_caches_time_to_live_loses_all_of_it() -> None:
+    of = reading("r" * 1000, "end")
+    timed = replace(of, turns=tuple(replace(t, at=at) for t, at in zip(of.turns, (50, 349, 649), strict=True)))
+    cost = replay_session(timed, Never(), ANTHROPIC_RATES, ttl_s=300)
+    assert cost.calls[1].cost == pytest.approx(0.1 * 100 + 1.25 * (CALL + 1000))
+    assert cost.calls[2].cost == pytest.approx(1.25 * (1160 + CALL))
 
 
 def test_keep_recent_waits_until_the_model_has_seen_a_result() -> None:
@@ -137,7 +165,7 @@ def test_a_cache_that_gives_back_less_costs_more_once_something_leaves(recording
 def test_what_leaves_before_it_is_sent_breaks_nothing() -> None:
     policy = Scripted({2: Replacement(2, 40)})
     cost = replay_session(reading("r" * 1000, "end"), policy, ANTHROPIC_RATES)
-    assert cost.calls[1].cost == pytest.approx(0.1 * (100 + CALL) + 1.25 * 40)
+    assert cost.calls[1].cost == pytest.approx(0.1 * 100 + 1.25 * (CALL + 40))
     assert cost.prefix_breaks == 0
 
 
@@ -147,7 +175,7 @@ def test_a_quote_of_something_evicted_is_a_read_back() -> None:
     cost = replay_session(reading(content, "it is secret_identifier"), policy, ANTHROPIC_RATES)
     context = 100 + CALL + 40 + 50 + 10
     assert cost.read_backs == 1
-    assert cost.read_back_cost == pytest.approx(0.1 * context + 5 * 120 + 1.25 * 1000)
+    assert cost.read_back_cost == pytest.approx(0.1 * context + 5 * 120 + 1.25 * (120 + 1000))
     (index, page), *more = policy.pages
     assert (index, page.tokens, page.page_of, more) == (2, 1000, 2, [])
 
@@ -195,7 +223,7 @@ def test_what_was_read_back_is_in_the_context_from_then_on() -> None:
     of = session([text(Role.USER, "u"), call(1, "Read", {"path": "a"}), result(1, "Read", secret), *quotes])
     cost = replay_session(of, Scripted({2: Replacement(2, 40)}), ANTHROPIC_RATES)
     assert cost.read_backs == 1
-    assert cost.calls[2].context_tokens == 1 + CALL + 40 + 1000 + len("secret_identifier") + 4
+    assert cost.calls[2].context_tokens == 1 + CALL + 40 + 120 + 1000 + len("secret_identifier") + 4
 
 
 def test_what_a_reply_can_only_know_from_the_context() -> None:
@@ -211,7 +239,7 @@ def test_the_oracle_keeps_what_is_used_until_its_last_use() -> None:
     )
     assert saved == pytest.approx(0.1 * 999)
     inputs = oracle_cost(unused, ANTHROPIC_RATES, tool_inputs=True)
-    assert oracle_cost(unused, ANTHROPIC_RATES, tool_inputs=False) - inputs == pytest.approx(2 * 0.1 * CALL)
+    assert oracle_cost(unused, ANTHROPIC_RATES, tool_inputs=False) - inputs == pytest.approx((1.25 + 0.1) * CALL)
 
 
 def test_the_oracle_forgets_what_something_else_says_too() -> None:
@@ -237,9 +265,9 @@ class Checked:
         self.sizes, self.run = {}, self.inner.start(of)
         return self
 
-    def plan(self, added: Sequence[Item]) -> Sequence[Replacement]:
+    def plan(self, added: Sequence[Item], at: float) -> Sequence[Replacement]:
         self.replied_or_added(added)
-        found = self.run.plan(added)
+        found = self.run.plan(added, at)
         for r in found:
             assert r.tokens < self.sizes[r.index]
             self.sizes[r.index] = r.tokens
@@ -249,9 +277,9 @@ class Checked:
         self.replied_or_added(reply)
         self.run.replied(reply)
 
-    def read_back(self, index: int, page: Item) -> None:
-        self.sizes[page.index] = page.tokens
-        self.run.read_back(index, page)
+    def read_back(self, index: int, call: Item, page: Item) -> None:
+        self.sizes |= {call.index: call.tokens, page.index: page.tokens}
+        self.run.read_back(index, call, page)
 
     def replied_or_added(self, items: Sequence[Item]) -> None:
         self.sizes |= {i.index: i.tokens for i in items}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.economics.features import IdentifierIndex, ToolClass, classify, paths_of, writes
+from ctxfs.economics.features import IdentifierIndex, ToolClass, classify, paths_of, program_of, writes
 from ctxfs.economics.ledger import ITEMS_PER_FILE, Ledger, Outcome, at_arrival
 from ctxfs.economics.ledger_steps import Added, Candidate, ReadBack, Replied, Step
 from ctxfs.economics.parameters import EvictionParameters
@@ -95,8 +95,9 @@ def test_the_ledger_agrees_with_a_recount(turns: list[tuple[Any, Any, bool]]) ->
             first = next(iter(ledger.held))
             start = next(i for i, p in enumerate(context) if isinstance(p, Candidate) and p.id == first)
             assert sum(h.tokens + h.tokens_after for h in ledger.held.values()) == sum(sizes(left)[start:])
-        ledger = ledger.replied(parts(reply), paths=["a"] if touches else [], changed_paths=["a"] if touches else [])
-        assert ledger.new_tokens == 0
+        said = parts(reply)
+        ledger = ledger.replied(said, paths=["a"] if touches else [], changed_paths=["a"] if touches else [])
+        assert ledger.new_tokens == sum(p if isinstance(p, int) else p.tokens for p in said)
 
 
 STEPS = st.lists(
@@ -158,15 +159,15 @@ def test_whatever_leaves_is_accounted_for(sent: list[Any], new: list[Any], cold:
     context: list[Candidate | int] = [*parts[: len(sent)], 7, *parts[len(sent) :]]
     sizes = [p if isinstance(p, int) else 50 if p.id in leaving else p.tokens for p in context]
     assert after.total_tokens == sum(sizes)
-    assert after.new_tokens == sum(sizes[len(sent) + 1 :])
+    assert after.new_tokens == sum(sizes[len(sent) :])
     stays = [n for n, p in enumerate(context) if isinstance(p, Candidate) and p.id not in leaving]
     followed = [sum(sizes[start + 1 : end]) for start, end in pairwise([*stays, len(context)])]
     assert [h.tokens_after for h in after.held.values()] == followed
     gone = [(n, p) for n, p in enumerate(context) if isinstance(p, Candidate) and p.id in leaving]
     assert after.gone_new_tokens == sum(p.tokens - 50 for n, p in gone if n > len(sent))
     assert after.gone_tokens == sum(p.tokens - 50 for n, p in gone if n < len(sent) and not p.pinned)
-    first = min((n for n, p in gone if n < len(sent) and not p.pinned), default=len(sent) + 1)
-    rewrite = 0.0 if cold else 1.15 * sum(sizes[first : len(sent) + 1])
+    first = min((n for n, p in gone if n < len(sent) and not p.pinned), default=len(sent))
+    rewrite = 0.0 if cold else 1.15 * sum(sizes[first : len(sent)])
     assert before.saved - after.saved == pytest.approx(rewrite)
     assert sum(outcome.left for outcome in after.memory.values()) == len(leaving)
 
@@ -289,6 +290,39 @@ def test_a_large_result_leaves_at_arrival_while_read_backs_are_cheap() -> None:
     assert not plan(Ledger(parameters=only_large).added([item("a", 900)]))
     assert plan(Ledger(parameters=only_large).added([item("a", 901)]))
     assert not plan(replace(Ledger().added(new), total_tokens=900_000))
+
+
+def doubtful(count: int, **parameters: Any) -> Ledger:
+    """New results that are worth more than the read-backs expected of them, but not four times as much."""
+    careful = EvictionParameters(**{"arrival_margin": 4, "max_loss": 0, **parameters})
+    return Ledger(parameters=careful).added([item(name, 2_000, tool_class=ToolClass.SEARCH) for name in "abc"[:count]])
+
+
+def test_as_long_as_nothing_was_saved_a_doubtful_result_is_sent() -> None:
+    ledger = doubtful(1)
+    assert not plan(ledger)
+    assert plan(doubtful(1, arrival_margin=1))
+    assert plan(replace(ledger, saved=1_000.0))
+    bounded = doubtful(1, max_loss=0.01)
+    assert not plan(bounded)
+    assert plan(replace(bounded, spent=100_000.0))
+    assert not plan(replace(bounded, spent=100_000.0, saved=-1_000.0))
+
+
+def test_the_bound_holds_for_all_that_leaves_unseen_together() -> None:
+    assert plan(replace(doubtful(3), saved=1_500.0)).item_ids == ("c",)
+    assert plan(replace(doubtful(3), saved=5_000.0)).item_ids == ("a", "b", "c")
+
+
+def test_arguments_that_were_never_sent_leave_without_a_rewrite() -> None:
+    written = item("a", tool_class=ToolClass.EDIT)
+    careless = EvictionParameters(caution=0.01)
+    told = Ledger(parameters=careless).added([10_000]).replied([20, written]).added([30])
+    assert (plan(told).item_ids, plan(told).rewrite_cost) == (("a",), 0)
+    after = told.evicted(["a"])
+    assert (after.gone_new_tokens, after.gone_tokens, after.saved) == (5_950, 0, 0)
+    assert after.memory[after.left["a"]] == Outcome(left=1)
+    assert after.left["a"] == "edit:Bash"
 
 
 def test_what_the_model_has_not_seen_never_leaves_otherwise() -> None:
@@ -470,11 +504,32 @@ def test_calls_tell_which_files_they_are_about() -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "program"),
+    [
+        ({"command": "cat src/a.py"}, "cat"),
+        ({"cmd": ["bash", "-lc", "cd x && nl -ba a.py | sed -n 1,40p"]}, "nl"),
+        ({"cmd": []}, ""),
+        ({"command": "cat > a.py <<'EOF'\nvalue = 1\nEOF"}, ""),
+        ({"command": "python - <<'EOF'\ncat\nEOF"}, "python"),
+        ({"command": "FOO=1 /usr/bin/pytest -q; echo done"}, "pytest"),
+        ({"command": "make || git diff"}, "git"),
+        ({"command": "export A=1\ngrep -n x a.py"}, "grep"),
+        ({"command": ""}, ""),
+        ({"path": "a.py"}, ""),
+    ],
+)
+def test_a_shell_shows_what_its_last_command_prints(arguments: dict[str, Any], program: str) -> None:
+    assert program_of(arguments) == program
+
+
+@pytest.mark.parametrize(
     ("tool", "is_input", "expected"),
     [
         ("Read", False, ToolClass.FILE),
         ("Grep", False, ToolClass.SEARCH),
         ("exec_command", False, ToolClass.OTHER),
+        ("sed", False, ToolClass.FILE),
+        ("rg", False, ToolClass.SEARCH),
         ("Write", True, ToolClass.WHOLE),
         ("Edit", True, ToolClass.EDIT),
     ],

@@ -6,6 +6,7 @@ import pytest
 
 from ctxfs.items import ContentRange, ItemType
 from ctxfs.llm.messages import AssistantMessage, UserMessage
+from ctxfs.session.names import short_name
 from ctxfs.session.records import ItemAdded, Restored, UnknownRecord, from_json, to_json
 from ctxfs.session.state import OffloadStats, SessionState, fold
 from session_items import PLACEHOLDER, make_item, stored_record
@@ -22,6 +23,24 @@ def test_a_record_is_an_object(data: Any) -> None:
 def test_a_stored_content_has_no_negative_size() -> None:
     with pytest.raises(ValueError, match="negative"):
         from_json({**to_json(STORED), "size_bytes": -1})
+
+
+def test_what_is_stored_is_found_by_its_short_name() -> None:
+    state = fold(SessionState(), [STORED])
+    assert state.find_short(short_name("msg_001")) == "msg_001"
+    assert state.find_short(short_name("msg_002")) is None
+    fold(state, [stored_record("msg_002"), STORED])
+    assert [state.find_short(short_name(one)) for one in ("msg_001", "msg_002")] == ["msg_001", "msg_002"]
+
+
+def test_a_short_name_that_two_ids_have_names_neither() -> None:
+    first, second = "call_1600047", "call_1682893"
+    assert short_name(first) == short_name(second)
+    state = fold(SessionState(), [stored_record(first)])
+    assert state.find_short(short_name(first)) == first
+    fold(state, [stored_record(second), STORED])
+    assert state.find_short(short_name(first)) is None
+    assert state.find_short(short_name("msg_001")) == "msg_001"
 
 
 def test_a_message_that_is_no_result_can_be_restored() -> None:

@@ -11,6 +11,7 @@ from ctxfs.errors import ToolError
 from ctxfs.items import ContentRange
 from ctxfs.llm.messages import Content
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import short_name
 from ctxfs.storage.port import OsFileSystem
 from ctxfs.tokens import default_counter
 from ctxfs.tools import Tool, ToolResult, read_tool
@@ -30,6 +31,15 @@ async def stored(fs: ContextFileSystem, content: Content, raw_id: str = "call_1"
 async def fs(tmp_path: Path) -> AsyncIterator[ContextFileSystem]:
     async with ContextFileSystem(root_path=tmp_path / "sessions") as opened:
         yield opened
+
+
+async def test_what_is_stored_is_read_by_its_short_name(fs: ContextFileSystem) -> None:
+    await stored(fs, "one\ntwo")
+    for name in (short_name("call_1"), fs.path_of(short_name("call_1"))):
+        assert "2: two" in str((await read(read_tool(fs), name)).content).replace("\t", ": ")
+    unknown = await read(read_tool(fs), short_name("call_2"))
+    assert unknown.is_error
+    assert "no file 'stored/" in str(unknown.content)
 
 
 @pytest.fixture

@@ -75,7 +75,9 @@ def replay(  # noqa: PLR0917 - typer calls it by name
     cached: Annotated[
         Cached,
         typer.Option(
-            "--cached", help="What the cache gives back: any unchanged prefix, or only up to earlier requests' ends."
+            "--cached",
+            help="What the cache gives back: any unchanged prefix, only up to earlier requests' ends, or only near the "
+            "last one's.",
         ),
     ] = "prefix",
     html: Annotated[

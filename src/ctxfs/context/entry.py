@@ -32,7 +32,7 @@ from ctxfs.placeholder.attach import Placeholder, digest_budget, digest_of, plac
 from ctxfs.placeholder.mentions import entries_of, mentions
 from ctxfs.placeholder.text import READ_TOOL, render
 from ctxfs.session.field_types import check_types
-from ctxfs.session.names import NameAllocator
+from ctxfs.session.names import NameAllocator, short_name
 from ctxfs.tokens import TokenCounter, chunks, count_content
 
 __all__ = [
@@ -138,6 +138,11 @@ class EntryRules:
     reader: str = READ_TOOL
     """The name of the tool that opens the files which placeholders name."""
 
+    def short_of(self, item_id: str, names: NameAllocator) -> str | None:
+        """The name that a placeholder gives instead of the path; None: the path, for files that any tool can read."""
+        wanted = self.pricing is not None and self.pricing.short_placeholders
+        return short_name(item_id) if wanted and not names.layout.raw else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
@@ -200,7 +205,7 @@ def new_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
     if leaving is not None:
         item, options = leaving.item, EvictionOptions(trims=trims)
     else:
-        options = _options(item, trims, names, rules)
+        options = _options(item, trims, names, draft, rules)
     check_types(item)
     return Entry(item=item, options=options, leaving=leaving, new_identifiers=draft.identifiers.added)
 
@@ -218,7 +223,7 @@ def recorded_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
     if item.placeholder is not None or item.destroyed or item.damaged is not None:
         options = EvictionOptions(trims=trims)
     else:
-        options = replace(_options(item, trims, names, rules), eager_placeholder=None)
+        options = replace(_options(item, trims, names, draft, rules), eager_placeholder=None)
     return Entry(item=item, options=options, new_identifiers=draft.identifiers.added)
 
 
@@ -276,6 +281,7 @@ def _trims(
             ),
             names=draft.names,
             path_of=rules.path_of,
+            short_of=partial(rules.short_of, names=draft.names),
             parameters=pricing,
             policy=rules.policy,
             counter=rules.counter,
@@ -302,7 +308,7 @@ def _mentions(
 
 
 def _options(
-    item: ContextItem, trims: tuple[Trim, ...], names: Sequence[str] | None, rules: EntryRules
+    item: ContextItem, trims: tuple[Trim, ...], names: Sequence[str] | None, known: Known, rules: EntryRules
 ) -> EvictionOptions:
     """How an item can be evicted that stays at first.
 
@@ -310,11 +316,14 @@ def _options(
     (None) is described; what is evicted before it was sent is both.
     """
     path, counter, pricing = rules.path_of(item.name), rules.counter, rules.pricing
+    stored_id = item.id if item.source is None else item.source.item_id
+    short = None if names is None else rules.short_of(stored_id, known.names)
     if names is None or item.source is not None or pricing is None:
         described = partial(digest_of, item, counter=counter, digest_tokens=rules.digest_tokens)
-        return EvictionOptions(
-            placeholder_for(item, path=path, counter=counter, digest=described, reader=rules.reader), trims
+        placeholder = placeholder_for(
+            item, path=path, counter=counter, digest=described, reader=rules.reader, short=short
         )
+        return EvictionOptions(placeholder, trims)
     entries = _Entries(names, limit=pricing.digest_identifiers)
     placeholder = placeholder_for(
         item,
@@ -322,13 +331,14 @@ def _options(
         counter=counter,
         digest=lambda: _mentions(entries.found, item.content_tokens, rules=rules, pricing=pricing),
         reader=rules.reader,
+        short=short,
     )
     if placeholder is None or not _may_leave_eagerly(item, rules, pricing):
         return EvictionOptions(placeholder, trims)
 
     def described_eagerly() -> tuple[str, int]:
         digest = _eager_digest(item, entries.found, rules, pricing)
-        text = render(path, digest, reader=rules.reader) if digest else ""
+        text = render(path, digest, reader=rules.reader, short=short) if digest else ""
         return text, counter.count(text)
 
     eager = Placeholder(placeholder.least_tokens, described_eagerly, content_tokens=item.content_tokens)

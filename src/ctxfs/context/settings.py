@@ -1,7 +1,7 @@
 """The settings of a context, checked and complete; and what follows from them for ``Context`` and ``History``. Pure."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ctxfs.checks import require_bool, require_int, require_kind
@@ -160,7 +160,7 @@ def eviction_rules(
     if pricing is None:
         return rules
     terms, parameters = pricing.terms, pricing.parameters.to_mapping()
-    return replace(rules, parameters=parameters, rates=asdict(terms.rates), ttl_s=terms.ttl_s)
+    return replace(rules, parameters=parameters, rates=terms.rates.to_mapping(), ttl_s=terms.ttl_s)
 
 
 def agreed_policy(

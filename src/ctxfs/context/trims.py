@@ -25,6 +25,7 @@ def trim_of(
     digest: Callable[[int], str],
     names: NameAllocator,
     path_of: Callable[[str], str],
+    short_of: Callable[[str], str | None],
     parameters: EvictionParameters,
     policy: OffloadPolicy,
     counter: TokenCounter,
@@ -33,7 +34,8 @@ def trim_of(
     """How the large arguments of ``call``, the block at ``place`` of a reply, would be evicted; None if they stay.
 
     ``digest`` gives what a placeholder says of so many tokens. The id and the file of what would be stored are taken
-    from ``names``. ``reader`` is the name of the tool that opens that file.
+    from ``names``; ``short_of`` gives the short name of an id, if that is used. ``reader`` is the name of the tool that
+    opens that file.
     """
     large = large_arguments(call["input"])
     tokens = count_json(counter, call["input"]) if large else 0
@@ -42,7 +44,8 @@ def trim_of(
     if not policy.allows(ItemType.TOOL_INPUT, tokens):
         return None
     item_id, name = names.allocate(ItemType.TOOL_INPUT, f"{call['id']}.input", call["name"])
-    arguments = without_large_arguments(call["input"], render(path_of(name), digest(tokens), reader=reader))
+    placeholder = render(path_of(name), digest(tokens), reader=reader, short=short_of(item_id))
+    arguments = without_large_arguments(call["input"], placeholder)
     return Trim(
         item_id=reply_id,
         block=place,

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ctxfs.checks import require_kind, require_number
-from ctxfs.economics.features import classify, paths_of, writes
+from ctxfs.economics.features import classify, paths_of, program_of, writes
 from ctxfs.economics.ledger import Ledger
 from ctxfs.economics.ledger_steps import Added, Candidate, ReadBack, Replied, Step
 from ctxfs.economics.parameters import EvictionParameters
@@ -146,13 +146,15 @@ class SessionPricing:
         return replace(longer, is_placeholder=True)
 
     def _candidate(self, item: ContextItem, message: ToolMessage, tokens: int, placeholder_tokens: int) -> Candidate:
+        arguments = self._arguments.get(message.tool_call_id, {})
+        program = program_of(arguments)
         return Candidate(
             id=item.id,
-            tool=message.tool_name,
-            tool_class=classify(message.tool_name, is_input=False),
+            tool=f"{message.tool_name} {program}" if program else message.tool_name,
+            tool_class=classify(program or message.tool_name, is_input=False),
             tokens=tokens,
             placeholder_tokens=placeholder_tokens,
-            paths=paths_of(self._arguments.get(message.tool_call_id, {})),
+            paths=paths_of(arguments),
             pinned=message.tool_name in self.exact,
         )
 

@@ -5,7 +5,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
-__all__ = ["IdentifierIndex", "ToolClass", "classify", "identifiers_in", "paths_of", "strings_of", "writes"]
+__all__ = [
+    "IdentifierIndex",
+    "ToolClass",
+    "classify",
+    "identifiers_in",
+    "paths_of",
+    "program_of",
+    "strings_of",
+    "writes",
+]
 
 # What stands before an identifier is passed over with it, so that no character is looked at twice; "" ends the text.
 _IDENTIFIER = re.compile(
@@ -19,8 +28,27 @@ _PATH_KEYS = ("path", "file_path", "filePath", "filename", "file", "notebook_pat
 _PATCH_HEADER = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
 _WRITING = ("write", "edit", "create", "insert", "patch", "replace")
 _WRITING_WHOLE = ("write", "write_file", "create", "create_file")
-_READING = ("read", "read_file", "open", "view", "view_file", "cat")
-_SEARCHING = ("grep", "glob", "task", "agent", "search", "web_search", "web_fetch", "ls", "list")
+_READING = (
+    "read",
+    "read_file",
+    "open",
+    "view",
+    "view_file",
+    "cat",
+    "nl",
+    "sed",
+    "head",
+    "tail",
+    "less",
+    "bat",
+    "task",
+    "agent",
+)
+_SEARCHING = ("grep", "glob", "search", "web_search", "web_fetch", "ls", "list", "rg", "find", "tree")
+_COMMAND_KEYS = ("command", "cmd")
+_COMMAND_ENDS = re.compile(r"&&|\|\||;|\n")
+_COMMAND_CHARS = 1_000
+_SILENT = ("cd", "echo", "export", "set", "source", "true")
 
 
 def identifiers_in(text: str) -> dict[str, None]:
@@ -45,14 +73,30 @@ class ToolClass(StrEnum):
     """The arguments of any other call: edits, patches, commands."""
 
 
-def classify(tool_name: str, *, is_input: bool) -> ToolClass:
-    """The class of a tool's result, or of a call's arguments (``is_input``), by the tool's name alone."""
-    name = tool_name.lower()
+def classify(name: str, *, is_input: bool) -> ToolClass:
+    """The class of a tool's result, or of a call's arguments (``is_input``), by the name of the tool or program."""
+    name = name.lower()
     if is_input:
         return ToolClass.WHOLE if name in _WRITING_WHOLE else ToolClass.EDIT
     if name in _READING:
         return ToolClass.FILE
     return ToolClass.SEARCH if name in _SEARCHING else ToolClass.OTHER
+
+
+def program_of(arguments: Mapping[str, Any]) -> str:
+    """The program whose output a call of a shell shows: the first word of its last command; "" for any other call.
+
+    ``cd`` and the setting of variables show nothing, and neither does what goes to a file. What follows ``<<`` is data.
+    """
+    command = next((arguments[key] for key in _COMMAND_KEYS if arguments.get(key)), "")
+    if isinstance(command, list):
+        command = command[-1] if command else ""  # as in ["bash", "-lc", "cat a.py"]
+    program = ""
+    for line in _COMMAND_ENDS.split(str(command)[:_COMMAND_CHARS].partition("<<")[0]):
+        words = [word for word in line.split("|")[0].split() if "=" not in word]
+        if words and words[0] not in _SILENT and ">" not in line:
+            program = words[0].rpartition("/")[2]
+    return program
 
 
 def writes(tool_name: str) -> bool:

@@ -66,12 +66,12 @@ class Ledger:
     """The state of one session, as the planner sees it.
 
     ``calls``: model calls made. ``total_tokens``: the context now. ``new_tokens``: its end that no request has carried
-    yet. ``gone_tokens``: what evictions that had to pay made the context smaller by; ``gone_new_tokens``: tokens
-    evicted before they were ever sent. ``spent``: what the calls would have cost without eviction; ``saved``: how much
-    less they did cost, rewrites and read-backs counted in. ``cache_expires_at``: when the provider forgets the prefix,
-    on the caller's clock; None means not before the next call. ``held``: by id, in the order of the context.
-    ``memory``: what happened to the evicted items of each tool. ``by_path``: the newest held items of a file, oldest
-    first.
+    yet, the last reply and what came after it. ``gone_tokens``: what evictions that had to pay made the context smaller
+    by; ``gone_new_tokens``: tokens evicted before they were ever sent. ``spent``: what the calls would have cost
+    without eviction; ``saved``: how much less they did cost, rewrites and read-backs counted in. ``cache_expires_at``:
+    when the provider forgets the prefix, on the caller's clock; None means not before the next call. ``held``: by id,
+    in the order of the context. ``memory``: what happened to the evicted items of each tool. ``by_path``: the newest
+    held items of a file, oldest first.
     """
 
     parameters: EvictionParameters = field(default_factory=EvictionParameters)
@@ -95,7 +95,7 @@ class Ledger:
         for step in steps:
             match step:
                 case Added(parts):
-                    ledger = _appended(ledger, tables, parts, sent=False)
+                    ledger = _appended(ledger, tables, parts, arrived=ledger.calls)
                 case Replied():
                     ledger = _replied(ledger, tables, step)
                 case _:
@@ -191,14 +191,19 @@ class Ledger:
         empty = replace(
             self, total_tokens=0, new_tokens=0, gone_tokens=0, gone_new_tokens=0, held=_empty(), by_path=_empty()
         )
-        ledger = _appended(*_writable(empty), parts, sent=True)
-        return replace(ledger, new_tokens=ledger.total_tokens)
+        return _appended(*_writable(empty), parts, arrived=self.calls - 1)
 
     def read_back_price(self) -> float:
         """What one read-back costs now: another call over the whole context, and a page of what had left."""
         p, rates = self.parameters, self.rates
         asked = rates.output * p.read_back_output_tokens
         return rates.read * self.total_tokens + asked + rates.write * p.page_tokens
+
+    @property
+    def spent_then(self) -> float:
+        """What the session will have cost without eviction once the next request is sent."""
+        known = self.total_tokens - self.new_tokens + self.gone_tokens
+        return self.spent + self.rates.read * known + self.rates.write * (self.new_tokens + self.gone_new_tokens)
 
     def is_new(self, held: Held) -> bool:
         """Whether no request has carried the item yet."""
@@ -228,9 +233,10 @@ class _Walked:
 
 def _walked(ledger: Ledger, leaving: Collection[str]) -> _Walked:
     """Walk from the end of the context to the item before the first that leaves; what is older is not looked at."""
-    found, to_find, passed, behind = _Walked(), len(leaving), 0, 0
+    found, to_find, passed, behind, unsent = _Walked(), len(leaving), 0, 0, ledger.new_tokens
     for item_id in reversed(ledger.held):
         h = ledger.held[item_id]
+        unsent -= h.tokens + h.tokens_after
         if item_id not in leaving:
             if behind:
                 found.behind[item_id], behind = behind, 0
@@ -243,12 +249,10 @@ def _walked(ledger: Ledger, leaving: Collection[str]) -> _Walked:
         behind += stays
         passed += stays
         found.freed += saved
-        if ledger.is_new(h):
+        found.lessons[item_id] = at_arrival(h.lesson) if ledger.is_new(h) else h.lesson
+        if unsent >= 0:
             found.freed_new += saved
-            found.lessons[item_id] = at_arrival(h.lesson)
-            continue
-        found.lessons[item_id] = h.lesson
-        if not h.candidate.pinned:
+        elif not h.candidate.pinned:
             found.priced += saved
             found.rewritten = passed
     return found
@@ -268,7 +272,7 @@ def _writable(ledger: Ledger) -> tuple[Ledger, _Tables]:
     return replace(ledger, held=views[0], by_path=views[1]), tables
 
 
-def _appended(ledger: Ledger, tables: _Tables, parts: Iterable[Candidate | int], *, sent: bool) -> Ledger:
+def _appended(ledger: Ledger, tables: _Tables, parts: Iterable[Candidate | int], *, arrived: int) -> Ledger:
     held, by_path = tables.held, tables.by_path
     last, stays, added = next(reversed(held), ""), 0, 0
     for part in parts:
@@ -279,15 +283,14 @@ def _appended(ledger: Ledger, tables: _Tables, parts: Iterable[Candidate | int],
             continue
         if last and stays:
             held[last] = _followed_by(held[last], stays)
-        held[part.id] = _held(ledger, part, arrived=ledger.calls - sent)
+        held[part.id] = _held(ledger, part, arrived=arrived)
         for path in part.paths:
             known = (item_id for item_id in by_path.get(path, ()) if item_id in held)
             by_path[path] = (*known, part.id)[-ITEMS_PER_FILE:]
         last, stays = part.id, 0
     if last and stays:
         held[last] = _followed_by(held[last], stays)
-    new_tokens = ledger.new_tokens + (0 if sent else added)
-    return replace(ledger, total_tokens=ledger.total_tokens + added, new_tokens=new_tokens)
+    return replace(ledger, total_tokens=ledger.total_tokens + added, new_tokens=ledger.new_tokens + added)
 
 
 def _replied(ledger: Ledger, tables: _Tables, reply: Replied) -> Ledger:
@@ -303,7 +306,7 @@ def _replied(ledger: Ledger, tables: _Tables, reply: Replied) -> Ledger:
         cache_expires_at=reply.cache_expires_at,
     )
     _work_on(seen, tables, reply.paths, frozenset(reply.changed_paths))
-    return _appended(seen, tables, reply.parts, sent=True)
+    return _appended(seen, tables, reply.parts, arrived=seen.calls - 1)
 
 
 def _held(ledger: Ledger, candidate: Candidate, *, arrived: int) -> Held:

@@ -22,7 +22,14 @@ DEFAULT_NEEDS: Mapping[ToolClass, float] = MappingProxyType(
 )
 """Read-backs per call to expect of a new item of 500 tokens, fitted to recorded sessions together with the rest."""
 
+DEFAULT_ARRIVAL_NEEDS: Mapping[ToolClass, float] = MappingProxyType(
+    {ToolClass.FILE: 0.42, ToolClass.SEARCH: 0.2, ToolClass.OTHER: 0.14}
+)
+"""Read-backs to expect of each page of a result that the model never saw, counted in recorded sessions."""
+
 _NEEDS_UNIT_TOKENS = 500
+
+_TABLES = {"needs_by_class": DEFAULT_NEEDS, "arrival_needs_by_class": DEFAULT_ARRIVAL_NEEDS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +52,16 @@ class EvictionParameters:
         was saved so far; so a session that ends at once after it has lost no more than that.
     arrival_tokens: a result above this many tokens may leave before it was ever sent; 0 means never. Where an
         ``EagerPolicy`` (such as ``materialize``) decides about what was never sent, it decides alone.
-    arrival_caution: how much read-backs count against that saving.
+    arrival_needs_by_class: the read-backs to expect in all of each page of such a result.
+    arrival_caution: how much these count against that saving; 1 is their price.
+    arrival_margin: as long as nothing was saved, a result must be worth this many times the read-backs expected of it
+        to be evicted unseen; what is missing may come from what was saved so far, and from the bound of ``max_loss``.
     memory_weight: how many items of a tool must have been evicted for their history to count as much as
         ``needs_by_class``; ``arrival_memory_weight``: the same for items evicted on arrival. 0 means no memory.
     tool_inputs: whether the arguments of calls may be evicted.
     min_saved_tokens: no eviction saves fewer tokens than this.
+    short_placeholders: a placeholder is one line, with a short name that the tools of ctxfs find; False: three lines,
+        with the path. In a session with the layout "text", whose files any tool can read, it has the path anyway.
     digest_share, digest_identifiers: a placeholder lists identifiers, in at most this share of the content's tokens and
         at most so many; 0 means none. The bounds on every digest hold as well.
 
@@ -62,27 +74,31 @@ class EvictionParameters:
     age_exponent: float = 2.0
     activity_factor: float = 0.3
     changed_factor: float = 0.4
-    caution: float = 8.0
+    caution: float = 5.0
     page_tokens: int = 1_000
     read_back_output_tokens: int = 120
     horizon_calls: float = 10.0
     horizon_growth: float = 1.0
-    rent_share: float = 0.6
-    company_factor: float = 8.0
+    rent_share: float = 0.9
+    company_factor: float = 5.0
     max_loss: float = 0.03
     arrival_tokens: int = 400
-    arrival_caution: float = 0.4
+    arrival_needs_by_class: Mapping[ToolClass, float] = field(default_factory=lambda: DEFAULT_ARRIVAL_NEEDS)
+    arrival_caution: float = 1.0
+    arrival_margin: float = 1.5
     memory_weight: float = 5.0
     arrival_memory_weight: float = 3.0
     tool_inputs: bool = True
     min_saved_tokens: int = 10
+    short_placeholders: bool = True
     digest_share: float = 0.2
     digest_identifiers: int = 300
 
     def __post_init__(self) -> None:
-        numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "needs_by_class"}
-        for name, value in (numbers | {f"needs_by_class.{c}": n for c, n in self.needs_by_class.items()}).items():
-            if name == "tool_inputs":
+        numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _TABLES}
+        needs = {f"{table}.{c}": n for table in _TABLES for c, n in getattr(self, table).items()}
+        for name, value in (numbers | needs).items():
+            if name in {"tool_inputs", "short_placeholders"}:
                 require_bool(name, value)
             else:
                 require_number(name, value, at_least=0)
@@ -95,6 +111,11 @@ class EvictionParameters:
         """The read-backs per call to expect of an item at the age of one call."""
         size = tokens / _NEEDS_UNIT_TOKENS
         return float(self.needs_by_class[tool_class] * size**self.size_exponent)
+
+    def arrival_needs(self, tool_class: ToolClass, tokens: int) -> float:
+        """The read-backs to expect in all of a result that is evicted before it was sent, as they count."""
+        pages = max(1.0, tokens / max(1, self.page_tokens))
+        return float(self.arrival_caution * self.arrival_needs_by_class[tool_class] * pages)
 
     def age_of(self, risk_to_rent: float) -> float:
         """The age in calls at which a risk that is so many times the rent at the age of one call has fallen to it."""
@@ -110,8 +131,10 @@ class EvictionParameters:
 
     def to_mapping(self) -> dict[str, Any]:
         """All parameters as ``from_mapping`` reads them."""
-        needs = {tool_class.value: need for tool_class, need in self.needs_by_class.items()}
-        return {f.name: getattr(self, f.name) for f in fields(self)} | {"needs_by_class": needs}
+        tables = {
+            name: {tool_class.value: need for tool_class, need in getattr(self, name).items()} for name in _TABLES
+        }
+        return {f.name: getattr(self, f.name) for f in fields(self)} | tables
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> "EvictionParameters":
@@ -125,9 +148,9 @@ class EvictionParameters:
             raise ConfigError(f"unknown parameters {', '.join(unknown)}: use {', '.join(known)}")
         given = dict(values)
         try:
-            if "needs_by_class" in given:
-                table = {ToolClass(name): float(chance) for name, chance in given["needs_by_class"].items()}
-                given["needs_by_class"] = MappingProxyType({**DEFAULT_NEEDS, **table})
+            for name in _TABLES.keys() & given.keys():
+                table = {ToolClass(one): float(need) for one, need in given[name].items()}
+                given[name] = MappingProxyType({**_TABLES[name], **table})
             return cls(**given)
         except (TypeError, ValueError, AttributeError) as error:
             raise ConfigError(f"eviction parameters: {error}") from error

@@ -15,10 +15,9 @@ All figures are in units of one uncached input token. Everything is decided from
 the same plan.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import accumulate, starmap
 from typing import NamedTuple
 
 from ctxfs.economics.ledger import Held, Ledger, Outcome, at_arrival
@@ -174,14 +173,16 @@ def _arrivals(ledger: Ledger) -> list[Held]:
     p = ledger.parameters
     if not p.arrival_tokens or not ledger.new_tokens:
         return []
-    price = ledger.read_back_price()
+    price, budget = ledger.read_back_price(), ledger.saved + p.max_loss * ledger.spent_then
     found = []
     for h in ledger.newest_first():
         if not ledger.is_new(h):
             break
         if h.tokens <= p.arrival_tokens or h.candidate.pinned:
             continue
-        if ledger.rates.write * h.saved_tokens > price * _chance_of_read_back(ledger, h):
+        gain, loss = ledger.rates.write * h.saved_tokens, price * _chance_of_read_back(ledger, h)
+        if gain > loss and (risk := max(0.0, p.arrival_margin * loss - gain)) <= budget:
+            budget -= risk
             found.append(h)
     return found[::-1]
 
@@ -192,7 +193,7 @@ def _chance_of_read_back(ledger: Ledger, held: Held) -> float:
     The expectation of its class is the prior, which the tool's results that were evicted so before correct.
     """
     p = ledger.parameters
-    expected = p.arrival_caution * p.needs(held.candidate.tool_class, held.tokens)
+    expected = p.arrival_needs(held.candidate.tool_class, held.tokens)
     if not p.arrival_memory_weight:
         return expected
     seen = ledger.memory.get(at_arrival(held.lesson), Outcome())
@@ -200,13 +201,13 @@ def _chance_of_read_back(ledger: Ledger, held: Held) -> float:
 
 
 _Batch = tuple[list[Held], float, float]
-_Gain = Callable[[Held, float, float], float]
 
 
 def _batch(ledger: Ledger, *, cold: bool) -> _Batch:
     """The best batch: the ripe items from one item on; what its rewrite costs and what it gains.
 
-    Walks from the end to the start, and counts the cached tokens behind each item once the batch is evicted.
+    Walks from the end to the start, and counts the cached tokens behind each item once the batch is evicted. Of the
+    batches that have earned their rewrite, the one that gains most is taken; none if all lose.
     """
     # Each item is one of four cases:
     # - new: no request has carried it yet, so it stays;
@@ -216,60 +217,45 @@ def _batch(ledger: Ledger, *, cold: bool) -> _Batch:
     # A batch can start at each item that joined, once the rent due has earned the share of its rewrite. The walk ends
     # where a rewrite exceeds the budget: further to the start it would cost even more.
     p, calls, read, age_factors = ledger.parameters, ledger.calls, ledger.rates.read, _AgeFactors(ledger)
-    early, rent_share = p.company_factor ** (-1 / p.age_exponent), p.rent_share
-    dearer = 0.0 if cold else ledger.rates.write - read
+    early, rent_share, exponent = p.company_factor ** (-1 / p.age_exponent), p.rent_share, p.age_exponent
+    write, risks = ledger.rates.write, _Risks(ledger)
+    dearer = 0.0 if cold else write - read
     budget = max(0.0, ledger.saved + p.max_loss * ledger.spent)
-    gain_of = _gain(ledger, cold=cold)
-    ripe: list[tuple[Held, float, float]] = []
-    ends: list[tuple[int, float]] = []  # how many items a batch could have, and what its rewrite would cost
-    behind, due = -ledger.new_tokens, 0.0  # what is new is written in any case; due: tokens times calls
+    ripe: list[Held] = []
+    best, best_gain, best_cost = 0, 0.0, 0.0
+    behind, due, gained = -ledger.new_tokens, 0.0, 0.0  # what is new is written in any case; due: tokens times calls
     for h in ledger.newest_first():
         behind += h.tokens_after + h.tokens
-        age, ripe_age = calls - h.born, h.patience * age_factors[h.lesson]
-        if h.arrived >= calls:
+        if h.arrived >= calls - h.candidate.is_placeholder:  # a placeholder that described it is read twice
             continue
+        age, ripe_age, saved = calls - h.born, h.patience * age_factors[h.lesson], h.saved_tokens
+        if age < ripe_age * early:
+            continue
+        # What leaving saves over the horizon, net of read-backs and before the rewrite.
+        stays = risks.stays + write if cold or behind <= 0 else risks.stays
+        gain = saved * (stays - risks[age] * ripe_age**exponent)
         if age > ripe_age:
-            due += h.saved_tokens * (age - ripe_age)
-        elif age < ripe_age * early or gain_of(h, age, ripe_age) <= 0:
+            due += saved * (age - ripe_age)
+        elif gain <= 0:
             continue
-        ripe.append((h, age, ripe_age))
-        behind -= h.saved_tokens
+        ripe.append(h)
+        behind -= saved
+        gained += gain
         cost = dearer * behind if behind > 0 else 0.0
         if cost > budget:
             break
-        if cold or read * due >= rent_share * cost:
-            ends.append((len(ripe), cost))
-    return _best(ripe, ends, gain_of)
-
-
-def _best(ripe: list[tuple[Held, float, float]], ends: list[tuple[int, float]], gain_of: _Gain) -> _Batch:
-    """Of the batches that have earned their rewrite, the one that gains most; none if all lose."""
-    best, best_gain, best_cost = 0, 0.0, 0.0
-    gains = list(accumulate(starmap(gain_of, ripe[: ends[-1][0]]))) if ends else []
-    for end, cost in ends:
-        gain = gains[end - 1] - cost
-        if gain > best_gain:
-            best, best_gain, best_cost = end, gain, cost
-    return [h for h, _, _ in ripe[:best]][::-1], best_cost, best_gain
-
-
-def _gain(ledger: Ledger, *, cold: bool) -> _Gain:
-    """What an eviction saves over the horizon, net of read-backs, without the rewrite; by item, age and ripe age."""
-    exponent, risks = ledger.parameters.age_exponent, _Risks(ledger)
-    stays = ledger.rates.read * risks.horizon + (ledger.rates.write if cold else 0.0)
-
-    def gain(held: Held, age: float, ripe_age: float) -> float:
-        return float(held.saved_tokens * (stays - risks[age] * ripe_age**exponent))
-
-    return gain
+        if (cold or read * due >= rent_share * cost) and gained - cost > best_gain:
+            best, best_gain, best_cost = len(ripe), gained - cost, cost
+    return ripe[:best][::-1], best_cost, best_gain
 
 
 class _Risks(dict[float, float]):
-    """By age: the risk per saved token over the horizon, for a ripe age of one call."""
+    """By age: the risk per saved token over the horizon, for a ripe age of one call. ``stays``: the rent meanwhile."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()
         self.horizon = ledger.parameters.horizon(ledger.calls)
+        self.stays = ledger.rates.read * self.horizon
         self._read, self._slope = ledger.rates.read, ledger.parameters.age_exponent - 1
 
     def __missing__(self, age: float) -> float:

@@ -1,8 +1,11 @@
 """What the planner expects a token to cost, and what a call was billed. Pure."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any
 
-from ctxfs.checks import require_number
+from ctxfs.checks import require_int, require_kind, require_number
 from ctxfs.errors import ConfigError
 from ctxfs.llm.base import Usage
 from ctxfs.models.known import model_or_relative, warn_unknown
@@ -18,32 +21,72 @@ class Rates:
     """What the planner reckons with: prices in units of one uncached input token.
 
     ``read``: a token that the cache already holds. ``write``: a token that it does not hold yet. ``output``: a token
-    that the model writes. A provider without a prompt cache has ``read == write``.
+    that the model writes. A provider without a prompt cache has ``read == write``. ``steps``: the rates of requests
+    with more tokens than a number, in the order of the numbers, in the same unit; of a step's own steps nothing is
+    used.
 
     Raises:
-        ConfigError: a price that is not positive, or reading dearer than writing.
+        ConfigError: a price that is not positive, reading dearer than writing, or a step in another form.
     """
 
     read: float
     write: float
     output: float
+    steps: tuple[tuple[int, "Rates"], ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("read", "write", "output"):
             require_number(name, getattr(self, name), at_least=0)
         if not 0 < self.read <= self.write or self.output <= 0:
             raise ConfigError(f"{self}: prices are positive, and a cached token costs no more than a written one")
+        require_kind("steps", self.steps, tuple, "pairs of a number of tokens and the Rates above it")
+        for above_tokens, rates in self.steps:
+            require_int("a step", above_tokens, at_least=1)
+            require_kind("the rates of a step", rates, Rates, "Rates(...)")
+        object.__setattr__(self, "steps", tuple(sorted(self.steps, key=itemgetter(0))))
 
     @classmethod
     def of(cls, prices: Prices, cache_ttl: CacheTtl | None = None) -> "Rates":
-        """The rates of prompts below the first step of ``prices``, with a cache that is kept for ``cache_ttl``.
+        """The rates of ``prices``, with a cache that is kept for ``cache_ttl``.
 
         None: as long as the provider keeps it unasked. Raises ``UnsupportedCacheTtl`` for a time that is not offered.
         """
-        written = prices.cache_write[prices.ttl(cache_ttl)]
-        return cls(
-            read=prices.cache_read / prices.input, write=written / prices.input, output=prices.output / prices.input
-        )
+        ttl = prices.ttl(cache_ttl)
+
+        def relative(paid: Prices) -> Rates:
+            read, written, output = (
+                price / prices.input for price in (paid.cache_read, paid.cache_write[ttl], paid.output)
+            )
+            return cls(read=read, write=written, output=output)
+
+        return replace(relative(prices), steps=tuple((n, relative(step)) for n, step in prices.steps.items()))
+
+    def at(self, prompt_tokens: int) -> "Rates":
+        """The rates of a request with so many tokens: those of the highest step that it passes."""
+        passed = self
+        for above_tokens, rates in self.steps:
+            if prompt_tokens > above_tokens:
+                passed = rates
+        return passed
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The rates as ``from_mapping`` reads them, as JSON values; without steps, they are not named."""
+        plain = {"read": self.read, "write": self.write, "output": self.output}
+        steps = {str(above_tokens): rates.to_mapping() for above_tokens, rates in self.steps}
+        return {**plain, "steps": steps} if steps else plain
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> "Rates":
+        """Read rates.
+
+        Raises:
+            ConfigError: a name that is not known or missing, or a value that cannot work.
+        """
+        try:
+            steps = tuple((int(n), cls.from_mapping(rates)) for n, rates in values.get("steps", {}).items())
+            return cls(**{**values, "steps": steps})
+        except (TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(f"rates: {error}") from error
 
 
 ANTHROPIC_RATES = Rates(read=0.1, write=1.25, output=5.0)

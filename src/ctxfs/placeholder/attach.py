@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.placeholder.digest import describe
@@ -103,29 +104,36 @@ def digest_budget(content_tokens: int, digest_tokens: int) -> int:
 
 
 def placeholder_for(
-    item: ContextItem, *, path: str, counter: TokenCounter, digest: Callable[[], str], reader: str = READ_TOOL
+    item: ContextItem,
+    *,
+    path: str,
+    counter: TokenCounter,
+    digest: Callable[[], str],
+    reader: str = READ_TOOL,
+    short: str | None = None,
 ) -> Placeholder | None:
     """The longest placeholder for an item that is smaller than its content; None when none is, and for what stays.
 
-    ``path`` is the file that it would go to (absolute). ``digest`` describes its content, when the text is written.
-    ``reader`` is the name of the tool that opens the file.
+    ``path`` is the file that it would go to (absolute), ``short`` its short name if that is used instead. ``digest``
+    describes its content, when the text is written. ``reader`` is the name of the tool that opens the file.
     """
     if item.item_type not in _MAY_LEAVE:
         return None
-    short = render(path, reader=reader) if item.source is None else render_range(item.source, reader=reader)
-    short_tokens = counter.count(short)
-    if short_tokens >= item.content_tokens:
+    render_bare = partial(render, path) if item.source is None else partial(render_range, item.source)
+    bare = render_bare(reader=reader, short=short)
+    bare_tokens = counter.count(bare)
+    if bare_tokens >= item.content_tokens:
         return None
 
     def write() -> tuple[str, int]:
         described = digest() if item.source is None else ""
         if described:
-            text = render(path, described, reader=reader)
+            text = render(path, described, reader=reader, short=short)
             if (tokens := counter.count(text)) < item.content_tokens:
                 return text, tokens
-        return short, short_tokens
+        return bare, bare_tokens
 
-    return Placeholder(short_tokens, write, content_tokens=item.content_tokens)
+    return Placeholder(bare_tokens, write, content_tokens=item.content_tokens)
 
 
 def with_placeholder(item: ContextItem, *, path: str, counter: TokenCounter, reader: str = READ_TOOL) -> ContextItem:

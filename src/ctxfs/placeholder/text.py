@@ -25,18 +25,26 @@ READ_TOOL = "Read"
 """The name of the tool that opens the files which placeholders name, unless another one is set."""
 
 
-def render(path: str, digest: str = "", *, reader: str = READ_TOOL) -> str:
+def render(path: str, digest: str = "", *, reader: str = READ_TOOL, short: str | None = None) -> str:
     """The placeholder for content stored at ``path`` (absolute), then its digest, if there is one.
 
-    ``reader`` is the name of the tool with which the model opens that file.
+    ``reader`` is the name of the tool with which the model opens that file, ``short`` a name by which it finds it too:
+    then the placeholder has one line instead of three.
     """
-    placeholder = f"{HEADER}\nPath: {path}\nUse {reader} tool to view details."
+    three_lines = f"{HEADER}\nPath: {path}\nUse {reader} tool to view details."
+    placeholder = three_lines if short is None else _in_one_line(reader, short)
     return f"{placeholder}\n{digest}" if digest else placeholder
 
 
-def render_range(source: ContentRange, *, reader: str = READ_TOOL) -> str:
+def _in_one_line(reader: str, what: str) -> str:
+    return f"{HEADER.removesuffix(']')}: {reader} {what}]"
+
+
+def render_range(source: ContentRange, *, reader: str = READ_TOOL, short: str | None = None) -> str:
     """The placeholder for a read-back: it names the first file and the lines, since no copy is stored."""
     first, last = source.first_line, source.last_line
+    if short is not None:
+        return _in_one_line(reader, f"{short}, offset={first}, limit={last - first + 1}")
     lines = f"Lines {first}-{last} of it were here: offset={first}, limit={last - first + 1}"
     return render(source.path, lines, reader=reader)
 

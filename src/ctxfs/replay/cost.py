@@ -1,14 +1,18 @@
 """What a recorded session would have cost under a policy.
 
-The model, in units of one uncached input token: a request reads the longest unchanged prefix of the last request and
-reply from the cache (``read``) and writes the rest (``write``); in the reading ``ends``, only a prefix that ended where
-an earlier request or reply did. Output is the same for all policies and left out. A placeholder costs what it is. When
-a reply uses a distinctive string that stands in something evicted and in nothing visible, one more call is charged (a
-*read-back*): the whole context at ``read``, ``read_back_output_tokens`` of output, and a page of at most
-``page_tokens`` around the string at ``write``; the page is in the context from then on, and can leave like anything
-else.
+The model, in units of one uncached input token: a request reads the longest unchanged prefix of the last request from
+the cache (``read``) and writes the rest (``write``), the last reply with it; what else the cache may give back is said
+at ``Cached``. A call that missed the cache by its recorded bill, or a pause as long as the cache's time to live, loses
+all of it. Above a step in price, every token of a request costs more. Output is the same for all policies and left out.
+A placeholder costs what it is.
+
+When a reply uses a distinctive string that stands in something evicted and in nothing visible, one more call is
+charged (a *read-back*): the whole context at ``read``, ``READ_BACK_OUTPUT_TOKENS`` of output, which the next request
+writes, and a page of at most ``PAGE_TOKENS`` around the string at ``write``. Both are in the context from then on, and
+the page can leave like anything else.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,8 +28,11 @@ MIN_PLACEHOLDER_TOKENS: Final = 40
 PAGE_TOKENS: Final = 1_000
 READ_BACK_OUTPUT_TOKENS: Final = 120
 
-Cached = Literal["prefix", "ends"]
-"""What the cache gives back: any unchanged prefix, or one that ended where an earlier request or reply did."""
+LOOKBACK_BLOCKS: Final = 20
+
+Cached = Literal["prefix", "ends", "tail"]
+"""What the cache gives back: any unchanged prefix, one that ended where an earlier request did, or such a one no more
+than ``LOOKBACK_BLOCKS`` blocks before the end of the last request, where a host set its breakpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +51,14 @@ class Replacement:
 class Run(Protocol):
     """A policy at work on one session. It sees only what has happened so far."""
 
-    def plan(self, added: Sequence[Item], /) -> Sequence[Replacement]:
-        """Before a request that carries ``added`` for the first time: what is evicted now."""
+    def plan(self, added: Sequence[Item], at: float, /) -> Sequence[Replacement]:
+        """Before a request that carries ``added`` for the first time, at this time in seconds: what is evicted now."""
 
     def replied(self, reply: Sequence[Item], /) -> None:
         """The model replied."""
 
-    def read_back(self, index: int, page: Item, /) -> None:
-        """The model came back for something of the item ``index``; ``page`` stands at the end of the context now."""
+    def read_back(self, index: int, call: Item, page: Item, /) -> None:
+        """The model came back for something of the item ``index``; ``call`` and ``page`` end the context now."""
 
 
 class Policy(Protocol):
@@ -100,29 +107,50 @@ class Cost:
 
 
 def replay_session(
-    session: Session, policy: Policy, rates: Rates, *, cached: Cached = "prefix", least_cached: int = 0
+    session: Session,
+    policy: Policy,
+    rates: Rates,
+    *,
+    cached: Cached = "prefix",
+    least_cached: int = 0,
+    ttl_s: float = math.inf,
+    unseen_opened: bool = False,
 ) -> Cost:
-    """Replay ``session`` under ``policy``; ``least_cached``: the shortest prefix that is cached, in tokens."""
-    replay = _Replay(session, policy.start(session), rates, cached, least_cached)
+    """Replay ``session`` under ``policy``.
+
+    ``least_cached``: the shortest prefix that is cached, in tokens. ``ttl_s``: how long the cache keeps what nobody
+    reads, by ``Turn.at``. ``unseen_opened``: the model at once opens the first page of every result that was evicted
+    before it was sent, whether a reply quotes it or not.
+    """
+    cache = _Cache(cached, least_cached, ttl_s)
+    replay = _Replay(session, policy.start(session), rates, cache, unseen_opened=unseen_opened)
     for turn in session.turns:
         replay.call(turn)
     return replay.result()
 
 
+@dataclass(frozen=True, slots=True)
+class _Cache:
+    """A provider's cache: what it gives back, the shortest prefix that it keeps, and for how many seconds."""
+
+    gives_back: Cached
+    least_tokens: int
+    ttl_s: float
+
+
 class _Replay:
     """The context as the policy leaves it, and the bill."""
 
-    def __init__(self, session: Session, run: Run, rates: Rates, cached: Cached, least_cached: int) -> None:
-        self._session, self._run, self._rates, self._reading = session, run, rates, cached
-        self._least_cached = least_cached
+    def __init__(self, session: Session, run: Run, rates: Rates, cache: "_Cache", *, unseen_opened: bool) -> None:
+        self._session, self._run, self._rates, self._cache = session, run, rates, cache
+        self._unseen_opened = unseen_opened
         self._strings = session.strings
         self._items: list[Item] = []  # in the order of the context
         self._place: dict[int, int] = {}  # an item's index: its place in the context
         self._sizes: list[int] = []
-        self._cached = session.warm_items  # places before this one were in the last request or reply
-        self._ends: list[int] = [
-            session.warm_items
-        ]  # places at which a request or reply ended, before which nothing has changed since
+        self._cached = session.warm_items  # places before this one were in the last request
+        self._expires = math.inf
+        self._ends = [session.warm_items]  # places at which a request ended, before which nothing has changed since
         self._visible: Counter[int] = Counter()
         self._shown: dict[int, tuple[int, ...]] = {}  # by the place of an evicted item: what its placeholder shows
         self._evicted: dict[int, list[int]] = {}  # a string: the places of the evicted items that have it
@@ -134,28 +162,31 @@ class _Replay:
 
     def call(self, turn: Turn) -> None:
         """One request, the read-backs that the reply needs, and the reply."""
-        reply = turn.reply
         self._append(turn.added)
-        first = self._replace(self._run.plan(turn.added))
+        replacements = self._run.plan(turn.added, turn.at)
+        first = self._replace(replacements)
         if first < self._cached:
             self._breaks += 1
+        unseen = self._unseen(replacements) if self._unseen_opened else []
         total, held = sum(self._sizes), sum(self._sizes[: self._reach(first)])
-        kept = round(held * turn.kept)
-        cached = kept if kept >= self._least_cached else 0
+        is_cold = turn.at >= self._expires
+        kept = 0 if is_cold else round(held * turn.kept)
+        cached = kept if kept >= self._cache.least_tokens else 0
+        if is_cold:
+            self._ends.clear()
+        self._sent(turn.at)
+        rates = self._rates.at(total)
         self._missed += held - cached
-        self._missed_cost += (self._rates.write - self._rates.read) * (held - cached)
-        self._ends.append(len(self._items))
-        cost = self._rates.read * cached + self._rates.write * (total - cached)
+        self._missed_cost += (rates.write - rates.read) * (held - cached)
+        cost = rates.read * cached + rates.write * (total - cached)
         self._read += cached
         self._written += total - cached
-        read_backs = self._read_back(reply, total)
+        read_backs = self._read_back(turn, unseen)
         self._cost += cost + read_backs
         self._read_back_cost += read_backs
         self._calls.append(CallFigures(total, cost + read_backs))
-        self._append(reply)
-        self._run.replied(reply)
-        self._cached = len(self._items)
-        self._ends.append(self._cached)
+        self._append(turn.reply)
+        self._run.replied(turn.reply)
 
     def result(self) -> Cost:
         """The bill."""
@@ -177,9 +208,16 @@ class _Replay:
         """Up to which place the cache reaches when ``first`` is the first that changed."""
         while self._ends and self._ends[-1] > first:
             self._ends.pop()
-        if self._reading == "prefix":
+        if self._cache.gives_back == "prefix":
             return min(first, self._cached)
-        return self._ends[-1] if self._ends else 0
+        end = self._ends[-1] if self._ends else 0
+        return 0 if self._cache.gives_back == "tail" and end <= self._cached - LOOKBACK_BLOCKS else end
+
+    def _sent(self, at: float) -> None:
+        """A request ended with what the context holds now."""
+        self._cached = len(self._items)
+        self._ends.append(self._cached)
+        self._expires = at + self._cache.ttl_s
 
     def _append(self, items: Iterable[Item]) -> None:
         for item in items:
@@ -206,38 +244,55 @@ class _Replay:
             self._shown[place] = r.shown
         return first
 
-    def _read_back(self, reply: Sequence[Item], total: int) -> float:
+    def _unseen(self, replacements: Sequence[Replacement]) -> list[Item]:
+        """The results that left before a request carried them."""
+        left = [self._place[r.index] for r in replacements]
+        return [
+            self._items[place]
+            for place in left
+            if place >= self._cached and self._items[place].kind is Kind.TOOL_RESULT
+        ]
+
+    def _read_back(self, turn: Turn, opened: Iterable[Item]) -> float:
         """What the reply's read-backs cost: one for each page that it takes to have seen all that it uses."""
-        cost = 0.0
-        for string in dict.fromkeys(s for item in reply for s in item.quotable):
-            if self._visible[string] > 0 or string not in self._evicted:
-                continue
-            source = self._items[self._evicted[string][-1]]
-            page = self._page(source, string)
-            cost += (
-                self._rates.read * total
-                + self._rates.output * READ_BACK_OUTPUT_TOKENS
-                + self._rates.write * page.tokens
-            )
-            self._read += total
-            self._written += page.tokens
-            total += page.tokens
-            self._read_backs += 1
-            self._append([page])
-            self._run.read_back(source.index if source.page_of is None else source.page_of, page)
+        cost = sum(self._read_page(item, None, turn.at) for item in opened)
+        for string in dict.fromkeys(s for item in turn.reply for s in item.quotable):
+            if self._visible[string] <= 0 and string in self._evicted:
+                cost += self._read_page(self._items[self._evicted[string][-1]], string, turn.at)
         return cost
 
-    def _page(self, source: Item, string: int) -> Item:
-        """At most ``PAGE_TOKENS`` of an evicted item, with some of what stands before the string."""
+    def _read_page(self, source: Item, string: int | None, at: float) -> float:
+        """What it costs to open the page of ``source`` with ``string`` in it; None: the first."""
+        call, page, total = self._asking(), self._page(source, string), sum(self._sizes)
+        added = call.tokens + page.tokens
+        rates = self._rates.at(total + added)
+        self._read += total
+        self._written += added
+        self._read_backs += 1
+        self._append([call, page])
+        self._sent(at)
+        self._run.read_back(source.index if source.page_of is None else source.page_of, call, page)
+        return rates.read * total + rates.output * call.tokens + rates.write * added
+
+    def _asking(self) -> Item:
+        """The reply that asks for a page."""
+        return Item(index=self._new_index(), kind=Kind.TEXT, tokens=READ_BACK_OUTPUT_TOKENS)
+
+    def _new_index(self) -> int:
+        self._next_index += 1
+        return self._next_index
+
+    def _page(self, source: Item, string: int | None) -> Item:
+        """At most ``PAGE_TOKENS`` of an evicted item, with some of what stands before the string; None: the first."""
         text, quotable = source.text, source.quotable
         if source.tokens > PAGE_TOKENS:
             size = len(text) * PAGE_TOKENS // source.tokens
-            start = max(0, min(text.find(self._strings[string]) - size // 4, len(text) - size))
+            found = 0 if string is None else text.find(self._strings[string]) - size // 4
+            start = max(0, min(found, len(text) - size))
             text = text[start : start + size]
-            quotable = tuple(dict.fromkeys((*self._session.quotable(text), string)))
-        self._next_index += 1
+            quotable = tuple(dict.fromkeys((*self._session.quotable(text), *(() if string is None else (string,)))))
         return Item(
-            index=self._next_index,
+            index=self._new_index(),
             kind=Kind.TOOL_RESULT,
             tokens=min(source.tokens, PAGE_TOKENS),
             text=text,

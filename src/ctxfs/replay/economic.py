@@ -14,7 +14,7 @@ from ctxfs.eviction.plan import Offload, Trim
 from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
 from ctxfs.recordings.recording import Kind
-from ctxfs.replay.cost import MIN_PLACEHOLDER_TOKENS, Replacement, Run
+from ctxfs.replay.cost import Replacement, Run
 from ctxfs.replay.session import Item, Session
 from ctxfs.session.names import NameAllocator
 
@@ -28,12 +28,14 @@ _DIGEST_TOKENS = 200
 class Economic:
     """What ctxfs does with its defaults: the economy of a context itself.
 
-    ``session_path`` is where the session would lie: placeholders name it, and so have its length.
+    ``session_path`` is where the session would lie: placeholders name it, and so have its length. ``ttl_s``: how long
+    the cache keeps what nobody reads.
     """
 
     name: str
     rates: Rates
     count: Callable[[str], int]
+    ttl_s: float = math.inf
     parameters: EvictionParameters = field(default_factory=EvictionParameters)
     digest_tokens: int = _DIGEST_TOKENS
     session_path: str = "/home/user/.agent/context/session_20260101_000000_abcdef"
@@ -44,7 +46,7 @@ class Economic:
 
 
 class _EconomicRun:
-    """The economy of a context, fed with the recording's items as a context feeds it; the cache stays warm."""
+    """The economy of a context, fed with the recording's items as a context feeds it."""
 
     def __init__(self, policy: Economic, session: Session) -> None:
         self._session, self._path = session, policy.session_path
@@ -55,8 +57,11 @@ class _EconomicRun:
             pricing=policy.parameters,
         )
         economy = EvictionPricing(
-            parameters=policy.parameters, terms=CacheTerms(rates=policy.rates, ttl_s=math.inf), clock=lambda: 0.0
+            parameters=policy.parameters,
+            terms=CacheTerms(rates=policy.rates, ttl_s=policy.ttl_s),
+            clock=lambda: self._at,
         )
+        self._at = 0.0
         self._candidates = Candidates()
         self._economy = SessionPricing(economy, self._candidates)
         self._known = Known(NameAllocator())
@@ -64,7 +69,8 @@ class _EconomicRun:
         self._results: dict[str, ContextItem] = {}
         self._ids: dict[int, str] = {}
 
-    def plan(self, added: Sequence[Item]) -> Sequence[Replacement]:
+    def plan(self, added: Sequence[Item], at: float) -> Sequence[Replacement]:
+        self._at = at
         for item in added:
             self._enter(item)
         steps = self._economy.plan()
@@ -83,7 +89,8 @@ class _EconomicRun:
         self._items.update((trim.stored.id, reply[trim.block]) for trim in trims)
         self._ids.update((reply[trim.block].index, trim.stored.id) for trim in trims)
 
-    def read_back(self, index: int, page: Item) -> None:
+    def read_back(self, index: int, call: Item, page: Item) -> None:
+        self.replied((call,))
         source = ContentRange(item_id=self._ids[index], path=self._path_of(self._ids[index]), first_line=1, last_line=1)
         self._enter(page, source)
 
@@ -119,7 +126,7 @@ class _EconomicRun:
             text, size = step.placeholder, step.tokens_after
         else:
             text, size = str(step.arguments), item.tokens - (step.tokens_before - step.tokens_after)
-        return Replacement(item.index, max(MIN_PLACEHOLDER_TOKENS, size), self._session.quotable(text), step.reason)
+        return Replacement(item.index, size, self._session.quotable(text), step.reason)
 
 
 @dataclass(frozen=True, slots=True)

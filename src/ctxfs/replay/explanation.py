@@ -1,7 +1,7 @@
 """Why each item was evicted or kept, what is evicted next, what that saved and what the calls cost: as a value."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from math import isinf
 from pathlib import Path
 
@@ -41,7 +41,7 @@ _STAYS = {
 _MESSAGE_STAYS = "stays: messages are evicted only when the window is full"
 _NO_RULE_STAYS = "stays: results of this tool are evicted only when the window is full"
 _NO_RULES = EvictionSet(
-    parameters=EvictionParameters().to_mapping(), rates=asdict(ANTHROPIC_RATES), ttl_s=TTL_SECONDS["5m"]
+    parameters=EvictionParameters().to_mapping(), rates=ANTHROPIC_RATES.to_mapping(), ttl_s=TTL_SECONDS["5m"]
 )
 """What is taken for the rules of a session that recorded none: the defaults."""
 
@@ -191,8 +191,8 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet, costs: Account) -> tu
 def _rates(rules: EvictionSet) -> Rates | None:
     """The rates that the planner had; None if it had none. Raises ``ConfigError`` for rates of another version."""
     try:
-        return Rates(**rules.rates) if rules.rates else None
-    except TypeError as error:
+        return Rates.from_mapping(rules.rates) if rules.rates else None
+    except ConfigError as error:
         raise ConfigError(f"the session's prices cannot be read: {error}") from error
 
 

@@ -24,7 +24,8 @@ _LEGEND: Final = (
 )
 _CACHED: Final[dict[Cached, str]] = {
     "prefix": "any unchanged prefix read from the cache",
-    "ends": "a prefix read from the cache where an earlier request or reply ended",
+    "ends": "a prefix read from the cache where an earlier request ended",
+    "tail": "a prefix read from the cache where an earlier request ended, a few blocks before the last one's end",
 }
 _CHARTS = 30
 """So many sessions, the dearest, have charts."""

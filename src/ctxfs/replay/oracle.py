@@ -1,5 +1,7 @@
 """Bounds that no policy can know: each item vanishes, free of charge, after its last use."""
 
+from itertools import accumulate
+
 from ctxfs.economics.prices import Rates
 from ctxfs.recordings.recording import Kind
 from ctxfs.replay.session import Item, Session
@@ -14,15 +16,20 @@ def oracle_cost(session: Session, rates: Rates, *, tool_inputs: bool) -> float:
     it. A new result is sent once in any case.
     """
     leaves = {Kind.TOOL_RESULT, Kind.TOOL_INPUT} if tool_inputs else {Kind.TOOL_RESULT}
-    last_use = _last_uses(session, leaves)
-    end, cost = len(session.turns) - 1, 0.0
+    last_use, end = _last_uses(session, leaves), len(session.turns)
+    written, grown = [0] * (end + 1), [0] * (end + 1)  # by request: what it is the first to carry, how much it grew by
     for number, turn in enumerate(session.turns):
-        for item in turn.added:
-            until = last_use.get(item.index, number) if item.kind in leaves else end
-            cost += item.tokens * (rates.write + rates.read * (until - number))
-        for item in turn.reply:
-            until = last_use.get(item.index, number) if item.kind in leaves else end
-            cost += item.tokens * rates.read * (until - number)
+        for items, first in ((turn.added, number), (turn.reply, number + 1)):
+            for item in items:
+                behind = last_use.get(item.index, number) + 1 if item.kind in leaves else end
+                if behind > first:
+                    written[first] += item.tokens
+                    grown[first] += item.tokens
+                    grown[behind] -= item.tokens
+    cost = 0.0
+    for new, total in zip(written[:end], accumulate(grown[:end]), strict=True):
+        paid = rates.at(total)
+        cost += paid.read * (total - new) + paid.write * new
     return cost
 
 

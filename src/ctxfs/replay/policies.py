@@ -101,13 +101,13 @@ def _from_toml(path: Path) -> EvictionParameters:
 class _Passive:
     """A run that plans nothing and remembers nothing."""
 
-    def plan(self, _added: Sequence[Item]) -> Sequence[Replacement]:
+    def plan(self, _added: Sequence[Item], _at: float) -> Sequence[Replacement]:
         return ()
 
     def replied(self, _reply: Sequence[Item]) -> None:
         """Nothing to remember."""
 
-    def read_back(self, _index: int, _page: Item) -> None:
+    def read_back(self, _index: int, _call: Item, _page: Item) -> None:
         """Nothing to remember."""
 
 
@@ -139,7 +139,7 @@ class _KeepRecentRun(_Passive):
         self._keep = keep
         self._held: dict[str, list[Item]] = {}
 
-    def plan(self, added: Sequence[Item]) -> Sequence[Replacement]:
+    def plan(self, added: Sequence[Item], _at: float) -> Sequence[Replacement]:
         for item in _results(added):
             self._held.setdefault(item.tool, []).append(item)
         due, unseen = [], frozenset(item.index for item in added)
@@ -170,7 +170,7 @@ class _ClearRun(_Passive):
         self._total = 0
         self._held: list[Item] = []
 
-    def plan(self, added: Sequence[Item]) -> Sequence[Replacement]:
+    def plan(self, added: Sequence[Item], _at: float) -> Sequence[Replacement]:
         self._add(added)
         if self._total <= self._policy.limit:
             return ()
@@ -186,8 +186,8 @@ class _ClearRun(_Passive):
     def replied(self, reply: Sequence[Item]) -> None:
         self._add(reply)
 
-    def read_back(self, _index: int, page: Item) -> None:
-        self._total += page.tokens
+    def read_back(self, _index: int, call: Item, page: Item) -> None:
+        self._total += call.tokens + page.tokens
 
     def _add(self, items: Sequence[Item]) -> None:
         self._total += sum(i.tokens for i in items)
@@ -210,7 +210,7 @@ class _EagerRun(_Passive):
     def __init__(self, limit: int) -> None:
         self._limit = limit
 
-    def plan(self, added: Sequence[Item]) -> Sequence[Replacement]:
+    def plan(self, added: Sequence[Item], _at: float) -> Sequence[Replacement]:
         return [_bare(item) for item in _results(added) if item.tokens > self._limit]
 
 
@@ -239,7 +239,7 @@ class _SkiRentalRun(_Passive):
         self._rent: dict[int, float] = {}
         self._recent: list[int] = []
 
-    def plan(self, added: Sequence[Item]) -> Sequence[Replacement]:
+    def plan(self, added: Sequence[Item], _at: float) -> Sequence[Replacement]:
         self._context += [(i, i.tokens) for i in added]
         for item in _results(added):
             self._recent.append(item.index)
@@ -258,8 +258,8 @@ class _SkiRentalRun(_Passive):
     def replied(self, reply: Sequence[Item]) -> None:
         self._context += [(i, i.tokens) for i in reply]
 
-    def read_back(self, _index: int, page: Item) -> None:
-        self._context.append((page, page.tokens))
+    def read_back(self, _index: int, call: Item, page: Item) -> None:
+        self._context += [(call, call.tokens), (page, page.tokens)]
 
     def _batch(self, kept: frozenset[int]) -> list[Replacement]:
         rates = self._policy.rates

@@ -25,7 +25,7 @@ from ctxfs.session.archive import archived_items
 from ctxfs.session.damaged import DamagedContent, detail_of, with_stand_ins
 from ctxfs.session.item_records import absolute
 from ctxfs.session.journal_writer import JournalReader
-from ctxfs.session.names import ENVELOPE, Layout, check_session_id, new_session_id
+from ctxfs.session.names import ENVELOPE, SHORT, Layout, check_session_id, new_session_id
 from ctxfs.session.records import CallMade, Record
 from ctxfs.session.recovery import Recovery, read_journal, scan_session
 from ctxfs.session.state import SessionState, fold
@@ -336,13 +336,16 @@ class ContextFileSystem:
     def find(self, ref: str) -> str | None:
         """Return the id of the item whose content ``ref`` names, if ``reader`` can read it; None otherwise.
 
-        ``ref`` is a path, absolute or relative to the session, or an id. Places where the session lay before count too.
+        ``ref`` is a path, absolute or relative to the session, a short name, or an id. Places where the session lay
+        before count too.
         """
         name = ref
         for base in (str(self.session_path), *self._state.paths):
             if ref.startswith(base + "/"):
                 name = ref[len(base) + 1 :]
                 break
+        if name.startswith(SHORT):
+            return self._state.find_short(name)
         growing = self._writer.growing if self._writer is not None else {}
         by_name = {log.name: item_id for item_id, log in growing.items()}
         if found := self._state.by_name.get(name, by_name.get(name)):

@@ -21,6 +21,7 @@ __all__ = [
     "ARTIFACTS",
     "ENVELOPE",
     "LAYOUTS",
+    "SHORT",
     "TERMINAL",
     "TEXT",
     "Layout",
@@ -31,12 +32,18 @@ __all__ = [
     "new_session_id",
     "safe_name",
     "session_name",
+    "short_name",
     "terminal_name",
 ]
 
 ARTIFACTS = "artifacts/"
 
 TERMINAL = f"{ARTIFACTS}terminal/"
+
+SHORT = "stored/"
+"""How short names of what is stored begin. No file has such a name."""
+
+SHORT_LENGTH = 8
 
 MAX_NAME = 120
 
@@ -82,6 +89,14 @@ def _is_safe(raw: str) -> bool:
 
 def _is_reserved(name: str) -> bool:
     return name.partition(".")[0].lower() in RESERVED
+
+
+def short_name(item_id: str) -> str:
+    """Return a second name for what is stored under ``item_id``, the same for the same id.
+
+    Two ids may have the same one, though this hardly ever happens: then it names neither.
+    """
+    return f"{SHORT}{_hash(item_id)[:SHORT_LENGTH]}"
 
 
 def artifact_name(item_id: str, *, is_json: bool) -> str:
@@ -139,6 +154,11 @@ class NameAllocator:
         self._messages = 0  # the same for msg_001, msg_002, ...
         self._terminals = 0
         self.take(taken)
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the session's files."""
+        return self._layout
 
     def draft(self) -> "NameAllocator":
         """Return names to give out on trial: what the draft gives out is taken here only by ``take``."""

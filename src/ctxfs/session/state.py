@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from ctxfs.content.stored import Stored
 from ctxfs.errors import NotRestorable, UnknownItem
 from ctxfs.items import ContextItem, ItemType
+from ctxfs.session.names import short_name
 from ctxfs.session.records import (
     CallMade,
     Closed,
@@ -67,6 +69,16 @@ class SessionState:
     epoch: int = 0
     layout: str | None = None
     closed: bool = False
+    _by_short_name: dict[str, str | None] = field(default_factory=dict)
+    _shortened: int = 0
+
+    def find_short(self, name: str) -> str | None:
+        """The id of what is stored under a short name; None for an unknown name, and for one that two ids have."""
+        for item_id in islice(self.stored, self._shortened, None):  # what was stored since a name was last looked up
+            short = short_name(item_id)
+            self._by_short_name[short] = None if short in self._by_short_name else item_id
+        self._shortened = len(self.stored)
+        return self._by_short_name.get(name)
 
     def apply(self, record: Record) -> None:
         """Take one record in. A record about an item that is not there changes nothing: its line may be damaged."""
