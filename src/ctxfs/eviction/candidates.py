@@ -91,7 +91,10 @@ class Candidates:
                 self._trims.pop(trim.stored.id, None)
             self._trims.pop(one, None)
             if option is not None and one in shrinkable:
-                self._enter(_Option(shrinkable[one], option.path, option.placeholder))
+                # The item's own one: a restored item was evicted again for the text that the model had seen before.
+                own = Placeholder.of(shrinkable[one])
+                assert own is not None
+                self._enter(_Option(shrinkable[one], option.path, own))
 
     # What the rules ask ----------------------------------------------------------------------------------------------
 
