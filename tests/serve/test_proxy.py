@@ -35,6 +35,10 @@ def servers() -> Iterator[tuple[MessagesServer, ChatCompletionsServer, Responses
         yield messages, chat, responses
 
 
+def post(url: str, **given: Any) -> httpx2.Response:
+    return httpx2.post(url, timeout=HANGS_S, **given)
+
+
 def proxy(root: Path, **upstreams: str) -> Proxy:
     return Proxy(root, KEEP, upstreams, "run")
 
@@ -145,23 +149,27 @@ def test_errors_unknown_paths_and_what_is_no_request_pass_untouched(tmp_path: Pa
         base, headers, gone = running.environment["ANTHROPIC_BASE_URL"], {"x-api-key": "any"}, server.url
         body = {"model": MODEL, "max_tokens": 9, "messages": conversation(2)}
         for status in (429, 529):
-            reply = httpx2.post(f"{base}/v1/messages?beta=true", headers=headers, json=body)
+            reply = post(f"{base}/v1/messages?beta=true", headers=headers, json=body)
             assert reply.status_code == status
             assert reply.headers.get("retry-after") == ("7" if status == 429 else None)
-        direct = httpx2.post(f"{server.url}/v1/messages", headers=headers, content=b"{")
-        through = httpx2.post(f"{base}/v1/messages", headers=headers, content=b"{")
+        direct = post(f"{server.url}/v1/messages", headers=headers, content=b"{")
+        through = post(f"{base}/v1/messages", headers=headers, content=b"{")
         assert (through.status_code, through.content) == (direct.status_code, direct.content)
         for path, made in (("/v1/nothing", {"a": 1}), ("/v1/messages", {"model": MODEL, "messages": 5})):
-            direct = httpx2.post(f"{server.url}{path}", headers=headers, json=made)
-            through = httpx2.post(f"{base}{path}", headers=headers, json=made)
+            direct = post(f"{server.url}{path}", headers=headers, json=made)
+            through = post(f"{base}{path}", headers=headers, json=made)
             assert (through.status_code, through.content) == (direct.status_code, direct.content)
-        assert httpx2.get(f"{base}/v1/models").status_code == httpx2.get(f"{server.url}/v1/models").status_code == 405
+        assert (
+            httpx2.get(f"{base}/v1/models", timeout=HANGS_S).status_code
+            == httpx2.get(f"{server.url}/v1/models", timeout=HANGS_S).status_code
+            == 405
+        )
         for url in (base.replace(base.split("/")[3], "guess"), base.replace("/anthropic", "/other")):
-            assert httpx2.post(f"{url}/v1/messages", json=body).status_code == 404
+            assert post(f"{url}/v1/messages", json=body).status_code == 404
     assert running.savings.heard == 0
     assert len(running.savings.problems) == 2
     with proxy(tmp_path, anthropic=gone) as running:
-        reply = httpx2.post(f"{running.environment['ANTHROPIC_BASE_URL']}/v1/messages", json=body)
+        reply = post(f"{running.environment['ANTHROPIC_BASE_URL']}/v1/messages", json=body)
     assert reply.status_code == 502
     assert "127.0.0.1 cannot be reached" in reply.json()["error"]["message"]
 
@@ -172,9 +180,7 @@ def test_what_is_not_replaced_is_sent_byte_for_byte(tmp_path: Path) -> None:
         seen: list[bytes] = []
         real = server.answer
         server.answer = lambda path, headers, body: (seen.append(body), real(path, headers, body))[1]  # type: ignore[method-assign, func-returns-value]
-        httpx2.post(
-            f"{running.environment['ANTHROPIC_BASE_URL']}/v1/messages", headers={"x-api-key": "any"}, content=raw
-        )
+        post(f"{running.environment['ANTHROPIC_BASE_URL']}/v1/messages", headers={"x-api-key": "any"}, content=raw)
     assert seen == [raw]
 
 
@@ -184,7 +190,8 @@ ASKS = """
 import os, sys, json, httpx2
 from pathlib import Path
 body = json.loads(Path(sys.argv[1]).read_text())
-reply = httpx2.post(os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", headers={"x-api-key": "any"}, json=body)
+url, headers = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", {"x-api-key": "any"}
+reply = httpx2.post(url, headers=headers, json=body, timeout=None)
 print(reply.status_code, os.environ["OPENAI_BASE_URL"].startswith("http://127.0.0.1:"))
 sys.exit(int(sys.argv[2]))
 """

@@ -9,6 +9,7 @@ import pytest
 
 from ctxfs.llm import AssistantMessage
 from ctxfs.testing import Broken, Cut, Failure, ResponsesServer, ToolCall
+from patience import HANGS_S
 
 CALLS: Any = ["Reading.", ToolCall("Read", {"path": "p" * 60}), ToolCall("Read", {})]
 TOOLS: Any = [{"type": "function", "name": "Read", "parameters": {"type": "object"}, "strict": False}]
@@ -142,7 +143,7 @@ CALL = {"type": "function_call", "call_id": "c1", "name": "Read", "arguments": "
 )
 def test_what_the_api_would_refuse_is_refused(body: Any, reason: str) -> None:
     with ResponsesServer(["never"]) as server:
-        reply = httpx2.post(f"{server.url}/responses", json=body)
+        reply = httpx2.post(f"{server.url}/responses", json=body, timeout=HANGS_S)
     assert reply.status_code == 400
     assert reason in reply.json()["error"]["message"]
     assert len(server.refusals) == 1
@@ -151,8 +152,8 @@ def test_what_the_api_would_refuse_is_refused(body: Any, reason: str) -> None:
 
 def test_what_is_not_json_and_other_paths_are_refused() -> None:
     with ResponsesServer(["never"]) as server:
-        assert httpx2.post(f"{server.url}/responses", content=b"{").status_code == 400
-        assert httpx2.post(f"{server.url}/chat/completions", json={}).status_code == 404
+        assert httpx2.post(f"{server.url}/responses", content=b"{", timeout=HANGS_S).status_code == 400
+        assert httpx2.post(f"{server.url}/chat/completions", json={}, timeout=HANGS_S).status_code == 404
 
 
 def test_items_that_are_not_known_here_are_taken() -> None:

@@ -10,6 +10,7 @@ from anthropic.lib.tools import BetaFunctionTool
 
 from ctxfs.testing import Broken, Failure, MessagesServer, ToolCall
 from ctxfs.testing.threads import THREADS_BETA
+from patience import HANGS_S
 
 HEADERS = {"x-api-key": "k", "anthropic-version": "2023-06-01", "anthropic-beta": THREADS_BETA}
 USER = {"role": "user", "content": "q"}
@@ -34,7 +35,7 @@ def look() -> BetaFunctionTool[Any]:
 
 def post(server: MessagesServer, headers: dict[str, str] = HEADERS, **fields: Any) -> tuple[int, Any]:
     body = {"model": "m", "max_tokens": 9, "messages": [USER], **fields}
-    reply = httpx2.post(f"{server.url}/v1/messages", headers=headers, json=body)
+    reply = httpx2.post(f"{server.url}/v1/messages", headers=headers, json=body, timeout=HANGS_S)
     return reply.status_code, reply.json()
 
 
