@@ -15,6 +15,7 @@ from ctxfs.eviction.holds import RESTORED_REPLIES, Holds
 from ctxfs.eviction.window import Window
 from ctxfs.items import ContentRange, ContextItem
 from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.materialize import Materialize, Materializer
 from ctxfs.replay.explanation import explain
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import ItemAdded, Replaced, Restored
@@ -131,6 +132,20 @@ async def test_keep_recent_evicts_it_again_after_some_replies_by_the_same_placeh
     await context.restore("c1")  # as often as it is wanted
     assert not context.plan()
     await context.close()
+
+
+async def test_what_was_evicted_eagerly_leaves_again_by_its_short_placeholder() -> None:
+    session = Session(eager=Materializer(settings=Materialize(max_inline_chars=1_000)))
+    async with session.context() as context:
+        await context.add(UserMessage("go"))
+        await called(context, 1)
+        long = item_of(context, "c1").token_count
+        await context.restore("c1")
+        await called(context, 2)
+        await replied(context, RESTORED_REPLIES)
+        await context.messages()
+        assert item_of(context, "c1").offloaded
+        assert item_of(context, "c1").token_count < long
 
 
 @pytest.mark.parametrize("resumed", [False, True])

@@ -30,7 +30,7 @@ def test_an_archive_of_what_the_user_said_leaves_no_reply_in_front() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("number", [99_398_292])
+@pytest.mark.parametrize("number", [99_398_292, 594_186_885, 594_188_117])
 def test_sessions_that_were_played_wrongly_once(number: int) -> None:
     _, wrong = run_sessions([number])
     assert wrong == []

@@ -268,7 +268,12 @@ class Transcript:
 
 
 def _shown_as_placeholder(item: ContextItem) -> Placeholder | None:
-    """The placeholder that stands for an evicted item, to be used again; None for a reply, which is more than that."""
+    """The placeholder that stands for an evicted item, to be used again, or the short one that would replace it.
+
+    None for a reply, which is more than a placeholder.
+    """
+    if item.placeholder is not None:
+        return Placeholder.of(item)
     content = item.message.content
     if isinstance(item.message, AssistantMessage) or not isinstance(content, str):
         return None
