@@ -57,7 +57,7 @@ def test_each_prompt_has_the_size_that_was_billed() -> None:
     cost = replayed(session)
     assert contexts(cost) == [5_100, 6_200, 7_300]
     assert session.warm_items == 1
-    assert cost.read_tokens >= 3_000 + 5_100 + 6_200
+    assert cost.read_tokens == 3_000 + 5_100 + 6_200
     assert cost.missed_tokens == 0
 
 
@@ -92,6 +92,22 @@ def test_the_cache_has_kept_the_share_that_was_read() -> None:
     assert [told(read).read_tokens for read in (10_000, 5_000, 0)] == [10_000, 5_000, 0]
     assert [told(read).missed_tokens for read in (10_000, 5_000, 0)] == [0, 5_000, 10_000]
     assert told(0).cost - told(0).missed_cost == pytest.approx(told(10_000).cost)
+
+
+def test_without_a_bill_a_pause_as_long_as_the_caches_time_loses_it(tmp_path: Path) -> None:
+    def told(pause_s: float) -> Report:
+        messages = [
+            {"role": "user", "content": "x" * 40_000, "timestamp": 1e9},
+            {"role": "assistant", "content": "one", "timestamp": 1e9 + 1},
+            {"role": "user", "content": "on", "timestamp": 1e9 + pause_s},
+            {"role": "assistant", "content": "two", "timestamp": 1e9 + pause_s + 1},
+        ]
+        path = tmp_path / "session.json"
+        path.write_text(json.dumps({"model": "claude-opus-4-6", "messages": messages}))
+        return replay_files([path], ["none"], "chars4")
+
+    assert told(299).policies[0].missed_tokens == 0
+    assert told(301).policies[0].missed_tokens == 10_000
 
 
 def test_a_prefix_that_is_too_short_for_the_cache_is_never_read() -> None:

@@ -30,7 +30,7 @@ class _AsRecordedRun:
         self._cleared = iter([turn.cleared for turn in session.turns])
         self._sizes: dict[int, int] = {}
 
-    def plan(self, added: Sequence[Item], *_at: float) -> Sequence[Replacement]:
+    def plan(self, added: Sequence[Item], _at: float) -> Sequence[Replacement]:
         self._sizes |= {item.index: item.tokens for item in added}
         due = next(self._cleared)
         return [Replacement(index, CLEARED_TOKENS) for index in due if self._sizes.get(index, 0) > CLEARED_TOKENS]
@@ -38,7 +38,7 @@ class _AsRecordedRun:
     def replied(self, reply: Sequence[Item]) -> None:
         self._sizes |= {item.index: item.tokens for item in reply}
 
-    def read_back(self, _index: int, *_page: Item) -> None:
+    def read_back(self, _index: int, _call: Item, _page: Item) -> None:
         """The agent did not know that it could."""
 
 
@@ -63,7 +63,7 @@ class _WindowRun:
         self._total = 0
         self._kept: list[Item] = []  # what is not yet summarised
 
-    def plan(self, added: Sequence[Item], *_at: float) -> Sequence[Replacement]:
+    def plan(self, added: Sequence[Item], _at: float) -> Sequence[Replacement]:
         total = self._total + sum(item.tokens for item in added)
         prefix = [item for item in self._kept if item.index < 0]
         old = [item for item in self._kept if item.index >= 0]  # the summary first, where there is one
@@ -81,5 +81,5 @@ class _WindowRun:
         self._kept += reply
         self._total += sum(item.tokens for item in reply)
 
-    def read_back(self, _index: int, *_page: Item) -> None:
+    def read_back(self, _index: int, _call: Item, _page: Item) -> None:
         """Nothing is read back: a summary shows what it replaced."""

@@ -1,5 +1,6 @@
 """Recorded sessions under policies, on two cores, without a model."""
 
+import math
 import multiprocessing
 import signal
 import time
@@ -133,7 +134,15 @@ def _short(name: str) -> str:
 
 
 def _policy(name: str, thread: Thread) -> Policy:
-    return policy_named(name, rates=thread.tariff.rates, count=thread.count, compacts_at=thread.tariff.compacts_at)
+    tariff = thread.tariff
+    return policy_named(
+        name, rates=tariff.rates, count=thread.count, compacts_at=tariff.compacts_at, ttl_s=_ttl_s(thread)
+    )
+
+
+def _ttl_s(thread: Thread) -> float:
+    """How long the cache keeps what nobody reads; for ever where no times were recorded."""
+    return thread.tariff.ttl_s if any(turn.at for turn in thread.session.turns) else math.inf
 
 
 def _run(
@@ -161,7 +170,9 @@ def _run(
 
 def _replayed(thread: Thread, policy: Policy, cached: Cached) -> Cost:
     rates, least = thread.tariff.rates, thread.tariff.least_cached
-    return replay_session(thread.session, policy, rates, cached=cached, least_cached=least)
+    is_billed = any(turn.call is not None and turn.call.usage is not None for turn in thread.session.turns)
+    ttl_s = math.inf if is_billed else _ttl_s(thread)  # a bill says what the cache had lost
+    return replay_session(thread.session, policy, rates, cached=cached, least_cached=least, ttl_s=ttl_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

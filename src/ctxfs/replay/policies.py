@@ -1,5 +1,6 @@
 """Named policies: what frameworks and providers do, what ctxfs does, and what a TOML file asks for."""
 
+import math
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -41,23 +42,31 @@ POLICY_NAMES = (
 )
 
 
-def policy_named(name: str, *, rates: Rates, count: Callable[[str], int], compacts_at: int = 170_000) -> Policy:
+def policy_named(
+    name: str,
+    *,
+    rates: Rates,
+    count: Callable[[str], int],
+    compacts_at: int = 170_000,
+    ttl_s: float = math.inf,
+) -> Policy:
     """The policy of that name; a name that ends in ``.toml`` is read as a file.
 
-    ``compacts_at``: what ``window`` takes for the tokens at which an agent compacts.
+    ``compacts_at``: what ``window`` takes for the tokens at which an agent compacts. ``ttl_s``: for how
+    long ctxfs takes the cache to keep what nobody reads.
 
     Raises:
         ConfigError: no such policy, or a file that does not hold eviction parameters.
     """
     if name.endswith(".toml"):
-        return Economic(name=Path(name).stem, rates=rates, count=count, parameters=_from_toml(Path(name)))
+        return Economic(name=Path(name).stem, rates=rates, count=count, ttl_s=ttl_s, parameters=_from_toml(Path(name)))
     plain: dict[str, Policy] = {
         "none": Never(),
         "window": Window(name=name, limit=compacts_at),
         "ski-rental": SkiRental(name=name, rates=rates),
-        "economic": Economic(name=name, rates=rates, count=count),
+        "economic": Economic(name=name, rates=rates, count=count, ttl_s=ttl_s),
     }
-    found = plain.get(name) or _with_numbers(name) or _patient(name, rates, count)
+    found = plain.get(name) or _with_numbers(name) or _patient(name, rates, count, ttl_s)
     if found is None:
         raise ConfigError(f"no policy {name!r}: use {POLICY_NAMES}")
     return found
@@ -75,7 +84,7 @@ def _with_numbers(name: str) -> Policy | None:
     return None
 
 
-def _patient(name: str, rates: Rates, count: Callable[[str], int]) -> Policy | None:
+def _patient(name: str, rates: Rates, count: Callable[[str], int], ttl_s: float) -> Policy | None:
     """Fewer read-backs the higher the caution.
 
     Nothing is evicted unseen, risks count more, batches may be large, and placeholders may mention more.
@@ -84,7 +93,9 @@ def _patient(name: str, rates: Rates, count: Callable[[str], int]) -> Policy | N
     if m is None:
         return None
     parameters = EvictionParameters(caution=int(m[1]), company_factor=8, max_loss=0.1, arrival_tokens=0)
-    return Economic(name=name, rates=rates, count=count, parameters=parameters, digest_tokens=_PATIENT_DIGEST_TOKENS)
+    return Economic(
+        name=name, rates=rates, count=count, ttl_s=ttl_s, parameters=parameters, digest_tokens=_PATIENT_DIGEST_TOKENS
+    )
 
 
 def _tokens(text: str) -> int:
