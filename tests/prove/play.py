@@ -31,6 +31,7 @@ __all__ = ["LosingStore", "Played", "Policy", "check_request", "play"]
 
 _TOOLS = tuple(ToolSchema(name=name, description="A tool.", input_schema={"type": "object"}) for name in TOOL_NAMES)
 _COUNTER = CharsCounter()
+_EVICTED = ("[Content offloaded]\n", "[Content offloaded: ")
 _ID = "session_20260101_000000_aaaaaa"
 
 
@@ -268,12 +269,15 @@ class _Player:
 
     async def _with_argument(self, block: Block) -> Block:
         fs = self._context.fs
-        lines = next(
-            (v.split("\n") for v in block["input"].values() if str(v).startswith("[Content offloaded]\n")), None
-        )
+        lines = next((v.split("\n") for v in block["input"].values() if str(v).startswith(_EVICTED)), None)
         if lines is None:
             return block
-        stored = await fs.load(str(fs.find(lines[1].removeprefix("Path: "))))
+        ref = (
+            lines[0].split(" ")[-1].rstrip("]")
+            if lines[0] != "[Content offloaded]"
+            else lines[1].removeprefix("Path: ")
+        )
+        stored = await fs.load(str(fs.find(ref)))
         assert not isinstance(stored, str)
         left = {b["argument"]: json_codec.loads(b["text"]) if b["json"] else b["text"] for b in stored}
         return {**block, "input": {**block["input"], **left}}
