@@ -3,6 +3,7 @@
 Those that need a framework run where it is installed: tests/frameworks/test_shown.py.
 """
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,3 +31,13 @@ def test_a_page_shows_the_program_as_it_is(name: str) -> None:
     # Examples are checked by mypy as strictly as everything else; so what the page shows is, too.
     page = (ROOT / "docs" / "your-own-loop.md").read_text()
     assert f"```python\n{(ROOT / 'examples' / name).read_text()}```\n" in page
+
+
+def test_the_page_of_the_proxy_shows_what_its_program_prints(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples" / "behind_a_proxy.py")]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=HANGS_S)
+    shown = re.search(r"```text\n(ctxfs: .*?)```\n", (ROOT / "docs" / "proxy.md").read_text(), re.DOTALL)
+    assert shown
+    # Placeholders hold paths, whose lengths differ from machine to machine: the last digits of the tokens do as well.
+    printed, page = (re.sub(r"\d,\d{3}", "_,___", text) for text in (done.stderr, shown[1]))
+    assert printed == page

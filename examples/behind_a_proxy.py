@@ -1,0 +1,35 @@
+"""A program that knows nothing of ctxfs, run behind ``ctxfs proxy``: what is due is replaced on the wire.
+
+    python examples/behind_a_proxy.py
+
+The model is a stand-in on loopback that plays a script. Needs the extra: pip install 'ctxfs[proxy]'
+"""
+
+import subprocess
+import sys
+import tempfile
+
+from ctxfs.testing import MessagesServer, ToolCall
+
+PROGRAM = """
+from anthropic import Anthropic
+
+client = Anthropic(api_key="of the user")  # the proxy's address comes from the environment
+tool = {"name": "read_log", "description": "The log of a day", "input_schema": {"type": "object"}}
+messages = [{"role": "user", "content": "What went wrong this week?"}]
+while True:
+    reply = client.messages.create(model="claude-sonnet-5-5", max_tokens=999, messages=messages, tools=[tool])
+    messages.append({"role": "assistant", "content": reply.model_dump()["content"]})
+    calls = [block for block in reply.content if block.type == "tool_use"]
+    if not calls:
+        break
+    logs = [(call.id, f"day {call.input['day']}: request served\\n" * 1_000) for call in calls]
+    results = [{"type": "tool_result", "tool_use_id": call_id, "content": log} for call_id, log in logs]
+    messages.append({"role": "user", "content": results})
+print(reply.content[0].text, sum(len(str(message)) for message in messages), "characters are in my own history")
+"""
+
+with MessagesServer([*[[ToolCall("read_log", {"day": day})] for day in range(12)], "Nothing."]) as server:
+    proxy = [sys.executable, "-m", "ctxfs", "proxy", "--root", tempfile.mkdtemp(), "--keep-recent", "read_log=1"]
+    command = [*proxy, "--upstream-anthropic", server.url, "--", sys.executable, "-c", PROGRAM]
+    sys.exit(subprocess.run(command, check=False).returncode)
