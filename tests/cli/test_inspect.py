@@ -409,7 +409,6 @@ def test_wrong_use_is_one_line_and_2(ctxfs: Command, session: Session, arguments
         (("tail", "last", "call_001", "-n", "0"), "ctxfs tail --help"),
         (("ls", "last", "-x"), "ctxfs ls --help"),
         (("ls", "last", "two\nlines\u202e"), "ctxfs ls --help"),
-        (("replay",), "ctxfs replay --help"),
     ],
 )
 def test_wrong_arguments_are_one_line_and_2(ctxfs: Command, arguments: tuple[str, ...], where: str) -> None:

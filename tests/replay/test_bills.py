@@ -2,7 +2,10 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -229,12 +232,26 @@ def test_a_folder_is_searched_to_its_depth_and_no_file_is_taken_twice(tmp_path: 
         recordings_in([tmp_path / "empty"])
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="a superuser reads everything")
-def test_a_folder_that_cannot_be_read_is_named_with_the_files(tmp_path: Path) -> None:
-    (tmp_path / "a.json").touch()
-    closed = tmp_path / "closed"
-    closed.mkdir(mode=0)
-    assert recordings_in([tmp_path]) == (tmp_path / "a.json", closed)
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Without the rights of a superuser, who reads everything."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def test_a_folder_that_cannot_be_read_is_named_with_the_files() -> None:
+    with TemporaryDirectory() as folder:  # pytest's own is closed to others
+        Path(folder).chmod(0o755)
+        found, closed = Path(folder, "a.json"), Path(folder, "closed")
+        found.touch()
+        closed.mkdir(mode=0)
+        with as_nobody():
+            assert recordings_in([Path(folder)]) == (found, closed)
 
 
 def with_bills(folder: Path, number: int) -> list[Path]:
