@@ -256,3 +256,8 @@ def test_a_tool_says_what_is_wrong(tmp_path: Path) -> None:
             tools["Read"].call({"file_path": "x", "limit": -1})
         with pytest.raises(ToolError, match="no item 'unknown' in this session"):
             tools["context_grep"].call({"ref": "unknown", "pattern": "x"})
+
+
+def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="use History"):
+        CtxfsMiddleware(Histories(tmp_path))  # type: ignore[arg-type]

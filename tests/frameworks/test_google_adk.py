@@ -203,9 +203,15 @@ def test_two_agents_have_their_own_requests(tmp_path: Path) -> None:
         app=App(name="app", root_agent=reader, plugins=[agent.ctxfs]), session_service=InMemorySessionService()
     )
     agent.sessions = agent.runner.session_service  # type: ignore[assignment]
-    answer = agent.ask(flow.QUESTION)
+    agent.ask(flow.QUESTION)
     agent.close()
-    assert answer
+    marks = [
+        ["[Content offloaded]" in "".join(request) for request in asked]
+        for asked in (agent.model.requests, second.requests)
+    ]
+    assert marks == [[False, False], [False, False, True, True]], "the reader's result is a user's text to the writer"
+    assert flow.broken_prefixes(agent.model.requests) == []
+    assert flow.broken_prefixes(second.requests) == [2, 3], "only where a result of its own was replaced"
 
 
 def test_a_tool_says_what_is_wrong(tmp_path: Path) -> None:

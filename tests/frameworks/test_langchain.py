@@ -199,3 +199,8 @@ def _content(part: Part, message: Any) -> Any:
     for block in message.content:
         assert args == (block["input"] if block["type"] == "tool_use" else json.loads(block["arguments"]))
     return args
+
+
+def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="use History"):
+        CtxfsMiddleware(tmp_path)  # type: ignore[arg-type]

@@ -266,3 +266,5 @@ def test_the_offloader_of_strands_writes_to_the_session(tmp_path: Path) -> None:
 def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="use History"):
         CtxfsPlugin(Histories(tmp_path))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="use History"):
+        CtxfsStorage(tmp_path)  # type: ignore[arg-type]

@@ -95,7 +95,7 @@ def test_the_messages_api_whole_and_streamed(tmp_path: Path, servers: Any) -> No
     assert 0.9 * whole < savings.sent_tokens + savings.freed_tokens - whole  # the two calls before
     assert savings.freed_tokens > 5_000
     assert 0 < savings.usd < savings.whole_usd
-    assert "3 calls, 3 of them with a bill; 2 contents were replaced" in savings.lines()
+    assert "3 calls, 3 of them with a bill; 2 contents replaced" in savings.lines()
     journal = (tmp_path / "abc" / "journal.jsonl").read_text()
     assert journal.count(f'"model":"{MODEL}"') == 3
 
@@ -212,9 +212,25 @@ def test_the_command_runs_with_its_base_urls_and_its_exit_code_is_given_back(tmp
     done = run(*options, "--", sys.executable, "-c", ASKS, str(body), "7", ANTHROPIC_BASE_URL=server.url)
     out, err = done.communicate(timeout=HANGS_S)
     assert (done.returncode, out) == (7, "200 True\n"), err
-    assert "ctxfs: 1 calls, 1 of them with a bill; 2 contents were replaced" in err
+    assert "ctxfs: 1 call, 1 of them with a bill; 2 contents replaced" in err
     assert "prompt tokens were not sent" in err
     assert "Use open_file tool" in server.requests[0]["messages"][2]["content"][0]["content"]
+
+
+@pytest.mark.parametrize("variable", ["OPENAI_BASE_URL", "OPENAI_API_BASE"])
+def test_requests_go_to_where_the_environment_led_before(tmp_path: Path, servers: Any, variable: str) -> None:
+    server = servers[1]
+    asks = """
+import os, sys, httpx2
+body = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+httpx2.post(os.environ[sys.argv[1]] + "/chat/completions", headers={"authorization": "Bearer any"}, json=body)
+"""
+    unset = {"OPENAI_BASE_URL": "", "OPENAI_API_BASE": ""}
+    options = ("--root", str(tmp_path), "--", sys.executable, "-c", asks, variable)
+    done = run(*options, **{**unset, variable: server.url})
+    _, err = done.communicate(timeout=HANGS_S)
+    assert done.returncode == 0, err
+    assert len(server.requests) == 1
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
@@ -234,7 +250,7 @@ def test_a_signal_goes_to_the_command_and_the_proxy_dies_with_it(tmp_path: Path)
         (("--", "/nothing/here"), "/nothing/here cannot be run: No such file or directory"),
         (("--keep-recent", "Bash", "--", "true"), "give TOOL=N"),
         (("--keep-recent", "Bash=0", "--", "true"), "keep_recent['Bash']"),
-        (("--upstream-openai", "localhost", "--", "true"), "is no address"),
+        (("--upstream-openai", "localhost", "--", "true"), "is not a URL: it must begin with https://"),
         (("--read-tool", "a b", "--", "true"), "cannot be a tool's name"),
     ],
 )

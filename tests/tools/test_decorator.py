@@ -1,4 +1,5 @@
 import inspect
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -251,6 +252,11 @@ async def test_data_that_a_tool_returns_becomes_json_and_is_known_to_be_data(ret
         return returned
 
     assert await give.run({}) == ToolResult(content, is_data=True)
+
+
+def test_a_result_as_one_text_is_itself_or_the_json_of_its_blocks() -> None:
+    assert ToolResult("seen").text == "seen"
+    assert ToolResult((TEXT_BLOCK,)).text == json.dumps([TEXT_BLOCK], separators=(",", ":"))
 
 
 async def test_a_tool_result_is_taken_as_it_is() -> None:

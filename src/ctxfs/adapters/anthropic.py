@@ -17,6 +17,7 @@ from anthropic.lib.tools import BetaAsyncFunctionTool, BetaFunctionTool, ToolErr
 
 from ctxfs.errors import ConfigError, InvalidToolArguments
 from ctxfs.history.history import History
+from ctxfs.history.pool import require_history
 from ctxfs.tools.base import ToolResult
 
 __all__ = ["CtxfsMiddleware"]
@@ -36,6 +37,7 @@ class CtxfsMiddleware(Middleware):
     """
 
     def __init__(self, history: History, *, branch: str = "") -> None:
+        require_history(history)
         self.history = history
         self._branch = branch
 

@@ -13,7 +13,6 @@ from ctxfs.errors import CtxfsError, InvalidToolArguments
 from ctxfs.history.history import History
 from ctxfs.history.pool import require_history
 from ctxfs.history.structured import arrived
-from ctxfs.jsontext import codec as json_codec
 from ctxfs.tools.base import Tool
 
 __all__ = ["CtxfsHooks"]
@@ -85,8 +84,7 @@ class CtxfsHooks:
                 result = await self.history.arun_tool(tool.name, arguments)
             except InvalidToolArguments as error:
                 return {"content": [{"type": "text", "text": str(error)}], "is_error": True}
-            text = result.content if isinstance(result.content, str) else json_codec.dumps_text(list(result.content))
-            return {"content": [{"type": "text", "text": text}], "is_error": result.is_error}
+            return {"content": [{"type": "text", "text": result.text}], "is_error": result.is_error}
 
         return SdkMcpTool(tool.name, tool.description, dict(tool.input_schema), run)
 

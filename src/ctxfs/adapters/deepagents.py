@@ -39,7 +39,7 @@ _TOOL = "large_tool_results"
 """By which tool the session knows the files of the backend."""
 
 _STUB_CHARS = 400
-"""What its own offloader leaves of a result names the file in the first so many characters."""
+"""What its own offloader leaves of a result names the file within this many characters from its start."""
 
 _PAGE_CHARS = 2_000_000
 _MATCHES = 1_000

@@ -12,7 +12,6 @@ from ctxfs.errors import InvalidToolArguments
 from ctxfs.history.history import History
 from ctxfs.history.parts import Part, Replacement
 from ctxfs.history.pool import Histories, history_of, require_history
-from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Usage
 from ctxfs.tools.base import Tool
 
@@ -94,8 +93,7 @@ class _Reader(BaseTool):
             result = await self._plugin.history_in(tool_context).arun_tool(self.name, args)
         except InvalidToolArguments as error:
             return {"error": str(error)}
-        text = result.content if isinstance(result.content, str) else json_codec.dumps_text(list(result.content))
-        return {"error" if result.is_error else "result": text}
+        return {"error" if result.is_error else "result": result.text}
 
 
 def _result(response: Mapping[str, Any] | None, media: Any = None) -> tuple[str, bool]:

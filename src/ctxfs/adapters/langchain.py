@@ -15,7 +15,7 @@ from ctxfs.adapters.langchain_messages import bills_of, content_of, edited, part
 from ctxfs.errors import ConfigError, InvalidToolArguments
 from ctxfs.history.history import History
 from ctxfs.history.parts import Part
-from ctxfs.history.pool import Histories
+from ctxfs.history.pool import Histories, require_history
 from ctxfs.llm.messages import Block, text_of
 from ctxfs.tokens import count_json, default_counter
 from ctxfs.tools.base import Tool, ToolResult
@@ -35,6 +35,7 @@ class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
     """
 
     def __init__(self, history: History | Histories, *, at_source: bool = False) -> None:
+        require_history(history, many=True)
         super().__init__()
         self._owner = history
         self.tools: Sequence[BaseTool] = [self._tool(tool) for tool in history.tools]

@@ -21,9 +21,7 @@ from ctxfs.errors import InvalidToolArguments
 from ctxfs.history.history import History
 from ctxfs.history.parts import Part, Replacement
 from ctxfs.history.pool import Histories, history_of, require_history
-from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import Content
 
 __all__ = ["CtxfsCapability"]
 
@@ -56,7 +54,7 @@ class CtxfsCapability(AbstractCapability[Any]):
         return request_context
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
-        """Do it where there is no hook for each attempt."""
+        """Replace what is due where there is no hook for each attempt."""
         return request_context if _PER_ATTEMPT else await self.prepare_model_request(ctx, request_context)
 
     async def after_model_request(self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse) -> Any:  # noqa: ARG002
@@ -90,16 +88,12 @@ class CtxfsCapability(AbstractCapability[Any]):
     def _reader(self, tool: Any) -> Tool[Any]:
         async def run(ctx: RunContext[Any], **arguments: Any) -> str:
             try:
-                return _text((await self._of(ctx).arun_tool(tool.name, arguments)).content)
+                return (await self._of(ctx).arun_tool(tool.name, arguments)).text
             except InvalidToolArguments as error:
                 return str(error)
 
         schema = dict(tool.input_schema)
         return Tool.from_schema(run, tool.name, tool.description, json_schema=schema, takes_ctx=True)
-
-
-def _text(content: Content) -> str:
-    return content if isinstance(content, str) else json_codec.dumps_text(list(content))
 
 
 def _parts_of(messages: Sequence[ModelMessage]) -> Iterator[Part]:

@@ -12,7 +12,6 @@ from ctxfs.adapters.strands_storage import CtxfsStorage
 from ctxfs.errors import InvalidToolArguments
 from ctxfs.history.history import History
 from ctxfs.history.pool import require_history
-from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Usage
 from ctxfs.tools.base import Tool
 
@@ -88,9 +87,8 @@ class CtxfsPlugin(Plugin):
                 result = await self.history.arun_tool(tool.name, use["input"])
             except InvalidToolArguments as error:
                 return {"toolUseId": use["toolUseId"], "status": "error", "content": [{"text": str(error)}]}
-            text = result.content if isinstance(result.content, str) else json_codec.dumps_text(list(result.content))
             status = "error" if result.is_error else "success"
-            return {"toolUseId": use["toolUseId"], "status": status, "content": [{"text": text}]}
+            return {"toolUseId": use["toolUseId"], "status": status, "content": [{"text": result.text}]}
 
         spec: Any = {
             "name": tool.name,

@@ -7,6 +7,7 @@ from typing import Any
 
 from ctxfs.errors import CtxfsError
 from ctxfs.history.history import History
+from ctxfs.history.pool import require_history
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Decided
 
@@ -24,6 +25,7 @@ class CtxfsStorage:
     """
 
     def __init__(self, history: History) -> None:
+        require_history(history)
         self.history = history
 
     async def write(self, key: str, data: bytes) -> None:

@@ -50,7 +50,7 @@ OpenAI = Annotated[
     typer.Option(
         "--upstream-openai",
         metavar="URL",
-        envvar="OPENAI_BASE_URL",
+        envvar=["OPENAI_BASE_URL", "OPENAI_API_BASE"],
         help="Where requests to OpenAI's APIs go (default: https://api.openai.com/v1).",
     ),
 ]
@@ -68,7 +68,7 @@ def proxy(
 ) -> None:
     """Run a program whose requests to models are rewritten on their way out.
 
-    It is told to send its requests to a proxy on this machine (ANTHROPIC_BASE_URL, OPENAI_BASE_URL), which
+    Its environment (ANTHROPIC_BASE_URL, OPENAI_BASE_URL) leads its requests to a proxy on this machine, which
     replaces what is due and forwards them. At the end it says what that saved. Needs the extra ctxfs[proxy].
     """
     given = {"anthropic": upstream_anthropic, "openai": upstream_openai}
@@ -97,7 +97,7 @@ def _kept(given: Sequence[str]) -> dict[str, int]:
 
 def _checked(url: str) -> str:
     if not url.startswith(("http://", "https://")):
-        raise ConfigError(f"the upstream {url!r} is no address: it begins with https://, or http://")
+        raise ConfigError(f"the upstream {url!r} is not a URL: it must begin with https:// or http://")
     return url
 
 

@@ -40,8 +40,8 @@ def api_of(provider: str, path: str) -> Api | None:
 def thread_of(headers: Mapping[str, str], body: Mapping[str, Any], *, otherwise: str) -> str:
     """The conversation that a request belongs to, by what its client says of it; ``otherwise`` when it says nothing.
 
-    Claude Code names it in ``metadata.user_id``, Codex in a header and as ``prompt_cache_key``. What the messages say
-    is no name: the first of them changes, too.
+    Claude Code names it in ``metadata.user_id``, Codex in a header and as ``prompt_cache_key``. The messages
+    do not identify it: even the first one changes.
     """
     metadata = body.get("metadata")
     user = metadata.get("user_id") if isinstance(metadata, Mapping) else None
@@ -85,7 +85,7 @@ class UsageHeard:
         self.model: str | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take the data of an event, or a whole reply; what is none says nothing."""
+        """Take the data of an event, or a whole reply; any other data is ignored."""
         if b'"usage"' not in data:
             return
         try:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from ctxfs.economics.prices import bill_usd
 from ctxfs.llm.base import Usage
 from ctxfs.models.known import known_model
+from ctxfs.placeholder.lines import plural
 
 __all__ = ["Savings"]
 
@@ -59,15 +60,14 @@ class Savings:
             self.whole_usd += bill_usd(whole, known.prices)
 
     def lines(self) -> list[str]:
-        """What to tell the user at the end."""
-        lines = [
-            f"{self.calls:,} calls, {self.heard:,} of them with a bill; {len(self.replaced):,} contents were replaced"
-        ]
+        """What to show the user at the end."""
+        replaced = plural(len(self.replaced), "content")
+        lines = [f"{plural(self.calls, 'call')}, {self.heard:,} of them with a bill; {replaced} replaced"]
         if self.freed_tokens:
             whole = self.sent_tokens + self.freed_tokens
             part = f"{self.freed_tokens:,} of {whole:,} prompt tokens were not sent ({self.freed_tokens / whole:.0%})"
             lines.append(f"{part}{self._dollars()}")
-        lines += [f"{count:,} requests were sent as they came: {reason}" for reason, count in self.problems.items()]
+        lines += [f"{plural(count, 'request')} sent unchanged: {reason}" for reason, count in self.problems.items()]
         return lines
 
     def _dollars(self) -> str:

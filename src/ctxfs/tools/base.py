@@ -61,6 +61,11 @@ class ToolResult:
         except ValueError as error:
             raise ToolError(f"the tool returned a result that cannot be recorded: {error}") from error
 
+    @property
+    def text(self) -> str:
+        """The content as one text, where only that can be shown: content blocks are their JSON."""
+        return self.content if isinstance(self.content, str) else json_codec.dumps_text(list(self.content))
+
 
 def check_tool_name(name: object) -> None:
     """Raise ``ToolDefinitionError`` unless the providers allow a tool to be called ``name``."""
