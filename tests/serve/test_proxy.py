@@ -155,7 +155,11 @@ def test_errors_unknown_paths_and_what_is_no_request_pass_untouched(tmp_path: Pa
         direct = post(f"{server.url}/v1/messages", headers=headers, content=b"{")
         through = post(f"{base}/v1/messages", headers=headers, content=b"{")
         assert (through.status_code, through.content) == (direct.status_code, direct.content)
-        for path, made in (("/v1/nothing", {"a": 1}), ("/v1/messages", {"model": MODEL, "messages": 5})):
+        for path, made in (
+            ("/v1/nothing", {"a": 1}),
+            ("/v1/messages", {"model": MODEL, "messages": 5}),
+            ("/v1/messages", {**body, "tools": 5}),
+        ):
             direct = post(f"{server.url}{path}", headers=headers, json=made)
             through = post(f"{base}{path}", headers=headers, json=made)
             assert (through.status_code, through.content) == (direct.status_code, direct.content)
@@ -215,6 +219,19 @@ def test_the_command_runs_with_its_base_urls_and_its_exit_code_is_given_back(tmp
     assert "ctxfs: 1 call, 1 of them with a bill; 2 contents replaced" in err
     assert "prompt tokens were not sent" in err
     assert "Use open_file tool" in server.requests[0]["messages"][2]["content"][0]["content"]
+
+
+def test_what_is_assumed_of_an_unknown_model_is_shown_when_the_program_has_ended(tmp_path: Path, servers: Any) -> None:
+    body = tmp_path / "body.json"
+    body.write_text(json.dumps({"model": "new-model", "max_tokens": 9, "messages": conversation(1)}))
+    asks = ASKS.replace("sys.exit(int(sys.argv[2]))", "print('the program ends', file=sys.stderr)")
+    options = ("--root", str(tmp_path / "root"), "--", sys.executable, "-c", asks, str(body))
+    done = run(*options, ANTHROPIC_BASE_URL=servers[0].url)
+    _, err = done.communicate(timeout=HANGS_S)
+    first, *rest = err.splitlines()
+    assert first == "the program ends", err
+    assert all(line.startswith("ctxfs: ") for line in rest), err
+    assert "ctxfs: the model 'new-model' is unknown" in err
 
 
 @pytest.mark.parametrize("variable", ["OPENAI_BASE_URL", "OPENAI_API_BASE"])

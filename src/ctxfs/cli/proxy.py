@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -78,9 +79,9 @@ def proxy(
     running = Proxy(
         sessions_directory(root), settings, {name: _checked(url) for name, url in given.items() if url is not None}
     )
-    with running:
+    with warnings.catch_warnings(record=True) as warned, running:  # the terminal is the program's until it ends
         code = _run(command, {**os.environ, **running.environment})
-    for line in running.savings.lines():
+    for line in (*dict.fromkeys(str(one.message) for one in warned), *running.savings.lines()):
         sys.stderr.write(for_terminal(f"ctxfs: {line}\n"))
     raise typer.Exit(code)
 

@@ -66,7 +66,8 @@ def branch_of(body: Mapping[str, Any], parts: Iterable[Part]) -> str:
 
     They differ in their tools, or in their first call: nothing of a history is replaced before it has one.
     """
-    tools = [_name(tool) for tool in body.get("tools") or () if isinstance(tool, Mapping)]
+    given = body.get("tools")
+    tools = [_name(tool) for tool in given if isinstance(tool, Mapping)] if isinstance(given, list) else []
     first = next((part.id for part in parts if part.kind == "call" and part.id), "")
     return hashlib.sha256(json.dumps([tools, first]).encode()).hexdigest()[:16]
 
