@@ -103,7 +103,7 @@ class _Store:
         return getattr(self._store, name)
 
     async def load(self, key: Any) -> Any:
-        """Return a transcript as it is to be resumed; None when there is none."""
+        """Return the transcript to resume, with what is due replaced; None when the store has none."""
         entries: list[Any] | None = await self._store.load(key)
         said = [entry for entry in entries or () if _is_said(entry)]
         if entries is None or not said:

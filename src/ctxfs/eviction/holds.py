@@ -19,7 +19,7 @@ class Holds:
         self._replies_left: dict[str, int] = {}
 
     def restored(self, item_id: str, *, replies_since: int = 0) -> None:
-        """The item was restored, so many replies of the model ago."""
+        """The item was restored ``replies_since`` replies of the model ago; too long ago, and it is not held."""
         if replies_since < RESTORED_REPLIES:
             self._replies_left[item_id] = RESTORED_REPLIES - replies_since
 

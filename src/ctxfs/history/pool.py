@@ -24,7 +24,7 @@ class Histories:
 
     Args:
         root_path: the directory that holds sessions; None means ``~/.agent/context``.
-        max_open: so many histories are kept open at most; that which was used least lately is closed first.
+        max_open: how many histories are kept open at most; the least recently used is closed first.
         idle_s: for how many seconds a history stays open that nobody uses.
         clock: gives seconds.
         settings: those of every ``History``.

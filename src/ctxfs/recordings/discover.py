@@ -28,10 +28,10 @@ def default_folders(home: Path | None = None, environment: Mapping[str, str] | N
 def recordings_in(paths: Sequence[Path]) -> tuple[Path, ...]:
     """The files that are named, and those in the folders that are named, oldest first in each; none twice.
 
-    A folder that cannot be read is among them, so that whoever reads it finds out why.
+    A folder that cannot be read is among them, so that reading it reports why.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: the folders hold no such file.
     """
     found = dict.fromkeys(file for path in paths for file in (_in_folder(path) if path.is_dir() else [path]))
     if not found:

@@ -16,7 +16,7 @@ _KEPT = ("system", "tools")
 
 
 class ThreadRefused(InvalidRequest):
-    """A thread cannot go on so. ``code`` is by what an SDK knows the reason; None: there is none."""
+    """A thread cannot be continued by a request. ``code``: by which an SDK knows the reason; None: it has no code."""
 
     def __init__(self, message: str, code: str | None = None) -> None:
         super().__init__(message)
