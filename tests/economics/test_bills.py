@@ -21,6 +21,13 @@ def listed(model: str) -> Prices:
     return info.prices
 
 
+def prefix_of(model: str) -> int:
+    info = known_model(model)
+    assert info is not None
+    assert info.cached_prefix_tokens
+    return info.cached_prefix_tokens
+
+
 def call(new: int, written: int, read: int, output: int) -> Usage:
     return Usage(
         input_tokens=new,
@@ -93,7 +100,9 @@ def test_the_planner_expects_what_the_list_says(
 
 
 def test_the_first_step_is_what_is_planned_for() -> None:
-    assert economy_for("gpt-6.1-sol").terms.rates == Rates.of(listed("gpt-6.1-sol"))
+    assert economy_for("gpt-6.1-sol").terms.rates == Rates.of(
+        listed("gpt-6.1-sol"), least_cached_tokens=prefix_of("gpt-6.1-sol")
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,7 +133,10 @@ def test_a_time_that_the_models_provider_does_not_offer_is_refused(
 def test_prices_of_ones_own_say_what_is_offered() -> None:
     mine = Prices(input=1, output=2, cache_read=0.5, cache_write={"12h": 3})
     terms = economy_for("gpt-5", prices=mine).terms
-    assert (terms.rates, terms.ttl_s) == (Rates(read=0.5, write=3, output=2), 43_200)
+    assert (terms.rates, terms.ttl_s) == (
+        Rates(read=0.5, write=3, output=2, least_cached_tokens=prefix_of("gpt-5")),
+        43_200,
+    )
     with pytest.raises(UnsupportedCacheTtl):
         economy_for("gpt-5", prices=mine, cache_ttl="auto")
 

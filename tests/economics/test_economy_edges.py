@@ -276,11 +276,12 @@ def test_above_a_step_its_rates_count() -> None:
     assert [above_tokens for above_tokens, _ in STEPPED.steps] == [100, 200]
 
 
-@pytest.mark.parametrize("rates", [ANTHROPIC_RATES, STEPPED])
+@pytest.mark.parametrize("rates", [ANTHROPIC_RATES, STEPPED, replace(ANTHROPIC_RATES, least_cached_tokens=4_096)])
 def test_rates_are_read_as_they_are_written(rates: Rates) -> None:
     written = rates.to_mapping()
     assert Rates.from_mapping(json.loads(json.dumps(written))) == rates
     assert ("steps" in written) == bool(rates.steps)
+    assert ("least_cached_tokens" in written) == bool(rates.least_cached_tokens)
 
 
 @pytest.mark.parametrize(
@@ -291,10 +292,12 @@ def test_rates_are_read_as_they_are_written(rates: Rates) -> None:
         {"steps": {"many": {"read": 1, "write": 1, "output": 1}}},
         {"steps": {"0": {"read": 1, "write": 1, "output": 1}}},
         {"steps": {"7": {}}},
+        {"least_cached_tokens": -1},
+        {"least_cached_tokens": 0.5},
     ],
 )
 def test_rates_in_another_form_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"rates|step"):
+    with pytest.raises(ConfigError, match=r"rates|step|least_cached_tokens"):
         Rates.from_mapping({**ANTHROPIC_RATES.to_mapping(), **wrong})
     with pytest.raises(ConfigError, match="pairs of a number"):
         replace(ANTHROPIC_RATES, steps={100: ANTHROPIC_RATES})  # type: ignore[arg-type]

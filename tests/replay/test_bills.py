@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -116,8 +117,9 @@ def test_without_a_bill_a_pause_as_long_as_the_caches_time_loses_it(tmp_path: Pa
 def test_a_prefix_that_is_too_short_for_the_cache_is_never_read() -> None:
     session = ready([text(Role.USER, "x" * n) if n % 2 else text(Role.ASSISTANT, "y" * n) for n in range(101, 111)])
     assert replayed(session).read_tokens > 0
-    assert replayed(session, least_cached=100_000).read_tokens == 0
-    some = replayed(session, least_cached=500)
+    rates = replace(ANTHROPIC_RATES, least_cached_tokens=100_000)
+    assert replay_session(session, Never(), rates).read_tokens == 0
+    some = replay_session(session, Never(), replace(rates, least_cached_tokens=500))
     assert 0 < some.read_tokens < replayed(session).read_tokens
     assert some.read_tokens + some.missed_tokens == replayed(session).read_tokens
 
@@ -278,3 +280,9 @@ def test_the_replay_of_real_runs_is_close_to_their_bills(tmp_path: Path) -> None
     report = replay_files(with_bills(tmp_path, 25), ["none", "economic"], "chars4")
     assert abs(off(report)) < 0.15
     assert check(report).startswith("Check: the replay of what was recorded costs $")
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="recorded sessions are not here")
+def test_a_session_that_fits_under_the_shortest_cached_prefix_loses_nothing_by_eviction() -> None:
+    report = replay_files([TRACES / "cc-71-d4670c34ac-0.json"], ["none", "economic"], "chars4")
+    assert report.policies[1].relative_cost <= 1.0

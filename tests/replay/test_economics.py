@@ -484,6 +484,42 @@ def test_a_parameter_that_is_not_known_is_named_and_so_are_those_that_are() -> N
         EvictionParameters.from_mapping({"size": 1, "cauton": 1})
 
 
+def caching_from(tokens: int, added: list[Candidate | int]) -> Ledger:
+    return Ledger(rates=replace(ANTHROPIC_RATES, least_cached_tokens=tokens)).added(added)
+
+
+def test_no_unseen_result_leaves_that_makes_the_context_too_short_for_the_cache() -> None:
+    both: list[Candidate | int] = [1_000, item("a"), item("b")]
+    assert plan(caching_from(0, both)).item_ids == ("a", "b")
+    assert plan(caching_from(1_100, both)).item_ids == ("a", "b")
+    assert plan(caching_from(1_101, both)).item_ids == ("b",)
+    assert plan(caching_from(7_051, both)).item_ids == ()
+
+
+def test_no_batch_leaves_that_makes_the_context_too_short_for_the_cache() -> None:
+    def left(least: int) -> tuple[str, ...]:
+        seen = EvictionParameters(arrival_tokens=0)
+        ledger = replace(caching_from(least, []), parameters=seen).added([3_000, item("a"), item("b")]).replied([100])
+        ledger = later(ledger, 150)
+        return plan(ledger).item_ids
+
+    total = 3_000 + 2 * 50 + 100 + 150 * 10
+    assert left(total) == ("a", "b")
+    assert left(total + 1) == ("b",)
+    assert left(total + 6_000) == ()
+
+
+def test_what_a_batch_frees_is_not_there_for_unseen_results() -> None:
+    def left(least: int) -> tuple[str, ...]:
+        ledger = later(replace(with_one(item("a"), arrival_tokens=0), parameters=EvictionParameters()), 150)
+        ledger = replace(ledger, rates=replace(ANTHROPIC_RATES, least_cached_tokens=least))
+        return plan(ledger.added([item("b")])).item_ids
+
+    total = 3_000 + 2 * 50 + 100 + 150 * 10
+    assert left(total) == ("a", "b")
+    assert left(total + 1) == ("a",)
+
+
 def test_the_first_item_that_brings_an_identifier_lists_it() -> None:
     index = IdentifierIndex()
     assert index.new_in("call first_identifier and second_identifier, first_identifier") == [

@@ -16,6 +16,7 @@ from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
 from ctxfs.items import ItemType
+from ctxfs.models.known import model_or_relative
 from ctxfs.models.prices import TTL_SECONDS, CacheTtl, Prices
 from ctxfs.session.records import EvictionSet
 from ctxfs.tokens import TokenCounter
@@ -137,9 +138,10 @@ def economy_for(
 
     Raises ``UnsupportedCacheTtl`` for a time that these prices do not offer.
     """
-    prices = prices or planning_prices(model)
-    ttl = prices.ttl(cache_ttl, model=model)
-    return EvictionPricing(parameters=parameters, terms=CacheTerms(rates=Rates.of(prices, ttl), ttl_s=TTL_SECONDS[ttl]))
+    prices, (info, _) = prices or planning_prices(model), model_or_relative(model)
+    ttl, least = prices.ttl(cache_ttl, model=model), info.cached_prefix_tokens if info is not None else None
+    rates = Rates.of(prices, ttl, least_cached_tokens=least or 0)
+    return EvictionPricing(parameters=parameters, terms=CacheTerms(rates=rates, ttl_s=TTL_SECONDS[ttl]))
 
 
 def eviction_rules(

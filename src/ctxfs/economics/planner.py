@@ -9,6 +9,7 @@ that grows with the item's size and falls with its age, as ``needs * age ** -age
   (ski rental), and the calls still to come are expected to save more than it costs;
 - a large new result may be evicted before it is ever sent: nothing is rewritten then, and its writing is saved too;
 - no batch costs more than ``max_loss`` of what the session would have cost so far, on top of what was saved so far;
+- nothing leaves that would make the context shorter than the shortest prefix that the provider caches;
 - when the cache has expired, or there is none, a rewrite costs nothing extra, and ripe items are evicted at once.
 
 All figures are in units of one uncached input token. Everything is decided from the ledger, so the same history gives
@@ -112,7 +113,7 @@ def plan(ledger: Ledger, *, now: float | None = None) -> EconomicPlan:
     """
     cold = now is not None and ledger.cache_expires_at is not None and now >= ledger.cache_expires_at
     batch, cost, gain = _batch(ledger, cold=cold)
-    arrivals = _arrivals(ledger)
+    arrivals = _arrivals(ledger, freed=sum(h.saved_tokens for h in batch))
     why = Why.EXPIRED if cold else Why.BATCH
     return EconomicPlan(
         evictions=(*_evictions(batch, why), *_evictions(arrivals, Why.ARRIVAL)),
@@ -123,7 +124,7 @@ def plan(ledger: Ledger, *, now: float | None = None) -> EconomicPlan:
 
 def arrivals(ledger: Ledger) -> tuple[Eviction, ...]:
     """The part of ``plan`` that leaves before it is ever sent; the cache has no say in it."""
-    return tuple(_evictions(_arrivals(ledger), Why.ARRIVAL))
+    return tuple(_evictions(_arrivals(ledger, freed=0), Why.ARRIVAL))
 
 
 def decisions(ledger: Ledger, *, now: float | None = None) -> tuple[EvictionDecision, ...]:
@@ -168,23 +169,29 @@ def _taught(ledger: Ledger, lesson: str, weight: float) -> float:
     return (weight + seen.read_back) / (weight + seen.left)
 
 
-def _arrivals(ledger: Ledger) -> list[Held]:
-    """New results that cost less as a placeholder from the start than sent in full."""
+def _arrivals(ledger: Ledger, *, freed: int) -> list[Held]:
+    """New results that cost less as a placeholder than sent in full; a batch that leaves with them ``freed`` tokens."""
     p = ledger.parameters
     if not p.arrival_tokens or not ledger.new_tokens:
         return []
     price, budget = ledger.read_back_price(), ledger.saved + p.max_loss * ledger.spent_then
-    found = []
+    room, found = _room(ledger) - freed, list[Held]()
     for h in ledger.newest_first():
         if not ledger.is_new(h):
             break
-        if h.tokens <= p.arrival_tokens or h.candidate.pinned:
+        if h.tokens <= p.arrival_tokens or h.candidate.pinned or h.saved_tokens > room:
             continue
         gain, loss = ledger.rates.write * h.saved_tokens, price * _chance_of_read_back(ledger, h)
         if gain > loss and (risk := max(0.0, p.arrival_margin * loss - gain)) <= budget:
             budget -= risk
+            room -= h.saved_tokens
             found.append(h)
     return found[::-1]
+
+
+def _room(ledger: Ledger) -> int:
+    """How many tokens may leave: a context shorter than the shortest cached prefix is paid in full by each call."""
+    return ledger.total_tokens - ledger.rates.least_cached_tokens
 
 
 def _chance_of_read_back(ledger: Ledger, held: Held) -> float:
@@ -222,14 +229,14 @@ def _batch(ledger: Ledger, *, cold: bool) -> _Batch:
     dearer = 0.0 if cold else write - read
     budget = max(0.0, ledger.saved + p.max_loss * ledger.spent)
     ripe: list[Held] = []
-    best, best_gain, best_cost = 0, 0.0, 0.0
+    best, best_gain, best_cost, room = 0, 0.0, 0.0, _room(ledger)
     behind, due, gained = -ledger.new_tokens, 0.0, 0.0  # what is new is written in any case; due: tokens times calls
     for h in ledger.newest_first():
         behind += h.tokens_after + h.tokens
         if h.arrived >= calls - h.candidate.is_placeholder:  # a placeholder that described it is read twice
             continue
         age, ripe_age, saved = calls - h.born, h.patience * age_factors[h.lesson], h.saved_tokens
-        if age < ripe_age * early:
+        if age < ripe_age * early or saved > room:
             continue
         # What leaving saves over the horizon, net of read-backs and before the rewrite.
         stays = risks.stays + write if cold or behind <= 0 else risks.stays
@@ -239,7 +246,7 @@ def _batch(ledger: Ledger, *, cold: bool) -> _Batch:
         elif gain <= 0:
             continue
         ripe.append(h)
-        behind -= saved
+        behind, room = behind - saved, room - saved
         gained += gain
         cost = dearer * behind if behind > 0 else 0.0
         if cost > budget:

@@ -23,22 +23,25 @@ class Rates:
     ``read``: a token that the cache already holds. ``write``: a token that it does not hold yet. ``output``: a token
     that the model writes. A provider without a prompt cache has ``read == write``. ``steps``: the rates of requests
     with more tokens than a number, in the order of the numbers, in the same unit; of a step's own steps nothing is
-    used.
+    used. ``least_cached_tokens``: the provider caches no shorter prefix than this; 0 means that it caches any.
 
     Raises:
-        ConfigError: a price that is not positive, reading dearer than writing, or a step in another form.
+        ConfigError: a price that is not positive, reading dearer than writing, a step in another form, or a shortest
+            prefix that is no number of tokens.
     """
 
     read: float
     write: float
     output: float
     steps: tuple[tuple[int, "Rates"], ...] = ()
+    least_cached_tokens: int = 0
 
     def __post_init__(self) -> None:
         for name in ("read", "write", "output"):
             require_number(name, getattr(self, name), at_least=0)
         if not 0 < self.read <= self.write or self.output <= 0:
             raise ConfigError(f"{self}: prices are positive, and a cached token costs no more than a written one")
+        require_int("least_cached_tokens", self.least_cached_tokens, at_least=0)
         require_kind("steps", self.steps, tuple, "pairs of a number of tokens and the Rates above it")
         for above_tokens, rates in self.steps:
             require_int("a step", above_tokens, at_least=1)
@@ -46,8 +49,8 @@ class Rates:
         object.__setattr__(self, "steps", tuple(sorted(self.steps, key=itemgetter(0))))
 
     @classmethod
-    def of(cls, prices: Prices, cache_ttl: CacheTtl | None = None) -> "Rates":
-        """The rates of ``prices``, with a cache that is kept for ``cache_ttl``.
+    def of(cls, prices: Prices, cache_ttl: CacheTtl | None = None, *, least_cached_tokens: int = 0) -> "Rates":
+        """The rates of ``prices``, with a cache that keeps prefixes of ``least_cached_tokens`` for ``cache_ttl``.
 
         None: as long as the provider keeps it unasked. Raises ``UnsupportedCacheTtl`` for a time that is not offered.
         """
@@ -59,7 +62,8 @@ class Rates:
             )
             return cls(read=read, write=written, output=output)
 
-        return replace(relative(prices), steps=tuple((n, relative(step)) for n, step in prices.steps.items()))
+        steps = tuple((n, relative(step)) for n, step in prices.steps.items())
+        return replace(relative(prices), steps=steps, least_cached_tokens=least_cached_tokens)
 
     def at(self, prompt_tokens: int) -> "Rates":
         """The rates of a request with so many tokens: those of the highest step that it passes."""
@@ -70,10 +74,11 @@ class Rates:
         return passed
 
     def to_mapping(self) -> dict[str, Any]:
-        """The rates as ``from_mapping`` reads them, as JSON values; without steps, they are not named."""
+        """The rates as ``from_mapping`` reads them, as JSON values; what is empty or 0 is not named."""
         plain = {"read": self.read, "write": self.write, "output": self.output}
         steps = {str(above_tokens): rates.to_mapping() for above_tokens, rates in self.steps}
-        return {**plain, "steps": steps} if steps else plain
+        more = {"steps": steps, "least_cached_tokens": self.least_cached_tokens}
+        return plain | {name: value for name, value in more.items() if value}
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> "Rates":

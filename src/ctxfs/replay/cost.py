@@ -112,17 +112,16 @@ def replay_session(
     rates: Rates,
     *,
     cached: Cached = "prefix",
-    least_cached: int = 0,
     ttl_s: float = math.inf,
     unseen_opened: bool = False,
 ) -> Cost:
     """Replay ``session`` under ``policy``.
 
-    ``least_cached``: the shortest prefix that is cached, in tokens. ``ttl_s``: how long the cache keeps what nobody
+    ``ttl_s``: how long the cache keeps what nobody
     reads, by ``Turn.at``. ``unseen_opened``: the model at once opens the first page of every result that was evicted
     before it was sent, whether a reply quotes it or not.
     """
-    cache = _Cache(cached, least_cached, ttl_s)
+    cache = _Cache(cached, ttl_s)
     replay = _Replay(session, policy.start(session), rates, cache, unseen_opened=unseen_opened)
     for turn in session.turns:
         replay.call(turn)
@@ -131,10 +130,9 @@ def replay_session(
 
 @dataclass(frozen=True, slots=True)
 class _Cache:
-    """A provider's cache: what it gives back, the shortest prefix that it keeps, and for how many seconds."""
+    """A provider's cache: what it gives back, and for how many seconds it keeps a prefix."""
 
     gives_back: Cached
-    least_tokens: int
     ttl_s: float
 
 
@@ -171,7 +169,7 @@ class _Replay:
         total, held = sum(self._sizes), sum(self._sizes[: self._reach(first)])
         is_cold = turn.at >= self._expires
         kept = 0 if is_cold else round(held * turn.kept)
-        cached = kept if kept >= self._cache.least_tokens else 0
+        cached = kept if kept >= self._rates.least_cached_tokens else 0
         if is_cold:
             self._ends.clear()
         self._sent(turn.at)

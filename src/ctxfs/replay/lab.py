@@ -169,10 +169,9 @@ def _run(
 
 
 def _replayed(thread: Thread, policy: Policy, cached: Cached) -> Cost:
-    rates, least = thread.tariff.rates, thread.tariff.least_cached
     is_billed = any(turn.call is not None and turn.call.usage is not None for turn in thread.session.turns)
     ttl_s = math.inf if is_billed else _ttl_s(thread)  # a bill says what the cache had lost
-    return replay_session(thread.session, policy, rates, cached=cached, least_cached=least, ttl_s=ttl_s)
+    return replay_session(thread.session, policy, thread.tariff.rates, cached=cached, ttl_s=ttl_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,7 +83,7 @@ def _explained(loaded: Loaded, tokens: Tokens, *, is_repriced: bool) -> Recorded
 
 def _items(number: int, thread: Thread) -> Sequence[RecordedItem]:
     watched = Watched(Economic(name="economic", rates=thread.tariff.rates, count=thread.count))
-    replay_session(thread.session, watched, thread.tariff.rates, least_cached=thread.tariff.least_cached)
+    replay_session(thread.session, watched, thread.tariff.rates)
     found = []
     for place, turn in enumerate(thread.session.turns, 1):
         seen = [(item, place) for item in turn.added] + [(item, place + 1) for item in turn.reply]

@@ -61,14 +61,13 @@ class Tariff:
     """What the tokens of one model cost in a replay.
 
     ``usd_per_token``: of an uncached input token; None: not known. ``ttl_s``: how long the cache keeps what nobody
-    reads. ``least_cached``: the shortest prefix that is cached. ``compacts_at``: the tokens at which an agent compacts.
+    reads. ``compacts_at``: the tokens at which an agent compacts.
     """
 
     model: str
     rates: Rates
     usd_per_token: float | None
     ttl_s: float
-    least_cached: int = 0
     compacts_at: int
 
 
@@ -120,7 +119,7 @@ def tariff_of(thread: Recording, options: PriceOptions) -> Tariff:
     longest = max((u.total_input_tokens for u in usages), default=0)
     window = (info.input_tokens or info.window_tokens if info is not None else None) or 200_000
     compacts_at = max(round(window * _WINDOW_SHARE), longest)
-    if prices is None:
+    if info is None or prices is None:
         usd = options.usd_per_million
         return Tariff(
             model=model,
@@ -132,10 +131,9 @@ def tariff_of(thread: Recording, options: PriceOptions) -> Tariff:
     ttl = _ttl(prices, thread, options.ttl)
     return Tariff(
         model=model,
-        rates=Rates.of(prices, ttl),
+        rates=Rates.of(prices, ttl, least_cached_tokens=info.cached_prefix_tokens or 0),
         usd_per_token=prices.input / _MILLION,
         ttl_s=TTL_SECONDS[prices.ttl(ttl)],
-        least_cached=(info.cached_prefix_tokens if info is not None else None) or 0,
         compacts_at=compacts_at,
     )
 
