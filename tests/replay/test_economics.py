@@ -496,6 +496,14 @@ def test_no_unseen_result_leaves_that_makes_the_context_too_short_for_the_cache(
     assert plan(caching_from(7_051, both)).item_ids == ()
 
 
+@pytest.mark.parametrize("tool_class", list(ToolClass))
+def test_only_a_class_whose_read_backs_are_known_leaves_unseen(tool_class: ToolClass) -> None:
+    leaves = plan(Ledger().added([1_000, item("a", tool_class=tool_class)]))
+    assert bool(leaves) == (tool_class in {ToolClass.SEARCH, ToolClass.OTHER})
+    known = EvictionParameters.from_mapping({"arrival_needs_by_class": {tool_class: 0.01}})
+    assert plan(Ledger(parameters=known).added([1_000, item("a", tool_class=tool_class)]))
+
+
 def test_no_batch_leaves_that_makes_the_context_too_short_for_the_cache() -> None:
     def left(least: int) -> tuple[str, ...]:
         seen = EvictionParameters(arrival_tokens=0)

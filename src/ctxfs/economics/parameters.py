@@ -52,7 +52,8 @@ class EvictionParameters:
         was saved so far; so a session that ends at once after it has lost no more than that.
     arrival_tokens: a result above this many tokens may leave before it was ever sent; 0 means never. Where an
         ``EagerPolicy`` (such as ``materialize``) decides about what was never sent, it decides alone.
-    arrival_needs_by_class: the read-backs to expect in all of each page of such a result.
+    arrival_needs_by_class: the read-backs to expect in all of each page of such a result. A class that is missing, as
+        arguments are, never leaves unseen.
     arrival_caution: how much these count against that saving; 1 is their price.
     arrival_margin: as long as nothing was saved, a result must be worth this many times the read-backs expected of it
         to be evicted unseen; what is missing may come from what was saved so far, and from the bound of ``max_loss``.

@@ -175,11 +175,13 @@ def _arrivals(ledger: Ledger, *, freed: int) -> list[Held]:
     if not p.arrival_tokens or not ledger.new_tokens:
         return []
     price, budget = ledger.read_back_price(), ledger.saved + p.max_loss * ledger.spent_then
-    room, found = _room(ledger) - freed, list[Held]()
+    room, known, found = _room(ledger) - freed, p.arrival_needs_by_class, list[Held]()
     for h in ledger.newest_first():
         if not ledger.is_new(h):
             break
         if h.tokens <= p.arrival_tokens or h.candidate.pinned or h.saved_tokens > room:
+            continue
+        if h.candidate.tool_class not in known:
             continue
         gain, loss = ledger.rates.write * h.saved_tokens, price * _chance_of_read_back(ledger, h)
         if gain > loss and (risk := max(0.0, p.arrival_margin * loss - gain)) <= budget:
