@@ -587,7 +587,7 @@ def controls() -> dict[str, bool]:
     return anyio.run(run)
 
 
-_APART = (1, 2, 3, 5, 8)
+_APART = (1, 2, 3, 4, 5, 8, 13, 21)
 """How many awaits lie between one cancellation and the next of the same operation."""
 
 
