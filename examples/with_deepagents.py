@@ -36,7 +36,7 @@ def call(number: int, name: str, **arguments: Any) -> AIMessage:
 
 
 script = [
-    call(1, "service_log", service="api", requests=3500),  # so large that the offloader of Deep Agents takes it out
+    call(1, "service_log", service="api", requests=3500),  # large enough for the offloader of Deep Agents
     call(2, "service_log", service="billing", requests=1000),
     call(3, "service_log", service="mail", requests=1000),
     call(4, "grep", pattern="request 1234 ", path="/large_tool_results", output_mode="content"),

@@ -86,7 +86,7 @@ def classify(name: str, *, is_input: bool) -> ToolClass:
 def program_of(arguments: Mapping[str, Any]) -> str:
     """The program whose output a call of a shell shows: the first word of its last command; "" for any other call.
 
-    ``cd`` and the setting of variables show nothing, and neither does what goes to a file. What follows ``<<`` is data.
+    ``cd``, assignments and output that is redirected to a file show nothing. The text after ``<<`` is data.
     """
     command = next((arguments[key] for key in _COMMAND_KEYS if arguments.get(key)), "")
     if isinstance(command, list):

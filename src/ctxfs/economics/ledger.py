@@ -66,8 +66,8 @@ class Ledger:
     """The state of one session, as the planner sees it.
 
     ``calls``: model calls made. ``total_tokens``: the context now. ``new_tokens``: its end that no request has carried
-    yet, the last reply and what came after it. ``gone_tokens``: what evictions that had to pay made the context smaller
-    by; ``gone_new_tokens``: tokens evicted before they were ever sent. ``spent``: what the calls would have cost
+    yet, from the last reply on. ``gone_tokens``: tokens that were freed by evictions which had to pay;
+    ``gone_new_tokens``: tokens evicted before they were ever sent. ``spent``: what the calls would have cost
     without eviction; ``saved``: how much less they did cost, rewrites and read-backs counted in. ``cache_expires_at``:
     when the provider forgets the prefix, on the caller's clock; None means not before the next call. ``held``: by id,
     in the order of the context. ``memory``: what happened to the evicted items of each tool. ``by_path``: the newest

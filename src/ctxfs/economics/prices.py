@@ -27,7 +27,7 @@ class Rates:
 
     Raises:
         ConfigError: a price that is not positive, reading dearer than writing, a step in another form, or a shortest
-            prefix that is no number of tokens.
+            prefix that is not a number of tokens.
     """
 
     read: float

@@ -67,7 +67,7 @@ class WireMemory:
         return same, self._parts[:parts], _Tools(self._tools.learned[:learned])
 
     def keep(self, messages: Sequence[Mapping[str, Any]], parts: list[Part], tools: _Tools, ends: list[Any]) -> None:
-        """Keep what was read: ``messages`` behind those that were the same, and where the parts of each end."""
+        """Keep the ``messages`` that were new, after the unchanged ones, and where the parts of each end."""
         self._requests += 1
         if self._requests > 1:
             self._messages += copy.deepcopy(messages)

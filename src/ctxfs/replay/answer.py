@@ -40,7 +40,7 @@ class Spending:
 
 
 def favourite(report: Report) -> int:
-    """The place of the policy that an answer is about: ``economic``, or else the first that is no baseline."""
+    """The index of the policy that an answer is about: ``economic``, or else the first that is not a baseline."""
     names = [run.policy for run in report.sessions[0].runs]
     others = [n for n, name in enumerate(names) if name != "none" and not name.startswith("window")]
     return names.index("economic") if "economic" in names else others[0] if others else 0

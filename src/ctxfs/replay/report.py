@@ -17,9 +17,9 @@ __all__ = ["PolicyFigures", "PolicyRun", "Report", "SessionReport", "Skipped", "
 class PolicyRun:
     """One policy on one session.
 
-    ``relative_cost``: to never evicting. ``output_tokens``: what the model wrote, read-backs with it. ``usd``: what all
-    of it costs; None: the prices of a model are not known. ``tools``: what left, by tool. ``seconds``: what the replay
-    itself took.
+    ``relative_cost``: to never evicting. ``output_tokens``: what the model wrote, read-backs included. ``usd``: the
+    whole cost; None: the prices of a model are not known. ``tools``: the evictions, by tool. ``seconds``: the duration
+    of the replay itself.
     """
 
     policy: str
