@@ -11,6 +11,7 @@ milliseconds of processor time. "ctxfs" is ctxfs as it is set at first, for a mo
 kept" shows the model the newest result in full, and replaces it when the next one comes.
 """
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -55,7 +56,7 @@ def langchain(module: Any) -> dict[str, Make]:
 
     def made(middleware: list[Any]) -> Make:
         def make(root: Path) -> Any:
-            agent = module.GraphAgent(root, None)
+            agent = module.LangChainAgent(root, None)
             tools = [module.service_log]
             agent.graph = module.create_agent(agent.model, tools=tools, middleware=middleware, checkpointer=agent.saver)
             return agent
@@ -63,7 +64,7 @@ def langchain(module: Any) -> dict[str, Make]:
         return make
 
     own = made([ContextEditingMiddleware(edits=[ClearToolUsesEdit(trigger=30_000, keep=1)])])
-    return {"nothing": made([]), "ContextEditing": own, "ctxfs": lambda root: module.GraphAgent(root, None)}
+    return {"nothing": made([]), "ContextEditing": own, "ctxfs": lambda root: module.LangChainAgent(root, None)}
 
 
 def deepagents(module: Any) -> dict[str, Make]:
@@ -140,6 +141,73 @@ def google_adk(module: Any) -> dict[str, Make]:
     return {"nothing": plugged(list), "ContextFilterPlugin": own, "ctxfs": lambda root: module.WithIds(root, None)}
 
 
+def litellm(module: Any) -> dict[str, Make]:
+    server = OPEN.enter_context(module.server(turns=400))
+
+    class Nothing(module.LoopAgent):
+        def _reply(self, body: Any) -> Any:
+            return module.litellm.completion(**body, api_base=server.url, api_key="any")
+
+    return {
+        "nothing": lambda root: Nothing(server, root, None),
+        "ctxfs": lambda root: module.LoopAgent(server, root, None),
+    }
+
+
+def smolagents(module: Any) -> dict[str, Make]:
+    class Nothing(module.MemoryAgent):
+        def wrapped(self) -> Any:
+            return self.model
+
+    def made(root: Path) -> Any:
+        module.SETTINGS = {
+            key: {"observation": 1} if key == "keep_recent" else flow.SETTINGS[key] for key in flow.SETTINGS
+        }
+        return module.MemoryAgent(root, None)
+
+    return {"nothing": lambda root: Nothing(root, None), "ctxfs": made}
+
+
+def claude_agent_sdk(module: Any) -> dict[str, Make]:
+    """Claude Code runs in a process of its own: what is measured is what the hooks take in this one."""
+
+    def turn(body: dict[str, Any]) -> Any:
+        move = scripted("", []) if any(tool.get("name") == "Bash" for tool in body.get("tools", ())) else "ok"
+        return move if isinstance(move, str) else module.cat(folder, move.arguments["n"])
+
+    folder = Path(OPEN.enter_context(tempfile.TemporaryDirectory()))
+    for n in range(1, LOGS + 1):
+        (folder / f"log{n}.txt").write_text(flow.service_log(n))
+    server = OPEN.enter_context(module.MessagesServer([turn] * 2000))
+
+    class Hooked:
+        def __init__(self, root: Path, *, hooks: bool) -> None:
+            self.history = module.History("t", root_path=root, **flow.SETTINGS)
+            self._hooks, self._first = hooks, len(server.requests)
+
+        @property
+        def requests(self) -> list[list[str]]:
+            sent = [body for body in server.requests[self._first :] if len(body.get("tools", ())) > 1]
+            return [[without_marks(message) for message in body["messages"]] for body in sent]
+
+        def ask(self, question: str) -> None:
+            ctxfs = module.CtxfsHooks(self.history)
+            module.asyncio.run(module.ask(folder, server.url, question, ctxfs, hooks=self._hooks, turns=LOGS + 2))
+
+        def close(self) -> None:
+            self.history.close()
+
+    return {"nothing": lambda root: Hooked(root, hooks=False), "ctxfs": lambda root: Hooked(root, hooks=True)}
+
+
+def without_marks(message: dict[str, Any]) -> str:
+    """A message as text, without where the cache is to end, which Claude Code moves on with each request."""
+    content = message["content"]
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    bare = [{key: value for key, value in block.items() if key != "cache_control"} for block in blocks]
+    return json.dumps({**message, "content": bare})
+
+
 def scripted(question: str, results: list[str]) -> flow.Call | str:
     """Twelve logs, and an answer: ``results`` may be fewer than were given."""
     del question, results
@@ -162,8 +230,14 @@ def played(way: str, make: Make, root: Path) -> tuple[list[list[str]], float]:
 
 
 WAYS: dict[str, Callable[[Any], dict[str, Make]]] = {
-    way.__name__: way for way in (anthropic, langchain, deepagents, pydantic_ai, openai_agents, strands, google_adk)
+    way.__name__: way
+    for way in (
+        *(anthropic, langchain, deepagents, pydantic_ai, openai_agents, strands, google_adk),
+        *(litellm, smolagents, claude_agent_sdk),
+    )
 }
+WHOLE_TURN = {"claude_agent_sdk"}
+"""Where results are replaced as they come in and when a conversation is resumed, and not within a turn."""
 
 
 def main_for_all() -> int:
@@ -178,7 +252,8 @@ def main(name: str) -> None:
     module = import_module(f"frameworks.test_{name}")
     flow.next_move = scripted
     made = WAYS[name](module)
-    made["ctxfs, last kept"] = made["ctxfs"]
+    if name not in WHOLE_TURN:
+        made["ctxfs, last kept"] = made["ctxfs"]
     spent: dict[str, float] = {}
     for way in [*made, *made]:  # the first time loads what is loaded once
         for _ in range(ROUNDS):

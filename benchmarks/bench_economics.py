@@ -107,7 +107,8 @@ def replayed(path: Path, row: Row, given: Mapping[str, Any]) -> tuple[float, Cos
     """What never evicting costs, and what the planner does."""
     session, (rates, ttl_s) = ready(path), cache_of(path, row)
     parameters = EvictionParameters.from_mapping(given)
-    policy = Economic(name="economic", rates=rates, count=COUNT, parameters=parameters, ttl_s=ttl_s)
+    told = replace(rates, rewrites_all=row.cached == "tail")
+    policy = Economic(name="economic", rates=told, count=COUNT, parameters=parameters, ttl_s=ttl_s)
     never = replay_session(session, Never(), rates, cached=row.cached, ttl_s=ttl_s)
     options: dict[str, Any] = {"cached": row.cached, "ttl_s": ttl_s, "unseen_opened": row.unseen_opened}
     return never.cost, replay_session(session, policy, rates, **options)

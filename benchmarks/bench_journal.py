@@ -21,9 +21,10 @@ from ctxfs.content.stored import Stored
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage
-from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal import encode_line, scan
-from ctxfs.session.records import CallMade, ItemAdded, Record, Replaced, to_json
+from ctxfs.session.record_json import to_json
+from ctxfs.session.records import CallMade, ItemAdded, Record, Replaced
+from ctxfs.session.shared import SharedFileSystem
 from ctxfs.storage.local import LocalStore
 
 ROUNDS = 200
@@ -112,7 +113,7 @@ def lines() -> bool:
 
 async def session_of(root: Path, items: int) -> None:
     store = LocalStore(root, "s", durability="process")
-    async with ContextFileSystem("s", root_path=root, store=store) as fs:
+    async with SharedFileSystem("s", root_path=root, store=store) as fs:
         for number in range(items // 2):
             result = item(ItemType.TOOL_RESULT, ToolMessage(f"call_{number}", "Read", TEXT[:400]), number)
             await fs.writer.add([call(number).item, result])
@@ -126,7 +127,7 @@ async def spent_s(work: Callable[[], Awaitable[object]]) -> float:
 
 async def reading(root: Path, items: int) -> bool:
     async def read() -> None:
-        async with ContextFileSystem("s", root_path=root, read_only=True) as fs:
+        async with SharedFileSystem("s", root_path=root, read_only=True) as fs:
             assert len(await fs.items()) == items
 
     async def floor() -> None:
@@ -140,14 +141,14 @@ async def reading(root: Path, items: int) -> bool:
 
 
 async def leases(root: Path) -> bool:
-    fs = ContextFileSystem("s", root_path=root)
+    fs = SharedFileSystem("s", root_path=root)
 
     async def lease() -> None:
         await fs.acquire()
         await fs.release()
 
     async def opening() -> None:
-        async with ContextFileSystem("s", root_path=root):
+        async with SharedFileSystem("s", root_path=root):
             pass
 
     await fs.open()

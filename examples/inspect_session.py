@@ -29,7 +29,7 @@ async def look_into(root: str, session_id: str) -> None:
         placeholder = next(item.message.content for item in await fs.items() if item.offloaded)
         print(str(placeholder).replace(root, "<root>"))
 
-        for item_id, stored in fs.stored().items():
+        for item_id, stored in fs.state.stored.items():
             print(f"\n{item_id} is in {stored.name}: {stored.lines} lines, {stored.size_bytes:,} bytes")
             reader = fs.reader(item_id)
             print("line 322:", *await reader.lines(322, 322))

@@ -70,7 +70,7 @@ async def main() -> None:
         for item in context.items:
             if item.offloaded:
                 print(f"evicted: {item.id}, {item.content_tokens:,} -> {item.token_count:,} tokens")
-        print(f"billed: {sum(call.usage.total_input_tokens for call in context.fs.calls):,} input tokens")
+        print(f"billed: {sum(call.usage.total_input_tokens for call in context.fs.state.calls):,} input tokens")
 
 
 asyncio.run(main())

@@ -1,6 +1,7 @@
 """What every test runs under: both event loops, no network, no blocked loop, no real home directory."""
 
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -30,18 +31,37 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("quick", settings.get_profile("default"), max_examples=5)
-settings.register_profile("random", settings.get_profile("default"), max_examples=40, derandomize=False)
+settings.register_profile("random", settings.get_profile("default"), derandomize=False)
 settings.register_profile("prove", settings.get_profile("random"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+MEMORY_BYTES = 2 << 30
+"""What the temporary files of all tests together need at most, several times over."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Put temporary files into memory where there is enough of it: most of the time would go into waiting for a disk.
+
+    ``PYTEST_DEBUG_TEMPROOT`` or ``--basetemp`` put them elsewhere. What ``tests/storage`` writes is always on a disk.
+    """
+    if MEMORY is not None and not config.option.basetemp and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Measure coverage in the tests that do the same every time, on one event loop.
+    """Choose what runs on which event loop, and where coverage is measured.
 
+    The examples that hypothesis derives from a test are the same on both event loops, and are tried on one; random ones
+    (``make properties``) are tried on both. Coverage is measured in the tests that do the same every time, on one.
     What is covered does not depend then on what hypothesis draws, and the other tests run at full speed. Where
     ``--cov-context`` asks which lines each test runs, all of them are measured.
     """
+    if settings().derandomize:
+        again = {item for item in items if item.get_closest_marker("hypothesis") and "trio" in item.name}
+        config.hook.pytest_deselected(items=list(again))
+        items[:] = [item for item in items if item not in again]
     if config.getoption("cov_context", None):
         return
     for item in items:
@@ -96,6 +116,9 @@ def loop_never_blocks() -> Iterator[Sequence[BlockBusterFunction]]:
         blockbuster.functions["os.getcwd"].can_block_in("ctxfs/session/filesystem.py", "__init__")
         # At each call that coverage measures it takes a lock of its own, which a worker thread may hold just then.
         blockbuster.functions["threading.Lock.acquire"].can_block_in("coverage/collector.py", "lock_data")
+        # Whether an import waits for another thread, which imports the same module, is chance.
+        locks_of_modules = ("__enter__", "_lock_unlock_module")
+        blockbuster.functions["threading.Lock.acquire"].can_block_in("<frozen importlib._bootstrap>", locks_of_modules)
         # A command that has the event loop to itself may do work in it: see ``without_threads``.
         in_place = ("ctxfs/storage/threads.py", "_in_place")
         for known in blockbuster.functions.values():

@@ -95,7 +95,7 @@ def forged_line(seq: int, *data: Mapping[str, Any]) -> bytes:
 
 def evicted(fs: ContextFileSystem, item: ContextItem) -> ContextItem:
     """The item as it stands in the context once its content left."""
-    path = fs.path_of(item.name)
+    path = f"{fs.base}/{item.name}"
     assert isinstance(item.message, ToolMessage)
     message = replace(item.message, content=PLACEHOLDER, offloaded=True, offload_path=path)
     return replace(item, message=message, token_count=5, offloaded=True, destroyed=True, offload_path=path)

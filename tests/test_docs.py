@@ -4,9 +4,12 @@ Each page runs in an empty directory of its own. ``<!--- skip: next "reason" -->
 """
 
 import ast
+import logging
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sybil import Sybil
@@ -20,6 +23,19 @@ FRAMEWORKS = ROOT / "docs" / "frameworks.md"  # runs where they are installed: t
 RUN_HERE = [page for page in PAGES if page != FRAMEWORKS]
 
 
+@pytest.fixture
+def own_logging() -> Iterator[None]:
+    """What a page does to the loggers is undone: other tests run in the same process."""
+    names = [name for name in logging.Logger.manager.loggerDict if name.split(".")[0] == "ctxfs"]
+    loggers = [logging.getLogger(name) for name in ("", "ctxfs", "ctxfs.context", *names)]
+    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
+    yield
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
+
+
+@pytest.mark.usefixtures("own_logging")
 @pytest.mark.parametrize("page", RUN_HERE, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -57,3 +73,21 @@ def test_the_page_of_public_names_shows_every_module_that_has_some() -> None:
     rows = re.findall(r"(?m)^\| (`ctxfs.*?) \| (.*) \|$", (ROOT / "docs" / "public-names.md").read_text())
     shown = {name for modules, _ in rows for name in re.findall(r"`([\w.]+)`", modules)}
     assert shown == PUBLIC.keys() | ADAPTERS.keys()
+
+
+def pages_in(nav: list[Any]) -> Iterator[str]:
+    """The pages that a site's navigation leads to."""
+    for entry in nav:
+        target = entry if isinstance(entry, str) else next(iter(entry.values()))
+        yield from [target] if isinstance(target, str) else pages_in(target)
+
+
+def test_the_site_leads_to_every_page_once() -> None:
+    pages = list(pages_in(tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]))
+    assert sorted(pages) == sorted(page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:])
+
+
+def test_the_reference_has_a_page_for_every_module_with_public_names() -> None:
+    modules = PUBLIC.keys() | ADAPTERS.keys()
+    assert {page.stem for page in (ROOT / "docs" / "api").glob("*.md")} == modules
+    assert all(f"::: {module}\n" in (ROOT / "docs" / "api" / f"{module}.md").read_text() for module in modules)

@@ -1,12 +1,15 @@
 """What belongs to an adapter is there: an extra, tests with its framework, an example, its part of the page."""
 
 import re
+import subprocess
+import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from run_frameworks import environments, oldest
+from run_frameworks import BrokenError, Environment, NotInstalledError, built, environments, mypy_settings, oldest
 from test_layers import MODULES
 from test_public_names import ADAPTERS
 
@@ -16,8 +19,25 @@ ROWS = tomllib.loads((TESTS / "table.toml").read_text())
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 OF_ADAPTERS = [name.removeprefix("adapters.") for name in MODULES if name.startswith("adapters.")]
 ADAPTER_MODULES = [
-    name for name in OF_ADAPTERS if not name.endswith(("_messages", "_storage"))
+    name for name in OF_ADAPTERS if not name.endswith(("_messages", "_storage")) and name != "extras"
 ]  # which are parts of theirs
+WITHOUT_FRAMEWORKS = """
+import importlib.abc, sys
+
+class Nothing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] not in {{"ctxfs", *sys.stdlib_module_names, *INSTALLED}}:
+            raise ModuleNotFoundError(name, name=name)
+
+import ctxfs.history.history  # what the core needs is imported before
+import anyio, pydantic_core
+INSTALLED = {{name.split(".")[0] for name in sys.modules}}
+sys.meta_path.insert(0, Nothing())
+try:
+    import ctxfs.adapters.{name}
+except ctxfs.errors.MissingExtra as error:
+    print(error.extra)
+"""
 LONGEST_ADAPTER = 160
 """Lines of an adapter, at most: one that needs more does what the seam should do."""
 
@@ -28,6 +48,15 @@ def test_an_adapter_is_installed_by_its_extra_and_tested(name: str) -> None:
     assert EXTRAS[name]
     assert "requires" not in ROWS[name]
     assert len(MODULES[f"adapters.{name}"].read_text().splitlines()) <= LONGEST_ADAPTER
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ADAPTER_MODULES)
+def test_an_adapter_names_the_extra_that_is_missing(name: str) -> None:
+    """A fresh process, in which no framework can be imported."""
+    program = WITHOUT_FRAMEWORKS.format(name=name)
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == [name]
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -53,3 +82,23 @@ def test_the_newest_and_the_oldest_release_are_tested() -> None:
 def test_a_requirement_says_which_release_is_the_oldest() -> None:
     with pytest.raises(SystemExit, match="say with >= which release is the oldest"):
         oldest("a==1.0")
+
+
+@pytest.mark.parametrize(("refused", "error"), [("a>=2", NotInstalledError), (str(ROOT), BrokenError)])
+def test_a_framework_that_cannot_be_installed_is_no_broken_ctxfs(refused: str, error: type[Exception]) -> None:
+    def run(command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, int(refused in command), stdout="no such release")
+
+    with pytest.raises(error, match=r"^a-newest[^\n]*:\nno such release$"):
+        built(Environment("a", "newest", ("a>=2",), typed=True), "", fresh=True, run=run)
+
+
+def test_the_types_of_a_framework_are_checked_as_strictly_as_all_others() -> None:
+    settings = mypy_settings("langchain").splitlines()
+    assert "strict = True" in settings
+    assert settings[settings.index("[mypy-anthropic.*]") :] == [
+        "[mypy-anthropic.*]",
+        "follow_imports = skip",
+        "ignore_missing_imports = True",
+    ]
+    assert "[mypy-anthropic.*]" not in mypy_settings("anthropic").splitlines()

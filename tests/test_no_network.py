@@ -8,6 +8,8 @@ import pytest
 
 from loopback_only import BeyondLoopbackError
 
+pytestmark = pytest.mark.slow
+
 # In a process of its own, where no socket can even be made.
 COUNT_WITHOUT_SOCKETS = """
 import sys

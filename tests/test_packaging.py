@@ -1,6 +1,7 @@
 """What `pip install ctxfs` brings: the code, the types, the vocabulary and its licence, and nothing else."""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -9,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = "import sys; from hatchling import build; print(getattr(build, sys.argv[1])(sys.argv[2]))"
+PAGE = ("ctxfs/view/templates/base.html", "ctxfs/view/static/view.js", "ctxfs/view/static/LICENSE-uplot")
 COUNT = "import ctxfs, ctxfs.tokens as t; print(ctxfs.__file__, t.tiktoken_counter().count('hello world'))"
 
 
@@ -29,11 +33,17 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         metadata = archive.read(next(name for name in names if name.endswith(".dist-info/METADATA"))).decode()
-    for needed in ("ctxfs/py.typed", "ctxfs/data/o200k_base.xz", "ctxfs/data/LICENSE-tiktoken", "ctxfs/tokens.py"):
+    for needed in (
+        *PAGE,
+        "ctxfs/py.typed",
+        "ctxfs/data/o200k_base.xz",
+        "ctxfs/data/LICENSE-tiktoken",
+        "ctxfs/tokens.py",
+    ):
         assert needed in names
     licences = [name for name in names if ".dist-info/licenses/" in name]
     assert sorted(name.rpartition("/")[2] for name in licences) == [
-        *("LICENSE", "LICENSE-genai-prices", "LICENSE-tiktoken")
+        *("LICENSE", "LICENSE-genai-prices", "LICENSE-htmx", "LICENSE-tiktoken", "LICENSE-uplot")
     ]
     assert {name.split("/")[0].split("-")[0] for name in names} == {"ctxfs"}
     assert {Path(name).suffix for name in names if name.startswith("ctxfs/")} <= {
@@ -43,10 +53,16 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel: Path) -> None:
         ".md",
         "",
         ".html",
+        ".css",
+        ".js",
     }
-    assert wheel.stat().st_size < 1_500_000
+    assert wheel.stat().st_size < 1_800_000
     assert "License-Expression: MIT" in metadata
-    assert {"cli", "openai", "prices", "fast"} <= {
+    always = [line for line in metadata.splitlines() if line.startswith("Requires-Dist") and "extra ==" not in line]
+    assert {re.findall(r"[\w.-]+", line)[1] for line in always} == {
+        *("anyio", "backports-zstd", "google-re2", "orjson", "pydantic", "tiktoken")
+    }, "what is not needed by all of ctxfs is an extra"
+    assert {"cli", "anthropic", "openai", "prices", "fast"} <= {
         line.split()[-1] for line in metadata.splitlines() if "Provides-Extra" in line
     }
 

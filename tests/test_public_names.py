@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ctxfs.session import ContextFileSystem
 from ctxfs.testing.scripted import Turn
 from test_layers import MODULES
 
@@ -18,11 +19,15 @@ PUBLIC = {
         __version__ tool
     """,
     "ctxfs.agent": """
-        Agent AgentConfig AgentEvent Approve Compacted Done Evicted OffloadFailed Offloaded RecordFailed Redact
+        Agent AgentConfig AgentEvent Approve Compacted ContentReadBack ContentRestored Done Evicted OffloadFailed
+        Offloaded RecordFailed Redact
         ResultOffload Retrying SummaryFailed TextDelta ThinkingDelta ToolEnded ToolStarted UsageReported tool
     """,
     "ctxfs.tools": """
-        Bash Tool ToolResult bash_tool read_tool retrieval_tools tool
+        Bash RunningCall Tool ToolResult bash_tool read_tool retrieval_tools running_call tool
+    """,
+    "ctxfs.recall": """
+        recall_tools
     """,
     "ctxfs.llm": """
         AssistantMessage Block ChatAnthropic ChatModel ChatOpenAI ChatUsage Content LegacyToolCalls Message
@@ -30,26 +35,41 @@ PUBLIC = {
         ThinkingDelta ToolCall ToolMessage ToolSchema Usage UsageLike UserMessage too_long
     """,
     "ctxfs.context": """
-        Archive ArchiveSlot Budget Calibration Compacted ContentRange Context ContextEvent ContextFileSystem
+        Archive ArchiveSlot Budget Calibration Compacted ContentRange ContentReadBack ContentRestored Context
+        ContextEvent ContextFileSystem
         ContextItem Damage DamagedContent EagerOffload EagerPolicy Evicted ItemType MessagesRequest Offload
         OffloadFailed OffloadPolicy OffloadStats Offloaded Plan RecordFailed Recovery Rule SelectiveCompaction
         Strategy SummaryFailed Trim Window
+    """,
+    "ctxfs.telemetry": """
+        SessionTelemetry Telemetry
+    """,
+    "ctxfs.timeline": """
+        Call Changes Forked ItemChange PastRequest Timeline What fork_session past_request read_timeline
     """,
     "ctxfs.history": """
         Edits Histories History Kind Part Replacement
     """,
     "ctxfs.session": """
-        BlockIndex BlockRange CallMade Closed ContentReader ContextFileSystem Damage DamagedContent Decided ENVELOPE
-        EvictionSet GrowingLog IndexCache ItemAdded Layout list_sessions NameAllocator OffloadStats PartsNoted Problem
-        Record Recovery remove_session Removed Replaced Restored SessionStarted SessionState SessionWriter Stored TEXT
-        UnknownRecord VerifyReport WriterOpened
+        archived BlockIndex BlockRange CallMade Closed ContentReader ContentRemoved ContextFileSystem Damage
+        DamagedContent Decided ENVELOPE EvictionSet GrowingLog IndexCache ItemAdded Layout list_sessions NameAllocator
+        NoteWritten OffloadStats PartsNoted Pinned Problem Record Recovery remove_session Removed Replaced RequestSent
+        Restored SessionStarted SessionState SessionTagged SessionWriter SharedFileSystem Stored TEXT ToolsDefined
+        Undone UnknownRecord VerifyReport WriterOpened
     """,
     "ctxfs.storage": """
-        Durability FileKind FileStat FileSystem GrowingStore LeaseStore LocalStore NewFile OsFileSystem Store
+        Durability FileKind FileStat FileSystem GrowingStore LeaseStore LocalStore LocalSessions NewFile OsFileSystem
+        SessionFound SessionStores SharedStore Store stores_at
+    """,
+    "ctxfs.storage.objects": """
+        Bucket NoAnswer ObjectSessions ObjectStore ObstoreBucket ReadCache Taken open_bucket session_ids
+    """,
+    "ctxfs.storage.postgres": """
+        Conflict Database NoAnswer PostgresDatabase PostgresSessions PostgresStore Statement open_database
     """,
     "ctxfs.economics": """
-        ANTHROPIC_RATES Added CacheTerms Candidate EconomicPlan Eviction EvictionDecision EvictionParameters
-        EvictionPricing Held Ledger Outcome Rates ReadBack Replied ToolClass Why bill_usd decisions plan
+        ANTHROPIC_RATES Added Billed CacheTerms Candidate EconomicPlan Eviction EvictionDecision EvictionParameters
+        EvictionPricing Held Ledger Left Outcome Rates ReadBack Replied ToolClass Why bill_usd decisions plan
     """,
     "ctxfs.models": """
         CacheTtl ModelInfo Prices UnknownModel known_model
@@ -59,12 +79,12 @@ PUBLIC = {
     """,
     "ctxfs.errors": """
         AgentBusy AmbiguousItem ArchiveDamaged ArchiveError ArchiveTooLarge ArchiveUnsafe AuthenticationFailed
-        ConfigError ConnectionFailed ContextOverflow CorruptContent CorruptJournal CtxfsError InvalidFunctionCall
-        InvalidRecord InvalidReply InvalidRequest InvalidToolArguments MissingApiKey MissingExtra ModelError NameTaken
-        NotRestorable NotStored Overloaded PromptTooLong RateLimited ReplayFormatError ReplyIncomplete SessionClosed
-        SessionError SessionExists SessionLocked SessionNotFound StorageError ToolDefinitionError ToolError
-        TranscriptError TurnLimitReached UnknownItem Unrecorded UnsafePath UnsupportedCacheTtl WorkLimitReached
-        WriteFailed
+        ConfigError ConnectionFailed ContentGone ContextOverflow CorruptContent CorruptJournal CtxfsError
+        InvalidFunctionCall InvalidRecord InvalidReply InvalidRequest InvalidToolArguments MissingApiKey
+        MissingExtra ModelError NameTaken NotRestorable NotStored OutcomeUnknown Overloaded PromptTooLong
+        QuotaExceeded RateLimited ReplayFormatError ReplyIncomplete SessionClosed SessionDiverged SessionError
+        SessionExists SessionLocked SessionNotFound StorageError ToolDefinitionError ToolError TranscriptError
+        TurnLimitReached UnknownCall UnknownItem Unrecorded UnsafePath UnsupportedCacheTtl WorkLimitReached WriteFailed
     """,
     "ctxfs.workspace": """
         Artifact ArtifactInfo ArtifactPage ArtifactType KnowledgeService ToolCallResult ToolResultOffload
@@ -78,7 +98,12 @@ PUBLIC = {
         ContextRef Materialize Materialized Materializer OffloadStats materialize reading_tools
     """,
     "ctxfs.transfer": """
-        MAX_BYTES MAX_FILES Transferred export_session import_session
+        CopiedSession MAX_BYTES MAX_FILES Transferred copy_session export_session import_session
+    """,
+    "ctxfs.cleanup": """
+        CheckedSession Collectable DiskUsage ErasedItem Erasure ForgetPlan ForgetPolicy Forgotten PrunePlan Pruned
+        Verdict check erase erase_plan forget forget_plan keep_quota prune prune_plans prune_session quota tag_session
+        usage_by_item usage_by_session usage_by_tool
     """,
     "ctxfs.replay": """
         Bill BilledCall Cached CallFigures Cost DEFAULT_POLICIES Effect ExplainedItem Explanation Fold POLICY_NAMES
@@ -92,6 +117,12 @@ PUBLIC = {
     """,
     "ctxfs.testing.store_conformance": """
         StoreConformance
+    """,
+    "ctxfs.testing.shared_store_conformance": """
+        Machine SharedStoreConformance
+    """,
+    "ctxfs.testing.network": """
+        FATES Fate Network
     """,
     "ctxfs.testing.history_conformance": """
         HistoryConformance
@@ -210,3 +241,14 @@ def test_every_type_in_a_public_signature_is_public() -> None:
         if part.__module__.split(".")[0] == "ctxfs" and id(part) not in known
     }
     assert not hidden, "export them where whoever meets them looks for them"
+
+
+FILE_SYSTEM = """
+    session_id session_path base stores is_on_disk is_open recovery state writer open refresh close
+    offload restore items load reader find history verify
+"""
+
+
+def test_what_one_may_ask_a_session_is_short() -> None:
+    """What changes a session belongs to its writer, and what its journal adds up to, to its state."""
+    assert {name for name in vars(ContextFileSystem) if not name.startswith("_")} == set(FILE_SYSTEM.split())

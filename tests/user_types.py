@@ -48,7 +48,7 @@ async def an_agent_is_typed(model: ScriptedModel, fs: ContextFileSystem) -> None
         async for event in agent.stream("more"):
             assert not isinstance(event, str)
     assert_type(await fs.load("call_1"), Content)
-    stored: Mapping[str, object] = fs.stored()
+    stored: Mapping[str, object] = fs.state.stored
     assert stored
 
 

@@ -4,23 +4,36 @@ from dataclasses import dataclass
 
 from ctxfs.errors import StorageError
 
-__all__ = ["Compacted", "ContextEvent", "Evicted", "OffloadFailed", "Offloaded", "RecordFailed", "SummaryFailed"]
+__all__ = [
+    "Compacted",
+    "ContentReadBack",
+    "ContentRestored",
+    "ContextEvent",
+    "Evicted",
+    "OffloadFailed",
+    "Offloaded",
+    "RecordFailed",
+    "SummaryFailed",
+    "story",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offloaded:
-    """The content of an item is durable in ``path`` (absolute)."""
+    """The content of an item, of ``size_bytes``, is durable in ``path`` (absolute)."""
 
     item_id: str
     path: str
     tokens: int
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evicted:
     """An item's content was evicted; ``tokens_after`` is the size of its placeholder, instead of ``tokens_before``.
 
-    ``path`` is the file that the placeholder names. ``reason`` is a sentence for people.
+    ``path`` is the file that the placeholder names. ``reason`` is a sentence for people. ``change`` is the id by which
+    it is undone, with all that was evicted together: see ``Context.undo``.
     """
 
     item_id: str
@@ -29,6 +42,7 @@ class Evicted:
     tokens_before: int
     tokens_after: int
     reason: str
+    change: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,4 +80,47 @@ class SummaryFailed:
     reason: str
 
 
-ContextEvent = Offloaded | Evicted | OffloadFailed | RecordFailed | Compacted | SummaryFailed
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentRestored:
+    """The content of an item is back in the context; ``tokens`` is what the item takes now."""
+
+    item_id: str
+    tokens: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentReadBack:
+    """The model read these lines of a stored content, whose item is ``item_id``; ``tokens`` is what they take."""
+
+    item_id: str
+    first_line: int
+    last_line: int
+    tokens: int
+
+
+ContextEvent = (
+    Offloaded | Evicted | OffloadFailed | RecordFailed | Compacted | SummaryFailed | ContentRestored | ContentReadBack
+)
+
+
+def story(event: ContextEvent) -> str:
+    """An event as a sentence for the log; names that a model or a server chose are quoted in it."""
+    match event:
+        case Offloaded():
+            said = f"stored {event.item_id}: {event.size_bytes:,} bytes in {event.path}"
+        case Evicted():
+            sizes = f"{event.tokens_before:,} -> {event.tokens_after:,} tokens"
+            said = f"evicted {event.item_id} (of {event.tool_name!r}): {sizes}; {event.reason}"
+        case Compacted():
+            sizes = f"{event.tokens_before:,} -> {event.tokens_after:,} tokens"
+            said = f"compacted the context: {sizes}, by {', '.join(event.steps)}"
+        case ContentRestored():
+            said = f"restored {event.item_id}: {event.tokens:,} tokens; {event.reason!r}"
+        case ContentReadBack():
+            said = f"read back lines {event.first_line}-{event.last_line} of {event.item_id}: {event.tokens:,} tokens"
+        case SummaryFailed():
+            said = f"there is no summary: {event.reason}"
+        case _:
+            said = str(event.error)
+    return said

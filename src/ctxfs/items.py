@@ -57,7 +57,8 @@ class ContextItem:
     ``offload_path`` is the archive of the messages that it summarizes.
     ``source``: the stored lines that the result repeats. ``label`` is a skill prompt's name, else None. ``trimmed``:
     the positions of the calls of a reply whose large arguments were evicted. ``damaged``: what is wrong with the file
-    of the content, which the message says instead of it; None if the content is whole.
+    of the content, which the message says instead of it; None if the content is whole. ``pinned``: it stays, whatever
+    rule evicts others.
     """
 
     id: str
@@ -76,6 +77,7 @@ class ContextItem:
     trimmed: tuple[int, ...] = ()
     damaged: str | None = None
     is_data: bool = False
+    pinned: bool = False
 
     @property
     def tool_name(self) -> str | None:
@@ -92,19 +94,30 @@ class ContextItem:
         return replace(self, message=with_content(self.message, content))
 
     def offloaded_to(
-        self, path: str | None, content: Content, tokens: int, *, destroyed: bool = True, trimmed: tuple[int, ...] = ()
+        self,
+        path: str | None,
+        content: Content,
+        tokens: int,
+        *,
+        destroyed: bool = True,
+        trimmed: tuple[int, ...] = (),
+        later: tuple[str, int] | None = None,
     ) -> "ContextItem":
         """The item once its content is in the file ``path``, with ``content`` in its place, which takes ``tokens``.
 
-        ``path`` None: only a part of it is in files. ``destroyed``, ``trimmed``: see the fields.
+        ``path`` None: only a part of it is in files. ``destroyed``, ``trimmed``: see the fields. ``later``: the
+        placeholder that may replace ``content`` one day, and its tokens; None: the one that the item has.
         """
         if isinstance(self.message, ToolMessage):
-            message: Message = replace(self.message, content=content, offloaded=True, offload_path=path)
+            message: Message = replace(self.message, content=content, offloaded=path is not None, offload_path=path)
         else:
             message = with_content(self.message, content)
+        placeholder, placeholder_tokens = later or (self.placeholder, self.placeholder_tokens)
         return replace(
             self,
             message=message,
+            placeholder=placeholder,
+            placeholder_tokens=placeholder_tokens,
             token_count=tokens,
             offloaded=path is not None,
             destroyed=destroyed,
@@ -124,6 +137,7 @@ class ContextItem:
             offloaded=False,
             destroyed=False,
             offload_path=None,
+            trimmed=(),
         )
 
     def moved_to(self, path: str | None) -> "ContextItem":

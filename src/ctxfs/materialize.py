@@ -6,6 +6,7 @@ In an agent: ``AgentConfig(materialize=Materialize())``; in your own loop: ``Con
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 
 from ctxfs.checks import require_int, require_text
@@ -22,10 +23,12 @@ from ctxfs.placeholder.attach import DIGEST_FRACTION, with_placeholder
 from ctxfs.placeholder.excerpts import Snippets
 from ctxfs.placeholder.text import READ_TOOL, render_advice, render_materialized, render_size
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import artifact_name, safe_name
+from ctxfs.session.fingerprint import Key, decided_at_source, sha256_of
+from ctxfs.session.names import artifact_name, path_of, safe_name
+from ctxfs.session.records import Decided
 from ctxfs.session.state import OffloadStats
 from ctxfs.steps import run_in_steps
-from ctxfs.storage.threads import begin, outcome
+from ctxfs.storage.threads import begin
 from ctxfs.tokens import TokenCounter, load_counter
 
 __all__ = [
@@ -108,7 +111,7 @@ class ContextRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Materialized:
-    """What is to be sent: ``content`` as it came and no ``ref``, or the text that stands for it."""
+    """What to send: ``content`` as it came and no ``ref``, or the text that stands for it."""
 
     content: Content
     ref: ContextRef | None
@@ -254,7 +257,8 @@ async def materialize(
 ) -> Materialized:
     """Store a tool's output in the open session ``fs`` if it is over the limits, and say what to send instead.
 
-    On return the artifact is durable and readable by its ``ContextRef``. ``tools`` names the tools that the model can
+    On return the artifact is durable and readable by its ``ContextRef``, and the journal says what stands for it: a
+    ``History`` of the session knows the replacement again, and keeps it. ``tools`` names the tools that the model can
     read with. ``settings`` and ``counter``: None means the defaults.
 
     Raises:
@@ -278,7 +282,7 @@ async def materialize(
         incoming = Incoming(message=message)
         item_id, name = fs.writer.names.draft().allocate(*incoming.id_request)
         item = new_item(incoming, item_id=item_id, name=name, counter=counter)
-        return policy.referred(item, path_of=fs.path_of, counter=counter)
+        return policy.referred(item, path_of=partial(path_of, fs.base), counter=counter)
 
     while True:
         found = await run_in_steps(look)
@@ -288,7 +292,14 @@ async def materialize(
         if fs.writer.names.is_free(leaving.item.id):  # or another task took the name meanwhile
             break
     fs.writer.names.take([leaving.item.id])
-    decision = begin(leaving.build)  # while the content is being written
-    await fs.writer.store([leaving.item])
-    placeholder = (await outcome(decision)).placeholder
+
+    def decide() -> Decided:
+        key, offload = Key("result", call_id, sha256_of(checked)), leaving.build()
+        return decided_at_source(
+            key, leaving.item, offload.placeholder, offload.tokens_after, reason=offload.reason, tool=tool_name
+        )
+
+    decision = begin(decide)  # while the content is being written
+    await fs.writer.decide([leaving.item], deferred=lambda: [decision.result()])
+    placeholder = str(decision.result().content)
     return Materialized(content=placeholder, ref=ref, saved_chars=leaving.chars - len(placeholder))

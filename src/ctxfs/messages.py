@@ -172,7 +172,7 @@ async def offload_tool_result(
 ) -> OffloadResult:
     """Write the tool result of ``message`` to ``<output_dir>/<session_id>/<tool_use_id>.md`` and refer to it.
 
-    There is no threshold: whoever calls this has decided. The same ids overwrite the file, but a message that refers to
+    There is no threshold: the caller has decided. The same ids overwrite the file, but a message that refers to
     it already leaves it as it is. The input is not changed. Follows "Tool Direct Offload".
 
     Args:

@@ -105,7 +105,10 @@ class O200kCounter:
         A lone surrogate counts as U+FFFD. Other threads can run between two chunks.
         """
         if len(text) <= CHUNK_CHARS:
-            return self.count_chunk(encodable(text))
+            try:
+                return self.count_chunk(text)
+            except UnicodeEncodeError:
+                return self.count_chunk(encodable(text))
         return sum(map(self.count_chunk, chunks(text)))
 
 
@@ -153,7 +156,7 @@ def count_content(counter: TokenCounter, content: Content) -> int:
     """
     if isinstance(content, str):
         return counter.count(content)
-    return sum(count_block(counter, block) for block in content)
+    return sum([count_block(counter, block) for block in content])
 
 
 def count_block(counter: TokenCounter, block: Block) -> int:
@@ -161,17 +164,21 @@ def count_block(counter: TokenCounter, block: Block) -> int:
     match block:
         case {"type": "text", "text": str(text)} | {"type": "thinking", "thinking": str(text)}:
             return counter.count(text)
+        case {"type": "tool_use", "name": str(name), "input": arguments}:
+            return counter.count(name) + count_json(counter, arguments)
         case {"type": "image", "source": dict(source)}:
             return _image_source_tokens(source)
         case {"type": "document", "source": dict(source)}:
             about = sum(counter.count(block[key]) for key in ("title", "context") if isinstance(block.get(key), str))
             return about + _document_source_tokens(counter, source)
-        case {"type": "tool_use", "name": str(name), "input": arguments}:
-            return counter.count(name) + count_json(counter, arguments)
         case {"type": "tool_result", "content": str(inner) | [*inner]}:
             return count_content(counter, inner if isinstance(inner, str) else tuple(inner))
         case _:
             return count_json(counter, block)
+
+
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
+"""``json.dumps`` would make an encoder for each value."""
 
 
 def count_json(counter: TokenCounter, value: Any) -> int:
@@ -184,7 +191,7 @@ def json_counted(value: Any) -> str:
 
     Not as ASCII only: that would count each foreign letter as an escape. A lone surrogate is the counter's business.
     """
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return _compact(value)
 
 
 def image_tokens(width: int, height: int) -> int:

@@ -54,7 +54,7 @@ async def test_a_cancelled_reply_is_recorded_with_its_bill(tmp_path: Path, late:
     assert [i.message.content for i in agent.context.items] == ["go", SAID]
     async with ContextFileSystem("session_1", root_path=tmp_path, read_only=True) as fs:
         assert await fs.items() == agent.context.items
-        assert [call.usage.input_tokens for call in fs.calls] == model.billed == [100]
+        assert [call.usage.input_tokens for call in fs.state.calls] == model.billed == [100]
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -68,5 +68,5 @@ async def test_a_cancelled_summary_is_billed(tmp_path: Path, late: bool) -> None
                 await agent.query(f"question {n}")
     assert scope.cancelled_caught
     async with ContextFileSystem("session_1", root_path=tmp_path, read_only=True) as fs:
-        assert [call.usage.input_tokens for call in fs.calls] == model.billed
-        assert [call.summary for call in fs.calls] == [False] * (len(model.billed) - 1) + [True]
+        assert [call.usage.input_tokens for call in fs.state.calls] == model.billed
+        assert [call.summary for call in fs.state.calls] == [False] * (len(model.billed) - 1) + [True]

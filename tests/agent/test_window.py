@@ -77,7 +77,7 @@ async def test_a_summary_follows_when_types_are_not_enough(tmp_path: Path) -> No
         summary = next(i for i in before if i.item_type == "compaction_summary")
         archive = await agent.context.fs.load(summary.id)
     assert "The plan is to go on." in str(summary.message.content)
-    assert summary.offload_path == agent.context.fs.path_of(summary.name)
+    assert summary.offload_path == str(agent.context.fs.session_path / summary.name)
     assert summary not in [item for item in before if item.offloaded]
     assert "seed0n149" in str(archive)
     assert next(e for e in events if isinstance(e, Compacted)).steps == ("summary",)
@@ -116,7 +116,7 @@ async def test_every_call_is_told_and_on_the_bill_and_a_summarys_call_says_nothi
             for n in range(30):
                 async for event in agent.stream(f"question {n} " * 40):
                     events.append(event)  # noqa: PERF401 - what comes before the error is wanted too
-        calls, learned = agent.context.fs.calls, agent.context.calibration
+        calls, learned = agent.context.fs.state.calls, agent.context.calibration
     *turns, last = calls
     assert is_summary(model.requests[-2])
     assert last.summary

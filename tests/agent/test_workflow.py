@@ -15,6 +15,7 @@ from ctxfs.llm import ChatAnthropic, ToolCall
 from ctxfs.llm.invariants import check
 from ctxfs.llm.messages import ToolMessage, text_of
 from ctxfs.materialize import Materialize
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing import Cut, MessagesServer, ScriptedModel
 from ctxfs.testing.scripted import Turn
 
@@ -96,7 +97,7 @@ async def test_the_specs_example_through_the_real_sdk(tmp_path: Path) -> None:
     last = json.dumps(server.requests[-1]["messages"])
     assert last.count("[Content offloaded]") == 2
     assert "file3.txt line 300:" in last
-    assert all(call.usage.cache_read_input_tokens for call in agent.context.fs.calls[1:])
+    assert all(call.usage.cache_read_input_tokens for call in agent.context.fs.state.calls[1:])
 
 
 async def test_four_parallel_results_are_all_seen_once(tmp_path: Path) -> None:
@@ -343,7 +344,9 @@ async def test_redaction_comes_before_everything_else(tmp_path: Path) -> None:
 
     calls = [[ToolCall("leak", {"fail": fail})] for fail in (False, True, False)]
     model = ScriptedModel([*calls, "done"])
-    async with Agent(model, AgentConfig(tools=[leak], offload_root_path=tmp_path, redact=redact)) as agent:
+    async with Agent(
+        model, AgentConfig(tools=[leak], offload_root_path=tmp_path, redact=redact, compress_from_chars=0)
+    ) as agent:
         events = [event async for event in agent.stream("go")]
     assert secret not in json.dumps(model.requests)
     assert not any(secret in repr(event) for event in events)
@@ -469,3 +472,27 @@ async def test_plain_functions_and_repeated_tools_are_refused(tmp_path: Path) ->
     for wrong in ({"digest_tokens": -1}, {"ephemeral_keep_recent": 0}, {"max_turns": 0}):
         with pytest.raises(ConfigError):
             AgentConfig(**wrong)  # type: ignore[arg-type]
+
+
+async def test_an_agent_cleans_its_session_when_it_is_closed(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    async def clean(fs: ContextFileSystem) -> None:
+        await fs.writer.flush()
+        seen.append(fs.session_id)
+        raise RuntimeError("the clean-up failed")
+
+    agent = agent_with(tmp_path, ["yes"], session_id="s", on_close=clean)
+    await agent.close()
+    assert seen == []  # it was never opened
+    agent = agent_with(tmp_path, ["yes"], session_id="s", on_close=clean)
+    await agent.query("go")
+    with pytest.raises(RuntimeError, match="the clean-up failed"):
+        await agent.close()
+    assert seen == ["s"]
+    await agent.close()
+    assert seen == ["s"]
+    async with agent_with(tmp_path, ["yes"], session_id="s"):  # the session was released
+        pass
+    with pytest.raises(ConfigError, match="prune_session"):
+        AgentConfig(on_close="prune")  # type: ignore[arg-type]

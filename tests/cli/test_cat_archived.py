@@ -10,6 +10,7 @@ from ctxfs import Context
 from ctxfs.cli.app import run
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.window import Window
+from ctxfs.session.archive_reading import archived
 
 RESULT = "one\ntwo, as it was said é\nthree"
 
@@ -27,7 +28,7 @@ async def _session(root: Path) -> dict[str, str]:
             await context.messages()
         archive = context.fs.state.archived.get("call_0")
         assert archive is not None
-        return {item.id: archive for item in await context.fs.archived(archive)}
+        return {item.id: archive for item in await archived(context.fs, archive)}
 
 
 def test_an_item_that_left_in_an_archive_is_printed(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

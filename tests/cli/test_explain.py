@@ -79,15 +79,19 @@ def test_it_tells_why_each_item_left_or_stays(explain: Explain, tmp_path: Path) 
     told = as_json(explain)
     items = {item["item_id"]: item for item in told["items"]}
     gone = items["call_3"]
-    assert (gone["place"], gone["why"], gone["left_after_reply"]) == ("file", "bash keeps its last 1", 4)
+    assert (gone["place"], gone["why"], gone["left_after_reply"]) == (
+        "file",
+        "bash keeps its last 1 (setting: keep_recent)",
+        4,
+    )
     assert gone["replies_since"] == told["replies"] - 4 == 3
     assert gone["tokens"] < gone["content_tokens"]
     assert items["call_7"]["left_after_reply"] is None
-    assert items["call_7"]["why"] == "stays: bash keeps its last 1"
+    assert items["call_7"]["why"] == "stays: bash keeps its last 1 (setting: keep_recent)"
     assert items["call_1"]["why"] == "stays: results of this tool are evicted only when the window is full"
     assert all(item["why"].startswith("stays: ") for item in items.values() if item["place"] == "context")
     text = explain("last")[1].decode()
-    assert "bash keeps its last 1" in text
+    assert "bash keeps its last 1 (setting: keep_recent)" in text
     assert "3 replies ago" in text
 
 
@@ -113,7 +117,7 @@ def test_it_knows_the_rules_that_the_session_was_opened_with(explain: Explain, t
 
     anyio.run(reopened)
     items = {item["item_id"]: item for item in as_json(explain)["items"]}
-    assert items["call_1"]["why"] == "stays: Write keeps its last 3"
+    assert items["call_1"]["why"] == "stays: Write keeps its last 3 (setting: keep_recent)"
     assert items["call_1.input"]["item_type"] == "tool_input"
     assert items["call_1.input"]["place"] == "context"
     assert "keeps" not in items["call_7"]["why"]
@@ -133,7 +137,10 @@ def test_what_is_due_is_said_to_leave_next(explain: Explain, tmp_path: Path) -> 
     told = as_json(explain)
     assert [step["item_id"] for step in told["next"]] == ["call_1"]
     why = {item["item_id"]: item["why"] for item in told["items"]}
-    assert (why["call_1"], why["call_2"]) == ("leaves next: bash keeps its last 1", "stays: bash keeps its last 1")
+    assert (why["call_1"], why["call_2"]) == (
+        "evicted next: bash keeps its last 1 (setting: keep_recent)",
+        "stays: bash keeps its last 1 (setting: keep_recent)",
+    )
 
 
 def test_rules_of_another_version_are_an_error_that_says_so(explain: Explain, tmp_path: Path) -> None:
@@ -209,7 +216,7 @@ def test_what_left_in_an_archive_is_told(explain: Explain, tmp_path: Path) -> No
         context = await made(tmp_path)
         fs = context.fs
         item = claimed_item(fs, UserMessage(PLACEHOLDER), 5, kind=ItemType.COMPACTION_SUMMARY, content_tokens=500)
-        item = replace(item, offload_path=fs.path_of(item.name))
+        item = replace(item, offload_path=str(fs.session_path / item.name))
         going = [i.id for i in context.items[1:3]]
         await fs.writer.archive(item, "all of it", going, before=context.items[3].id, reason="summarised by the model")
         await context.close()
@@ -274,7 +281,7 @@ def test_the_history_of_a_session_is_its_journal(tmp_path: Path) -> None:
         context = await made(tmp_path)
         await context.close()
         async with ContextFileSystem(context.session_id, root_path=tmp_path, read_only=True) as fs:
-            assert account(await fs.history()).calls == fs.calls
+            assert account(await fs.history()).calls == tuple(fs.state.calls)
 
     anyio.run(session)
 

@@ -47,6 +47,26 @@ def test_it_shows_what_left_when_and_why(explain: Explain, recorded: Path) -> No
     assert "\x1b[31m" not in out
     assert " of 24 results and arguments would have left; " in out
     assert "2.3 times as many turns" in out
+    assert "No times were recorded, so no pause loses the prompt cache." in out
+
+
+@pytest.mark.parametrize(("pause", "left"), [(200, 0), (1_000, 1)])
+def test_a_pause_as_long_as_the_caches_time_to_live_loses_it(
+    explain: Explain, tmp_path: Path, pause: int, left: int
+) -> None:
+    call = {"type": "tool_use", "id": "c", "name": "Bash", "input": {"command": "make"}}
+    found = {"type": "tool_result", "tool_use_id": "c", "content": "a line that was printed\n" * 60}
+    rows: list[dict[str, object]] = [{"role": "user", "content": "look"}, {"role": "assistant", "content": [call]}]
+    rows.append({"role": "user", "content": [found, {"type": "text", "text": "why? " * 10_000}]})
+    rows += [{"role": role, "content": "so"} for _ in range(30) for role in ("assistant", "user")]
+    rows.append({"role": "assistant", "content": "so"})
+    at = [n + pause * (n >= len(rows) - 2) for n in range(len(rows))]
+    times = [f"2026-01-01T00:{seconds // 60:02}:{seconds % 60:02}Z" for seconds in at]
+    path = tmp_path / "paused.json"
+    path.write_text(json.dumps([{**row, "timestamp": time} for row, time in zip(rows, times, strict=True)]))
+    code, out, _ = explain(path)
+    assert (code, f"{left} of 2 results and arguments would have left" in out) == (0, True)
+    assert "After 300 seconds without a call the prompt cache is taken for lost." in out
 
 
 def test_its_json_has_each_item(explain: Explain, recorded: Path) -> None:

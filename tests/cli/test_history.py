@@ -56,8 +56,8 @@ def test_cat_grep_and_verify_read_what_was_replaced(ctxfs: Run) -> None:
 def test_explain_says_why_and_what_that_saved(ctxfs: Run) -> None:
     explained = json.loads(ctxfs("explain", "s", "--json"))
     assert {item["item_id"]: item["why"] for item in explained["items"]} == {
-        "c0": "Read keeps its last 1",
-        "c1": "Read keeps its last 1",
+        "c0": "Read keeps its last 1 (setting: keep_recent)",
+        "c1": "Read keeps its last 1 (setting: keep_recent)",
     }
     assert (explained["replies"], explained["billed"]["calls"]) == (3, 3)
     assert explained["effect"]["evictions"] == 2

@@ -62,7 +62,7 @@ class Session:
 
 async def _make(root: Path) -> str:
     calls = [ToolCall("log", {"name": "a"}), ToolCall("latin", {}), ToolCall("picture", {}), ToolCall("big", {})]
-    config = AgentConfig(tools=[log, latin, picture, big], offload_root_path=root)
+    config = AgentConfig(tools=[log, latin, picture, big], offload_root_path=root, compress_from_chars=0)
     async with Agent(ScriptedModel([calls, calls[:3], "done"]), config) as agent:
         await agent.query("Look around — déjà vu.")
         return agent.session_id

@@ -17,6 +17,8 @@ import pytest
 from ctxfs.cli.app import run
 from patience import HANGS_S
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "cli.md"
 HELP = re.compile(r"(?P<head><!-- help: (?P<arguments>[^\n]*?) ?-->\n```text\n)(?P<text>.*?)(?P<tail>```\n)", re.DOTALL)
@@ -64,12 +66,22 @@ def recording(root: Path) -> str:
         ("demo", lambda root: ("demo", str(ROOT / "docs"), "--root", str(root / "other"))),
         ("sessions", lambda root: ("sessions", "--root", str(root))),
         ("ls", lambda root: ("ls", "last", "--root", str(root))),
+        ("show", lambda root: ("show", "last", "--root", str(root))),
+        ("diff", lambda root: ("diff", "last", "1", "--root", str(root))),
+        ("history", lambda root: ("history", "last", "--root", str(root))),
         ("cat", lambda root: ("cat", "last", "msg_001", "--root", str(root))),
         ("tail", lambda root: ("tail", "last", "msg_001", "--root", str(root))),
         ("grep", lambda root: ("grep", "last", ".", "--root", str(root))),
         ("explain", lambda root: ("explain", "last", "--root", str(root))),
         ("replay", lambda root: ("replay", recording(root), "--policy", "none")),
+        ("doctor", lambda root: ("doctor", "--root", str(root))),
         ("verify", lambda root: ("verify", "last", "--root", str(root))),
+        ("check", lambda root: ("check", "--root", str(root))),
+        ("du", lambda root: ("du", "--root", str(root))),
+        ("tag", lambda root: ("tag", "last", "--root", str(root))),
+        ("forget", lambda root: ("forget", "--keep-last", "1", "--dry-run", "--root", str(root))),
+        ("prune", lambda root: ("prune", "--dry-run", "--root", str(root))),
+        ("erase", lambda root: ("erase", "last", "msg_001", "--dry-run", "--root", str(root))),
     ],
     ids=lambda command: command[0],
 )

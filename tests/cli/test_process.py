@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from ctxfs.cli.app import COMMANDS
-from ctxfs.testing import ChatCompletionsServer, MessagesServer, ToolCall
+from ctxfs.cli.commands import COMMANDS
+from ctxfs.testing import ChatCompletionsServer, Failure, MessagesServer, ToolCall
 from patience import HANGS_S
+
+pytestmark = pytest.mark.slow
 
 MAIN = "import sys; from ctxfs.cli import main; sys.argv[0] = 'ctxfs'; main()"
 
@@ -65,11 +67,10 @@ def test_the_package_runs_as_a_module() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_of_commands_shows_the_first_sentence_of_each(name: str) -> None:
-    place, summary = COMMANDS[name]
-    module, _, function = place.partition(".")
+    module, _, function = COMMANDS[name].place.partition(".")
     command = getattr(import_module(f"ctxfs.cli.{module}"), function)
-    assert command.__doc__.startswith(summary)
-    assert summary.count(".") == 1
+    assert command.__doc__.startswith(COMMANDS[name].summary)
+    assert COMMANDS[name].summary.count(".") == 1
 
 
 # The demo ------------------------------------------------------------------------------------------------------------
@@ -162,14 +163,17 @@ def test_chat_without_a_key(tmp_path: Path, model: tuple[str, ...]) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_chat_answers_one_prompt_and_goes_on_later(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["--root", "--store"])
+def test_chat_answers_one_prompt_and_goes_on_later(folder: Path, tmp_path: Path, option: str) -> None:
+    (tmp_path / "root").mkdir()
+    place = (option, tmp_path / "root" if option == "--root" else f"objects+{(tmp_path / 'root').as_uri()}")
     turns: list[Any] = [[ToolCall("list_dir", {})], "There are five files.", "As I said."]
     with MessagesServer(turns) as server:
         keys = {"ANTHROPIC_API_KEY": "any", "ANTHROPIC_BASE_URL": server.url}
-        first = ctxfs("chat", "What is here?", "--dir", folder, "--root", tmp_path / "root", **keys)
+        first = ctxfs("chat", "What is here?", "--dir", folder, *place, **keys)
         assert (first.returncode, first.stdout) == (0, "There are five files.\n"), first.stderr
         assert "list_dir" in first.stderr
-        second = ctxfs("chat", "Sure?", "--session", "last", "--root", tmp_path / "root", **keys)
+        second = ctxfs("chat", "Sure?", "--session", "last", *place, **keys)
         assert (second.returncode, second.stdout) == (0, "As I said.\n"), second.stderr
     assert server.refusals == []
     assert "a.txt" in json.dumps(server.requests[1]["messages"])
@@ -182,6 +186,39 @@ def test_chat_reads_questions_until_the_end(tmp_path: Path) -> None:
             "chat", "--model", "gpt-4o", "--base-url", server.url, "--root", tmp_path, text="first\n\nsecond\n"
         )
     assert (done.returncode, done.stdout) == (0, "one\\x1b[31m\ntwo\n"), done.stderr
+
+
+def test_chat_tells_events_as_lines_of_json(folder: Path, tmp_path: Path) -> None:
+    turns: list[Any] = [[ToolCall("list_dir", {})], "There are five\nfiles.\x1b[31m", "As I said."]
+    with MessagesServer(turns) as server:
+        keys = {"ANTHROPIC_API_KEY": "any", "ANTHROPIC_BASE_URL": server.url}
+        given = ("chat", "--json", "--dir", folder, "--root", tmp_path / "root")
+        done = ctxfs(*given, text="What is here?\n\nSure?\n", **keys)
+    assert (done.returncode, done.stderr) == (0, "")
+    session, *events = map(json.loads, done.stdout.splitlines())
+    assert session == {"type": "session", "session_id": session["session_id"], "path": session["path"]}
+    assert Path(session["path"]).is_dir()
+    started, ended = (next(e for e in events if e["type"] == kind) for kind in ("tool_started", "tool_ended"))
+    assert started["call"] == ended["call"] == {"name": "list_dir", "arguments": {}, "id": started["call"]["id"]}
+    assert "a.txt" in ended["whole"]["content"]
+    assert [e["text"] for e in events if e["type"] == "done"] == ["There are five\nfiles.\x1b[31m", "As I said."]
+    assert "".join(e["text"] for e in events if e["type"] == "text_delta") == "There are five\nfiles.\x1b[31mAs I said."
+    assert events[-1]["type"] == "done"
+    usage = next(e for e in events if e["type"] == "usage_reported")
+    assert {"usage", "model", "context_tokens"} < set(usage)
+
+
+def test_chat_tells_an_answer_that_failed_and_goes_on(tmp_path: Path) -> None:
+    with MessagesServer(
+        [Failure(status=400, kind="invalid_request_error", message="no such thing"), "Still here."]
+    ) as server:
+        keys = {"ANTHROPIC_API_KEY": "any", "ANTHROPIC_BASE_URL": server.url}
+        done = ctxfs("chat", "--json", "--root", tmp_path, text="first\nsecond\n", **keys)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    (failed,) = (line for line in lines if line["type"] == "failed")
+    assert "no such thing" in failed["error"]
+    assert lines[-1] == {"type": "done", "text": "Still here.", "stop_reason": "end_turn", "turns": 1}
 
 
 def test_an_interrupt_stops_the_answer_and_not_the_chat(tmp_path: Path) -> None:

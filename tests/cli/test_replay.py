@@ -14,6 +14,8 @@ from ctxfs.cli.app import run
 from ctxfs.economics.parameters import EvictionParameters
 from recording_samples import claude_code, codex
 
+pytestmark = pytest.mark.slow
+
 Command = Callable[..., tuple[int, str, str]]
 
 
@@ -35,13 +37,14 @@ def messages(turns: int) -> list[dict[str, Any]]:
     told: list[dict[str, Any]] = [{"role": "user", "content": "Look around"}]
     for n in range(turns):
         call = {"type": "tool_use", "id": f"c{n}", "name": "Bash", "input": {"command": f"make step-{n}"}}
-        result = {"type": "tool_result", "tool_use_id": f"c{n}", "content": f"line {n} of what was printed\n" * 400}
+        result = {"type": "tool_result", "tool_use_id": f"c{n}", "content": f"line {n} of what was printed\n" * 300}
         told += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
     return [*told, {"role": "assistant", "content": "done"}]
 
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> list[Path]:
+    """Two sessions, small enough to be replayed without starting processes."""
     paths = [tmp_path / "one.json", tmp_path / "two.json"]
     for path, turns in zip(paths, (12, 30), strict=True):
         path.write_text(json.dumps({"messages": messages(turns)}))

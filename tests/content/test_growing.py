@@ -103,10 +103,10 @@ async def test_a_log_that_outlives_its_session_writes_nothing_into_the_next_one(
         with pytest.raises(SessionClosed, match="session_1"):
             await log.finish({"exit_code": 0})
     await fs.writer.record_call(Usage(input_tokens=2), "m")
-    assert (await fs.load(log.item_id), fs.stored()[log.item_id].metadata["partial"]) == ("one\n", True)
+    assert (await fs.load(log.item_id), fs.state.stored[log.item_id].metadata["partial"]) == ("one\n", True)
     await fs.close()
     async with ContextFileSystem("session_1", root_path=tmp_path) as again:
-        assert (again.recovery.clean, len(again.calls), (await again.verify()).ok) == (True, 2, True)
+        assert (again.recovery.clean, len(again.state.calls), (await again.verify()).ok) == (True, 2, True)
         assert await again.load(log.item_id) == "one\n"
 
 

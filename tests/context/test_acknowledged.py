@@ -159,10 +159,10 @@ async def play(steps: list[Step]) -> None:
                 await step(clean)
         # Ids, names and placeholders too are as if what was refused had never come.
         assert context.items == clean.items
-        held, calls = context.items, context.fs.calls
+        held, calls = context.items, list(context.fs.state.calls)
     async with session(store) as again:
         assert again.fs.recovery.clean
-        assert (again.items, again.fs.calls) == (held, calls)
+        assert (again.items, again.fs.state.calls) == (held, calls)
 
 
 @given(st.lists(STEPS, max_size=6))
@@ -290,10 +290,10 @@ async def test_a_reply_of_the_sdk_is_taken_as_it_is(reply: Any) -> None:
         await context.add(QUESTION)
         (item,) = await context.add(reply, usage=SDK_REPLY.usage, model=SDK_REPLY.model)
         assert item.message.content == tuple(block.to_dict() for block in SDK_REPLY.content)
-        (call,) = context.fs.calls
+        (call,) = context.fs.state.calls
     assert (call.usage, call.model) == (Usage(input_tokens=3, output_tokens=4), "claude")
     async with session(store) as again:
-        assert (again.items[-1], again.fs.calls) == (item, (call,))
+        assert (again.items[-1], again.fs.state.calls) == (item, [call])
 
 
 @pytest.mark.anyio
@@ -302,7 +302,7 @@ async def test_the_usage_of_openais_sdk_is_taken_too() -> None:
     async with session(MemoryStore()) as context:
         await context.add(QUESTION)
         await context.add({"role": "assistant", "content": "Hi."}, usage=chat)
-        assert [call.usage for call in context.fs.calls] == [Usage(input_tokens=9, output_tokens=2)]
+        assert [call.usage for call in context.fs.state.calls] == [Usage(input_tokens=9, output_tokens=2)]
 
 
 class Halves:
@@ -420,7 +420,7 @@ async def test_two_lone_surrogates_side_by_side_stay_two(tmp_path: Path) -> None
         await fs.writer.record_call(Usage(), pair)
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
         assert fs.recovery.clean
-        assert ([one.label for one in await fs.items()], fs.calls[0].model) == ([pair], pair)
+        assert ([one.label for one in await fs.items()], fs.state.calls[0].model) == ([pair], pair)
 
 
 # Tools and callbacks -------------------------------------------------------------------------------------------------

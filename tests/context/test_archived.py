@@ -26,7 +26,7 @@ async def archived(fs: ContextFileSystem, count: int, going: Sequence[int]) -> t
     archive = Archive(
         item_id=item_id,
         name=name,
-        path=fs.path_of(name),
+        path=f"{fs.base}/{name}",
         item_ids=tuple(items[number].id for number in going),
         placeholder="moved",
         tokens_before=40,
@@ -42,7 +42,8 @@ async def test_the_item_of_an_archive_is_not_offloaded_and_names_the_archive() -
         applied, _ = await archived(fs, 2, (0, 1))
         assert applied.archived is not None
         summary = applied.archived.item
-        assert (summary.offloaded, summary.destroyed, summary.offload_path) == (False, False, fs.path_of(summary.name))
+        assert (summary.offloaded, summary.destroyed) == (False, False)
+        assert summary.offload_path == f"{fs.base}/{summary.name}"
         assert await fs.load(summary.id) != summary.message.content
     async with ContextFileSystem("session_1", store=store.peer()) as fs:
         assert await fs.items() == (summary,)
@@ -91,4 +92,4 @@ async def test_it_stands_behind_the_last_of_them_also_where_others_stay_between(
 
 def test_before_it_is_opened_a_session_is_empty() -> None:
     fs = ContextFileSystem("session_1", store=MemoryStore("session_1"))
-    assert (fs.calls, dict(fs.stored()), fs.recovery.clean) == ((), {}, True)
+    assert (fs.state.calls, fs.state.stored, fs.recovery.clean) == ([], {}, True)

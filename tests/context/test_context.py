@@ -119,7 +119,7 @@ async def test_an_evicted_read_back_points_to_the_first_file_and_stores_no_copy(
     events: list[ContextEvent] = []
     async with Context(root_path=tmp_path, keep_recent={"Read": 1}, on_event=events.append) as context:
         await context.add(UserMessage("go"), call(1), answer(1), call(2))
-        path = context.fs.path_of(context.items[2].name)
+        path = str(context.fs.session_path / context.items[2].name)
         source = ContentRange(item_id="t1", path=path, first_line=5, last_line=90)
         await context.add(answer(2, "\n".join(LONG.split("\n")[4:90])), sources={"t2": source})
         await context.add(call(3), answer(3))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ctxfs import Agent, AgentConfig, tool
@@ -129,6 +129,7 @@ def ids(plan: Plan) -> list[str]:
     return [step.stored.id if isinstance(step, Trim) else step.item_id for step in plan.offloads]
 
 
+@example(turns=[[], [], ["Bash"], ["Bash"] * 3, [], ["Read"]], keep={}, waits=[1, 1, 1, 1, 400, 1, 1, 1])
 @given(
     turns=st.lists(st.lists(st.sampled_from(["Read", "Bash", "Write"]), max_size=3), min_size=1, max_size=8),
     keep=st.dictionaries(st.sampled_from(["Read", "Bash", "Write"]), st.integers(1, 2)),
@@ -154,8 +155,10 @@ async def test_nothing_leaves_twice_whatever_rules_there_are(
             reply = calls(*names, first=number) if names else AssistantMessage("ok")
             results = [ToolMessage(f"c{n}", name, LONG) for n, name in enumerate(names, start=number)]
             unsent.clear()
-            await context.add(question, reply, *results)
+            long = {item.id for item in context.items if item.can_shrink}
+            await context.add(question, reply, *results)  # what is due leaves in the same commit
             left.update(unsent)
+            shortened.update(long.intersection(unsent))
             number += len(names)
             now[0] += wait
             plan, tokens = context.plan(), context.token_count
@@ -183,4 +186,4 @@ async def test_what_keep_recent_governs_leaves_by_no_other_rule(tmp_path: Path) 
         await context.add(AssistantMessage("ok"))
         now[0] = 1e6  # the cache is cold: all that pays leaves
         results = [step for step in context.plan().offloads if not isinstance(step, Trim)]
-        assert [step.reason for step in results] == ["Read keeps its last 1"] * 4
+        assert [step.reason for step in results] == ["Read keeps its last 1 (setting: keep_recent)"] * 4

@@ -195,7 +195,7 @@ async def test_small_ones_are_bounded_too(fs: ContextFileSystem) -> None:
 async def test_following_the_pages_shows_every_image_once_and_in_order(blocks: list[Block], limit: int) -> None:
     async with ContextFileSystem("s1", root_path="/memory", store=MemoryStore("s1")) as fs:
         path = await stored(fs, tuple(blocks))
-        lines = fs.stored()["call_1"].lines
+        lines = fs.state.stored["call_1"].lines
         for tool, name in readers(fs, 8_000):
             pages = [(await tool.run({name: path, "offset": n, "limit": limit})) for n in range(1, lines + 1, limit)]
             shown = [b for page in pages if not isinstance(page.content, str) for b in page.content[1:]]
@@ -214,7 +214,7 @@ async def test_an_image_that_was_read_back_leaves_for_the_lines_it_came_from_and
     async with context(store) as first:
         await first.add(UserMessage("go"), call(1), ToolMessage("c1", "show", (TEXT, shot)))
         await first.add(call(2), ToolMessage("c2", "show", "next"), call(3, "Read"))
-        path = first.fs.path_of("tool_result/show/c1.json")
+        path = str(first.fs.session_path / "tool_result/show/c1.json.zst")
         await first.evict()
         page = await read_tool(first.fs, counter=CharsCounter()).run({"file_path": path, "offset": 601})
         assert page.source is not None
@@ -222,7 +222,7 @@ async def test_an_image_that_was_read_back_leaves_for_the_lines_it_came_from_and
         assert media_sent(await first.request()) == [shot]
     async with context(store.peer()) as second:
         assert media_sent(await second.request()) == [shot]
-        files = second.fs.stored().keys()
+        files = second.fs.state.stored.keys()
         assert files == {"c1", "c3"}
         await second.add(call(4, "Read"), ToolMessage("c4", "Read", "y"), call(5), ToolMessage("c5", "show", "z"))
         request = await second.request()
@@ -230,4 +230,4 @@ async def test_an_image_that_was_read_back_leaves_for_the_lines_it_came_from_and
         assert f"Path: {path}\nUse Read tool to view details.\nLines 601-602 of it were here" in str(request).replace(
             "\\n", "\n"
         )
-        assert second.fs.stored().keys() - files == set()
+        assert second.fs.state.stored.keys() - files == set()

@@ -8,7 +8,6 @@ from typing import Any, cast
 import pytest
 
 from ctxfs.context.entry import Entry, Known, new_entry
-from ctxfs.context.repair import Gap, Losses, losses_in
 from ctxfs.context.transcript import Transcript
 from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
@@ -16,6 +15,7 @@ from ctxfs.errors import TranscriptError
 from ctxfs.eviction.summary import summary_text
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
+from ctxfs.session.losses import Gap, Losses, losses_in
 from ctxfs.session.names import NameAllocator
 from ctxfs.tokens import CharsCounter
 from session_items import make_item

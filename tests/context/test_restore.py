@@ -86,7 +86,9 @@ async def test_what_was_restored_is_in_the_context_as_it_entered() -> None:
         assert (item.offloaded, item.destroyed, item.offload_path) == (False, False, None)
         assert context.token_count == before - placeholder.token_count + CharsCounter().count(TEXT)
         (record,) = [one for one in await context.fs.history() if isinstance(one, Restored)]
-        assert record == Restored(item_id="c1", reason="the user asks for it", token_count=item.token_count)
+        wanted = Restored(item_id="c1", reason="the user asks for it", token_count=item.token_count)
+        assert record == replace(wanted, at=record.at, after_call=3)
+        assert record.at > 0
         assert not context.plan()
         assert next(m for m in await context.messages() if isinstance(m, ToolMessage)).content == TEXT
         held, sent = context.items, await context.request(cache=False)
@@ -178,7 +180,7 @@ async def test_a_tool_with_a_rule_of_its_own_is_not_priced_when_it_may_be_evicte
         await context.restore("c1")
         await replied(context, RESTORED_REPLIES)
         (step,) = context.plan().offloads
-        assert step.reason == "log keeps its last 1"
+        assert step.reason == "log keeps its last 1 (setting: keep_recent)"
 
 
 BUDGET = Budget(window_tokens=6_000, reply_tokens=1_000)
@@ -225,7 +227,6 @@ async def test_what_cannot_come_back_is_refused_and_nothing_changes() -> None:
         before = context.items
         for item_id, error, why in (
             ("never", UnknownItem, "never"),
-            ("c2", NotRestorable, "is in the archive"),
             ("c12", NotRestorable, "it only repeats lines 3-90 of c0"),
         ):
             with pytest.raises(error, match=why):
@@ -241,7 +242,7 @@ async def test_what_cannot_come_back_is_refused_and_nothing_changes() -> None:
         assert len(await fs.history()) == size
 
 
-async def test_stored_arguments_are_no_message() -> None:
+async def test_stored_arguments_come_back_with_their_reply() -> None:
     parameters = EvictionParameters(arrival_tokens=0, max_loss=1000.0, caution=0.0, rent_share=0, horizon_calls=100)
     pricing = EvictionPricing(clock=lambda: 0.0, parameters=parameters)
     async with Session(keep_recent={}, pricing=pricing).context() as context:
@@ -249,9 +250,11 @@ async def test_stored_arguments_are_no_message() -> None:
         call = {"type": "tool_use", "id": "c1", "name": "Write", "input": {"text": TEXT}}
         await context.add(AssistantMessage((call,)), ToolMessage("c1", "Write", "ok"))
         await replied(context, 5)
-        assert "c1.input" in context.fs.stored()
-        with pytest.raises(NotRestorable, match="not a message of the context: read tool_input"):
-            await context.restore("c1.input")
+        assert "c1.input" in context.fs.state.stored
+        assert context.items[1].trimmed
+        reply = await context.restore("c1.input")
+        assert reply is context.items[1]
+        assert (reply.message, reply.trimmed) == (AssistantMessage((call,)), ())
 
 
 @pytest.mark.parametrize("damage", [bytes.upper, lambda data: b""], ids=["changed", "empty"])
@@ -260,7 +263,7 @@ async def test_a_damaged_content_stays_out(damage: Callable[[bytes], bytes]) -> 
     async with session.context() as context:
         await filled(context)
         before = context.items
-        name = context.fs.stored()["c1"].name
+        name = context.fs.state.stored["c1"].name
         session.store.disk.files[name] = damage(session.store.disk.files[name])
         with pytest.raises(CorruptContent):
             await context.restore("c1")
@@ -338,3 +341,14 @@ def test_a_record_of_an_older_version_counts_as_when_the_item_entered() -> None:
     assert fold(state, [gone]).replies_since_restored() == {}
     recounted = fold(state, [replace(Restored(item_id="call_1"), token_count=7)])
     assert recounted.items["call_1"].token_count == 7
+
+
+@pytest.mark.parametrize("pricing", [None, "auto"])
+async def test_a_question_that_was_evicted_to_fit_comes_back(pricing: Any) -> None:
+    session = Session(keep_recent={}, pricing=pricing, window=Window(Budget(window_tokens=2_000, reply_tokens=500)))
+    async with session.context() as context:
+        await context.add(UserMessage("word " * 2_000), AssistantMessage("ok"), UserMessage("and"))
+        await context.messages()
+        assert evicted(context) == ["msg_001"]
+        assert (await context.restore("msg_001")).message == UserMessage("word " * 2_000)
+        assert evicted(context) == []

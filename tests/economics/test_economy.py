@@ -133,7 +133,7 @@ async def test_large_arguments_leave_when_the_cache_is_cold_and_can_be_read_back
         plan = context.plan()
         await context.evict()
         request = await context.request(cache=False)
-        stored = [s for s in context.fs.stored().values() if s.item_type is ItemType.TOOL_INPUT]
+        stored = [s for s in context.fs.state.stored.values() if s.item_type is ItemType.TOOL_INPUT]
         assert [o.reason for o in plan.offloads] == [str(Why.EXPIRED)]
         assert len(stored) == 1
         blocks = await context.fs.load(stored[0].item_id)

@@ -148,7 +148,7 @@ def test_what_is_only_decided_is_not_known() -> None:
     for one in decided:
         known.take(one)
     assert not known.names.is_free("C.input")
-    assert known.new_identifiers([WORDS]) == []
+    assert known.identifiers.bring([WORDS]).names() == []
 
 
 def test_messages_and_results_of_exact_tools_are_not_evicted_by_their_price() -> None:
@@ -234,7 +234,7 @@ def test_a_reply_that_is_all_arguments_counts_once_when_the_context_is_rewritten
     (trim,) = options.trims
     reply = replace(item(message), token_count=trim.tokens_before)
     session.entered(reply, options, "/s/x.json")
-    session.economy.rebuilt([reply])
+    session.economy.rebuilt([reply], unchanged=0)
     assert session.economy.ledger.total_tokens == reply.token_count
 
 
@@ -276,7 +276,15 @@ def test_above_a_step_its_rates_count() -> None:
     assert [above_tokens for above_tokens, _ in STEPPED.steps] == [100, 200]
 
 
-@pytest.mark.parametrize("rates", [ANTHROPIC_RATES, STEPPED, replace(ANTHROPIC_RATES, least_cached_tokens=4_096)])
+@pytest.mark.parametrize(
+    "rates",
+    [
+        ANTHROPIC_RATES,
+        STEPPED,
+        replace(ANTHROPIC_RATES, least_cached_tokens=4_096),
+        replace(ANTHROPIC_RATES, rewrites_all=True),
+    ],
+)
 def test_rates_are_read_as_they_are_written(rates: Rates) -> None:
     written = rates.to_mapping()
     assert Rates.from_mapping(json.loads(json.dumps(written))) == rates
@@ -294,12 +302,28 @@ def test_rates_are_read_as_they_are_written(rates: Rates) -> None:
         {"steps": {"7": {}}},
         {"least_cached_tokens": -1},
         {"least_cached_tokens": 0.5},
+        {"rewrites_all": 1},
     ],
 )
 def test_rates_in_another_form_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"rates|step|least_cached_tokens"):
+    with pytest.raises(ConfigError, match=r"rates|step|least_cached_tokens|rewrites_all"):
         Rates.from_mapping({**ANTHROPIC_RATES.to_mapping(), **wrong})
     with pytest.raises(ConfigError, match="pairs of a number"):
         replace(ANTHROPIC_RATES, steps={100: ANTHROPIC_RATES})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="the rates of a step"):
         replace(ANTHROPIC_RATES, steps=((100, 0.1),))  # type: ignore[arg-type]
+
+
+def test_a_price_may_rise_from_the_second_token_on_and_not_from_the_first() -> None:
+    first = Rates(read=1, write=2, output=3)
+    assert replace(ANTHROPIC_RATES, steps=((1, first),)).steps == ((1, first),)
+    with pytest.raises(ConfigError, match="a step"):
+        replace(ANTHROPIC_RATES, steps=((0, first),))
+
+
+def test_what_was_never_sent_is_saved_again_with_every_call() -> None:
+    candidate = Candidate(id="a", tool="Read", tool_class=ToolClass.EDIT, tokens=6_000, placeholder_tokens=50)
+    gone = Ledger().added([1_000, candidate]).evicted(["a"]).replied([]).added([10])
+    rates, twice = gone.rates, gone.replied([])
+    assert twice.saved - gone.saved == pytest.approx(rates.read * 5_950)
+    assert twice.spent - gone.spent == pytest.approx(rates.read * (1_000 + 6_000) + rates.write * 10)

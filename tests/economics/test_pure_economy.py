@@ -4,11 +4,13 @@ from dataclasses import replace
 
 from ctxfs.context.entry import EntryRules, Known, recorded_entry
 from ctxfs.economics.economy import EvictionPricing, SessionPricing
+from ctxfs.economics.features import ToolClass
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import Why, plan
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.plan import Trim
-from ctxfs.items import ContextItem
+from ctxfs.items import ContentRange, ContextItem
+from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ctxfs.session.names import NameAllocator
 from ctxfs.tokens import CharsCounter
@@ -86,11 +88,11 @@ def test_a_rewrite_in_the_middle_keeps_what_could_leave_and_forgets_what_is_gone
     economy = session.economy
     assert set(economy.ledger.held) == {"call_1.input", "call_1"}
 
-    economy.rebuilt(session.items)
+    economy.rebuilt(session.items, unchanged=0)
     assert set(economy.ledger.held) == {"call_1.input", "call_1"}
     assert economy.ledger.total_tokens == economy.ledger.new_tokens == session.tokens
 
-    economy.rebuilt(session.items[:1] + session.items[3:])
+    economy.rebuilt(session.items[:1] + session.items[3:], unchanged=1)
     assert economy.ledger.held == {}
     assert economy.plan() == ()
     assert economy.decisions() == ()
@@ -100,13 +102,13 @@ def test_after_a_rewrite_arguments_still_leave_by_their_price() -> None:
     session = Session(arrival_tokens=0, max_loss=1000.0)
     session.take("msg_1", AssistantMessage((CALL,)))
     session.take("call_1", ToolMessage("call_1", "Write", "ok"))
-    session.economy.rebuilt(session.items)
+    session.economy.rebuilt(session.items, unchanged=0)
     for number in range(2, 200):
         session.take(f"msg_{number}", AssistantMessage("on"))
     (step,) = session.economy.plan()
     assert isinstance(step, Trim)
     assert (step.item_id, step.stored.id) == ("msg_1", "call_1.input")
-    assert step.reason.startswith("leaves")
+    assert step.reason.startswith("evicted")
 
 
 def test_a_new_result_without_a_placeholder_for_the_unseen_is_one_that_was_read_back_and_stays() -> None:
@@ -118,7 +120,19 @@ def test_a_new_result_without_a_placeholder_for_the_unseen_is_one_that_was_read_
     assert session.economy.plan() == ()
 
 
+def test_what_was_read_back_stays_as_long_as_a_file_that_was_read() -> None:
+    session = Session()
+    page = replace(
+        make_item("call_2", ToolMessage("call_2", "Bash", "printed\n" * 300), 600, placeholder_tokens=5),
+        source=ContentRange(item_id="call_1", path="/s/call_1", first_line=1, last_line=300),
+    )
+    session.candidates.enter(page, "/s/call_2", session.options(page))
+    session.economy.entered(page)
+    (held,) = session.economy.ledger.held.values()
+    assert held.candidate.tool_class is ToolClass.FILE
+
+
 def test_after_a_resume_the_cache_counts_from_the_last_call() -> None:
     economy = Session().economy
-    economy.resumed(-1000.0)
+    economy.resumed(-1000.0, Usage())
     assert economy.ledger.cache_expires_at == -700.0

@@ -7,13 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.errors import ConfigError, CorruptContent
-from ctxfs.eviction.compaction import OLD_EXCHANGES, ArchiveSlot, Rule, SelectiveCompaction, Strategy, seen_items
+from ctxfs.eviction.compaction import (
+    OLD_EXCHANGES,
+    ArchiveSlot,
+    Rule,
+    SelectiveCompaction,
+    Strategy,
+    readable_later,
+    seen_items,
+)
 from ctxfs.eviction.plan import Plan
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.summary import prompt, replaced_by_summary, summary_text
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
 from ctxfs.session.archive import read_archive, write_archive
+from ctxfs.testing.strategies import png
 from ctxfs.tokens import CharsCounter
 from session_items import make_item
 
@@ -119,6 +128,22 @@ def test_whole_exchanges_go_into_one_archive_and_the_last_two_stay() -> None:
     assert archive.tokens_after == COUNTER.count(archive.placeholder)
 
 
+def test_an_image_before_the_first_reply_must_be_seen_before_it_leaves() -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": png(1, 1)}
+    shown = item("shown", UserMessage(({"type": "image", "source": source},)), 500)
+    asked = item("asked", UserMessage("what is it?"), 500)
+    assert list(readable_later([shown, asked])) == [asked]
+    reply = item("reply", AssistantMessage("a dot"), 5)
+    assert list(readable_later([shown, reply, asked])) == [shown, reply, asked]
+
+
+@pytest.mark.parametrize(("free", "exchanges"), [(220, 1), (221, 2), (540, 2), (541, 3)])
+def test_as_few_exchanges_move_as_free_enough_and_pay_for_the_archive_itself(free: int, exchanges: int) -> None:
+    archive = plan(session(6, tokens=300), free, OLD_EXCHANGES).archive  # 320 tokens an exchange, and 100 are kept
+    assert archive is not None
+    assert archive.item_ids == tuple(f"{kind}{n}" for n in range(exchanges) for kind in "at")
+
+
 def test_an_archive_that_would_not_be_smaller_is_not_planned() -> None:
     items = [item("u", UserMessage("x"), 5), call(8, 3), result(8, 3), *session(3)[2:]]
     rules = {ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=3)}
@@ -214,3 +239,9 @@ def test_a_summary_names_the_history_and_the_results_that_are_still_stored() -> 
     text = summary_text(" the plan ", [stored, result(2, 10)], "/s/history.json")
     assert text.startswith("[Summary of 2 earlier messages]\nthe plan\n\n[Content offloaded]\nPath: /s/history.json\n")
     assert "- /s/t1.json (Read)" in text
+
+
+@pytest.mark.parametrize("kind", [ItemType.TOOL_INPUT, ItemType.SYSTEM_PROMPT, ItemType.COMPACTION_SUMMARY])
+def test_any_type_may_be_kept(kind: ItemType) -> None:
+    keep = Rule(strategy=Strategy.KEEP)
+    assert SelectiveCompaction(rules={kind: keep}).rules[kind] == keep

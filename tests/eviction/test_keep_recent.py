@@ -37,6 +37,9 @@ class Held:
         self._ledger.left(item_ids)
         self._candidates.left(item_ids)
 
+    def restored(self, item: ContextItem, position: int) -> None:
+        self._ledger.restored(item, position)
+
     def plan(self) -> Plan:
         return self._ledger.plan()
 
@@ -81,6 +84,23 @@ def test_what_would_not_shrink_stays_but_counts_among_the_last_n() -> None:
     value.left({"call_0"})
     value.entered(result(2), 2, "/s")
     assert due(value, seen=3) == []
+
+
+def test_a_newer_result_that_cannot_leave_keeps_no_older_one_that_can() -> None:
+    value = ledger(Read=2)
+    for number, placeholder in enumerate(("gone", "gone", None)):
+        value.entered(result(number, placeholder=placeholder), number, "/s")
+    assert due(value, seen=3) == ["call_0"]
+
+
+def test_a_result_that_is_restored_while_it_is_still_held_counts_once() -> None:
+    value = ledger(Read=2)
+    for number in range(3):
+        value.entered(result(number), number, "/s")
+    value.restored(result(2), 2)
+    assert due(value, seen=3) == ["call_0"]
+    value.restored(result(0), 0)
+    assert due(value) == ["call_0"]
 
 
 def test_other_items_change_nothing() -> None:

@@ -18,6 +18,7 @@ from ctxfs.eviction.last_resort import LastResort, largest_first
 from ctxfs.eviction.plan import Offload, Plan
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.reduction import AskForSummary, Done, Overflow, Reduction, View
+from ctxfs.eviction.summary import summary_text
 from ctxfs.eviction.window import CompactionController, Window
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.base import Reply, Usage
@@ -192,6 +193,15 @@ def test_an_overflow_names_the_five_largest_that_cannot_leave() -> None:
     assert caught.value.items == tuple(f"u{n} ({2_000 + n:,} tokens)" for n in (6, 5, 4, 2, 1))
 
 
+@pytest.mark.parametrize(("pinned", "said"), [(5, True), (4, False)])
+def test_an_overflow_says_so_when_the_largest_are_all_pinned(pinned: int, said: bool) -> None:
+    items = [make_item(f"u{n}", UserMessage("x"), 3_000 - n) for n in range(6)]
+    items = [replace(item, pinned=n < pinned) for n, item in enumerate(items)]
+    with pytest.raises(ContextOverflow) as caught:
+        Holder(items).fit(window())
+    assert ("unpin one" in str(caught.value)) is said
+
+
 def test_exactly_the_limit_is_no_overflow() -> None:
     Holder([], base_tokens=10_000).fit(window())
 
@@ -321,6 +331,23 @@ def test_a_summary_that_does_not_help_is_told_and_done_without(answer: Reply | M
     assert compacted.steps == ("archive",)
 
 
+@pytest.mark.parametrize("spared", [0, 1])
+def test_a_summary_must_be_smaller_than_what_it_replaces(spared: int) -> None:
+    items = exchanges(8, 1_100, may_leave=False)
+    first = Holder(items)
+    first.fit(window(asks=True), lambda _: replied("Go on."))
+    assert first.plans[0].archive is not None
+    replaced = [item for item in items if item.id in first.plans[0].archive.item_ids]
+    before = sum(item.token_count for item in replaced)
+    counter, length = CharsCounter(), 0
+    while counter.count(summary_text("s" * length, replaced, SLOT.path)) < before - spared:
+        length += 1
+    context = Holder(items)
+    context.fit(window(asks=True), lambda _: replied("s" * length))
+    failed = [event.reason for event in context.events if isinstance(event, SummaryFailed)]
+    assert failed == [f"the summary has {before} tokens, what it replaces only {before}"][spared:]
+
+
 def test_no_prompt_for_a_summary_is_larger_than_the_window() -> None:
     asked: list[int] = []
 
@@ -337,6 +364,23 @@ def test_no_prompt_for_a_summary_is_larger_than_the_window() -> None:
     context.fit(window(asks=True), summarize)
     assert len(asked) == 1
     assert 5_000 < asked[0] <= BUDGET.limit_tokens
+
+
+def test_a_prompt_for_a_summary_fits_by_what_the_provider_bills() -> None:
+    asked: list[int] = []
+
+    def summarize(text: str) -> Reply:
+        asked.append(CharsCounter().count(text))
+        return replied("The plan is to go on.")
+
+    items = [
+        replace(i, message=ToolMessage(i.id, "Read", "word " * 1_600)) if isinstance(i.message, ToolMessage) else i
+        for i in exchanges(8, 1_100, may_leave=False)
+    ]
+    made = CompactionController(Window(BUDGET, model="claude-x", compaction=SelectiveCompaction(), summarize=never))
+    assert made.calibration.factor == 1.35
+    Holder(items).fit(made, summarize)
+    assert [5_000 < count * 1.35 <= BUDGET.limit_tokens for count in asked] == [True]
 
 
 def test_a_summary_is_asked_for_shorter_when_the_first_prompt_is_refused() -> None:
@@ -407,6 +451,27 @@ def test_what_was_refused_without_figures_is_not_sent_again_before_as_much_was_a
     assert context.counted_tokens < refused
     made.observe(replace(bill, usage=Usage(input_tokens=refused), counted_tokens=refused))
     assert made.fit(refused, CharsCounter()) is None
+
+
+def test_no_summary_is_asked_for_while_nobody_knows_how_long_the_prompt_may_be() -> None:
+    context = Holder(exchanges(8, 1_100, may_leave=False))
+    context.refused(window(asks=True), PromptTooLong("too long"))  # without an answer: asking fails
+    (event,) = context.events
+    assert isinstance(event, Compacted)
+    assert event.steps == ("archive",)
+
+
+def test_both_water_marks_are_those_of_what_was_refused() -> None:
+    counter, made = CharsCounter(), window()
+    made.refused(PromptTooLong("too long"), 5_000, counter)
+    made.observe(CallMade(number=1, usage=Usage(input_tokens=3_000), model="gpt-4o", counted_tokens=3_000))
+    assert made.fit(3_999, counter) is None  # four fifths of 4,999
+    assert made.fit(4_000, counter) is not None
+    late = {f"t{n}" for n in range(6, 11)}  # which stay
+    context = Holder([replace(i, token_count=100) if i.id in late else i for i in exchanges(11, 600)])
+    assert context.counted_tokens == 4_340
+    context.fit(made)
+    assert offloaded(context) == ["t0", "t1", "t2", "t3"]  # until no more than half of 4,999 is left
 
 
 def test_a_refusal_when_nothing_can_be_reduced_is_an_overflow() -> None:
@@ -634,6 +699,8 @@ def test_an_estimate_is_never_negative_and_a_sure_one_never_dearer() -> None:
     assert learned.at_least(1_100) == 1_200
     assert learned.at_least(500) == 0
     assert Calibration(model="m", base_real=900, base_counted=1_000, ratios=(0.5,)).at_least(500) == 450
+    dearer = replace(learned, base_real=3_000)
+    assert dearer.estimate(900) == 2_801  # 199.5 are freed at least: the ratio may be 0.005 lower
     assert learned.counted_for(1_100) == 1_049  # one short of 100 / 2.0, since the ratio was learned from whole numbers
 
 

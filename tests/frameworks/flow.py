@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ctxfs import ContextFileSystem
+from ctxfs.llm import Usage
 from ctxfs.tokens import default_counter
 
 TOOL = "service_log"
@@ -154,15 +155,20 @@ def tokens_sent(requests: Sequence[Sequence[str]]) -> int:
     return sum(counter.count(text) for request in requests for text in request)
 
 
-def billed_tokens(root: Path) -> list[int]:
-    """The prompt tokens of each call that is recorded in the one session under ``root``."""
+def bills(root: Path) -> list[Usage]:
+    """The bill of each call that is recorded in the one session under ``root``."""
     (session,) = root.iterdir()
 
-    async def read() -> list[int]:
+    async def read() -> list[Usage]:
         async with ContextFileSystem(session.name, root_path=root, read_only=True) as fs:
-            return [call.usage.total_input_tokens for call in fs.calls]
+            return [call.usage for call in fs.state.calls]
 
     return asyncio.run(read())
+
+
+def billed_tokens(root: Path) -> list[int]:
+    """The prompt tokens of each of these calls."""
+    return [usage.total_input_tokens for usage in bills(root)]
 
 
 def blocks_of(page: Path, section: str) -> list[str]:

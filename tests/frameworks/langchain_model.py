@@ -1,7 +1,9 @@
 """LangChain's fake model, playing the flow, and what goes with it."""
 
+import asyncio
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
@@ -9,7 +11,9 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
 
+from ctxfs.history import Histories
 from frameworks import flow
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "user/1"}}
@@ -43,6 +47,39 @@ class ScriptedModel(GenericFakeChatModel):
 
     def move(self, question: str, results: Sequence[str]) -> flow.Call | str:
         return flow.next_move(question, results)
+
+
+class GraphAgent:
+    """An agent whose graph has a checkpointer, which is what is kept; ``make`` makes the graph."""
+
+    def __init__(self, root: Path, kept: InMemorySaver | None, *, at_source: bool = False) -> None:
+        self.histories = Histories(root, **flow.SETTINGS)
+        self.saver = kept or InMemorySaver()
+        self.model = ScriptedModel(messages=iter(()), requests=[])
+        self.graph: Any = self.make(at_source=at_source)
+
+    def make(self, *, at_source: bool) -> Any:
+        raise NotImplementedError
+
+    @property
+    def requests(self) -> list[list[str]]:
+        return self.model.requests
+
+    def ask(self, question: str) -> str:
+        return text_of(self.graph.invoke({"messages": [HumanMessage(question)]}, CONFIG))
+
+    def kept(self) -> InMemorySaver:
+        return self.saver
+
+    def close(self) -> None:
+        self.histories.close()
+
+
+class Awaited(GraphAgent):
+    """Awaited, each question in an event loop of its own."""
+
+    def ask(self, question: str) -> str:
+        return text_of(asyncio.run(self.graph.ainvoke({"messages": [HumanMessage(question)]}, CONFIG)))
 
 
 def sent(message: BaseMessage) -> str:

@@ -198,13 +198,38 @@ def test_many_conversations_with_one_client(tmp_path: Path) -> None:
         assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_what_was_billed_is_recorded(tmp_path: Path) -> None:
+@pytest.mark.parametrize("agent", [LoopAgent, streaming, AsyncAgent])
+def test_what_was_billed_is_recorded(agent: Callable[..., LoopAgent], tmp_path: Path) -> None:
     with server() as running:
-        agent = LoopAgent(running, tmp_path, None)
-        agent.ask(flow.QUESTION)
-        agent.close()
+        made = agent(running, tmp_path, None)
+        made.ask(flow.QUESTION)
+        made.close()
     assert len(flow.billed_tokens(tmp_path)) == 5
     assert min(flow.billed_tokens(tmp_path)) > 0
+
+
+def test_the_bill_of_a_stream_is_heard_whoever_reads_it_and_however_far(tmp_path: Path) -> None:
+    given: Any = {"model": MODEL, "max_tokens": 9, "messages": [{"role": "user", "content": flow.THANKS}]}
+
+    async def streamed(history: History, url: str) -> None:
+        async with (
+            AsyncAnthropic(api_key="any", base_url=url, middleware=[CtxfsMiddleware(history)]) as client,
+            client.messages.stream(**given) as stream,
+        ):
+            assert await stream.get_final_text() == flow.WELCOME
+
+    with server() as running, History("one", root_path=tmp_path) as history:
+        client = Anthropic(api_key="any", base_url=running.url, middleware=[CtxfsMiddleware(history)])
+        assert "message_stop" in [event.type for event in client.messages.create(stream=True, **given)]
+        with client.messages.stream(**given) as stream:
+            next(iter(stream))  # and no further
+        with client.messages.with_streaming_response.create(stream=True, **given) as response:
+            assert flow.WELCOME in "".join(response.iter_text())
+        asyncio.run(streamed(history, running.url))
+        history.close()
+        output = [usage.output_tokens for usage in flow.bills(tmp_path)]
+    assert len(output) == 4
+    assert [tokens > 1 for tokens in output] == [True, False, True, True], "as far as the one that was left had come"
 
 
 @pytest.mark.parametrize("wanted", ["raw", "streamed"])

@@ -12,9 +12,10 @@ from claude_agent_sdk import ClaudeAgentOptions, InMemorySessionStore, ResultMes
 
 from ctxfs.adapters.claude_agent_sdk import CtxfsHooks
 from ctxfs.errors import ConfigError
-from ctxfs.history import Histories, History
+from ctxfs.history import Histories, History, Part
 from ctxfs.testing import MessagesServer, ToolCall
 from frameworks import flow
+from frameworks.conformance import AdapterConformance
 
 READ = "mcp__ctxfs__context_grep"
 
@@ -47,7 +48,9 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-async def ask(folder: Path, url: str, question: str, ctxfs: CtxfsHooks, *, hooks: bool = True, **options: Any) -> Any:
+async def ask(
+    folder: Path, url: str, question: str, ctxfs: CtxfsHooks, *, hooks: bool = True, turns: int = 8, **options: Any
+) -> Any:
     """What the SDK says at the end of a turn."""
     environment = {
         "ANTHROPIC_BASE_URL": url,
@@ -63,7 +66,7 @@ async def ask(folder: Path, url: str, question: str, ctxfs: CtxfsHooks, *, hooks
         cwd=folder,
         model="claude-sonnet-5-5",
         setting_sources=[],
-        max_turns=8,
+        max_turns=turns,
         env=environment,
         **options,
     )
@@ -191,3 +194,32 @@ def test_a_store_has_what_the_store_behind_it_has(tmp_path: Path) -> None:
 def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="use History"):
         CtxfsHooks(Histories(tmp_path))  # type: ignore[arg-type]
+
+
+class TestConformance(AdapterConformance):
+    """Claude Code rewinds and forks a transcript by loading it: what is loaded has placeholders."""
+
+    def message(self, part: Part) -> Any:
+        content: Any = part.content
+        role = "assistant" if part.kind in ("reply", "call") else "user"
+        if part.stays:
+            return {"role": "system", "content": content}
+        if part.kind == "call":
+            content = [{"type": "tool_use", "id": part.id, "name": part.tool, "input": content}]
+        elif part.kind == "result":
+            content = [{"type": "tool_result", "tool_use_id": part.id, "content": content}]
+        return {"role": role, "content": content}
+
+    def sent(self, history: History, messages: list[Any], branch: str) -> Any:
+        class Kept(InMemorySessionStore):
+            async def load(self, key: Any) -> Any:
+                return [{"type": "said", "message": message} for message in messages]
+
+        store = CtxfsHooks(history).session_store(Kept())
+        loaded: Any = asyncio.run(store.load({"project_key": "p", "session_id": "s", "subpath": branch}))
+        return [entry["message"] for entry in loaded]
+
+    def content(self, part: Part, message: Any) -> Any:
+        if part.kind in ("user", "reply") or part.stays:
+            return message["content"]
+        return message["content"][0]["input" if part.kind == "call" else "content"]

@@ -1,6 +1,5 @@
 """The adapter of Deep Agents, with LangChain's own fake model."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,18 @@ from langgraph.checkpoint.memory import InMemorySaver
 from ctxfs.adapters.deepagents import CtxfsBackend, CtxfsMiddleware, _is_stub
 from ctxfs.history import Histories, History, Part
 from frameworks import flow
-from frameworks.langchain_model import CONFIG, ScriptedModel, results_in, service_log, text_of
+from frameworks.langchain_model import CONFIG, Awaited, GraphAgent, ScriptedModel, results_in, service_log, text_of
 
 OWN_LIMIT_CHARS = 80_000
 """From how many characters on the own offloader takes a result out of the history."""
 
 
-class DeepAgent:
-    """A deep agent with a checkpointer, which is what is kept."""
+class DeepAgent(GraphAgent):
+    """A deep agent with the backend of ctxfs."""
 
-    def __init__(self, root: Path, kept: InMemorySaver | None, *, at_source: bool = False) -> None:
-        self.histories = Histories(root, **flow.SETTINGS)
-        self.saver = kept or InMemorySaver()
-        self.model = ScriptedModel(messages=iter(()), requests=[])
+    def make(self, *, at_source: bool) -> Any:
         middleware = CtxfsMiddleware(self.histories, at_source=at_source)
-        self.graph: Any = create_deep_agent(
+        return create_deep_agent(
             self.model,
             tools=[service_log],
             middleware=[middleware],
@@ -36,25 +32,9 @@ class DeepAgent:
             checkpointer=self.saver,
         )
 
-    @property
-    def requests(self) -> list[list[str]]:
-        return self.model.requests
 
-    def ask(self, question: str) -> str:
-        return text_of(self.graph.invoke({"messages": [HumanMessage(question)]}, CONFIG))
-
-    def kept(self) -> InMemorySaver:
-        return self.saver
-
-    def close(self) -> None:
-        self.histories.close()
-
-
-class AsyncDeepAgent(DeepAgent):
-    """Awaited, each question in an event loop of its own."""
-
-    def ask(self, question: str) -> str:
-        return text_of(asyncio.run(self.graph.ainvoke({"messages": [HumanMessage(question)]}, CONFIG)))
+class AsyncDeepAgent(DeepAgent, Awaited):
+    """Awaited."""
 
 
 @pytest.mark.parametrize("agent", [DeepAgent, AsyncDeepAgent])

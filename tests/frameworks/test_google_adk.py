@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +18,9 @@ from google.genai import types
 
 from ctxfs.adapters.google_adk import CtxfsPlugin
 from ctxfs.errors import ConfigError
-from ctxfs.history import Histories, History
+from ctxfs.history import Histories, History, Part
 from frameworks import flow
+from frameworks.conformance import AdapterConformance, text_of, with_text
 
 
 class ScriptedModel(BaseLlm):
@@ -227,3 +229,36 @@ def test_a_tool_says_what_is_wrong(tmp_path: Path) -> None:
 def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="use History"):
         CtxfsPlugin(tmp_path)  # type: ignore[arg-type]
+
+
+class TestConformance(AdapterConformance):
+    """Each request shows the contents that ADK makes of the session's events."""
+
+    def message(self, part: Part) -> Any:
+        content: Any = part.content
+        if part.kind == "call":
+            call = types.FunctionCall(id=part.id or None, name=part.tool, args=dict(content))
+            return types.Content(role="model", parts=[types.Part(function_call=call)])
+        if part.kind == "result":
+            response: Any = {"error": content} if part.stays else {"result": content}
+            result = types.FunctionResponse(id=part.id or None, name=part.tool, response=response)
+            return types.Content(role="user", parts=[types.Part(function_response=result)])
+        thought = "".join(str(b.get("thinking", "")) for b in ([] if isinstance(content, str) else content))
+        parts = [types.Part(text=thought, thought=True)] if thought else []
+        parts += [types.Part(text=text_of(part), thought=part.stays)] if text_of(part) else []
+        return types.Content(role="model" if part.kind == "reply" else "user", parts=parts)
+
+    def sent(self, history: History, messages: list[Any], branch: str) -> Any:
+        request: Any = LlmRequest(contents=messages)
+        request.contents = messages  # the same objects
+        plugin: Any = CtxfsPlugin(history)
+        session = SimpleNamespace(app_name="a", user_id="u", id="s")
+        context = SimpleNamespace(agent_name=branch, session=session)
+        asyncio.run(plugin.before_model_callback(callback_context=context, llm_request=request))
+        return request.contents
+
+    def content(self, part: Part, message: Any) -> Any:
+        new = message.parts[-1]
+        if part.kind == "call":
+            return new.function_call.args
+        return new.function_response.response["result"] if part.kind == "result" else with_text(part, new.text)

@@ -20,45 +20,26 @@ from ctxfs.errors import ConfigError
 from ctxfs.history import Histories, History, Part
 from ctxfs.testing.history_conformance import HistoryConformance
 from frameworks import flow
-from frameworks.langchain_model import CONFIG, ScriptedModel, results_in, service_log, text_of
+from frameworks.langchain_model import CONFIG, Awaited, GraphAgent, ScriptedModel, results_in, service_log, text_of
 
 
-class GraphAgent:
-    """An agent with a checkpointer, which is what is kept."""
+class LangChainAgent(GraphAgent):
+    """An agent of LangChain's, with the middleware."""
 
-    def __init__(self, root: Path, kept: InMemorySaver | None, *, at_source: bool = False) -> None:
-        self.histories = Histories(root, **flow.SETTINGS)
-        self.saver = kept or InMemorySaver()
-        self.model = ScriptedModel(messages=iter(()), requests=[])
-        self.graph: Any = create_agent(
+    def make(self, *, at_source: bool) -> Any:
+        return create_agent(
             self.model,
             tools=[service_log],
             middleware=[CtxfsMiddleware(self.histories, at_source=at_source)],
             checkpointer=self.saver,
         )
 
-    @property
-    def requests(self) -> list[list[str]]:
-        return self.model.requests
 
-    def ask(self, question: str) -> str:
-        return text_of(self.graph.invoke({"messages": [HumanMessage(question)]}, CONFIG))
-
-    def kept(self) -> InMemorySaver:
-        return self.saver
-
-    def close(self) -> None:
-        self.histories.close()
+class AsyncAgent(LangChainAgent, Awaited):
+    """Awaited."""
 
 
-class AsyncAgent(GraphAgent):
-    """Awaited, each question in an event loop of its own."""
-
-    def ask(self, question: str) -> str:
-        return text_of(asyncio.run(self.graph.ainvoke({"messages": [HumanMessage(question)]}, CONFIG)))
-
-
-class StreamedAgent(GraphAgent):
+class StreamedAgent(LangChainAgent):
     """Streamed."""
 
     def ask(self, question: str) -> str:
@@ -66,15 +47,15 @@ class StreamedAgent(GraphAgent):
         return text_of(last)
 
 
-@pytest.mark.parametrize("agent", [GraphAgent, AsyncAgent, StreamedAgent])
-def test_the_flow_on_the_wire(agent: Callable[..., GraphAgent], tmp_path: Path) -> None:
+@pytest.mark.parametrize("agent", [LangChainAgent, AsyncAgent, StreamedAgent])
+def test_the_flow_on_the_wire(agent: Callable[..., LangChainAgent], tmp_path: Path) -> None:
     played = flow.play(agent, tmp_path)
     assert flow.NEEDLE in str(next(iter(played.kept.list(CONFIG))).checkpoint), "the state keeps the original"
     assert flow.billed_tokens(tmp_path) == [100] * 6
 
 
-@pytest.mark.parametrize("agent", [GraphAgent, AsyncAgent])
-def test_the_flow_at_the_source(agent: Callable[..., GraphAgent], tmp_path: Path) -> None:
+@pytest.mark.parametrize("agent", [LangChainAgent, AsyncAgent])
+def test_the_flow_at_the_source(agent: Callable[..., LangChainAgent], tmp_path: Path) -> None:
     played = flow.play_at_source(lambda root, kept: agent(root, kept, at_source=True), tmp_path)
     assert len(str(next(iter(played.kept.list(CONFIG))).checkpoint)) < len(flow.service_log(1)), (
         "less than one of the three"
@@ -82,10 +63,10 @@ def test_the_flow_at_the_source(agent: Callable[..., GraphAgent], tmp_path: Path
 
 
 def test_time_travel_sends_the_same_bytes(tmp_path: Path) -> None:
-    agent = GraphAgent(tmp_path, None)
+    agent = LangChainAgent(tmp_path, None)
     agent.ask(flow.QUESTION)
     agent.close()
-    again = GraphAgent(tmp_path, agent.kept())
+    again = LangChainAgent(tmp_path, agent.kept())
     past = [one for one in again.graph.get_state_history(CONFIG) if one.next == ("model",)]
     assert flow.NEEDLE in text_of(again.graph.invoke(None, past[2].config))
     again.close()

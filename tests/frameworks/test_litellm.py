@@ -30,10 +30,10 @@ def turn(body: dict[str, Any]) -> Any:
 
 
 @contextmanager
-def server() -> Iterator[ChatCompletionsServer]:
+def server(turns: int = 20) -> Iterator[ChatCompletionsServer]:
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(ChatCompletionsServer([turn] * 20)) as running,
+        portal.wrap_async_context_manager(ChatCompletionsServer([turn] * turns)) as running,
     ):
         yield running
     assert running.refusals == []
@@ -60,8 +60,7 @@ class LoopAgent:
     def ask(self, question: str) -> str:
         self.messages.append({"role": "user", "content": question})
         while True:
-            reply = self._send({"model": "openai/gpt-5", "messages": self.messages, "tools": self._tools})
-            self.history.replied(reply.usage, reply.model)
+            reply = self._reply({"model": "openai/gpt-5", "messages": self.messages, "tools": self._tools})
             message = reply.choices[0].message
             self.messages.append(message)
             if not message.tool_calls:
@@ -71,6 +70,11 @@ class LoopAgent:
                 name = call.function.name
                 content = flow.service_log(**given) if name == flow.TOOL else self.history.run_tool(name, given).content
                 self.messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
+
+    def _reply(self, body: Any) -> Any:
+        reply = self._send(body)
+        self.history.replied(reply.usage, reply.model)
+        return reply
 
     def _send(self, body: Any) -> Any:
         return litellm.completion(**self.history.chat(body), api_base=self._server.url, api_key="any")

@@ -19,8 +19,9 @@ from openai.types.responses import (
 
 from ctxfs.adapters.openai_agents import CtxfsFilter
 from ctxfs.errors import ConfigError
-from ctxfs.history import Histories, History
+from ctxfs.history import Histories, History, Part
 from frameworks import flow
+from frameworks.conformance import AdapterConformance, text_of, with_text
 
 
 class ScriptedModel(Model):
@@ -208,3 +209,39 @@ def test_a_tool_says_what_is_wrong(tmp_path: Path) -> None:
 def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="use History"):
         CtxfsFilter(Histories(tmp_path))  # type: ignore[arg-type]
+
+
+class TestConformance(AdapterConformance):
+    """Each call of a model shows the items of the session."""
+
+    def message(self, part: Part) -> Any:
+        content: Any = part.content
+        if part.stays:
+            return {"role": "system", "content": text_of(part)}
+        if part.kind == "call":
+            arguments = json.dumps(content)
+            return {"type": "function_call", "call_id": part.id, "name": part.tool, "arguments": arguments}
+        if part.kind == "result":
+            output = (
+                content if isinstance(content, str) else [{"type": "input_text", "text": b["text"]} for b in content]
+            )
+            return {"type": "function_call_output", "call_id": part.id, "output": output}
+        kind = "output_text" if part.kind == "reply" else "input_text"
+        role = "assistant" if part.kind == "reply" else "user"
+        return {"type": "message", "role": role, "content": [{"type": kind, "text": text_of(part) or "(thinking)"}]}
+
+    def sent(self, history: History, messages: list[Any], branch: str) -> Any:
+        calls = {item["call_id"] for item in messages if item.get("type") == "function_call"}
+        results = [item["call_id"] for item in messages if item.get("type") == "function_call_output"]
+        lost: list[Any] = []  # of a result whose call is gone the filter says that a server holds it
+        if results and results[-1] not in calls:
+            lost = [{"type": "function_call", "call_id": results[-1], "name": "lost", "arguments": "{}"}]
+        given = CallModelData(ModelInputData([*lost, *messages], None), Agent(name=branch), None)
+        return asyncio.run(CtxfsFilter(history)(given)).input[len(lost) :]
+
+    def content(self, part: Part, message: Any) -> Any:
+        if part.kind == "call":
+            return json.loads(message["arguments"])
+        if part.kind == "result":
+            return message["output"]
+        return with_text(part, message["content"][0]["text"])

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
+    SystemPromptPart,
     TextPart,
     ThinkingPart,
     ToolCallPart,
@@ -23,8 +25,9 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from ctxfs.adapters.pydantic_ai import CtxfsCapability
 from ctxfs.errors import ConfigError
-from ctxfs.history import Histories, History
+from ctxfs.history import Histories, History, Part
 from frameworks import flow
+from frameworks.conformance import AdapterConformance, text_of, with_text
 
 KEEPS_ORIGINALS = hasattr(AbstractCapability, "prepare_model_request")
 """Whether what a capability replaces in a request is kept out of the messages."""
@@ -216,3 +219,31 @@ def test_a_tool_says_what_is_wrong(tmp_path: Path) -> None:
 def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="use History"):
         CtxfsCapability(tmp_path)  # type: ignore[arg-type]
+
+
+class TestConformance(AdapterConformance):
+    """Each request shows the whole history, of which ``all_messages()`` keeps the originals."""
+
+    def message(self, part: Part) -> Any:
+        content: Any = part.content
+        if part.kind == "call":
+            return ModelResponse([ToolCallPart(part.tool, content, part.id)])
+        if part.kind == "reply":
+            said = [] if isinstance(content, str) else [block for block in content if block["type"] == "thinking"]
+            text = text_of(part)
+            return ModelResponse([*(ThinkingPart(b["thinking"]) for b in said), *([TextPart(text)] if text else [])])
+        if part.kind == "user":
+            return ModelRequest([SystemPromptPart(content) if part.stays else UserPromptPart(content)])
+        outcome: Any = "failed" if part.stays else "success"
+        return ModelRequest([ToolReturnPart(part.tool, content, part.id, outcome=outcome)])
+
+    def sent(self, history: History, messages: list[Any], branch: str) -> Any:
+        context: Any = SimpleNamespace(messages=messages)
+        capability: Any = CtxfsCapability(history)
+        return asyncio.run(capability.prepare_model_request(SimpleNamespace(conversation_id=""), context)).messages
+
+    def content(self, part: Part, message: Any) -> Any:
+        new = message.parts[-1]
+        if part.kind == "call":
+            return new.args
+        return with_text(part, new.content) if part.kind == "reply" else new.content

@@ -61,12 +61,15 @@ class MemoryAgent:
         self.history = History("thread-1", root_path=root, **SETTINGS)
         self.model = ScriptedModel()
         self.agent = ToolCallingAgent(
-            model=PAGE["CtxfsModel"](self.model, self.history),
+            model=self.wrapped(),
             tools=[service_log, *(PAGE["ReadTool"](self.history, tool) for tool in self.history.tools)],
             verbosity_level=LogLevel.OFF,
         )
         if kept is not None:
             self.agent.memory.steps = kept
+
+    def wrapped(self) -> Any:
+        return PAGE["CtxfsModel"](self.model, self.history)
 
     @property
     def requests(self) -> list[list[str]]:

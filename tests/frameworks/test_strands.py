@@ -4,6 +4,7 @@ import asyncio
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from strands.session import FileSessionManager
 
 from ctxfs.adapters.strands import CtxfsPlugin, CtxfsStorage
 from ctxfs.errors import ConfigError
-from ctxfs.history import Histories, History
+from ctxfs.history import Histories, History, Part
 from frameworks import flow
+from frameworks.conformance import AdapterConformance, text_of, with_text
 
 
 class ScriptedModel(Model):
@@ -268,3 +270,40 @@ def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
         CtxfsPlugin(Histories(tmp_path))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="use History"):
         CtxfsStorage(tmp_path)  # type: ignore[arg-type]
+
+
+class TestConformance(AdapterConformance):
+    """Each request shows copies of the agent's messages."""
+
+    def message(self, part: Part) -> Any:
+        content: Any = part.content
+        role = "assistant" if part.kind in ("reply", "call") else "user"
+        if part.kind == "call":
+            return {"role": role, "content": [{"toolUse": {"toolUseId": part.id, "name": part.tool, "input": content}}]}
+        if part.kind == "result":
+            texts = [{"text": content}] if isinstance(content, str) else [{"text": block["text"]} for block in content]
+            status = "error" if part.stays else "success"
+            return {
+                "role": role,
+                "content": [{"toolResult": {"toolUseId": part.id, "status": status, "content": texts}}],
+            }
+        blocks: list[Any] = [] if isinstance(content, str) else [b for b in content if b["type"] == "thinking"]
+        said: list[Any] = [{"reasoningContent": {"reasoningText": {"text": b["thinking"]}}} for b in blocks]
+        return {"role": role, "content": [*said, *([{"text": text_of(part)}] if text_of(part) else [])]}
+
+    def sent(self, history: History, messages: list[Any], branch: str) -> Any:
+        sent: list[Any] = []
+        agent = SimpleNamespace(agent_id=branch or "default")
+        context = SimpleNamespace(agent=agent, messages=messages, replace=lambda *, messages: sent.extend(messages))
+        plugin: Any = CtxfsPlugin(history)
+        asyncio.run(plugin._in_request(context))  # noqa: SLF001 - strands calls it
+        return sent
+
+    def content(self, part: Part, message: Any) -> Any:
+        new = message["content"][-1]
+        if part.kind == "call":
+            return new["toolUse"]["input"]
+        if part.kind != "result":
+            return with_text(part, new["text"])
+        texts = [item["text"] for item in new["toolResult"]["content"]]
+        return texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts]

@@ -37,8 +37,11 @@ from ctxfs.history.settings import HistorySettings
 from ctxfs.items import ItemType
 from ctxfs.llm.base import Reply
 from ctxfs.materialize import Materialize
+from ctxfs.replay.explanation import Explanation, explain
+from ctxfs.replay.journal_costs import Account, account
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import ENVELOPE
+from ctxfs.session.shared import SharedFileSystem
 from patience import HANGS_S
 
 MOVING = SelectiveCompaction(rules={ItemType.USER_MESSAGE: Rule(strategy=Strategy.DROP)})
@@ -96,6 +99,25 @@ def test_what_is_due_is_replaced_and_read_back(tmp_path: Path) -> None:
         assert Path(path).read_text() == big(0)
         page = history.run_tool("Read", {"file_path": path, "offset": 400})
         assert str(page.content).startswith("400\tline 399 of file 0\n")
+
+
+def test_explain_says_what_replacing_made_the_cache_write_again(tmp_path: Path) -> None:
+    counted: list[int] = []
+    with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+        for exchanges in range(1, 5):
+            counted.append(history.rewrite(conversation(exchanges)).tokens)
+            history.replied({"input_tokens": counted[-1], "output_tokens": 5}, "claude-sonnet-5-5")
+
+    async def explained() -> tuple[Account, Explanation]:
+        async with ContextFileSystem("s", root_path=tmp_path, read_only=True) as fs:
+            return account(await fs.history()), await explain(fs)
+
+    costs, told = anyio.run(explained)
+    assert [(rewrite.after_call, rewrite.tokens > 0) for rewrite in costs.rewrites] == [(1, True), (2, True), (3, True)]
+    assert costs.rewrites[0].tokens < counted[0] / 2, "a result that is gone is not written again"
+    assert costs.rewrites[0].tokens == costs.rewrites[2].tokens, "one placeholder, and the reply with its call"
+    assert told.effect.rewriting > 0
+    assert told.effect.net == told.effect.saved - told.effect.rewriting
 
 
 def test_the_same_history_is_rewritten_to_the_same_bytes_also_after_a_restart(tmp_path: Path) -> None:
@@ -303,13 +325,16 @@ def test_a_branch_that_was_dropped_is_derived_again(tmp_path: Path) -> None:
         offload_policy=None,
         digest_tokens=200,
         layout="text",
+        compress_from_chars=None,
         read_tool="Read",
+        recall=False,
         counter=None,
         on_event=None,
         lease_wait_s=10.0,
+        host_breakpoints=False,
         kept_branches=1,
     )
-    core = HistoryCore(ContextFileSystem("s", root_path=tmp_path, layout=settings.file_layout), settings)
+    core = HistoryCore(SharedFileSystem("s", root_path=tmp_path, layout=settings.file_layout), settings)
     with core.used():
         edits = dict(core.rewrite(conversation(3), "", 0))
         core.rewrite(conversation(2), "b", 0)
@@ -340,7 +365,7 @@ def test_what_is_stored_can_be_read_from_any_loop(tmp_path: Path) -> None:
     history = History("s", root_path=tmp_path, **KEEP_ONE)
 
     async def stored(fs: ContextFileSystem) -> list[str]:
-        return [str(await fs.load(item_id)) for item_id in fs.stored()]
+        return [str(await fs.load(item_id)) for item_id in fs.state.stored]
 
     assert history.read(stored) == []
     history.rewrite(conversation(2))
@@ -684,6 +709,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.slow
 def test_two_processes_serve_one_session_in_turn(tmp_path: Path) -> None:
     code = OTHER.format(tests=str(Path(__file__).parent.parent), root=str(tmp_path))
     other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -7,12 +7,13 @@ import pytest
 from ctxfs.errors import InvalidRecord
 from ctxfs.history.counting import NotingCounter
 from ctxfs.history.decisions import Decisions, key_of
-from ctxfs.history.fingerprint import Key, sha256_of
 from ctxfs.history.parts import Part
 from ctxfs.history.slots import Slot, replaced_part
 from ctxfs.llm.messages import AssistantMessage
+from ctxfs.session.fingerprint import Key, sha256_of
 from ctxfs.session.journal import encode_line, scan
-from ctxfs.session.records import Decided, PartsNoted, from_json, to_json
+from ctxfs.session.record_json import from_json, to_json
+from ctxfs.session.records import Decided, PartsNoted
 from ctxfs.session.state import SessionState, fold
 from ctxfs.tokens import CharsCounter, count_content
 from session_items import make_item

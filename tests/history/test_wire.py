@@ -2,6 +2,8 @@
 
 import copy
 from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -9,8 +11,9 @@ from anthropic.types import TextBlock, ToolUseBlock
 from hypothesis import given
 
 from ctxfs.errors import ConfigError, TranscriptError
+from ctxfs.history.history import History
 from ctxfs.history.parts import Edits, Part, plain_content
-from ctxfs.history.wire import Body, WireMemory, WireView, spread
+from ctxfs.history.wire import Body, WireMemory, WireView, messages_in, spread
 from ctxfs.history.wire_chat import CHAT
 from ctxfs.history.wire_messages import MESSAGES
 from ctxfs.history.wire_responses import RESPONSES
@@ -476,3 +479,45 @@ def test_a_remembered_message_is_not_read_again() -> None:
     body, memory = copy.deepcopy(MESSAGES_BODY), WireMemory()
     seen = [MESSAGES.parts_of(body, memory) for _ in range(3)]
     assert all(first is second for first, second in zip(seen[1], seen[2], strict=True))
+
+
+def test_only_the_copies_are_looked_at_again(tmp_path: Path) -> None:
+    """A body that was sent is changed in place later, and a new body with another end shows what it was."""
+    sent = []
+    with History("s", root_path=tmp_path) as history:
+        for number in range(5):
+            body = copy.deepcopy(MESSAGES_BODY)
+            body["messages"][-1]["content"] = f"reminder {number}"
+            edits = history.rewritten("messages", body)[1]
+            sent.append((edits.tokens, edits.freed_tokens, dict(edits)))
+            for message in body["messages"]:
+                for block in message["content"] if isinstance(message["content"], list) else ():
+                    block.clear()
+                message["content"] = f"changed {number}"
+    assert sent == [sent[0]] * 5
+
+
+def test_a_request_that_grows_and_shrinks_is_rewritten_as_by_a_new_history(tmp_path: Path) -> None:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
+    for n in range(3):
+        call = {"type": "tool_use", "id": f"c{n}", "name": "Read", "input": {"path": "a"}}
+        messages.append({"role": "assistant", "content": [{"type": "text", "text": "reading"}, call]})
+        result = {"type": "tool_result", "tool_use_id": f"c{n}", "content": f"line {n}\n" * 200}
+        messages.append({"role": "user", "content": [result, {"type": "text", "text": "and"}]})
+    edited = [*messages[:2], {"role": "user", "content": "edited"}, *messages[3:]]
+    settings: dict[str, Any] = {"root_path": tmp_path, "keep_recent": {"Read": 1}}
+    with History("s", **settings) as history:
+        for shown in [messages, messages, messages[:2], messages, edited, messages, messages[:-2], messages]:
+            now, edits = history.rewritten("messages", {"messages": shown})
+            with History("s", **settings) as other:
+                again, same = other.rewritten("messages", {"messages": shown})
+            assert now == again
+            assert (edits.tokens, edits.freed_tokens, dict(edits)) == (same.tokens, same.freed_tokens, dict(same))
+    assert len(edits) == 2
+
+
+def test_a_message_may_be_any_mapping_and_nothing_else() -> None:
+    messages = [MappingProxyType({"role": "user", "content": "go"}), {"role": "assistant", "content": "gone"}]
+    assert messages_in({"messages": messages}, "messages") == messages
+    with pytest.raises(TranscriptError, match=r"messages\[1\] is not a message: 5"):
+        messages_in({"messages": [messages[0], 5]}, "messages")

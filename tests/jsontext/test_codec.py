@@ -1,5 +1,6 @@
 """JSON in and out: exact."""
 
+import copy
 import math
 import re
 from collections import OrderedDict
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from contents import JSON
 from ctxfs.jsontext import codec as json_codec
-from ctxfs.jsontext.codec import MAX_DEPTH, check_json, dumps, dumps_text, loads
+from ctxfs.jsontext.codec import MAX_DEPTH, check_json, dumps, dumps_text, json_copy, loads
 
 
 @given(JSON)
@@ -139,3 +140,32 @@ def test_a_value_that_is_nested_too_deep_is_a_value_error() -> None:
         nested = [nested]
     with pytest.raises(ValueError, match="nested too deep"):
         json_codec.dumps(nested)
+
+
+@given(JSON)
+def test_a_copy_is_equal_and_shares_no_list_and_no_dict(value: object) -> None:
+    def containers(value: object) -> list[object]:
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        own = [value] if isinstance(value, dict | list) else []
+        return own + [found for one in inner for found in containers(one)]
+
+    copied = json_copy(value)
+    assert copied == value
+    assert not {id(one) for one in containers(value)} & {id(one) for one in containers(copied)}
+
+
+@pytest.mark.parametrize(
+    "value", [1, "a", None, [1, ["b"], {"c": {"d": 1.5}}], {"e": (1, [2])}, {"f": OrderedDict(g=[1])}]
+)
+def test_what_is_not_json_is_copied_too(value: Any) -> None:
+    copied = json_copy(value)
+    assert copied == copy.deepcopy(value)
+    if isinstance(value, dict) and "e" in value:
+        assert copied["e"][1] is not value["e"][1]
+
+
+def test_what_holds_itself_is_copied() -> None:
+    value: dict[str, Any] = {}
+    value["self"] = [value]
+    copied = json_copy(value)
+    assert copied["self"][0] is copied is not value

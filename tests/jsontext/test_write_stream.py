@@ -1,8 +1,13 @@
 """How long the JSON of a value is, told without writing it."""
 
 from collections.abc import Iterator
+from enum import StrEnum
 
 from ctxfs.jsontext.write_stream import is_longer
+
+
+class Word(StrEnum):
+    LONG = "longer"
 
 
 def test_the_size_of_any_value_can_be_told() -> None:
@@ -12,6 +17,8 @@ def test_the_size_of_any_value_can_be_told() -> None:
         assert not is_longer(value, 32)
     assert is_longer({"one": ["two", 3, None, 4.5]}, 29)
     assert not is_longer({"one": ["two", 3, None, 4.5]}, 30)
+    assert is_longer([Word.LONG], 13)
+    assert not is_longer([Word.LONG], 14)
 
 
 def test_of_a_long_list_no_more_is_looked_at_than_says_that_it_is_long() -> None:

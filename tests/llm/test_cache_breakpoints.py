@@ -33,3 +33,15 @@ def test_what_changed_is_cached_up_to_the_last_mark_before_the_change() -> None:
     changed = [*messages[:6], UserMessage("another")]
     marks.sent(tuple(changed))
     assert marks.breakpoints == (5, 7)
+
+
+def test_a_spare_breakpoint_stands_before_the_next_change_with_each_request() -> None:
+    marks, messages = CacheMarks(), conversation(10)
+    for sent, expected in ((10, (3, 10)), (16, (3, 10, 16)), (18, (3, 16, 18))):
+        marks.sent(tuple(messages[:sent]), spare=3)
+        assert marks.breakpoints == expected
+    changed = [*messages[:3], UserMessage("evicted"), *messages[4:20]]
+    marks.sent(tuple(changed), spare=5)
+    assert marks.breakpoints == (3, 5, 20)  # what was marked is read, the rest is written again
+    marks.sent(tuple(changed[:1]), spare=0)
+    assert len(marks.breakpoints) == 1  # before the first message nothing is worth a breakpoint

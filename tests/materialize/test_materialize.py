@@ -16,10 +16,15 @@ from ctxfs.context.context import Context
 from ctxfs.errors import ConfigError, TranscriptError
 from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.plan import Offload
+from ctxfs.history.decisions import key_of
+from ctxfs.history.history import History
+from ctxfs.history.parts import Part
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
 from ctxfs.materialize import Materialize, Materialized, Materializer, materialize, reading_tools, utf8_size
-from ctxfs.session.records import from_json, to_json
+from ctxfs.session.entries import entries
+from ctxfs.session.fingerprint import Key, sha256_of
+from ctxfs.session.record_json import from_json, to_json
 from ctxfs.session.state import OffloadStats, SessionState, fold
 from ctxfs.testing import MemoryStore, ScriptedModel
 from ctxfs.testing.strategies import png
@@ -139,7 +144,7 @@ async def test_names_that_are_no_text_are_refused(tmp_path: Path, wrong: dict[st
     async with ContextFileSystem(root_path=tmp_path) as fs:
         with pytest.raises(ConfigError, match=f"{next(iter(wrong))} is .*: it must be text"):
             await materialize("x" * 9_000, fs=fs, **{"tool_name": "t", "call_id": "call_1", **wrong})
-        assert not fs.stored()
+        assert not fs.state.stored
 
 
 # Archive rules -------------------------------------------------------------------------------------------------------
@@ -463,6 +468,35 @@ async def test_it_works_without_an_agent() -> None:
         assert isinstance(large.content, str)
         assert large.saved_chars == len(LOG) - len(large.content)
         assert large.ref.hint["tool"] == "ls"
+
+
+async def test_what_stands_for_it_is_a_decision_that_a_history_knows(tmp_path: Path) -> None:
+    async with ContextFileSystem("s1", root_path=tmp_path) as fs:
+        large = await materialize(LOG, fs=fs, tool_name="ls", call_id="b")
+        assert large.ref is not None
+        (decided,) = fs.state.decisions
+        assert key_of(decided) == Key("result", "b", sha256_of(LOG))
+        assert (decided.content, decided.item_id, decided.sent) == (large.content, large.ref.id, False)
+        assert [(e.item_id, e.place) for e in await entries(fs)] == [("b", "file")]
+    settings: Any = {"keep_recent": {"ls": 1}, "window": None, "pricing": None}
+    history = History("s1", root_path=tmp_path, **settings)
+    shown = [Part("call", {}, 0, "b", "ls"), Part("result", LOG, 1, "b", "ls"), Part("reply", "ok", 2)]
+    assert await history.arewrite(shown) == {1: large.content}, "by the same bytes"
+    kept = [shown[0], shown[1]._replace(content=large.content), shown[2]]
+    assert not await history.arewrite(kept), "what stands for a result is not replaced in its turn"
+    assert await history.aarrive(LOG, tool="ls", call_id="b") == large.content
+    await history.aclose()
+
+
+async def test_in_a_context_what_stands_for_it_is_counted_once(tmp_path: Path) -> None:
+    async with Context(root_path=tmp_path) as context:
+        large = await materialize(LOG, fs=context.fs, tool_name="ls", call_id="b")
+        await context.add(UserMessage("go"))
+        await context.add(AssistantMessage(({"type": "tool_use", "id": "b", "name": "ls", "input": {}},)))
+        await context.add(ToolMessage("b", "ls", large.content))
+        found = await entries(context.fs)
+        assert sum(e.tokens for e in found if e.item is None) == 0
+        assert sum(e.tokens for e in found) == sum(item.token_count for item in context.items)
 
 
 async def test_what_stays_uses_up_no_id() -> None:

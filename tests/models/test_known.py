@@ -33,6 +33,26 @@ def test_dates_builds_and_channels_do_not_make_another_model(model: str, name: s
 
 
 @pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("anthropic.claude-sonnet-4-5-20250929-v1:0", "claude-sonnet-4-5"),
+        ("us-gov.anthropic.claude-sonnet-4-5-20250929-v1:0", "claude-sonnet-4-5"),
+        ("bedrock/us.anthropic.claude-haiku-4-5-20251001-v1:0", "claude-haiku-4-5"),
+        ("arn:aws:bedrock:us-east-1:1:inference-profile/us.anthropic.claude-opus-4-5-20251101-v1:0", "claude-opus-4-5"),
+        ("vertex_ai/claude-sonnet-4-5@20250929", "claude-sonnet-4-5"),
+        ("openrouter/anthropic/claude-sonnet-4.5", "claude-sonnet-4.5"),
+        ("openai/gpt-5.1:nitro", "gpt-5.1"),
+        ("azure/gpt-5.1-2025-11-13", "gpt-5.1"),
+        ("openai:gpt-4o-2024-11-20", "gpt-4o"),
+        ("models/gemini-2.5-pro", "gemini-2.5-pro"),
+        ("claude-opus-4-6[1m]", "claude-opus-4-6"),
+    ],
+)
+def test_who_serves_a_model_does_not_make_it_another(model: str, name: str) -> None:
+    assert known(model).name == name
+
+
+@pytest.mark.parametrize(
     ("model", "relative"),
     [
         ("gpt-6.1-sol-mini", "gpt-6.1-sol"),
@@ -41,6 +61,10 @@ def test_dates_builds_and_channels_do_not_make_another_model(model: str, name: s
         ("claude-sonnet-4-5-1", "claude-sonnet-4-5"),
         ("claude-opus-7", None),
         ("o3000", None),
+        ("ft:gpt-4o:somebody", None),
+        ("openrouter/moonshotai/kimi-k2:free", "kimi-k2"),
+        ("azure/gpt-5.9", "gpt-5"),
+        ("my/own", None),
         ("a-model-of-mine", None),
         ("", None),
     ],

@@ -2,7 +2,8 @@
 
 import sys
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from importlib import import_module, metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,11 +11,14 @@ from typing import Any
 
 import pytest
 
+from ctxfs.economics.paid import Paid
 from ctxfs.economics.prices import Rates
+from ctxfs.llm.base import Usage
 from ctxfs.models import genai
 from ctxfs.models.genai import SNAPSHOT, live_rows, rows_of
 from ctxfs.models.known import known_model
 from ctxfs.models.table import DATE, ROWS, VERSION
+from ctxfs.session.records import CallMade
 
 SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
 INSTALLED = next((d.version for d in metadata.distributions(name="genai-prices")), None)
@@ -178,3 +182,27 @@ def test_a_newer_snapshot_or_another_day_is_read_anew() -> None:
     assert live.rows(one, date(2026, 11, 22)) is first
     assert live.rows(two, date(2026, 11, 22)) is not first
     assert live.rows(two, date(2026, 11, 23)) is not live.rows(two, date(2026, 11, 24))
+    assert live.rows(two, date(2026, 11, 23)) is live.rows(two, date(2026, 11, 23))
+
+
+def test_no_more_than_a_hundred_days_are_kept() -> None:
+    live, none = genai.LiveRows(), SimpleNamespace(providers=[])
+    first = live.rows(none, date(2026, 1, 1))
+    for n in range(1, 100):
+        live.rows(none, date(2026, 1, 1) + timedelta(days=n))
+    assert live.rows(none, date(2026, 1, 1)) is first
+    live.rows(none, date(2027, 1, 1))
+    assert live.rows(none, date(2026, 1, 1)) is not first
+
+
+@needs_genai_prices
+def test_prices_are_those_of_the_day_that_is_asked_for() -> None:
+    days = {day: known_model("o3", day=day) for day in (date(2025, 6, 9), date(2025, 6, 10))}
+    assert [info.prices.input for info in days.values() if info is not None and info.prices is not None] == [10.0, 2.0]
+    calls = [
+        CallMade(number=n, usage=Usage(input_tokens=1_000_000), model="o3", made_at=at.timestamp())
+        for n, at in enumerate((datetime(2025, 6, 9, tzinfo=UTC), datetime(2025, 6, 10, tzinfo=UTC)), 1)
+    ]
+    paid = Paid(None, ttl_s=300.0)
+    assert [paid.usd([call]) for call in calls] == [10.0, 2.0]
+    assert paid.usd([replace(calls[0], made_at=0.0)]) == 2.0

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctxfs.llm.messages import Content
-from ctxfs.placeholder.digest import _CODE, _HEADING, _outline, describe
-from ctxfs.placeholder.lines import Pick, line_count, lines_of
+from ctxfs.placeholder.digest import _CODE, _HEADING, _outline, _telling_lines, describe
+from ctxfs.placeholder.lines import Pick, error_lines, errors_of, line_count, lines_of
 from ctxfs.placeholder.text import HEADER
 from ctxfs.tokens import CharsCounter, default_counter
 
@@ -333,12 +333,35 @@ SOURCE_LINES = st.builds(
 )
 
 
+ERROR_LINES = (
+    "ERROR: failed",
+    "it failed: größer",
+    "no errors",
+    "0 errors, 1 failure",
+    "def fail(): raise ValueError",
+    "# cannot",
+    "E   assert 1",
+    "äöü MyError here",
+    "x" * 200 + " denied",
+)
+
+
 @given(st.lists(SOURCE_LINES, max_size=40), st.sampled_from(["\n", "\r\n"]), st.booleans())
 def test_an_outline_is_what_a_look_at_every_line_finds(lines: list[str], newline: str, ends: bool) -> None:
     text = newline.join(lines) + newline * ends
-    assert _outline(text, line_count(text)) == outline_line_by_line(text)
+    assert _outline(text, line_count(text), _telling_lines(text)) == outline_line_by_line(text)
+
+
+@given(
+    st.lists(st.one_of(SOURCE_LINES, st.sampled_from(ERROR_LINES)), max_size=40),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from([0, 131_050, 131_072]),
+)
+def test_one_pass_finds_the_lines_with_errors_too(lines: list[str], newline: str, before: int) -> None:
+    text = "ä" * before + newline.join(lines)
+    assert list(errors_of(text, _telling_lines(text).errors)) == list(error_lines(text))
 
 
 def test_the_rest_of_a_very_long_line_is_no_line_of_an_outline() -> None:
     text = "x" * 131_072 + "def f(x):\n" + "def g(x):\n" * 3
-    assert [pick.number for pick in _outline(text, line_count(text))] == [2, 3, 4]
+    assert [pick.number for pick in _outline(text, line_count(text), _telling_lines(text))] == [2, 3, 4]

@@ -7,7 +7,8 @@ acknowledged is thus a matter of the seed, and not of the machine's speed.
 
 This proves order, atomicity and recovery; not what a power failure leaves, for the system's cache survives the process.
 With the option ``power`` the directory is one of ``volatile_fuse.py``, and what was not synced is lost at every kill.
-Two options must be noticed: ``broken``, to acknowledge before writing, and ``unsynced``, to leave out the syncs.
+Three options must be noticed: ``broken``, to acknowledge before writing, ``unreturned``, to acknowledge that items came
+back into the context when they did not, and ``unsynced``, to leave out the syncs.
 """
 
 import json
@@ -17,9 +18,9 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -27,11 +28,14 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from ctxfs.items import ContextItem
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.base import Usage
+from ctxfs.llm.messages import UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import Durability, LocalStore
-from session_items import evicted, tool_result
+from ctxfs.timeline.back import restored
+from ctxfs.timeline.bring_back import bring_back
+from session_items import PLACEHOLDER, claimed_item, evicted, tool_result
 
 __all__ = ["Setting", "Tally", "content_of", "run_chain"]
 
@@ -45,16 +49,23 @@ LOADED_A_ROUND = 5
 WRITERS = 3
 LOSE = ".lose"
 ADDED, LEFT, OPENED, LOST = "+", "-", "o", "!"
+ARCHIVED, GOING, BACK = "a", "?", "b"
+"""``GOING`` is said before items leave in an archive or come back: until that is acknowledged, both may be so."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What happened. ``opened`` counts rounds that got as far as writing, ``repaired`` those that found a torn tail."""
+    """What happened.
+
+    ``opened`` counts rounds that got as far as writing, ``repaired`` those that found a torn tail, ``returned`` items
+    that came back into the context.
+    """
 
     rounds: int = 0
     opened: int = 0
     acknowledged: int = 0
     repaired: int = 0
+    returned: int = 0
     lost: list[str] = field(default_factory=list)
 
 
@@ -75,10 +86,22 @@ class Setting:
 
 @dataclass(slots=True)
 class Model:
-    """What was acknowledged: the ids in the context, and those of them whose content left."""
+    """What was acknowledged: the ids in the context, those of them whose content left, and those in an archive.
+
+    Those that are ``going`` are in the context, with their content or without, or in an archive.
+    """
 
     added: set[str] = field(default_factory=set)
     left: set[str] = field(default_factory=set)
+    archived: set[str] = field(default_factory=set)
+    back: set[str] = field(default_factory=set)
+    going: set[str] = field(default_factory=set)
+
+    def move(self, item_ids: Sequence[str], to: set[str]) -> None:
+        """Items are in this set, and in no other."""
+        for each in (self.added, self.left, self.archived, self.back, self.going):
+            each.difference_update(item_ids)
+        to.update(item_ids)
 
 
 def content_of(item_id: str) -> str:
@@ -98,20 +121,35 @@ async def write_until_killed(setting: Setting, number: int, model: Model, say: C
     for problem in _missing(fs, items, model):
         say(LOST, problem)
     rng = random.Random(number)
-    for item_id in rng.sample(sorted(model.added & fs.stored().keys()), min(LOADED_A_ROUND, len(model.left))):
+    for item_id in rng.sample(sorted(model.added & fs.state.stored.keys()), min(LOADED_A_ROUND, len(model.left))):
         if await fs.load(item_id) != content_of(item_id):
             say(LOST, f"{item_id} is not what was stored")
     say(OPENED, str(fs.recovery.cut_bytes))
     async with anyio.create_task_group() as group:
         for writer in range(WRITERS):
             group.start_soon(
-                _write, fs, f"r{number}w{writer}", random.Random(f"{number}.{writer}"), say, "broken" in setting.options
+                _write, fs, f"r{number}w{writer}", random.Random(f"{number}.{writer}"), say, setting.options
             )
 
 
 def _missing(fs: ContextFileSystem, items: dict[str, ContextItem], model: Model) -> list[str]:
-    found = [f"{item_id} was added" for item_id in model.added - items.keys()]
-    found += [f"{item_id} left, and is not stored" for item_id in model.left - fs.stored().keys()]
+    found = [f"{item_id} was added" for item_id in (model.added | model.back) - items.keys()]
+    found += [
+        f"{item_id} came back, and left again"
+        for item_id in model.back
+        if item_id in items and items[item_id].offloaded
+    ]
+    found += [
+        f"{item_id} is not in its archive, or in the context too"
+        for item_id in model.archived
+        if item_id in items or fs.state.archived.get(item_id) not in items
+    ]
+    found += [
+        f"{item_id} was going, and is neither there nor in an archive"
+        for item_id in model.going - items.keys()
+        if fs.state.archived.get(item_id) not in items
+    ]
+    found += [f"{item_id} left, and is not stored" for item_id in model.left - fs.state.stored.keys()]
     found += [
         f"{item_id} left, and is back" for item_id in model.left if item_id in items and not items[item_id].offloaded
     ]
@@ -119,9 +157,10 @@ def _missing(fs: ContextFileSystem, items: dict[str, ContextItem], model: Model)
 
 
 async def _write(
-    fs: ContextFileSystem, prefix: str, rng: random.Random, say: Callable[[str, str], None], broken: bool
+    fs: ContextFileSystem, prefix: str, rng: random.Random, say: Callable[[str, str], None], options: frozenset[str]
 ) -> None:
     inside: list[ContextItem] = []
+    broken, returns = "broken" in options, "unreturned" not in options
     for count in range(1_000_000):
         new = []
         for part in range(rng.choice((1, 1, 3))):
@@ -143,6 +182,36 @@ async def _write(
                 await fs.writer.flush()
             case 1:
                 await fs.writer.record_call(Usage(input_tokens=1, output_tokens=1), "model")
+            case 2 | 3 if inside:
+                going, inside = inside[:2], inside[2:]
+                await _archive(fs, going, say)
+                if rng.random() < 0.7:
+                    await _bring_back(fs, going, say, returns=returns)
+            case 4 | 5 if inside:
+                one, inside = inside[0], inside[1:]
+                say(GOING, one.id)
+                await fs.writer.evict([(one, evicted(fs, one), "test")])
+                await _bring_back(fs, [one], say, returns=returns)
+
+
+async def _archive(fs: ContextFileSystem, going: Sequence[ContextItem], say: Callable[[str, str], None]) -> None:
+    ids = " ".join(item.id for item in going)
+    archive = claimed_item(fs, UserMessage(PLACEHOLDER), kind=ItemType.COMPACTION_SUMMARY, content_tokens=9)
+    archive = replace(archive, offload_path=f"{fs.base}/{archive.name}")
+    say(GOING, ids)
+    await fs.writer.archive(archive, f"archive of {ids}\n", [item.id for item in going], before=None, reason="test")
+    say(ARCHIVED, ids)
+
+
+async def _bring_back(
+    fs: ContextFileSystem, items: Sequence[ContextItem], say: Callable[[str, str], None], *, returns: bool
+) -> None:
+    """Items come back, one after the other, as by the undo of an eviction or of a compaction."""
+    ids = " ".join(item.id for item in items)
+    say(GOING, ids)
+    for item in items if returns else ():
+        await bring_back(fs, restored(await fs.history(), item.id))
+    say(BACK, ids)
 
 
 # ---- the parent
@@ -234,6 +303,15 @@ def _take(kind: str, text: str, model: Model, tally: Tally) -> None:
         case "-":
             model.left.update(ids)
             tally.acknowledged += len(ids)
+        case "?":
+            model.move(ids, model.going)
+        case "a":
+            model.move(ids, model.archived)
+            tally.acknowledged += len(ids)
+        case "b":
+            model.move(ids, model.back)
+            tally.acknowledged += len(ids)
+            tally.returned += len(ids)
         case "o":
             tally.opened += 1
             tally.repaired += text != "0"
@@ -247,6 +325,8 @@ async def _check_all(setting: Setting, model: Model) -> list[str]:
         items = {item.id: item for item in await fs.items()}
         found = _missing(fs, items, model)
         for item_id, item in items.items():
+            if item.item_type is ItemType.COMPACTION_SUMMARY:
+                continue
             content = await fs.load(item_id) if item.offloaded else item.message.content
             if content != content_of(item_id):
                 found.append(f"{item_id} is not what was added")

@@ -53,7 +53,9 @@ async def check(state: State, expected: Expected, fixed: Fixed) -> list[str]:
         read = await _check_reading(CrashDisk(state), expected, broken)
         await _check_writing(CrashDisk(state), expected, fixed, read, broken)
         for session_id, must in expected.sessions:
-            await _check_imported(CrashDisk(state), session_id, fixed, broken, must=must)
+            await _check_made(CrashDisk(state), session_id, fixed.imported, broken, must=must)
+        for session_id, snapshot, must in expected.forks:
+            await _check_made(CrashDisk(state), session_id, snapshot, broken, must=must)
         for name, must in expected.archives:
             await _check_archive(state, name, fixed, broken, must=must)
     except CtxfsError as error:
@@ -92,13 +94,15 @@ async def _check_writing(
     broken += [f"verify: {problem.name}: {problem.detail}" for problem in report.problems]
     inside = [path for path in disk.contents().files if path.startswith(f"{ROOT}/{SESSION_ID}/")]
     broken += [f"a temporary file stays: {path}" for path in inside if TEMP_PREFIX in path]
+    names = {entry.name for entry in fs.state.removed.values()}
+    broken += [f"the file of a removed content stays: {path}" for path in inside if path.split("/", 3)[-1] in names]
     await _check_index(disk, seen, broken)
     disk.kill()
     again = _session(fixed.store(disk))
     await again.open()
     if not again.recovery.clean:
         broken.append(f"the second recovery found more: {again.recovery}")
-    if (await snapshot_of(again), dict(again.stored())) != (seen.items, seen.stored):
+    if (await snapshot_of(again), again.state.stored) != (seen.items, seen.stored):
         broken.append("the second recovery made something else of it")
 
 
@@ -107,7 +111,7 @@ async def _look(
 ) -> _Seen:
     """Compare what a session shows with what must and may be there; ``read``: what was compared before."""
     broken += [f"{when}: a damaged line: {damage.reason}" for damage in fs.recovery.damages]
-    stored = dict(fs.stored())
+    stored = fs.state.stored
     contents = dict(expected.contents)
     broken += [f"{when}: the acknowledged content of {name} is gone" for name in sorted(expected.must - stored.keys())]
     for item_id, entry in stored.items():
@@ -120,6 +124,11 @@ async def _look(
     items = await snapshot_of(fs)
     if items not in expected.snapshots and (items or expected.started):
         broken.append(f"{when}: the context is neither as before nor as after: {[item[0] for item in items]}")
+    removed = fs.state.removed
+    broken += [
+        f"{when}: {i} has neither content nor tombstone" for i in expected.going - stored.keys() - removed.keys()
+    ]
+    broken += [f"{when}: the removed content of {i} is back" for i in expected.gone & stored.keys()]
     for item_id, _, offloaded in items:
         if offloaded and item_id not in stored:
             broken.append(f"{when}: a placeholder stands for {item_id}, whose content is gone")
@@ -137,18 +146,18 @@ async def _check_index(disk: CrashDisk, seen: _Seen, broken: list[str]) -> None:
             broken.append("recovered: the index is not what the journal adds up to")
 
 
-async def _check_imported(disk: CrashDisk, session_id: str, fixed: Fixed, broken: list[str], *, must: bool) -> None:
-    """Look at an imported session: whole, or not there."""
+async def _check_made(disk: CrashDisk, session_id: str, whole: Snapshot, broken: list[str], *, must: bool) -> None:
+    """Look at a session that was imported or forked: whole, or not there."""
     fs = ContextFileSystem(session_id, root_path=ROOT, store=DirectStore(ROOT, session_id, fs=disk), read_only=True)
     try:
         await fs.open()
     except SessionNotFound:
         if must:
-            broken.append(f"the imported session {session_id} is gone")
+            broken.append(f"the new session {session_id} is gone")
         return
-    if await snapshot_of(fs) != fixed.imported:
-        broken.append(f"the imported session {session_id} is not whole")
-    broken += [f"imported: {problem.name}: {problem.detail}" for problem in (await fs.verify()).problems]
+    if await snapshot_of(fs) != whole:
+        broken.append(f"the new session {session_id} is not whole")
+    broken += [f"imported or forked: {problem.name}: {problem.detail}" for problem in (await fs.verify()).problems]
     await fs.close()
 
 

@@ -52,5 +52,6 @@ CONTROLS: dict[str, Variant] = {
     "no directory sync in recovery": Variant(syncs=lambda kind, opening: not (kind == "directory" and opening)),
     "append after a torn tail": _broken(_AppendsAfterTornTail),
     "acknowledge before the journal": _broken(_AcknowledgesFirst),
+    "file before its tombstone": Variant(file_first=True),
     "placeholder before the acknowledgement": Variant(placeholder_first=True),
 }

@@ -376,6 +376,11 @@ class CrashDisk:
         self._must_be_free(above, target)
         self._change(above, ((target, self._find(above, source)),))
 
+    def link_across(self, source_fd: int, dir_fd: int, name: str) -> None:
+        above = self._handles[dir_fd]
+        self._must_be_free(above, name)
+        self._change(above, ((name, self._find(self._handles[source_fd], name)),))
+
     def rename(self, dir_fd: int, source: str, target: str) -> None:
         above = self._handles[dir_fd]
         ino = self._find(above, source)

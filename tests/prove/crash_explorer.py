@@ -19,15 +19,42 @@ from prove.crash_session import (
     Snapshot,
     Variant,
     add_huge,
+    fork_all,
     make_base,
+    remove_one,
+    return_one,
+    undo_one,
 )
 
-__all__ = ["HUGE", "START", "Explorer", "OutOfTime", "Tally", "Workload", "workloads"]
+__all__ = [
+    "FORK",
+    "HUGE",
+    "REMOVE",
+    "RETURN",
+    "START",
+    "UNDO",
+    "Explorer",
+    "OutOfTime",
+    "Tally",
+    "Workload",
+    "workloads",
+]
 
 START = "start"
 HUGE = "add huge"
-ALONE = {START: OPERATIONS["add"], HUGE: add_huge}
-"""The operations of workloads of their own: one begins with nothing on the disk, one is slow to look at."""
+REMOVE = "remove"
+FORK = "fork"
+UNDO = "undo and pin"
+RETURN = "undo an archive"
+ALONE = {
+    START: OPERATIONS["add"],
+    HUGE: add_huge,
+    REMOVE: remove_one,
+    FORK: fork_all,
+    UNDO: undo_one,
+    RETURN: return_one,
+}
+"""The operations of workloads of their own: one begins with nothing on the disk, one is slow to look at, some rare."""
 
 SHOWN = 50
 
@@ -197,4 +224,5 @@ def _digest(state: State, expected: Expected) -> bytes:
     """Tell states apart, and what must hold in them."""
     contents = sorted(expected.contents)
     rest = (expected.snapshots, sorted(expected.must), contents, expected.started, expected.sessions, expected.archives)
-    return blake2b(state.key + repr(rest).encode(), digest_size=16).digest()
+    removal = (sorted(expected.going), sorted(expected.gone))
+    return blake2b(state.key + repr((rest, removal)).encode(), digest_size=16).digest()

@@ -6,16 +6,20 @@ from pathlib import Path
 
 import anyio
 
-from ctxfs.items import ContextItem
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.jsontext.write_stream import BLOCK
-from ctxfs.llm.messages import Content
+from ctxfs.llm.messages import Content, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.records import ContentRemoved, Pinned, Restored, Undone
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.local import LocalStore
+from ctxfs.timeline.back import undone
+from ctxfs.timeline.bring_back import bring_back
+from ctxfs.timeline.fork import fork_session
 from ctxfs.transfer import export_session, import_session
 from prove.crash_disk import Captured, CrashDisk
-from session_items import evicted, tool_result, user_message
+from session_items import PLACEHOLDER, claimed_item, evicted, tool_result, user_message
 
 __all__ = [
     "EXPORTS",
@@ -30,8 +34,11 @@ __all__ = [
     "Snapshot",
     "Variant",
     "add_huge",
+    "fork_all",
     "make_base",
+    "return_one",
     "snapshot_of",
+    "undo_one",
 ]
 
 ROOT = Path("/home/sessions")
@@ -91,12 +98,14 @@ class Variant:
     """How the code runs: as it is, or broken on purpose.
 
     ``store`` makes the session's store, ``syncs`` says which syncs take effect, once the base is made.
-    ``placeholder_first``: items are replaced before their contents are stored.
+    ``placeholder_first``: items are replaced before their contents are stored. ``file_first``: the file of a content
+    that is removed goes before its tombstone is there.
     """
 
     store: MakeStore = lambda disk: DirectStore(ROOT, SESSION_ID, fs=disk)
     syncs: Callable[[str, bool], bool] = lambda kind, opening: True
     placeholder_first: bool = False
+    file_first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +113,9 @@ class Expected:
     """What must and may be there. ``snapshots``: the context before and after what is under way.
 
     ``must`` are the ids whose contents were acknowledged; ``contents`` all that may be stored. ``sessions`` and
-    ``archives``: what an import and an export make, and whether they must have.
+    ``archives``: what an import and an export make, and whether they must have; ``forks`` the same, with what is in
+    each. Contents that are ``going`` are there and whole, or have a tombstone; those that are ``gone`` have one, and no
+    file.
     """
 
     snapshots: tuple[Snapshot, ...] = ((),)
@@ -113,6 +124,9 @@ class Expected:
     started: bool = False
     sessions: tuple[tuple[str, bool], ...] = ()
     archives: tuple[tuple[str, bool], ...] = ()
+    forks: tuple[tuple[str, Snapshot, bool], ...] = ()
+    going: frozenset[str] = frozenset()
+    gone: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +150,7 @@ class Run:
         self.archive = archive
         self.variant = variant or Variant()
         self.fs: ContextFileSystem | None = None
+        self.variant_store = self.variant.store(disk)
         self.now = expected or Expected()
         self.moments: list[Moment] = []
         self.deaths: list[Moment] = []
@@ -164,10 +179,11 @@ class Run:
         """The open session: opened, and made, when it is not."""
         if self.fs is None:
             self.epoch += 1
+            self.variant_store = self.variant.store(self.disk)
             fs = ContextFileSystem(
                 SESSION_ID,
                 root_path=ROOT,
-                store=self.variant.store(self.disk),
+                store=self.variant_store,
                 clock=lambda: 1_700_000_000.0,
                 inline_limit_chars=INLINE_CHARS,
             )
@@ -183,7 +199,7 @@ class Run:
     async def _seen(self, fs: ContextFileSystem) -> None:
         """What a session shows once it is open must stay, acknowledged before or not."""
         snapshot = await snapshot_of(fs)
-        must = self.now.must | frozenset(fs.stored())
+        must = self.now.must | frozenset(fs.state.stored)
         self.now = replace(self.now, snapshots=(snapshot,), must=must, started=True)
 
     def kill(self) -> None:
@@ -205,7 +221,7 @@ class Run:
         before = self.now.snapshots[0]
         self.now = replace(self.now, snapshots=(before, (*before, _seen(item))))
         await fs.writer.add([item])
-        self._acknowledged([item.id] if item.id in fs.stored() else [])
+        self._acknowledged([item.id] if item.id in fs.state.stored else [])
 
     async def add_together(self, contents: Sequence[str]) -> None:
         """Add items at the same time: they share a commit."""
@@ -219,7 +235,7 @@ class Run:
         async with anyio.create_task_group() as tasks:
             for item in items:
                 tasks.start_soon(fs.writer.add, [item])
-        self._acknowledged([item.id for item in items if item.id in fs.stored()])
+        self._acknowledged([item.id for item in items if item.id in fs.state.stored])
 
     async def store(self, items: Sequence[ContextItem]) -> None:
         fs = await self.session()
@@ -241,6 +257,22 @@ class Run:
         else:
             await fs.writer.evict([(item, new, "test")])
         self._acknowledged([item.id])
+
+    async def remove(self, item: ContextItem) -> None:
+        """Store an item's content, let the item leave the context, and remove the content for good."""
+        fs = await self.session()
+        await self.store([item])
+        before = self.now.snapshots[0]
+        self.now = replace(self.now, snapshots=(before, tuple(entry for entry in before if entry[0] != item.id)))
+        await fs.writer.remove([item.id], reason="test")
+        self._acknowledged([])
+        going = frozenset({item.id})
+        self.now = replace(self.now, must=self.now.must - going, going=self.now.going | going)
+        tombstone = ContentRemoved.of(fs.state.stored[item.id], removed_at=0.0, by="test", reason="test")
+        if self.variant.file_first:
+            await self.variant_store.delete([tombstone.name])
+        await fs.writer.journal.remove([tombstone])
+        self.now = replace(self.now, gone=self.now.gone | going)
 
     async def close(self) -> None:
         fs = await self.session()
@@ -265,6 +297,43 @@ class Run:
         self.now = replace(self.now, sessions=(*done, (session_id, False)))
         await import_session(self.archive, root_path=ROOT, session_id=session_id, fs=self.disk)
         self.now = replace(self.now, sessions=(*done, (session_id, True)))
+
+    async def fork(self) -> None:
+        await self.session()
+        session_id = f"{IMPORTED_ID}_{self.name()}"
+        done, snapshot = self.now.forks, self.now.snapshots[0]
+        self.now = replace(self.now, forks=(*done, (session_id, snapshot, False)))
+        await fork_session(SESSION_ID, new_id=session_id, root_path=ROOT, fs=self.disk)
+        self.now = replace(self.now, forks=(*done, (session_id, snapshot, True)))
+
+    async def undo(self, item: ContextItem) -> None:
+        """Evict an item; then bring it back as an undo does, in one commit, and pin it."""
+        await self.evict(item)
+        fs = await self.session()
+        before = self.now.snapshots[0]
+        after = tuple(_seen(item) if entry[0] == item.id else entry for entry in before)
+        self.now = replace(self.now, snapshots=(before, after))
+        await fs.writer.record([Restored(item_id=item.id), Undone(change=fs.state.changes)])
+        self._acknowledged([])
+        await fs.writer.record([Pinned(item_ids=(item.id,))])
+
+    async def return_archive(self, item: ContextItem) -> None:
+        """An item leaves in an archive; then the archive leaves and the item is back, as by an undo, in one commit."""
+        fs = await self.session()
+        text = "archive of a result\n" * 5
+        archive = claimed_item(fs, UserMessage(PLACEHOLDER), kind=ItemType.COMPACTION_SUMMARY, content_tokens=9)
+        archive = replace(archive, offload_path=f"{fs.base}/{archive.name}")
+        self.now = replace(self.now, contents=self.now.contents | {(archive.id, json_codec.dumps(text))})
+        before = self.now.snapshots[0]
+        ids = [entry[0] for entry in before]
+        following = next(iter(ids[ids.index(item.id) + 1 :]), None)
+        after = tuple(_seen(archive) if entry[0] == item.id else entry for entry in before)
+        self.now = replace(self.now, snapshots=(before, after))
+        await fs.writer.archive(archive, text, [item.id], before=following, reason="test")
+        self._acknowledged([archive.id])
+        self.now = replace(self.now, snapshots=(after, before))
+        await bring_back(fs, undone(await fs.history()))
+        self._acknowledged([])
 
     def may_store(self, item: ContextItem) -> None:
         known = self.now.contents | {(item.id, json_codec.dumps(item.message.content))}
@@ -305,7 +374,7 @@ async def make_base(run: Run) -> None:
     for item in items:
         run.may_store(item)
     await fs.writer.add(items)
-    run.now = replace(run.now, snapshots=(tuple(_seen(item) for item in items),), must=frozenset(fs.stored()))
+    run.now = replace(run.now, snapshots=(tuple(_seen(item) for item in items),), must=frozenset(fs.state.stored))
     await fs.writer.flush()
     run.disk.sync_all()
     run.forget()
@@ -316,7 +385,7 @@ async def make_base(run: Run) -> None:
 
 async def _offload(run: Run) -> bool:
     fs = await run.session()
-    items = [item for item in await run.in_context() if item.id not in fs.stored()]
+    items = [item for item in await run.in_context() if item.id not in fs.state.stored]
     if items:
         await run.store(items[:1])
     return bool(items)
@@ -324,7 +393,7 @@ async def _offload(run: Run) -> bool:
 
 async def _offload_two(run: Run) -> bool:
     fs = await run.session()
-    items = [item for item in await run.in_context() if item.id not in fs.stored()]
+    items = [item for item in await run.in_context() if item.id not in fs.state.stored]
     if len(items) > 1:
         await run.store(items[-2:])
     return len(items) > 1
@@ -355,6 +424,36 @@ async def _evict(run: Run) -> bool:
     items = await run.in_context()
     if items:
         await run.evict(items[0])
+    return bool(items)
+
+
+async def remove_one(run: Run) -> bool:
+    """Remove the content of the newest result for good: a tombstone, then its file."""
+    items = await run.in_context()
+    if items:
+        await run.remove(items[-1])
+    return bool(items)
+
+
+async def fork_all(run: Run) -> bool:
+    """Fork the session: the new one is whole, or not there."""
+    await run.fork()
+    return True
+
+
+async def undo_one(run: Run) -> bool:
+    """Evict the oldest result, undo that, and pin it."""
+    items = await run.in_context()
+    if items:
+        await run.undo(items[0])
+    return bool(items)
+
+
+async def return_one(run: Run) -> bool:
+    """Archive the newest result, and undo that."""
+    items = await run.in_context()
+    if items:
+        await run.return_archive(items[-1])
     return bool(items)
 
 

@@ -92,7 +92,7 @@ async def examine(
     draw = random.Random(number)
     async with _context(root) as context:
         await _play(context, session(number, sizes=SIZES))
-        stored = dict(context.fs.stored())
+        stored = dict(context.fs.state.stored)
     found: list[str] = []
     for entry in stored.values():
         damage = draw.choice(DAMAGES)

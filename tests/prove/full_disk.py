@@ -152,7 +152,7 @@ async def run(way: str, root: Path) -> Report:
     await query(agent, 0, report)
     if report.failures:
         report.problems.append(f"failures before anything ran out: {report.failures}")
-    before = dict(agent.context.fs.stored())
+    before = dict(agent.context.fs.state.stored)
     free = WAYS[way](root)
     await query(agent, 1, report)
     if not report.failures:
@@ -171,7 +171,7 @@ async def run(way: str, root: Path) -> Report:
     await agent.close()
     report.problems += await intact(root, agent.session_id, len(before))
     async with ContextFileSystem(agent.session_id, root_path=root) as fs:
-        report.stored = len(fs.stored())
+        report.stored = len(fs.state.stored)
         if len(await fs.items()) != items:
             report.problems.append("the session does not hold what the agent had")
     return report
@@ -196,7 +196,7 @@ def shown(model: ScriptedModel, agent: Agent) -> list[str]:
     for item in agent.context.items:
         if item.tool_name != "fetch":
             continue
-        if item.offloaded and item.id not in agent.context.fs.stored():
+        if item.offloaded and item.id not in agent.context.fs.state.stored:
             found.append(f"{item.id} left without being stored")
         elif json.dumps(item.message.content, ensure_ascii=False) not in sent:
             found.append(f"{item.id} was not sent")
@@ -217,9 +217,9 @@ async def refused(agent: Agent, model: Model, report: Report) -> None:
 async def intact(root: Path, session_id: str, stored: int) -> list[str]:
     """Read what was stored as another process would."""
     async with ContextFileSystem(session_id, root_path=root, read_only=True) as fs:
-        found = [] if len(fs.stored()) >= stored else ["what was stored is not all there"]
+        found = [] if len(fs.state.stored) >= stored else ["what was stored is not all there"]
         known = {output(f"n{number}-{part}") for number in range(3) for part in range(3)}
-        contents = {item_id: await fs.load(item_id) for item_id in fs.stored()}
+        contents = {item_id: await fs.load(item_id) for item_id in fs.state.stored}
         return found + [f"{name} is not what the tool said" for name in contents if contents[name] not in known]
 
 

@@ -3,9 +3,9 @@
 import json
 import sys
 
-from ctxfs.history.fingerprint import sha256_of
 from ctxfs.history.history import History
 from ctxfs.history.parts import Part
+from ctxfs.session.fingerprint import sha256_of
 
 
 def conversation(exchanges: int) -> list[Part]:

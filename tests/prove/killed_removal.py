@@ -109,8 +109,8 @@ async def _check(root: Path, at: int, broken: list[str]) -> bool:
         async with ContextFileSystem(session_id, root_path=root) as fs:
             found = [str(item.damaged) for item in await fs.items() if item.damaged is not None]
             found += [str(problem) for problem in (await fs.verify()).problems]
-            if len(fs.stored()) != len(CONTENTS) or not fs.recovery.clean:
-                found.append(f"{len(fs.stored())} contents, {fs.recovery}")
+            if len(fs.state.stored) != len(CONTENTS) or not fs.recovery.clean:
+                found.append(f"{len(fs.state.stored)} contents, {fs.recovery}")
         broken += [f"call {at}: {session_id}: {problem}" for problem in found]
     if REMOVED in listed and not broken:
         await remove_session(root, REMOVED)

@@ -38,13 +38,6 @@ EQUIVALENT = (
         _LAYOUT, "draft._messages = self._messages", "draft._messages = self._messages", ("pass",), _COUNTS_AGAIN
     ),
     Equivalent(
-        _LAYOUT,
-        "draft._repeats = self._repeats.new_child()",
-        "draft._repeats = self._repeats.new_child()",
-        ("pass",),
-        _COUNTS_AGAIN,
-    ),
-    Equivalent(
         _INDEX,
         "if len(pending) >= ENTRIES_A_CHUNK:",
         "len(pending) >= ENTRIES_A_CHUNK",
@@ -75,14 +68,6 @@ EQUIVALENT = (
         "if other.identity != self._fs.stat_handle(dir_fd).identity:",
         """if other.identity != self._fs.stat_handle(dir_fd).identity:
                 return""",
-        ("pass",),
-        _SAME,
-    ),
-    Equivalent(
-        "economics/ledger.py",
-        "if not leaving:",
-        """if not leaving:
-            return self""",
         ("pass",),
         _SAME,
     ),
@@ -118,10 +103,14 @@ EQUIVALENT = (
     ),
     Equivalent("content/reader.py", "INDEXES_KEPT = 16", "16", ("17", "15"), _CACHE),
     Equivalent("content/reader.py", "if len(self._indexes) > INDEXES_KEPT:", ">", (">=",), _CACHE),
-    Equivalent("economics/ledger.py", "to_find -= 1", "-=", ("+=",), "it looks on, and finds no more: only time"),
-    Equivalent("economics/ledger.py", "to_find -= 1", "to_find -= 1", ("pass",), "it looks on, and finds no more"),
     Equivalent("eviction/window.py", "self._again_at = 0.0", "0.0", ("1.0",), "no context over its mark is smaller"),
-    Equivalent("economics/ledger.py", "break", "break", ("pass",), "it looks on, and finds no more: only time"),
+    Equivalent(
+        "eviction/budget.py",
+        "counted = max(0, self.base_counted + floor(change / factor)) if factor > 0 else 0",
+        "0",
+        ("1",),
+        "the loop below it takes back a count whose estimate is too large",
+    ),
     Equivalent("storage/directories.py", "MAX_OPEN = 64", "64", ("128", "32"), _CACHE),
     Equivalent("content/encoding.py", "index.add(piece, 0)", "0", ("1",), _NO_PLACE),
     Equivalent(

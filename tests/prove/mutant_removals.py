@@ -26,7 +26,8 @@ _TEMP, _DIRS, _LOG = "storage/temp_files.py", "storage/directories.py", "storage
 _SESSION, _LOCAL, _PORT, _BASE = "storage/session_dir.py", "storage/local.py", "storage/port.py", "storage/base.py"
 _FILES, _JOURNAL, _INDEX = "storage/files.py", "session/journal.py", "session/index.py"
 _CONTENT, _ENCODING, _RECOVERY = "content/reader.py", "content/encoding.py", "session/recovery.py"
-_LOCK = "storage/lock_file.py"
+_COMPRESSION = "content/compression.py"
+_LOCK, _ERASING = "storage/lock_file.py", "cleanup/erasing.py"
 _LAYOUT, _ARCHIVE, _TRANSFER = "session/names.py", "transfer/archive.py", "transfer/sessions.py"
 
 SYNCS = (
@@ -68,6 +69,12 @@ SYNCS = (
         'with writing("/".join(directory)):\n                    self._directories.sync(directory)',
         "pass",
     ),
+    Removal(
+        "of names that a fork shares",
+        _SESSION,
+        'with self._writing(), writing("/".join(directory)):\n                self._directories.sync(directory)',
+        "pass",
+    ),
     Removal("of a removed session's hidden name", "storage/removal.py", "fs.sync(root_fd)", "pass"),
     Removal(
         "of what a dead writer left", _SESSION, "if self._sync_enabled:\n            self._fs.sync(dir_fd)", "pass"
@@ -104,7 +111,7 @@ SYNCS = (
     ),
     Removal("of an export", _ARCHIVE, "self._fs.sync(self._fd)", "pass"),
     Removal("of an export's name", _ARCHIVE, "self._fs.sync(self._dir_fd)", "pass"),
-    Removal("of an import's name", "transfer/import_root.py", "fs.sync(root_fd)", "pass"),
+    Removal("of an import's name", "storage/new_session.py", "fs.sync(root_fd)", "pass"),
     Removal(
         "of contents that are published",
         _SESSION,
@@ -156,10 +163,10 @@ CHECKSUMS = (
     Removal(
         "the index against the journal, in verify",
         "session/verify.py",
-        "        if known.get(item_id) != entry",
+        "        if state.stored.get(item_id) != entry and item_id not in state.removed",
         "        if False",
     ),
-    Removal("contents, in verify", "session/verify.py", "await ContentReader(store, entry).load()", "pass"),
+    Removal("contents, in verify", "session/verify.py", "await ContentReader(store, entry).check()", "pass"),
     Removal("a part's of an archive", _ARCHIVE, 'if tail["sha256"] != checksum.hexdigest():', "if False:"),
     Removal("an archive's lines", _ARCHIVE, 'if last != {"end": expected}:', "if False:"),
     Removal("an archive's end", _ARCHIVE, "        if more:", "        if False:"),
@@ -239,6 +246,13 @@ CONTAINMENT = (
         "names, in read", _SESSION, "*directories, last = check_name(name)", '*directories, last = name.split("/")'
     ),
     Removal("a session id that is a path", _LOCAL, "if len(check_name(session_id)) != 1:", "if False:"),
+    Removal("a session id that is a path, in any store", _BASE, "if len(check_name(session_id)) != 1:", "if False:"),
+    Removal(
+        "a session that is looked for by a path",
+        _LOCAL,
+        "return len(check_name(session_id)) == 1 and _is_session(fs, root_fd, session_id)",
+        "return _is_session(fs, root_fd, session_id)",
+    ),
     Removal("a session id's characters", _LAYOUT, " or not _is_safe(given):", ":"),
     Removal("a plain name that is a path", "messages.py", "parts = check_name(raw)", "parts = (raw,)"),
     Removal(
@@ -249,7 +263,7 @@ CONTAINMENT = (
     ),
     Removal("an id's leading dots", _LAYOUT, '.lstrip(".-")', ""),
     Removal("an id that Windows reserves", _LAYOUT, " and not _is_reserved(raw)", ""),
-    Removal("an id that ends in a dot", _LAYOUT, ' and not raw.endswith(".")', ""),
+    Removal("an id that ends in a dot", _LAYOUT, ' and raw[-1] != "."', ""),
     Removal("a prefix that Windows reserves", _LAYOUT, "if _is_reserved(prefix):", "if False:"),
     Removal(
         "ids that were given out",
@@ -260,14 +274,20 @@ CONTAINMENT = (
     Removal(
         "ids that differ in case",
         _LAYOUT,
-        "        key = item_id.casefold()\n        return not any",
-        "        key = item_id\n        return not any",
+        "        key = item_id.casefold()\n        for layer",
+        "        key = item_id\n        for layer",
     ),
     Removal("whose a session's directory is", _LOCAL, "if status.owner != self._fs.user():", "if False:"),
     Removal("who may write to a session's directory", _LOCAL, "if status.mode & OTHERS_MAY_WRITE:", "if False:"),
     Removal("who may read a session's directory", _LOCAL, "self._fs.set_dir_mode(dir_fd)", "pass"),
     Removal("a session's directory as a whole", _LOCAL, "self._check_dir(dir_fd, write=write)", "pass"),
     Removal("a session id that differs in case", _LOCAL, "self._check_spelling(root_fd, dir_fd)", "pass"),
+    Removal(
+        "a path as a session's id",
+        _LOCAL,
+        "return len(check_name(session_id)) == 1 and _is_session(",
+        "return _is_session(",
+    ),
     Removal("a hidden directory as a session", _LOCAL, "    if is_hidden(name):\n        return False\n", ""),
     Removal(
         "a directory that is no session",
@@ -391,7 +411,7 @@ CONTAINMENT = (
     Removal(
         "an envelope that is another item's",
         "session/discovery.py",
-        "if PurePosixPath(name).name != item_id + ENVELOPE.extension:",
+        "if PurePosixPath(_plain(name)).name != item_id + ENVELOPE.extension:",
         "if False:",
     ),
     Removal(
@@ -410,9 +430,18 @@ CONTAINMENT = (
         "return True",
     ),
     Removal("parts of an archive under another name", _ARCHIVE, 'if head["name"] != name:', "if False:"),
-    Removal("an archive that is too large", _ARCHIVE, "if self.size_bytes > self._max_bytes:", "if False:"),
+    Removal("an archive that is too large", _ARCHIVE, "if size_bytes > self._max_bytes:", "if False:"),
     Removal("an archive of too many files", _ARCHIVE, "if self.files > self._max_files:", "if False:"),
-    Removal("an archive that is no file", _ARCHIVE, "if not stat.S_ISREG(mode):", "if False:"),
+    Removal(
+        "an archive that is no file", _ARCHIVE, "if not stat.S_ISREG(os.fstat(plain.fileno()).st_mode):", "if False:"
+    ),
+    Removal("a frame that unfolds to too much", _COMPRESSION, "if len(content) > limit:", "if False:"),
+    Removal(
+        "contents that unfold to too much",
+        _CONTENT,
+        "if max_bytes is not None and blocks.size_bytes > max_bytes:",
+        "if False:",
+    ),
     Removal(
         "names in an archive, one by one", _TRANSFER, "parts = check_name(entry.name)", 'parts = entry.name.split("/")'
     ),
@@ -430,12 +459,38 @@ CONTAINMENT = (
     Removal(
         "the session id of an export",
         _TRANSFER,
-        "LocalStore(root, check_session_id(session_id), fs=port)",
-        "LocalStore(root, session_id, fs=port)",
+        "stores.store(check_session_id(session_id))",
+        "stores.store(session_id)",
     ),
     Removal("the session id in an archive", _TRANSFER, "check_session_id(source.session_id)", "source.session_id"),
     Removal("the session id of an import", _TRANSFER, "else check_session_id(session_id)", "else session_id"),
     Removal("names in an archive", _TRANSFER, "_check_names(stored)\n", "pass\n"),
+)
+
+CLEANUP = (
+    Removal("a session's name in a store", _BASE, "if len(check_name(session_id)) != 1:", "if False:"),
+    Removal("the session id of a fork", "timeline/fork.py", "target = check_session_id(new_id)", "target = new_id"),
+    Removal(
+        "the session id that is forked",
+        "timeline/fork.py",
+        "stores.store(check_session_id(session_id))",
+        "stores.store(session_id)",
+    ),
+    Removal("what a fork knows of what was removed since", "timeline/fork.py", "*rest, *later]", "*rest]"),
+    Removal(
+        "the tombstones of what is erased",
+        _ERASING,
+        "    if records:\n        await fs.writer",
+        "    if False:\n        await fs.writer",
+    ),
+    Removal("the files of what is erased", _ERASING, "await store.delete([*gone, *(", "await store.delete([*("),
+    Removal("archives without what is erased", _ERASING, "await store.replace(file.name, file)", "pass"),
+    Removal("the journal without what is erased", _ERASING, "    if new != log:", "    if False:"),
+    Removal("what is needed by a placeholder", "cleanup/live.py", "        if stored.item_id not in kept\n", ""),
+    Removal("the session that an agent opens, in a quota", "cleanup/sessions.py", "{*written, *running}", "written"),
+    Removal(
+        "files that are counted already", "cleanup/sharing.py", "            if file in seen:", "            if False:"
+    ),
 )
 
 EQUIVALENT = {
@@ -451,6 +506,7 @@ REMOVALS = {
     **{f"sync: {entry.name}": entry for entry in SYNCS},
     **{f"checksum: {entry.name}": entry for entry in CHECKSUMS},
     **{f"containment: {entry.name}": entry for entry in CONTAINMENT},
+    **{f"clean-up: {entry.name}": entry for entry in CLEANUP},
 }
 
 

@@ -266,7 +266,7 @@ async def _check_session(root: Path, promised: set[str]) -> list[str]:
         report = await fs.verify()
         found += [f"verify: {problem}" for problem in report.problems]
         index = parse_index((root / SESSION_ID / INDEX_NAME).read_bytes())
-        if dict(index.items) != dict(fs.stored()):
+        if dict(index.items) != dict(fs.state.stored):
             found.append("the index is not what the journal says")
     found += [f"left behind: {path}" for path in temp_files(root / SESSION_ID)]
     async with ContextFileSystem(SESSION_ID, root_path=root) as fs:
@@ -279,15 +279,15 @@ async def _check_session(root: Path, promised: set[str]) -> list[str]:
 async def _check_contents(fs: ContextFileSystem, promised: set[str]) -> list[str]:
     found: list[str] = []
     items = {item.id: item for item in await fs.items()}
-    lost = promised - items.keys() - fs.stored().keys()
+    lost = promised - items.keys() - fs.state.stored.keys()
     found += [f"{item_id} was acknowledged and is lost" for item_id in lost]
     for item_id, item in items.items():
         content = item.message.content
         if item.offloaded:
-            if content != PLACEHOLDER or item_id not in fs.stored():
+            if content != PLACEHOLDER or item_id not in fs.state.stored:
                 found.append(f"{item_id} is a placeholder without content")
         elif content != CONTENTS[item_id]:
             found.append(f"{item_id} is not what was added")
-    stored = {item_id: await fs.load(item_id) for item_id in fs.stored()}
+    stored = {item_id: await fs.load(item_id) for item_id in fs.state.stored}
     found += [f"{name} is not what was stored" for name, content in stored.items() if content != CONTENTS[name]]
     return found

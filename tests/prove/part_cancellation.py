@@ -15,7 +15,7 @@ import anyio.lowlevel
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.context.context import Context
 from ctxfs.context.live import LiveTranscript
-from ctxfs.errors import PromptTooLong
+from ctxfs.errors import PromptTooLong, SessionNotFound
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.eviction.policy import OffloadPolicy
@@ -30,6 +30,9 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore
 from ctxfs.testing import MemoryDisk, MemoryStore, ScriptedModel
 from ctxfs.testing.scripted import Turn
+from ctxfs.timeline.back import undone
+from ctxfs.timeline.bring_back import bring_back
+from ctxfs.timeline.fork import fork_session
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.read import read_tool
 from ctxfs.tools.retrieval import retrieval_tools
@@ -41,6 +44,7 @@ from session_items import evicted, tool_result, user_message
 __all__ = ["AGENT_OPERATIONS", "ALL", "FS_OPERATIONS", "OPERATIONS", "PART", "cancel_everywhere", "controls"]
 
 _ID = "session_20260101_000000_aaaaaa"
+_FORK_ID = "session_20260101_000000_bbbbbb"
 _COUNTER = CharsCounter()
 _MANY = 10_000
 
@@ -152,6 +156,20 @@ async def _restore_evicted(bench: Bench) -> None:
     await bench.context.messages()
 
 
+async def _undo_evictions(bench: Bench) -> None:
+    await bench.context.evict()
+    await bench.context.undo()
+    await bench.context.pin("call_1")
+    await bench.context.unpin("call_1")
+    await bench.context.messages()
+
+
+async def _restore_archived(bench: Bench) -> None:
+    await bench.context.messages()
+    await bench.context.restore(next(iter(bench.context.fs.state.archived)))
+    await bench.context.add(UserMessage("now"))
+
+
 OPERATIONS: dict[str, Operation] = {
     "open": Operation(run=lambda b: b.context.open(), opened=False),
     "close": Operation(run=lambda b: b.context.close()),
@@ -166,6 +184,8 @@ OPERATIONS: dict[str, Operation] = {
     "add a skill prompt": Operation(run=lambda b: b.context.add_skill_prompt("skill", _long("a skill"))),
     "evict": Operation(run=lambda b: b.context.evict(), settings={"keep_recent": {"Read": 1}}),
     "restore what was evicted": Operation(run=_restore_evicted, settings={"keep_recent": {"Read": 1}}),
+    "undo, pin and unpin": Operation(run=_undo_evictions, settings={"keep_recent": {"Read": 1}}),
+    "restore what was archived": Operation(run=_restore_archived, budget=_budget(2_500)),
     "request": Operation(run=lambda b: b.context.request(), settings={"keep_recent": {"Read": 1}}),
     "compact into an archive": Operation(run=lambda b: b.context.messages(), budget=_budget(2_500)),
     "compact into files and an archive": Operation(
@@ -308,6 +328,29 @@ async def _fs_archive(fs: ContextFileSystem, items: Sequence[ContextItem]) -> No
     await fs.writer.archive(archive, _long("the archive"), [i.id for i in items], before=None, reason="old")
 
 
+async def _fs_undo_archive(fs: ContextFileSystem, items: Sequence[ContextItem]) -> None:
+    await _fs_archive(fs, items)
+    await bring_back(fs, undone(await fs.history()))
+
+
+async def _fs_fork(fs: ContextFileSystem, items: Sequence[ContextItem]) -> None:
+    await fs.writer.add(items)
+    await fork_session(_ID, new_id=_FORK_ID, root_path=fs.session_path.parent)
+
+
+async def _wrong_in_fork(folder: str, before: Sequence[ContextItem]) -> list[str]:
+    """A fork is whole, or not there."""
+    fork = ContextFileSystem(_FORK_ID, root_path=folder, read_only=True)
+    try:
+        await fork.open(create=False)
+    except SessionNotFound:
+        return []
+    items, problems = [item.id for item in await fork.items()], (await fork.verify()).problems
+    await fork.close()
+    lost = [f"{item.id} is not in the fork" for item in before if item.id not in items]
+    return [*lost, *(f"in the fork: {problem}" for problem in problems)]
+
+
 async def _fs_grow(fs: ContextFileSystem, items: Sequence[ContextItem]) -> None:
     log = await fs.writer.grow("Bash")
     for _ in range(3):
@@ -320,7 +363,7 @@ async def _fs_tools(fs: ContextFileSystem, items: Sequence[ContextItem]) -> None
     await fs.writer.store(items)
     tools = {t.name: t for t in (read_tool(fs, counter=_COUNTER), *retrieval_tools(fs, counter=_COUNTER))}
     ref = items[0].id
-    await tools["Read"].run({"file_path": fs.path_of(items[0].name)})
+    await tools["Read"].run({"file_path": f"{fs.base}/{items[0].name}"})
     await tools["context_read"].run({"ref": ref, "offset": 3})
     await tools["context_tail"].run({"ref": ref})
     await tools["context_grep"].run({"ref": ref, "pattern": "line"})
@@ -334,6 +377,8 @@ FS_OPERATIONS: dict[str, Callable[[ContextFileSystem, Sequence[ContextItem]], Aw
     "fs: concurrent commits": _fs_concurrently,
     "fs: restore and remove": _fs_add_and_restore,
     "fs: archive": _fs_archive,
+    "fs: undo an archive": _fs_undo_archive,
+    "fs: fork": _fs_fork,
     "fs: record a call": lambda fs, items: fs.writer.record_call(Usage(input_tokens=9), "a-model"),
     "fs: flush": lambda fs, items: fs.writer.flush(),
     "fs: verify": lambda fs, items: fs.verify(),
@@ -363,7 +408,7 @@ async def _fs_attempt(cancel: Cancel, name: str) -> tuple[int, list[str]]:
         more = tool_result(fs, _long("more"), "more")
         await fs.writer.add([more])
         await _fs_evict(fs, [more])
-        state, contents = await fs.items(), {item_id: await fs.load(item_id) for item_id in fs.stored()}
+        state, contents = await fs.items(), {item_id: await fs.load(item_id) for item_id in fs.state.stored}
         await fs.close()
         async with ContextFileSystem(_ID, root_path=folder) as again:
             wrong += _difference("reopened", await again.items(), state)
@@ -373,6 +418,7 @@ async def _fs_attempt(cancel: Cancel, name: str) -> tuple[int, list[str]]:
             # What a command had printed so far is taken in when the session is opened next.
             if not replace(again.recovery, adopted=() if name == "fs: grow" else again.recovery.adopted).clean:
                 wrong.append(f"the session was not left clean: {again.recovery}")
+        wrong += await _wrong_in_fork(folder, before) if name == "fs: fork" else []
         wrong += [f"left behind: {path.name}" for path in Path(folder).rglob(".ctxfs-tmp-*")]  # noqa: ASYNC240
     return fired, wrong
 
@@ -547,7 +593,7 @@ def _in_scopes_only(method: Any) -> Any:
 
 
 class _ShieldedTranscript(LiveTranscript):
-    _record_new = _in_scopes_only(LiveTranscript._record_new)
+    record_new = _in_scopes_only(LiveTranscript.record_new)
 
 
 class _ShieldedContext(Context):
@@ -558,7 +604,7 @@ class _ShieldedContext(Context):
 
 class _ShieldedAgent(Agent):
     _add_results = _in_scopes_only(Agent._add_results)
-    _answer_interrupted = _in_scopes_only(Agent._answer_interrupted)
+    _settle = _in_scopes_only(Agent._settle)
 
 
 def controls() -> dict[str, bool]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 
 from prove.crash_controls import CONTROLS
-from prove.crash_explorer import HUGE, Explorer, OutOfTime, Tally, Workload, workloads
+from prove.crash_explorer import HUGE, REMOVE, Explorer, OutOfTime, Tally, Workload, workloads
 from prove.parts import Part, Result
 from prove.workers import PROCESSES, work_inline
 
@@ -25,7 +25,7 @@ SECOND_AFTER: dict[int, tuple[str, ...]] = {1: ("offload", "add", "evict"), 2: (
 OTHERS_FILES = ("export", "import")
 """What they leave half done lies outside the session: a second epoch is looked at after these alone, not after more."""
 
-CONTROL_WORKLOADS: list[Workload] = [("offload",), ("evict",), ("add",), ("recover",), ("offload", "evict")]
+CONTROL_WORKLOADS: list[Workload] = [("offload",), ("evict",), ("add",), ("recover",), ("offload", "evict"), (REMOVE,)]
 CONTROL_SECOND = ("add", "evict")
 PROGRESS_NAME = "progress.json"
 SEEN_NAME = "seen.bin"
@@ -104,10 +104,13 @@ def _explore_share(share: int, deadline: float, state_dir: Path) -> tuple[Tally,
 async def run_control(name: str, scratch: Path) -> Tally:
     """Look at a broken variant until it is found out, however slow the machine is."""
     work_inline()
-    explorer = Explorer(scratch, variant=CONTROLS[name], enough=1)
+    variant = CONTROLS[name]
+    explorer = Explorer(scratch, variant=variant, enough=1)
     await explorer.prepare()
+    # What removes wrongly is found where something is removed.
+    workloads_of_it = sorted(CONTROL_WORKLOADS, key=lambda one: (one == (REMOVE,)) is not variant.file_first)
     try:
-        for workload in CONTROL_WORKLOADS:
+        for workload in workloads_of_it:
             await explorer.explore(workload, CONTROL_SECOND)
     except OutOfTime:
         pass

@@ -122,7 +122,7 @@ async def _natively(root: Path, texts: Sequence[str], materialize: Materialize |
             text = str(item.message.content)
             if item.tool_name in READERS and (SECRET in text or ("no item" not in text and "no file" not in text)):
                 wrong.append(f"{item.tool_name} found what is none of this session's: {text[:200]}")
-        stored = set(agent.context.fs.stored())
+        stored = set(agent.context.fs.state.stored)
         ids = [f"call_{number:03}" for number in range(1, len(texts) + 1)]
         if not stored <= {item.id for item in items}:
             wrong.append(f"something was stored that nobody added: {stored}")

@@ -12,6 +12,7 @@ import anyio
 
 from ctxfs.errors import ConfigError, StorageError, UnsafePath
 from ctxfs.items import ItemType
+from ctxfs.llm.messages import Content
 from ctxfs.messages import offload_tool_result, offload_tool_results
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import ENVELOPE, TEXT, Layout, NameAllocator, artifact_name, check_session_id
@@ -76,14 +77,18 @@ def _problems(item_id: str, name: str) -> Iterator[str]:
 class _AsItComes(NameAllocator):
     """A broken naming: the id is the file's name."""
 
-    def allocate(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
+    def allocate(
+        self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None, content: Content | None = None
+    ) -> tuple[str, str]:
         return raw_id or "", f"{item_type}/{tool_name}/{raw_id}.json"
 
 
 class _Replacing(NameAllocator):
     """A broken naming: what is unsafe becomes an underscore, and nothing else tells the ids apart."""
 
-    def allocate(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
+    def allocate(
+        self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None, content: Content | None = None
+    ) -> tuple[str, str]:
         safe = "".join(c if c.isascii() and c.isalnum() else "_" for c in raw_id or "")[:100]
         return f"x{safe}", f"{item_type}/tool/x{safe}.json"
 
@@ -91,8 +96,10 @@ class _Replacing(NameAllocator):
 class _CaseCounts(NameAllocator):
     """A broken naming: ids that differ in case are taken for different files."""
 
-    def allocate(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
-        return NameAllocator(layout=self._layout).allocate(item_type, raw_id, "Read")
+    def allocate(
+        self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None, content: Content | None = None
+    ) -> tuple[str, str]:
+        return NameAllocator(layout=self._layout).allocate(item_type, raw_id, "Read", content)
 
 
 def controls() -> dict[str, bool]:
@@ -133,7 +140,7 @@ async def on_disk(root: Path, raws: Sequence[str], layout: Layout) -> list[str]:
 
 
 def _path(fs: ContextFileSystem, item_id: str) -> str:
-    return fs.path_of(fs.stored()[item_id].name)
+    return str(fs.session_path / fs.state.stored[item_id].name)
 
 
 async def session_ids(root: Path, raws: Iterable[str]) -> list[str]:

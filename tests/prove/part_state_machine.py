@@ -5,8 +5,8 @@ import random
 import re
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -17,12 +17,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from ctxfs.content.readable import readable_text
-from ctxfs.errors import SessionLocked
+from ctxfs.errors import SessionLocked, SessionNotFound
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import Content, ToolMessage, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.records import Pinned, Record, Removed
+from ctxfs.timeline.back import Back, undone
+from ctxfs.timeline.bring_back import bring_back
+from ctxfs.timeline.fork import fork_session
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.base import Tool
 from ctxfs.tools.retrieval import retrieval_tools
@@ -62,6 +66,14 @@ _numbers = st.integers(0, 1 << 16)
 _some = st.lists(_numbers, min_size=1, max_size=8)
 
 
+@dataclass(frozen=True, slots=True)
+class _Evicted:
+    """What the context held before the last change that evicted something, and after it."""
+
+    before: dict[str, ContextItem]
+    after: dict[str, ContextItem]
+
+
 class SessionMachine(RuleBasedStateMachine):
     """Steps in any order. ``steps`` counts them over all machines."""
 
@@ -72,7 +84,8 @@ class SessionMachine(RuleBasedStateMachine):
         super().__init__()
         self._disk = CrashDisk(State((("/home", None, 1),)))
         self._session_id = "session_1"
-        self._exports = 0
+        self._made = 0
+        self._last: _Evicted | None = None
         self._items: dict[str, ContextItem] = {}
         self._stored: dict[str, Content] = {}
         self._calls = 0
@@ -114,8 +127,8 @@ class SessionMachine(RuleBasedStateMachine):
     def _check(self, fs: ContextFileSystem) -> None:
         """What ``fs`` shows is what the model holds."""
         assert self._run(fs.items()) == tuple(self._items.values())
-        assert len(fs.calls) == self._calls
-        stored = fs.stored()
+        assert len(fs.state.calls) == self._calls
+        stored = fs.state.stored
         assert self._stored.keys() <= stored.keys()
         for item in self._items.values():
             assert item.offload_path is None or item.id in stored
@@ -138,7 +151,7 @@ class SessionMachine(RuleBasedStateMachine):
 
         def model() -> None:
             self._items[item.id] = item
-            if item.id in self._fs.stored():
+            if item.id in self._fs.state.stored:
                 self._keep_content(item)
 
         return lambda: self._fs.writer.add([item]), model
@@ -147,11 +160,16 @@ class SessionMachine(RuleBasedStateMachine):
         old = self._pick(number)
         if old.item_type != ItemType.TOOL_RESULT:
             return self._add(number)
-        new = evicted(self._fs, old)
+        new, changes = evicted(self._fs, old), self._fs.state.changes
 
         def model() -> None:
+            before = dict(self._items)
             self._keep_content(old)
             self._items[old.id] = new
+            if self._fs.state.changes > changes:
+                self._last = None if old.offloaded else _Evicted(before, dict(self._items))
+            elif self._last is not None:  # records that follow each other are one change
+                self._last = _Evicted(self._last.before, dict(self._items))
 
         return lambda: self._fs.writer.evict([(old, new, "due")]), model
 
@@ -171,22 +189,50 @@ class SessionMachine(RuleBasedStateMachine):
         going = list(self._items)[: number % len(self._items) + 1]
         content = f"archive of {going}\n" * 5
         item = claimed_item(self._fs, UserMessage(PLACEHOLDER), 5, kind=ItemType.COMPACTION_SUMMARY, content_tokens=9)
-        item = replace(item, offload_path=self._fs.path_of(item.name))
+        item = replace(item, offload_path=f"{self._fs.base}/{item.name}")
         item_id = item.id
         before = next((i for i in self._items if i not in going), None)
 
         def model() -> None:
-            rest = {i: kept for i, kept in self._items.items() if i not in going}
+            gone, rest = self._items, {i: kept for i, kept in self._items.items() if i not in going}
             self._items = {item_id: item, **rest}
             self._stored[item_id] = content
+            self._last = _Evicted(gone, dict(self._items))
 
         return lambda: self._fs.writer.archive(item, content, going, before=before, reason="old"), model
+
+    def _undo(self, number: int) -> tuple[Callable[[], Awaitable[None]], Callable[[], None]]:
+        """Undo the last change, if the context is still as that left it: it is as it was before again."""
+        last = self._last
+        if last is None or list(self._items.items()) != list(last.after.items()):
+            return self._add(number)
+
+        async def work() -> None:
+            await bring_back(self._fs, self._back(await self._fs.history()))
+
+        def model() -> None:
+            self._items, self._last = dict(last.before), None
+
+        return work, model
+
+    @staticmethod
+    def _back(records: Sequence[Record]) -> Back:
+        return undone(records)
 
     def _flush(self, number: int) -> tuple[Callable[[], Awaitable[None]], Callable[[], None]]:
         return self._fs.writer.flush, lambda: None
 
     def _operation(self, number: int) -> tuple[Callable[[], Awaitable[None]], Callable[[], None]]:
-        makers = (self._add, self._evict, self._offload, self._remove, self._archive, self._flush)
+        makers = (
+            self._add,
+            self._evict,
+            self._undo,
+            self._offload,
+            self._remove,
+            self._archive,
+            self._undo,
+            self._flush,
+        )
         make = makers[number % len(makers)] if self._items else self._add
         return make(number // len(makers))
 
@@ -245,6 +291,14 @@ class SessionMachine(RuleBasedStateMachine):
             item, message=message, offloaded=False, destroyed=False, offload_path=None, token_count=item.content_tokens
         )
 
+    @precondition(lambda self: self._items)
+    @rule(number=_numbers)
+    def pin(self, number: int) -> None:
+        self._step()
+        item = self._pick(number)
+        self._run(_awaited(self._fs.writer.record([Pinned(item_ids=(item.id,), pinned=not item.pinned)])))
+        self._items[item.id] = replace(item, pinned=not item.pinned)
+
     @precondition(lambda self: self._stored)
     @rule(numbers=_some)
     def read(self, numbers: list[int]) -> None:
@@ -291,20 +345,48 @@ class SessionMachine(RuleBasedStateMachine):
         before = (dict(self._items), dict(self._stored))
         model()
         *_, left = islice(moments[chosen].states(), state + 1)
-        self._disk = CrashDisk(left, process=2)
+        self._disk, self._last = CrashDisk(left, process=2), None
         self._fs = self._open()
         if chosen < len(moments) - 1 and self._run(self._fs.items()) != tuple(self._items.values()):
             self._items, self._stored = before  # never acknowledged, and not there
         elif chosen < len(moments) - 1:
-            self._stored = {i: c for i, c in self._stored.items() if i in before[1] or i in self._fs.stored()}
+            self._stored = {i: c for i, c in self._stored.items() if i in before[1] or i in self._fs.state.stored}
         self._check(self._fs)
+
+    @rule(at=st.floats(0, 1), state=st.integers(0, _STATES - 1))
+    def crash_in_a_fork(self, at: float, state: int) -> None:
+        """Lose the power while the session is forked: it is as it was, and the fork is whole or not there."""
+        self._step()
+        self._made += 1
+        new_id, moments = f"session_1_{self._made}", list[Captured]()
+        self._disk.before_sync = lambda: moments.append(self._disk.capture())
+        self._run(fork_session(self._session_id, new_id=new_id, root_path=ROOT, fs=self._disk))
+        moments.append(self._disk.capture())
+        chosen = round(at * (len(moments) - 1))
+        *_, left = islice(moments[chosen].states(), state + 1)
+        self._disk, self._last = CrashDisk(left, process=2), None
+        self._fs = self._open()
+        self._check(self._fs)
+        source, self._session_id = self._session_id, new_id
+        fork = self._new(read_only=True)
+        self._session_id = source
+        try:
+            self._run(fork.open(create=False))
+        except SessionNotFound:
+            assert chosen < len(moments) - 1, "the fork was acknowledged"
+            return
+        assert [item.id for item in self._run(fork.items())] == list(self._items)
+        report = self._run(fork.verify())
+        assert report.ok, report.problems
+        self._run(fork.close())
 
     @rule(number=_numbers)
     def whole_session(self, number: int) -> None:
         """What happens to the session as a whole, the slower things less often."""
         self._step()
         often = (self._call, self._close_and_open, self._second_writer, self._reader, self._kill)
-        (*often, *often, *often, self._lose_the_lock, self._lose_the_lock, self._export_and_import)[number % 18]()
+        seldom = (self._lose_the_lock, self._lose_the_lock, self._export_and_import, self._fork)
+        (*often, *often, *often, *seldom)[number % 19]()
 
     def _call(self) -> None:
         self._run(self._fs.writer.record_call(Usage(input_tokens=1), "a-model"))
@@ -349,10 +431,10 @@ class SessionMachine(RuleBasedStateMachine):
 
     def _export_and_import(self) -> None:
         """Go on in the session that an export and an import made."""
-        self._exports += 1
-        files = [EXPORTS / f"export_{self._exports}_{n}" for n in (1, 2)]
+        self._made += 1
+        files = [EXPORTS / f"export_{self._made}_{n}" for n in (1, 2)]
         self._run(export_session(self._session_id, files[0], root_path=ROOT, fs=self._disk))
-        new_id = f"session_1_{self._exports}"
+        new_id = f"session_1_{self._made}"
         exported = self._disk.contents().files[str(files[0])]
         assert exported is not None
         with tempfile.NamedTemporaryFile() as archive:  # what is imported is read from the real disk
@@ -360,11 +442,22 @@ class SessionMachine(RuleBasedStateMachine):
             self._run(import_session(archive.name, root_path=ROOT, session_id=new_id, fs=self._disk))
         self._run(export_session(new_id, files[1], root_path=ROOT, fs=self._disk))
         assert self._disk.contents().files[str(files[1])] == exported
+        self._go_on_in(new_id)
+
+    def _go_on_in(self, session_id: str) -> None:
         self._run(self._fs.close())
-        before, self._session_id = self._fs.session_path, new_id
+        before, self._session_id = self._fs.session_path, session_id
         self._fs = self._open()
         self._items = {i: _moved(item, str(before), str(self._fs.session_path)) for i, item in self._items.items()}
+        self._last = None
         self._check(self._fs)
+
+    def _fork(self) -> None:
+        """Go on in a fork."""
+        self._made += 1
+        new_id = f"session_1_{self._made}"
+        self._run(fork_session(self._session_id, new_id=new_id, root_path=ROOT, fs=self._disk))
+        self._go_on_in(new_id)
 
 
 async def _awaited(work: Awaitable[_T]) -> _T:
@@ -389,6 +482,15 @@ class _Forgetting(SessionMachine):
         return super()._open()
 
 
+class _HalfUndone(SessionMachine):
+    """A machine whose undo of a compaction leaves the archive where it was: it has to be noticed."""
+
+    @staticmethod
+    def _back(records: Sequence[Record]) -> Back:
+        back = undone(records)
+        return replace(back, records=tuple(one for one in back.records if not isinstance(one, Removed)))
+
+
 def run_machine(
     runs: int, number: int, machine: type[RuleBasedStateMachine] = SessionMachine, *, shrink: bool = True
 ) -> int:
@@ -411,12 +513,16 @@ def run_machine(
 
 
 def controls() -> dict[str, bool]:
-    """A disk that forgets contents in a crash has to be noticed."""
+    """A disk that forgets contents in a crash has to be noticed, and an undo that leaves an archive where it was."""
+    return {"a disk that forgets": _is_noticed(_Forgetting), "an undo that is not whole": _is_noticed(_HalfUndone)}
+
+
+def _is_noticed(machine: type[SessionMachine]) -> bool:
     try:
-        run_machine(50, 1, _Forgetting, shrink=False)
+        run_machine(50, 1, machine, shrink=False)
     except Exception:  # noqa: BLE001 - whatever the machine says of it
-        return {"a disk that forgets": True}
-    return {"a disk that forgets": False}
+        return True
+    return False
 
 
 def _batch(number: int) -> tuple[int, str]:

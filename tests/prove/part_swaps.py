@@ -248,7 +248,7 @@ class _Victim:
     async def _read(self, fs: ContextFileSystem) -> None:
         tools: list[Tool] = [read_tool(fs, roots=[self.ground.work], counter=CharsCounter())]
         tools += retrieval_tools(fs, counter=CharsCounter())
-        path = fs.path_of("tool_result/Read/call_1.json")
+        path = str(fs.session_path / "tool_result/Read/call_1.json")
         for tool in tools:
             for ref in (path, "call_2", str(self.ground.work / "sub" / "a.txt"), "sub"):
                 wanted = {"Read": {"file_path": ref}, "context_list": {}}.get(tool.name, {"ref": ref})

@@ -2,13 +2,14 @@
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from ctxfs.context.context import Context
 from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.errors import ContextOverflow, Overloaded, StorageError
+from ctxfs.errors import ContextOverflow, NotRestorable, Overloaded, StorageError
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction
 from ctxfs.eviction.eager import EagerPolicy
@@ -177,6 +178,7 @@ class _Player:
         self._clock.now += self._draw.choice((1, 1, 60, 400))
         if self._restoring is not None:
             await self._restore(self._restoring)
+            await self._go_back(self._restoring)
         before = self._context.items
         plan = self._context.plan()
         messages = await self._context.messages()
@@ -207,6 +209,29 @@ class _Player:
         self.played.restored += 1
         if await self._with_arguments(item.message.content) != self._originals[item.id]:
             self.played.wrong.append(f"{item.id} is not restored as it was")
+
+    async def _go_back(self, draw: random.Random) -> None:
+        """Now and then, undo what was evicted last, bring back an archived exchange, or pin an item and let it go."""
+        try:
+            await self._gone_back(draw, list(self._context.fs.state.archived))
+        except StorageError as error:
+            self.played.wrong.append(f"something is lost: {error}")
+
+    async def _gone_back(self, draw: random.Random, archived: Sequence[str]) -> None:
+        with suppress(NotRestorable, ContextOverflow):
+            match draw.randrange(24):
+                case 0:
+                    await self._context.undo()
+                case 1 if archived:
+                    item = await self._context.restore(draw.choice(archived))
+                    if await self._with_arguments(item.message.content) != self._originals.get(item.id):
+                        self.played.wrong.append(f"{item.id} is not what it was in its archive")
+                case 2:
+                    item = draw.choice(self._context.items)
+                    await self._context.pin(item.id)
+                case 3:
+                    for item in self._context.items:
+                        await self._context.unpin(item.id)
 
     def _check_prefix(self, before: Sequence[ContextItem], changed: str | None, messages: Sequence[Message]) -> None:
         """What stands before the first change of a plan is sent in the same bytes as before."""
@@ -241,7 +266,7 @@ class _Player:
                 pass  # lost, as is said below
             self.played.wrong.append(f"{item_id} is lost: {str(content)[:80]!r}")
         self.played.archives = len(self._archives)
-        stored = self._context.fs.stored()
+        stored = self._context.fs.state.stored
         without = [i.id for i in self._context.items if i.offload_path and i.id not in stored]
         self.played.wrong += [f"{item_id} has a placeholder and no content" for item_id in without]
 
@@ -251,7 +276,7 @@ class _Player:
         item = next((i for i in self._context.items if i.id == item_id), None)
         if item is not None and not item.offloaded:
             return item.message.content
-        if item_id in fs.stored():
+        if item_id in fs.state.stored:
             self.played.left += 1
             return await fs.load(item_id)
         archive = fs.state.archived.get(item_id)

@@ -117,7 +117,7 @@ async def examine(
     root = ground.copy(operation)
     port = make(fault)
     bench = await _bench(operation, root, port)
-    before = dict(bench.fs.stored()) if bench.fs is not None else {}
+    before = dict(bench.fs.state.stored) if bench.fs is not None else {}
     found: list[str] = []
     acknowledged = False
     try:
@@ -149,7 +149,7 @@ def _after_failure(
 ) -> list[str]:
     """Say what a refused operation has left that it should not have."""
     found: list[str] = []
-    if bench.fs is not None and operation.again and dict(bench.fs.stored()) != before:
+    if bench.fs is not None and operation.again and dict(bench.fs.state.stored) != before:
         found.append("a failed operation changed what is stored")
     if not operation.opened and port.handles:
         found.append(f"a failed opening left {len(port.handles)} handles open")

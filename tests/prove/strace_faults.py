@@ -33,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from ctxfs.errors import CtxfsError
 from ctxfs.storage.threads import run_to_completion
+from patience import HANGS_S
 from prove.operations import OPERATIONS, Bench, Operation, check, left_behind, try_again
 from prove.parts import MEMORY
 
@@ -210,7 +211,7 @@ class Harness:
         root = self._fresh()
         child = Child(self._operation, root)
         tracer = self._attach(child, child.told(), ["-e", f"trace={case.name}", "-e", case.injection])
-        alarm = threading.Timer(30, os.kill, (child.pid, signal.SIGKILL))
+        alarm = threading.Timer(HANGS_S, os.kill, (child.pid, signal.SIGKILL))
         alarm.start()
         try:
             child.go()

@@ -102,7 +102,7 @@ def test_a_reply_and_what_it_was_billed_are_recorded_together(way: str) -> None:
         fs = ContextFileSystem("session_1", store=store.peer(), read_only=True)
         async with fs:
             replies = [item for item in await fs.items() if isinstance(item.message, AssistantMessage)]
-            assert len(fs.calls) == len(replies)
+            assert len(fs.state.calls) == len(replies)
         return fired
 
     async def everywhere() -> None:

@@ -7,9 +7,9 @@ from prove.part_kill import chain, removals
 ROUNDS = 60
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_kills_in_one_directory_lose_nothing(seed: int) -> None:
-    tally = chain(ROUNDS, seed, writes=3)
+@pytest.mark.parametrize(("seed", "writes"), [(1, 3), (2, 20)])
+def test_kills_in_one_directory_lose_nothing(seed: int, writes: int) -> None:
+    tally = chain(ROUNDS, seed, writes=writes)
     assert tally.lost == []
     assert tally.rounds == ROUNDS
     assert tally.opened > ROUNDS // 2
@@ -18,6 +18,10 @@ def test_kills_in_one_directory_lose_nothing(seed: int) -> None:
 
 def test_a_writer_that_acknowledges_before_it_writes_is_noticed() -> None:
     assert chain(ROUNDS, 1, 3, "broken").lost
+
+
+def test_items_that_are_said_to_be_back_and_are_not_are_noticed() -> None:
+    assert chain(20, 1, 40, "unreturned").lost
 
 
 def test_a_removal_that_is_killed_leaves_the_session_whole_or_gone() -> None:

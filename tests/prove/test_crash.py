@@ -8,14 +8,24 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore
 from prove.crash_controls import CONTROLS
 from prove.crash_disk import CrashDisk, DataChange, FileNode, State
-from prove.crash_explorer import HUGE, START, Explorer, OutOfTime, Workload
+from prove.crash_explorer import FORK, HUGE, REMOVE, RETURN, START, UNDO, Explorer, OutOfTime, Workload
 from prove.crash_session import OPERATIONS, ROOT, SESSION_ID, Run, Variant, make_base
 from prove.part_crash import run_control
 from session_items import evicted, tool_result
 
 pytestmark = pytest.mark.usefixtures("loop_may_block")
 
-SHORT: list[Workload] = [(START,), (HUGE,), *((name,) for name in OPERATIONS), ("offload", "evict"), ("close", "add")]
+SHORT: list[Workload] = [
+    (START,),
+    (HUGE,),
+    (REMOVE,),
+    (FORK,),
+    (UNDO,),
+    (RETURN,),
+    *((name,) for name in OPERATIONS),
+    ("offload", "evict"),
+    ("close", "add"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +44,7 @@ async def test_a_crash_loses_nothing_that_was_acknowledged(tmp_path: Path, workl
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("workload", [("add",), (START,)], ids=" then ".join)
+@pytest.mark.parametrize("workload", [("add",), (START,), (REMOVE,)], ids=" then ".join)
 async def test_a_crash_after_a_crash_loses_nothing_either(tmp_path: Path, workload: Workload) -> None:
     explorer = Explorer(tmp_path)
     await explorer.prepare()
@@ -48,6 +58,15 @@ async def test_a_crash_after_a_crash_loses_nothing_either(tmp_path: Path, worklo
 @pytest.mark.parametrize("name", CONTROLS)
 async def test_broken_code_is_found_out(tmp_path: Path, name: str) -> None:
     assert (await run_control(name, tmp_path)).broken == 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["no directory sync", "no journal sync"])
+async def test_a_fork_that_is_not_synced_is_found_out(tmp_path: Path, name: str) -> None:
+    explorer = Explorer(tmp_path, variant=CONTROLS[name])
+    await explorer.prepare()
+    await explorer.explore((FORK,))
+    assert explorer.tally.broken
 
 
 @pytest.mark.anyio

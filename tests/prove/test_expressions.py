@@ -11,7 +11,7 @@ pytestmark = pytest.mark.anyio
 async def test_every_search_ends(anyio_backend: str) -> None:
     every = expressions()
     assert len(every) >= 200
-    tools = await session_tools(20_000)
+    tools = await session_tools(8_000)
     told = list(await search_all(tools, every))
     assert len(told) > 4 * 100
     assert all(len(text) < 40_000 for _, text in told)

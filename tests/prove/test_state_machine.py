@@ -1,4 +1,4 @@
-"""12,000 steps of a session against a model; a million: ``make prove``."""
+"""6,000 steps of a session against a model; a million: ``make prove``."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.usefixtures("loop_may_block")
 STEPS = 3_000
 
 
-@pytest.mark.parametrize("start", [0, 100, 200, 300])
+@pytest.mark.parametrize("start", [0, 100])
 def test_a_session_does_what_its_model_does(start: int) -> None:
     steps, number = 0, start
     while steps < STEPS:

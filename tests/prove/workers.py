@@ -5,12 +5,17 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["PROCESSES", "InlineExecutor", "in_order", "work_inline"]
+from anyio import to_thread
+
+from ctxfs.storage.threads import without_threads
+
+__all__ = ["PROCESSES", "InlineExecutor", "in_order", "no_threads", "work_inline"]
 
 PROCESSES = 2
 
@@ -68,3 +73,18 @@ class InlineExecutor(ThreadPoolExecutor):
 def work_inline() -> None:
     """Let the running asyncio loop do all work itself: a hop to a thread and back takes longer than most of it."""
     asyncio.get_running_loop().set_default_executor(InlineExecutor())
+
+
+@contextmanager
+def no_threads() -> Iterator[None]:
+    """Let no thread be started within: for a proof of what is done, not of what is done at the same time."""
+
+    async def run_sync(func: Callable[..., T], *args: Any, **_: Any) -> T:
+        return func(*args)
+
+    to_thread.run_sync, before = run_sync, to_thread.run_sync  # type: ignore[assignment]
+    try:
+        with without_threads():
+            yield
+    finally:
+        to_thread.run_sync = before

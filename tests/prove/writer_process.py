@@ -111,7 +111,7 @@ async def read(process: Process) -> None:
         if not seen <= there.keys():
             process.note(f"wrong: {sorted(seen - there.keys())[:3]} disappeared")
         for item_id in there.keys() - seen:
-            if item_id in fs.stored() and await fs.load(item_id) != content_of(item_id):
+            if item_id in fs.state.stored and await fs.load(item_id) != content_of(item_id):
                 process.note(f"wrong: {item_id} reads differently")
         seen |= there.keys()
         process.note(f"seen {len(seen)}")

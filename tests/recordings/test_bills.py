@@ -5,16 +5,30 @@ import os
 import sqlite3
 import sys
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from ctxfs.content.compression import zstd
 from ctxfs.errors import MissingExtra, ReplayFormatError
 from ctxfs.llm.base import Usage
 from ctxfs.recordings.formats.table import BINARY_FORMATS, FORMATS, load, parse
 from ctxfs.recordings.recording import Kind, Recording
-from recording_samples import ANSWER, MODEL, PATH, QUESTION, RESULT, SAMPLES, TIMES, atif, codex, opencode_database
+from recording_samples import (
+    ANSWER,
+    MODEL,
+    PATH,
+    QUESTION,
+    RESULT,
+    SAMPLES,
+    TIMES,
+    atif,
+    codex,
+    inspect_eval,
+    opencode_database,
+)
 
 RAW = Path(os.environ.get("CTXFS_TRACES", "../shared/traces")) / "raw"
 
@@ -126,6 +140,37 @@ def test_another_zip_is_refused(name: str, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(ReplayFormatError, match=r"other\.zip: "):
         load(path)
+
+
+def packed_with_zstd(path: Path, *, damaged: bool = False, method: int = 93) -> None:
+    """The sample of an Inspect log in a zip as Inspect packs it; zipfile cannot write it before Python 3.14."""
+    inspect_eval(path)
+    with zipfile.ZipFile(path) as archive:
+        (name,) = (n for n in archive.namelist() if n.startswith("samples/"))
+        content = archive.read(name)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(name, zstd.compress(content))
+    packed = bytearray(path.read_bytes())
+    crc = zlib.crc32(content) ^ damaged
+    for head, of_method in ((0, 8), (packed.index(b"PK\x01\x02"), 10)):
+        packed[head + of_method] = method
+        packed[head + of_method + 6 : head + of_method + 10] = crc.to_bytes(4, "little")
+        packed[head + of_method + 14 : head + of_method + 18] = len(content).to_bytes(4, "little")
+    path.write_bytes(packed)
+
+
+def test_samples_packed_with_zstd_are_read(tmp_path: Path) -> None:
+    deflated, packed = tmp_path / "log.eval", tmp_path / "zstd" / "log.eval"
+    packed.parent.mkdir()
+    inspect_eval(deflated)
+    packed_with_zstd(packed)
+    assert load(packed) == load(deflated)
+    packed_with_zstd(packed, damaged=True)
+    with pytest.raises(ReplayFormatError, match=r"log\.eval: bad CRC-32"):
+        load(packed)
+    packed_with_zstd(packed, method=99)
+    with pytest.raises(ReplayFormatError, match=r"log\.eval: packed in a way that is not known"):
+        load(packed)
 
 
 @pytest.mark.parametrize("usage", [{"input_tokens": -1, "output_tokens": 1}, {"tokens": 3}, "many", [1]])

@@ -27,6 +27,8 @@ from ctxfs.replay.tariff import billed_calls, parse_rates, tariff_of
 from recording_samples import claude_code
 from replay_samples import call, chars, result, text
 
+pytestmark = pytest.mark.slow
+
 TRACES = Path(os.environ.get("CTXFS_TRACES", "../shared/traces"))
 
 
@@ -174,6 +176,21 @@ def test_a_call_costs_what_the_recording_says_or_its_list_price() -> None:
     assert unknown.day in ("1969-12-31", "1970-01-01")
 
 
+def test_a_reply_costs_no_less_than_what_it_holds() -> None:
+    begun, whole, given = (
+        ModelCall(usage=Usage(output_tokens=n), usd=usd) for n, usd in ((2, None), (90, None), (2, 0.5))
+    )
+    recorded = recording(begun, whole, given)
+    bills = billed_calls(recorded, [(begun, 50), (whole, 50), (given, 50)])
+    assert [(bill.usage.output_tokens, bill.is_reply_counted) for bill in bills] == [
+        (50, True),
+        (90, False),
+        (2, False),
+    ]
+    assert bills[0].usd == pytest.approx(50 * 25 / 1e6)
+    assert [bill.usage.output_tokens for bill in billed_calls(recorded)] == [2, 90, 2]
+
+
 def test_prices_follow_the_model_and_the_time_that_its_cache_was_kept() -> None:
     usage = Usage(cache_creation_input_tokens=1_000)
     hour = recording(ModelCall(usage=usage, hour_tokens=900))
@@ -191,7 +208,7 @@ def test_prices_follow_the_model_and_the_time_that_its_cache_was_kept() -> None:
 def test_prices_that_cannot_be_are_refused() -> None:
     with pytest.raises(ConfigError, match="not both"):
         PriceOptions(model="gpt-4o", rates=ANTHROPIC_RATES)
-    with pytest.raises(ConfigError, match="'model-of-nobody' are not known"):
+    with pytest.raises(ConfigError, match="'model-of-nobody' are not known: give rates \\(--rates\\)"):
         PriceOptions(model="model-of-nobody")
     with pytest.raises(UnsupportedCacheTtl):
         PriceOptions(model="gpt-4o", ttl="1h")

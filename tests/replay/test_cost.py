@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
+from ctxfs.llm.base import Usage
 from ctxfs.recordings.recording import Message, Recording, Role
 from ctxfs.replay.cost import Cached, Policy, Replacement, Run, replay_session
 from ctxfs.replay.oracle import oracle_cost
@@ -37,6 +38,7 @@ class Scripted:
     at: dict[int, Replacement]
     name: str = "scripted"
     pages: list[tuple[int, Item]] = field(default_factory=list)
+    billed: list[tuple[int, int]] = field(default_factory=list)
     calls: int = 0
 
     def start(self, _session: Session) -> Run:
@@ -47,10 +49,11 @@ class Scripted:
         self.calls += 1
         return [self.at[self.calls]] if self.calls in self.at else ()
 
-    def replied(self, _reply: Sequence[Item]) -> None:
-        pass
+    def replied(self, _reply: Sequence[Item], billed: Usage) -> None:
+        self.billed.append((billed.cache_read_input_tokens, billed.cache_creation_input_tokens))
 
-    def read_back(self, index: int, call: Item, page: Item) -> None:
+    def read_back(self, index: int, call: Item, page: Item, billed: Usage) -> None:
+        self.replied((), billed)
         self.pages.append((index, page))
 
 
@@ -178,6 +181,13 @@ def test_a_quote_of_something_evicted_is_a_read_back() -> None:
     assert cost.read_back_cost == pytest.approx(0.1 * context + 5 * 120 + 1.25 * (120 + 1000))
     (index, page), *more = policy.pages
     assert (index, page.tokens, page.page_of, more) == (2, 1000, 2, [])
+    asked_at, read = 100, context
+    assert policy.billed == [
+        (0, 100),
+        (100, CALL + 1000),
+        (asked_at + CALL, context - asked_at - CALL),
+        (read, 120 + 1000),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -273,13 +283,13 @@ class Checked:
             self.sizes[r.index] = r.tokens
         return found
 
-    def replied(self, reply: Sequence[Item]) -> None:
+    def replied(self, reply: Sequence[Item], billed: Usage) -> None:
         self.replied_or_added(reply)
-        self.run.replied(reply)
+        self.run.replied(reply, billed)
 
-    def read_back(self, index: int, call: Item, page: Item) -> None:
+    def read_back(self, index: int, call: Item, page: Item, billed: Usage) -> None:
         self.sizes |= {call.index: call.tokens, page.index: page.tokens}
-        self.run.read_back(index, call, page)
+        self.run.read_back(index, call, page, billed)
 
     def replied_or_added(self, items: Sequence[Item]) -> None:
         self.sizes |= {i.index: i.tokens for i in items}

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.economics.features import IdentifierIndex, ToolClass, classify, paths_of, program_of, writes
-from ctxfs.economics.ledger import ITEMS_PER_FILE, Ledger, Outcome, at_arrival
-from ctxfs.economics.ledger_steps import Added, Candidate, ReadBack, Replied, Step
+from ctxfs.economics.features import ToolClass, classify, paths_of, program_of, writes
+from ctxfs.economics.held import Outcome, at_arrival
+from ctxfs.economics.ledger import ITEMS_PER_FILE, Ledger
+from ctxfs.economics.ledger_steps import Added, Candidate, Left, ReadBack, Replied, Step
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import EconomicPlan, Why, decisions, plan
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
@@ -105,9 +106,18 @@ STEPS = st.lists(
         st.builds(Added, PARTS),
         st.builds(Replied, PARTS, st.just(("a",)), st.sampled_from(((), ("a",)))),
         st.builds(ReadBack, st.sampled_from(("1", "2"))),
+        st.builds(Left, st.sampled_from((("1",), ("2", "3"), ("4", "6", "unknown"))), st.booleans()),
     ),
     max_size=12,
 )
+
+
+def test_a_ledger_of_a_long_session_is_as_good_as_a_new_one() -> None:
+    ledger = Ledger().added([item("a")]).replied([100]).evicted(["a"]).added([item("b")])
+    for _ in range(5_000):  # tables of tables would end in a RecursionError
+        ledger = ledger.replied([1])
+    assert ledger.memory[ledger.left["a"]] == Outcome(left=1)
+    assert plan(ledger).item_ids == ("b",)
 
 
 def test_work_on_a_file_changes_nothing_about_what_left_of_it() -> None:
@@ -123,7 +133,7 @@ def test_steps_taken_in_together_are_the_same_as_one_by_one(first: list[Step], s
 
     def real(step: Step) -> Step:
         nonlocal number
-        if isinstance(step, ReadBack):
+        if isinstance(step, ReadBack | Left):
             return step
         drawn: list[Any] = list(step.parts)
         made: list[Candidate | int] = []
@@ -179,7 +189,11 @@ def test_a_plan_goes_on_until_nothing_more_pays() -> None:
 
 
 def test_an_old_item_leaves_and_a_young_one_stays() -> None:
-    ledger = later(with_one(item("old"), max_loss=1), 60).added([item("young", 900)]).replied([100])
+    ledger = (
+        later(with_one(item("old"), max_loss=1), 60)
+        .added([item("young", 900, tool_class=ToolClass.FILE)])
+        .replied([100])
+    )
     assert plan(ledger).item_ids == ("old",)
     assert [v.why for v in decisions(ledger)] == [Why.BATCH, Why.YOUNG]
 
@@ -193,6 +207,16 @@ def test_the_dearer_a_read_back_the_longer_all_stay() -> None:
     large = replace(with_one(item("a")), total_tokens=200_000)
     assert leaves_after(large) > leaves_after(with_one(item("a")))
     assert leaves_after(with_one(item("a"), caution=50)) > leaves_after(with_one(item("a"), caution=1))
+
+
+def test_where_cached_tokens_cost_less_nothing_stays_longer_for_it() -> None:
+    def ripe_in(read: float) -> float:
+        file = replace(with_one(item("a", tool_class=ToolClass.FILE)), rates=replace(ANTHROPIC_RATES, read=read))
+        held = {name: h.with_pinned(False, file.parameters, file.rates) for name, h in file.held.items()}
+        return decisions(replace(file, held=MappingProxyType(held)))[0].ripe_in_calls
+
+    assert 0 < ripe_in(0.025) < ripe_in(0.05) < ripe_in(0.1)
+    assert ripe_in(0.1) > ripe_in(0.5)
 
 
 def test_a_rewrite_waits_for_its_rent() -> None:
@@ -217,7 +241,7 @@ def test_what_is_nearly_ripe_joins_a_batch_where_that_pays(
 
 
 def test_without_a_share_of_rent_a_batch_goes_as_soon_as_it_pays() -> None:
-    ledger = later(with_one(item("a"), rent_share=0, max_loss=1), 2)
+    ledger = later(with_one(item("a", tool_class=ToolClass.FILE), rent_share=0, max_loss=1), 8)
     assert decisions(replace(ledger, parameters=EvictionParameters(rent_share=0.01)))[0].why is Why.YOUNG
     assert decisions(ledger)[0].ripe_in_calls > 0
     assert plan(ledger).item_ids == ("a",)
@@ -259,6 +283,15 @@ def test_what_leaves_by_another_rule_is_not_weighed() -> None:
     assert (after.saved, after.gone_tokens, after.total_tokens) == (0, 0, later(pinned, 5).total_tokens - 5_850)
 
 
+def test_an_item_whose_placeholder_saves_nothing_is_held_no_longer() -> None:
+    ledger = Ledger().added([item("a"), 70, item("b"), 30]).replied([100])
+    assert [h.tokens_after for h in ledger.held.values()] == [70, 130]
+    first, second = ledger.resized({"a": 6_000}), ledger.resized({"b": 6_000})
+    assert [(name, h.tokens_after) for name, h in first.held.items()] == [("b", 130)]
+    assert [(name, h.tokens_after) for name, h in second.held.items()] == [("a", 70 + 6_000 + 130)]
+    assert first.total_tokens == second.total_tokens == ledger.total_tokens
+
+
 def test_what_stands_behind_decides_what_is_worth_a_rewrite() -> None:
     ledger = later(with_one(item("a")).added([item("b", 400)]).replied([100]), 30)
     held = ledger.held | {"a": replace(ledger.held["a"], tokens_after=10_000_000)}
@@ -293,25 +326,45 @@ def test_a_large_result_leaves_at_arrival_while_read_backs_are_cheap() -> None:
 
 
 def doubtful(count: int, **parameters: Any) -> Ledger:
-    """New results that are worth more than the read-backs expected of them, but not four times as much."""
-    careful = EvictionParameters(**{"arrival_margin": 4, "max_loss": 0, **parameters})
-    return Ledger(parameters=careful).added([item(name, 2_000, tool_class=ToolClass.SEARCH) for name in "abc"[:count]])
+    """New results that are worth more than the read-backs expected of them, but less than one read-back."""
+    careful = EvictionParameters(**{"max_loss": 0, "least_cost": 0, **parameters})
+    results = [item(name, 900, tool_class=ToolClass.SEARCH) for name in "abc"[:count]]
+    return Ledger(parameters=careful).added([100]).replied([100]).added(results)
 
 
-def test_as_long_as_nothing_was_saved_a_doubtful_result_is_sent() -> None:
+def test_a_result_leaves_unseen_only_if_a_read_back_is_covered() -> None:
     ledger = doubtful(1)
-    assert not plan(ledger)
-    assert plan(doubtful(1, arrival_margin=1))
-    assert plan(replace(ledger, saved=1_000.0))
-    bounded = doubtful(1, max_loss=0.01)
-    assert not plan(bounded)
-    assert plan(replace(bounded, spent=100_000.0))
-    assert not plan(replace(bounded, spent=100_000.0, saved=-1_000.0))
+    risk = ledger.read_back_price(900) - 1.25 * 850
+    assert risk > 0
+    assert not plan(replace(ledger, saved=risk - 1))
+    assert plan(replace(ledger, saved=risk + 1)).item_ids == ("a",)
+    assert not plan(doubtful(1, max_loss=0.01, least_cost=99 * risk))
+    assert plan(doubtful(1, max_loss=0.01, least_cost=101 * risk))
+    assert plan(replace(doubtful(1, max_loss=0.01), spent=100 * risk))
 
 
-def test_the_bound_holds_for_all_that_leaves_unseen_together() -> None:
-    assert plan(replace(doubtful(3), saved=1_500.0)).item_ids == ("c",)
-    assert plan(replace(doubtful(3), saved=5_000.0)).item_ids == ("a", "b", "c")
+def test_all_that_leaves_unseen_together_must_be_covered() -> None:
+    risk = doubtful(3).read_back_price(900) - 1.25 * 850
+    assert plan(replace(doubtful(3), saved=risk * 1.1)).item_ids == ("c",)
+    assert plan(replace(doubtful(3), saved=risk * 3.1)).item_ids == ("a", "b", "c")
+
+
+def test_of_a_file_all_pages_must_be_covered() -> None:
+    known = EvictionParameters(max_loss=0, least_cost=0, arrival_caution=1)
+    ledger = Ledger(parameters=known).added([100]).replied([100])
+    ledger = ledger.added([item("a", 3_000, tool_class=ToolClass.FILE)])
+    risk = 3 * ledger.read_back_price(3_000) - 1.25 * 2_950
+    assert not plan(replace(ledger, saved=risk - 1))
+    assert plan(replace(ledger, saved=risk + 1))
+
+
+def test_a_session_that_opens_what_was_hidden_hides_less() -> None:
+    ledger = replace(doubtful(1), saved=10_000.0)
+    assert plan(ledger)
+    opened = {"arrival:other:ls": Outcome(left=3, read_back=9), "search:Bash": Outcome(left=5, read_back=50)}
+    assert not plan(replace(ledger, memory=MappingProxyType(opened)))
+    forgetful = replace(ledger.parameters, arrival_memory_weight=0)
+    assert plan(replace(ledger, parameters=forgetful, memory=MappingProxyType(opened)))
 
 
 def test_arguments_that_were_never_sent_leave_without_a_rewrite() -> None:
@@ -397,10 +450,40 @@ def test_what_left_and_came_back_is_remembered_by_how_it_left() -> None:
     }
 
 
-def test_a_read_back_is_set_against_what_was_saved() -> None:
-    ledger = with_one(item("a")).evicted(["a"])
-    again = ledger.read_back("a")
-    assert ledger.saved - again.saved == pytest.approx(0.1 * ledger.total_tokens + 5 * 120 + 1.25 * 1_000)
+def test_a_read_back_costs_the_reply_that_asks_for_it_and_the_request_that_carries_it() -> None:
+    """Never evicting needs neither, and what was read back is no longer gone."""
+    ledger = with_one(item("a")).added([]).evicted(["a"]).replied([120])
+    back = ledger.read_back("a", [1_000])
+    assert (back.is_detour, back.spent_then) == (True, ledger.spent)
+    after = back.replied([50])
+    paid = 0.1 * ledger.total_tokens - 0.1 * 120 + 1.25 * 1_120 + 5 * 120
+    assert after.spent == ledger.spent
+    assert after.saved == pytest.approx(ledger.saved - paid)
+    assert after.read_back_cost == pytest.approx(paid)
+    assert after.gone_tokens == ledger.gone_tokens - 1_120
+    assert after.total_tokens + after.gone_tokens == 3_000 + 6_000 + 100 + 50
+
+
+def test_a_read_back_beside_other_results_costs_its_page_alone() -> None:
+    ledger = with_one(item("a")).added([]).evicted(["a"]).replied([120])
+    for both in (ledger.read_back("a", [700]).added([300]), ledger.added([300]).read_back("a", [700])):
+        assert not both.is_detour
+        after = both.replied([])
+        assert after.gone_tokens == ledger.gone_tokens - 700
+        assert after.spent - ledger.spent == pytest.approx(0.1 * (3_000 + 6_000 + 100) + 1.25 * 420)
+        assert after.saved - ledger.saved == pytest.approx(0.1 * ledger.gone_tokens - 1.25 * 700)
+
+
+def test_what_never_left_is_read_like_anything_else() -> None:
+    ledger = with_one(item("a"))
+    assert ledger.read_back("b", [700]) == ledger.added([700])
+
+
+def test_what_read_backs_lost_does_not_stop_a_batch_that_pays() -> None:
+    ledger = later(with_one(item("a"), max_loss=0.1), 60)
+    assert plan(ledger).item_ids == ("a",)
+    assert not plan(replace(ledger, saved=-50_000.0))
+    assert plan(replace(ledger, saved=-50_000.0, read_back_cost=50_000.0)).item_ids == ("a",)
 
 
 def test_after_a_rewrite_of_the_context_nothing_of_it_is_cached() -> None:
@@ -432,7 +515,7 @@ def test_a_plan_explains_itself() -> None:
     decided = plan(later(with_one(item("a")), 60))
     assert decided.first_changed == "a"
     assert decided.tokens_freed == 5_950
-    assert "a: 6,000 -> 50 tokens, leaves: its rent" in decided.explain()
+    assert "a: 6,000 -> 50 tokens, evicted: reading it back" in decided.explain()
     assert "in all 5,950 tokens leave, from a on" in decided.explain()
     assert plan(Ledger()).explain() == "nothing leaves"
 
@@ -476,7 +559,7 @@ def test_parameters_that_cannot_work_are_refused(values: dict[str, Any]) -> None
 def test_parameters_are_written_as_they_are_read() -> None:
     parameters = EvictionParameters(caution=2.5, needs_by_class={**EvictionParameters().needs_by_class}, max_loss=0.5)
     assert EvictionParameters.from_mapping(parameters.to_mapping()) == parameters
-    assert parameters.to_mapping()["needs_by_class"]["file"] == 0.5
+    assert parameters.to_mapping()["needs_by_class"]["file"] == 0.1
 
 
 def test_a_parameter_that_is_not_known_is_named_and_so_are_those_that_are() -> None:
@@ -528,15 +611,6 @@ def test_what_a_batch_frees_is_not_there_for_unseen_results() -> None:
     assert left(total + 1) == ("a",)
 
 
-def test_the_first_item_that_brings_an_identifier_lists_it() -> None:
-    index = IdentifierIndex()
-    assert index.new_in("call first_identifier and second_identifier, first_identifier") == [
-        "first_identifier",
-        "second_identifier",
-    ]
-    assert index.new_in(f"second_identifier third_identifier short {'x' * 60}") == ["third_identifier"]
-
-
 def test_calls_tell_which_files_they_are_about() -> None:
     patch = "*** Begin Patch\n*** Update File: src/a.py\n@@\n*** Add File: b.py\n"
     assert paths_of({"input": patch}) == ("src/a.py", "b.py")
@@ -557,6 +631,7 @@ def test_calls_tell_which_files_they_are_about() -> None:
         ({"command": "python - <<'EOF'\ncat\nEOF"}, "python"),
         ({"command": "FOO=1 /usr/bin/pytest -q; echo done"}, "pytest"),
         ({"command": "make || git diff"}, "git"),
+        ({"command": "cd x && git show HEAD:a.py"}, "git show"),
         ({"command": "export A=1\ngrep -n x a.py"}, "grep"),
         ({"command": ""}, ""),
         ({"path": "a.py"}, ""),
@@ -573,6 +648,7 @@ def test_a_shell_shows_what_its_last_command_prints(arguments: dict[str, Any], p
         ("Grep", False, ToolClass.SEARCH),
         ("exec_command", False, ToolClass.OTHER),
         ("sed", False, ToolClass.FILE),
+        ("git show", False, ToolClass.FILE),
         ("rg", False, ToolClass.SEARCH),
         ("Write", True, ToolClass.WHOLE),
         ("Edit", True, ToolClass.EDIT),

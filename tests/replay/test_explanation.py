@@ -39,8 +39,8 @@ async def test_it_says_of_each_item_where_it_is_and_why(tmp_path: Path) -> None:
     explained = await reopened(tmp_path, context.session_id, read_only=True)
     items = {item.item_id: item for item in explained.items}
     assert [items[f"call_{number}"].place for number in range(3)] == ["file", "file", "context"]
-    assert items["call_0"].why == "bash keeps its last 1"
-    assert items["call_2"].why == "stays: bash keeps its last 1"
+    assert items["call_0"].why == "bash keeps its last 1 (setting: keep_recent)"
+    assert items["call_2"].why == "stays: bash keeps its last 1 (setting: keep_recent)"
     assert items["call_2"].item_type is ItemType.TOOL_RESULT
     assert (items["call_2"].left_after_reply, items["call_2"].replies_since) == (None, None)
     assert explained.context_tokens == context.token_count
@@ -53,9 +53,9 @@ async def test_it_says_of_each_item_where_it_is_and_why(tmp_path: Path) -> None:
 async def test_reading_only_writing_and_a_context_that_goes_on_are_explained_alike(tmp_path: Path) -> None:
     context = await made(tmp_path)
     while_open = await explain(context.fs)
-    journal = (while_open.session_path / "journal.jsonl").read_bytes()
+    journal = (Path(while_open.session_path) / "journal.jsonl").read_bytes()
     assert await reopened(tmp_path, context.session_id, read_only=True) == while_open
-    assert (while_open.session_path / "journal.jsonl").read_bytes() == journal
+    assert (Path(while_open.session_path) / "journal.jsonl").read_bytes() == journal
     await context.close()
     assert await reopened(tmp_path, context.session_id, read_only=False) == while_open
 

@@ -11,7 +11,7 @@ from ctxfs.items import ContentRange, ItemType
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ctxfs.replay.journal_costs import Account, Rewrite, account
-from ctxfs.session.records import CallMade, ItemAdded, Record, Removed, Replaced, Restored
+from ctxfs.session.records import CallMade, Decided, ItemAdded, Record, Removed, Replaced, Restored
 from session_items import make_item, stored_record
 
 RATES = Rates(read=0.1, write=1.1, output=5.0)
@@ -51,6 +51,40 @@ def session() -> Iterator[Record]:
     yield reply(2)
     yield result(2, 1_000)
     yield reply(3)
+
+
+def decided(tokens_rewritten: int, reason: str = "due") -> Decided:
+    return Decided(
+        kind="result",
+        call_id="c",
+        sha256="0",
+        item_id="c",
+        content="…",
+        tokens_before=900,
+        tokens=50,
+        reason=reason,
+        tokens_rewritten=tokens_rewritten,
+    )
+
+
+def called(counted_tokens: int) -> CallMade:
+    return CallMade(number=0, usage=Usage(), model="m", counted_tokens=counted_tokens, made_at=0.0)
+
+
+def test_in_a_history_that_a_framework_owns_a_call_writes_again_what_stands_behind_its_first_change() -> None:
+    records: list[Record] = [
+        called(100),
+        decided(80),
+        decided(0),
+        decided(300),
+        called(200),
+        called(300),
+        decided(70, Why.EXPIRED),
+    ]
+    costs = account([*records, called(400), decided(40)])
+    assert costs.rewrites == (Rewrite(after_call=1, tokens=300),), "not a cold cache, and not what was never sent"
+    assert costs.rewriting(RATES) == pytest.approx(300.0)
+    assert len(costs.departures) == 5
 
 
 def test_a_session_without_evictions() -> None:
@@ -120,8 +154,13 @@ def test_what_no_call_followed_saved_and_cost_nothing_yet() -> None:
     assert (told.saved(RATES), told.rewriting(RATES)) == (0.0, 0.0)
 
 
-def test_with_a_cold_cache_nothing_is_rewritten_for_it() -> None:
-    told = account([*session(), replaced("call_1", 50, str(Why.EXPIRED)), reply(4)])
+COLD_IN_0_1 = "leaves: the cache has expired, so nothing is rewritten for it"
+"""The reason for it that journals of version 0.1 hold."""
+
+
+@pytest.mark.parametrize("reason", [str(Why.EXPIRED), COLD_IN_0_1])
+def test_with_a_cold_cache_nothing_is_rewritten_for_it(reason: str) -> None:
+    told = account([*session(), replaced("call_1", 50, reason), reply(4)])
     assert told.departures[0].sent
     assert told.rewrites == ()
 

@@ -16,15 +16,17 @@ from ctxfs.replay import PriceOptions, render_html, render_json, render_table, r
 from ctxfs.replay.lab import counter_named
 from ctxfs.replay.policies import DEFAULT_POLICIES
 
+pytestmark = pytest.mark.slow
+
 TRACES = sorted(Path(os.environ.get("CTXFS_TRACES", "../shared/traces")).glob("*.json"))
 
 
-def recorded(folder: Path, number: int, calls: int = 40) -> Path:
+def recorded(folder: Path, number: int, calls: int = 40, lines: int = 90) -> Path:
     """A session of an agent that reads one large file after the other."""
     messages: list[dict[str, object]] = [{"role": "user", "content": "read <them> all"}]
     for k in range(calls):
         call = {"type": "tool_use", "id": f"c{k}", "name": "Read", "input": {"path": f"file_{k}.py"}}
-        content = "\n".join(f"value_of_{number}_{k}_{line} = {line}" for line in range(200 + 50 * number))
+        content = "\n".join(f"value_of_{number}_{k}_{line} = {line}" for line in range(lines))
         messages.append({"role": "assistant", "content": [{"type": "text", "text": "next"}, call]})
         messages.append(
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"c{k}", "content": content}]}
@@ -37,11 +39,13 @@ def recorded(folder: Path, number: int, calls: int = 40) -> Path:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Three sessions, together small enough to be replayed without starting processes."""
     folder = tmp_path_factory.mktemp("recorded")
-    return [recorded(folder, number) for number in range(3)]
+    return [recorded(folder, number, lines=90 + 25 * number) for number in range(3)]
 
 
-def test_the_report_says_what_each_policy_costs(files: list[Path]) -> None:
+def test_the_report_says_what_each_policy_costs(tmp_path: Path) -> None:
+    files = [recorded(tmp_path, number, lines=160 + 40 * number) for number in range(3)]
     report = replay_files(files, tokens="chars4")
     figures = {p.policy: p for p in report.policies}
     assert tuple(figures) == DEFAULT_POLICIES
@@ -138,6 +142,7 @@ def test_files_that_are_no_recordings_are_skipped_and_named(files: list[Path], t
 def test_files_without_a_reply_are_left_out_and_named(files: list[Path], tmp_path: Path) -> None:
     unasked = tmp_path / "unasked.json"
     unasked.write_text('[{"role": "user", "content": "no reply yet"}]')
+    files = files[:1]
     report = replay_files([unasked, *files], ["none", "economic"], "chars4")
     assert [len(report.sessions), report.left_out] == [len(files), (unasked,)]
     assert [p.cost for p in report.policies] == [
@@ -211,7 +216,7 @@ def test_hostile_names_are_only_text_on_the_page(tmp_path: Path) -> None:
 
 
 def test_the_page_has_the_answer_money_tools_and_the_window(tmp_path: Path) -> None:
-    told = json.loads(recorded(tmp_path, 5).read_text())["messages"]
+    told = json.loads(recorded(tmp_path, 5, lines=450).read_text())["messages"]
     path = tmp_path / "session_5.json"
     path.write_text(json.dumps({"model": "gpt-4o", "messages": told}))
     html = render_html(replay_files([path], ["none", "economic"], "chars4"))
@@ -220,3 +225,11 @@ def test_the_page_has_the_answer_money_tools_and_the_window(tmp_path: Path) -> N
     assert "What left with economic" in html
     assert "<td>Read</td>" in html
     assert 'class="limit"' in html  # gpt-4o has a window of 128,000 tokens, and the session has more
+
+
+def test_the_planner_is_told_that_a_hosts_breakpoints_rewrite_everything(tmp_path: Path) -> None:
+    path = recorded(tmp_path, 0, calls=100, lines=200)
+    prefix, tail = (
+        replay_files([path], ["patient-15"], "chars4", cached=cached).policies[0] for cached in ("prefix", "tail")
+    )
+    assert 0 < tail.prefix_breaks < prefix.prefix_breaks

@@ -27,12 +27,11 @@ from ctxfs.replay.session import Item, Session, Turn, prepare
 from ctxfs.testing import MessagesServer
 from ctxfs.tokens import CharsCounter
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 COUNTER = CharsCounter()
 RATES = ANTHROPIC_RATES
-PARAMETERS = EvictionParameters(arrival_tokens=600)
-"""Results of our own session are sent: a batch of shrinking placeholders costs 3 % more than a replay says."""
+PARAMETERS = EvictionParameters()
 LARGEST_BYTES = 260_000
 
 
@@ -107,21 +106,23 @@ def recording(tmp_path: Path) -> Path:
     return path
 
 
-async def compare(path: Path, root: Path) -> Cost:
+async def compare(path: Path, root: Path, *, within: float = 0.02) -> Cost:
     document = json.loads(await anyio.Path(path).read_text())
     billed, evictions, session_path = await run_live(document["messages"], document.get("system"), root)
     expected = await anyio.to_thread.run_sync(replayed, path, session_path)
     assert evictions == expected.evictions
-    assert billed == pytest.approx(expected.cost, rel=0.02)
+    assert billed == pytest.approx(expected.cost, rel=within)
     return expected
 
 
 async def test_a_session_of_our_own(tmp_path: Path) -> None:
-    cost = await compare(recording(tmp_path), tmp_path / "sessions")
+    # A hundred results leave unseen and shrink in batches: without a breakpoint where these begin it is 3 % more.
+    cost = await compare(recording(tmp_path), tmp_path / "sessions", within=0.005)
     assert cost.evictions > 20
     assert cost.prefix_breaks > 0
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # what is evicted depends on no event loop
 async def test_recorded_sessions(tmp_path: Path, traces: list[Path]) -> None:
     # Thinking without a signature, as most of it was recorded, is not sent to a provider, but a replay counts it.
     small = [p for p in traces if p.stat().st_size < LARGEST_BYTES and '"type": "thinking"' not in p.read_text()]

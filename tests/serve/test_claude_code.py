@@ -31,7 +31,7 @@ def plugin(tmp_path: Path) -> Any:
 
 @asynccontextmanager
 async def client(plugin: Plugin) -> AsyncIterator[Client]:
-    async with Client(server_of(plugin.tools, plugin.run, changes=[HOOK])) as session:
+    async with Client(server_of(plugin.tools, plugin.run)) as session:
         yield session
 
 

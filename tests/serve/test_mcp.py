@@ -21,7 +21,7 @@ from ctxfs.testing import strategies
 from ctxfs.tools.base import Tool, ToolResult
 from patience import HANGS_S
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ROWS = json.dumps({"rows": [{"n": n, "name": f"row {n}"} for n in range(2_000)]}, indent=1)
 

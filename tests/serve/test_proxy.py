@@ -1,10 +1,12 @@
 """The proxy between the real SDKs and the servers of ``ctxfs.testing``: what it changes, and what it does not."""
 
+import gzip
 import json
 import os
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,10 @@ import anthropic
 import httpx2
 import openai
 import pytest
+from backports import zstd
 
-from ctxfs.serve.calls import UsageHeard, branch_of, thread_of
+from ctxfs.llm.sse import UsageReader
+from ctxfs.serve.calls import branch_of, thread_of
 from ctxfs.serve.proxy import Proxy
 from ctxfs.testing import ChatCompletionsServer, Failure, MessagesServer, ResponsesServer
 from patience import HANGS_S
@@ -188,6 +192,61 @@ def test_what_is_not_replaced_is_sent_byte_for_byte(tmp_path: Path) -> None:
     assert seen == [raw]
 
 
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
+def test_a_compressed_request_is_rewritten_too(tmp_path: Path, servers: Any, encoding: str) -> None:
+    packed: Any = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstd.compress}[encoding]
+    raw = json.dumps({"model": MODEL, "max_tokens": 9, "messages": conversation(2)}).encode()
+    headers = {"x-api-key": "any", "content-encoding": encoding}
+    with proxy(tmp_path, anthropic=servers[0].url) as running:
+        reply = post(f"{running.environment['ANTHROPIC_BASE_URL']}/v1/messages", headers=headers, content=packed(raw))
+    assert reply.json()["content"][0]["text"] == "fine"
+    assert servers[0].requests[0]["messages"][2]["content"][0]["content"].startswith("[Content offloaded]")
+    assert running.savings.problems == {}
+
+
+def test_what_cannot_be_unpacked_goes_on_as_it_came_and_says_so(tmp_path: Path, servers: Any) -> None:
+    with proxy(tmp_path, anthropic=servers[0].url) as running:
+        url = f"{running.environment['ANTHROPIC_BASE_URL']}/v1/messages"
+        for encoding in ("gzip", "unknown"):
+            post(url, headers={"x-api-key": "any", "content-encoding": encoding}, content=b"\x1f\x8bsecret")
+    assert list(running.savings.problems) == [
+        "its body is compressed ('gzip'), and cannot be unpacked",
+        "its body is compressed ('unknown'), and cannot be unpacked",
+    ]
+
+
+def test_a_prompt_that_is_refused_as_too_long_is_sent_again_with_more_replaced(tmp_path: Path) -> None:
+    settings = {"pricing": None, "window": 100_000}
+    with (
+        MessagesServer(["fine"] * 9, context_window_tokens=8_000) as server,
+        Proxy(tmp_path, settings, {"anthropic": server.url}, "run") as running,
+    ):
+        sdk = anthropic.Anthropic(api_key=KEY, base_url=running.environment["ANTHROPIC_BASE_URL"], max_retries=0)
+        tools: Any = [{"name": "read_log", "input_schema": {"type": "object"}}]
+        given: Any = {"model": MODEL, "max_tokens": 99, "tools": tools}
+        assert sdk.messages.create(messages=conversation(4), **given).content[0].text == "fine"
+        assert [reason.startswith("prompt is too long") for reason in server.refusals] == [True]
+        with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):
+            sdk.messages.create(system=LOG * 9, messages=conversation(1), **given)
+        sdk.close()
+        assert len(server.refusals) == 2, "what cannot be made smaller is not sent again"
+    assert (running.savings.calls, running.savings.heard) == (1, 1)
+    (sent,) = server.requests
+    assert "[Content offloaded]" in sent["messages"][2]["content"][0]["content"]
+
+
+def test_no_content_of_a_request_is_in_a_problem(tmp_path: Path, servers: Any) -> None:
+    secret = "the secret of the message"
+    wrong = [{"role": secret, "content": secret}, {"role": "user", "content": [{"type": secret}]}, secret, 5]
+    with proxy(tmp_path, anthropic=servers[0].url, openai=servers[1].url) as running:
+        for name, path in (("ANTHROPIC_BASE_URL", "/v1/messages"), ("OPENAI_BASE_URL", "/chat/completions")):
+            for message in wrong:
+                url = f"{running.environment[name]}{path}"
+                post(url, json={"model": MODEL, "max_tokens": 9, "messages": [message]})
+    assert running.savings.problems
+    assert "secret" not in str(running.savings.problems)
+
+
 # The command ---------------------------------------------------------------------------------------------------------
 
 ASKS = """
@@ -208,6 +267,7 @@ def run(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_command_runs_with_its_base_urls_and_its_exit_code_is_given_back(tmp_path: Path, servers: Any) -> None:
     server = servers[0]
     body = tmp_path / "body.json"
@@ -221,6 +281,7 @@ def test_the_command_runs_with_its_base_urls_and_its_exit_code_is_given_back(tmp
     assert "Use open_file tool" in server.requests[0]["messages"][2]["content"][0]["content"]
 
 
+@pytest.mark.slow
 def test_what_is_assumed_of_an_unknown_model_is_shown_when_the_program_has_ended(tmp_path: Path, servers: Any) -> None:
     body = tmp_path / "body.json"
     body.write_text(json.dumps({"model": "new-model", "max_tokens": 9, "messages": conversation(1)}))
@@ -234,13 +295,33 @@ def test_what_is_assumed_of_an_unknown_model_is_shown_when_the_program_has_ended
     assert "ctxfs: the model 'new-model' is unknown" in err
 
 
+@pytest.mark.slow
+def test_what_is_logged_is_shown_when_the_program_has_ended(tmp_path: Path, servers: Any) -> None:
+    asks = """
+import os, socket, sys, urllib.parse
+url = urllib.parse.urlsplit(os.environ["ANTHROPIC_BASE_URL"])
+with socket.create_connection((url.hostname, url.port)) as peer:
+    peer.sendall(b"this is no HTTP\\r\\n\\r\\n")
+    peer.recv(1000)
+print("the program ends", file=sys.stderr)
+"""
+    done = run("--root", str(tmp_path), "--", sys.executable, "-c", asks, ANTHROPIC_BASE_URL=servers[0].url)
+    _, err = done.communicate(timeout=HANGS_S)
+    assert err.splitlines() == [
+        *("the program ends", "ctxfs: Invalid HTTP request received."),
+        "ctxfs: 0 calls, 0 of them with a bill; 0 contents replaced",
+    ]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("variable", ["OPENAI_BASE_URL", "OPENAI_API_BASE"])
 def test_requests_go_to_where_the_environment_led_before(tmp_path: Path, servers: Any, variable: str) -> None:
     server = servers[1]
     asks = """
 import os, sys, httpx2
 body = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
-httpx2.post(os.environ[sys.argv[1]] + "/chat/completions", headers={"authorization": "Bearer any"}, json=body)
+url, headers = os.environ[sys.argv[1]] + "/chat/completions", {"authorization": "Bearer any"}
+httpx2.post(url, headers=headers, json=body, timeout=None)
 """
     unset = {"OPENAI_BASE_URL": "", "OPENAI_API_BASE": ""}
     options = ("--root", str(tmp_path), "--", sys.executable, "-c", asks, variable)
@@ -250,6 +331,7 @@ httpx2.post(os.environ[sys.argv[1]] + "/chat/completions", headers={"authorizati
     assert len(server.requests) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_a_signal_goes_to_the_command_and_the_proxy_dies_with_it(tmp_path: Path) -> None:
     waits = "import sys, time; print(sys.argv[1:], flush=True); time.sleep(600)"
@@ -261,6 +343,7 @@ def test_a_signal_goes_to_the_command_and_the_proxy_dies_with_it(tmp_path: Path)
     assert done.returncode == 128 + signal.SIGTERM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -269,6 +352,7 @@ def test_a_signal_goes_to_the_command_and_the_proxy_dies_with_it(tmp_path: Path)
         (("--keep-recent", "Bash=0", "--", "true"), "keep_recent['Bash']"),
         (("--upstream-openai", "localhost", "--", "true"), "is not a URL: it must begin with https://"),
         (("--read-tool", "a b", "--", "true"), "cannot be a tool's name"),
+        (("--root", __file__, "--", "true"), "test_proxy.py is not a directory, and sessions are in one"),
     ],
 )
 def test_wrong_use_is_refused_before_anything_runs(tmp_path: Path, arguments: tuple[str, ...], reason: str) -> None:
@@ -304,10 +388,15 @@ def test_branches_differ_in_tools_and_in_the_first_call_only() -> None:
 
 
 def test_usage_is_heard_of_replies_and_of_events() -> None:
-    heard = UsageHeard()
+    heard = UsageReader()
     start = {"type": "message_start", "message": {"model": "m", "usage": {"input_tokens": 5, "output_tokens": 1}}}
     delta = {"type": "message_delta", "usage": {"output_tokens": 9, "input_tokens": None}}
     for data in (start, delta, "usage", ["usage"], {"usage": None}):
-        heard.feed(json.dumps(data).encode())
-    heard.feed(b'{"usage": ')
-    assert (heard.usage, heard.model) == ({"input_tokens": 5, "output_tokens": 9}, "m")
+        heard.feed(b"data: %b\n\n" % json.dumps(data).encode())
+    heard.feed(b'data: {"usage": \n\n')
+    assert heard.bill() == ({"input_tokens": 5, "output_tokens": 9}, "m")
+    assert heard.bill() is None
+    whole = UsageReader()
+    whole.feed(b'{"model": "n", "usage"')
+    whole.feed(b': {"input_tokens": 3}}')
+    assert whole.bill() == ({"input_tokens": 3}, "n")

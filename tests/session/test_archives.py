@@ -13,6 +13,7 @@ from ctxfs.eviction.window import Window
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import ToolMessage
 from ctxfs.session.archive import archived_items, write_archive
+from ctxfs.session.archive_reading import archived
 from ctxfs.session.records import ItemAdded, Record, Removed
 from session_items import make_item
 
@@ -48,7 +49,7 @@ async def test_the_items_of_an_archive_are_those_that_left_as_they_were(tmp_path
             left |= {item_id: before[item_id] for item_id in before.keys() - {item.id for item in context.items}}
         await _check(context.fs, left)
         with pytest.raises(UnknownItem):
-            await context.fs.archived(context.items[-1].id)
+            await archived(context.fs, context.items[-1].id)
     assert {item.item_type for item in left.values()} > {ItemType.TOOL_RESULT, ItemType.COMPACTION_SUMMARY}
     assert {item.offloaded for item in left.values() if item.item_type is ItemType.TOOL_RESULT} == {True, False}
     async with ContextFileSystem(context.session_id, root_path=tmp_path, read_only=True) as fs:
@@ -58,7 +59,7 @@ async def test_the_items_of_an_archive_are_those_that_left_as_they_were(tmp_path
 async def _check(fs: ContextFileSystem, left: dict[str, ContextItem]) -> None:
     archives = sorted({archive for item_id in left if (archive := fs.state.archived.get(item_id)) is not None})
     assert len(archives) > 2
-    found = {item.id: item for archive in archives for item in await fs.archived(archive)}
+    found = {item.id: item for archive in archives for item in await archived(fs, archive)}
     assert found == left
 
 

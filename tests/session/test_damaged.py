@@ -16,6 +16,7 @@ from ctxfs.eviction.plan import Archive, Plan
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.invariants import violations
 from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from ctxfs.session.archive_reading import archived
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore
 from ctxfs.testing import ScriptedModel, ToolCall
@@ -193,7 +194,7 @@ async def test_an_archive_says_what_was_damaged(tmp_path: Path) -> None:
         archive = Archive(
             item_id=item_id,
             name=name,
-            path=context.fs.path_of(name),
+            path=str(context.fs.session_path / name),
             item_ids=tuple(item.id for item in inside),
             placeholder="[archived]",
             tokens_before=sum(item.token_count for item in inside),
@@ -201,9 +202,9 @@ async def test_an_archive_says_what_was_damaged(tmp_path: Path) -> None:
             reason="full",
         )
         await carried_out(Plan(archive=archive), {item.id: item for item in context.items}, context.fs)
-        archived = await context.fs.archived(item_id)
-        assert [item.id for item in archived if item.damaged is not None] == ["c1"]
-        assert archived[2].message == MESSAGES[4]
+        left = await archived(context.fs, item_id)
+        assert [item.id for item in left if item.damaged is not None] == ["c1"]
+        assert left[2].message == MESSAGES[4]
         with pytest.raises(StorageError):
             await context.fs.load("c1")
 
@@ -216,7 +217,7 @@ async def test_the_reading_tools_say_so(tmp_path: Path) -> None:
         tools = {each.name: each for each in (read_tool(fs), *retrieval_tools(fs))}
         for item, what in ((before[3], "no file"), (before[4], "is damaged")):
             for name, arguments in (
-                ("Read", {"file_path": fs.path_of(item.name)}),
+                ("Read", {"file_path": str(fs.session_path / item.name)}),
                 ("context_read", {"ref": item.id}),
                 ("context_tail", {"ref": item.id}),
                 ("context_grep", {"ref": item.id, "pattern": "row"}),
@@ -353,6 +354,7 @@ async def is_released(root: Path) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("always::ResourceWarning")
 @pytest.mark.parametrize("kind", ["agent", "context", "session"])
 async def test_a_session_that_is_dropped_warns_and_is_released(tmp_path: Path, kind: str) -> None:

@@ -36,7 +36,7 @@ def session(store: MemoryStore, **options: Any) -> ContextFileSystem:
 def offload(fs: ContextFileSystem, item: ContextItem) -> Offload:
     return Offload(
         item_id=item.id,
-        path=fs.path_of(item.name),
+        path=f"{fs.base}/{item.name}",
         placeholder="gone",
         tokens_before=item.token_count,
         tokens_after=7,
@@ -62,7 +62,7 @@ async def test_messages_and_results_are_found_again_in_the_text_layout() -> None
     store.disk.log.clear()
     del store.disk.files[INDEX_NAME]
     async with session(store, layout=TEXT) as fs:
-        message, result = fs.stored()["msg_001"], fs.stored()["call_1"]
+        message, result = fs.state.stored["msg_001"], fs.state.stored["call_1"]
         assert (message.item_type, message.tool_name, message.lines) == (ItemType.USER_MESSAGE, None, 2)
         assert (result.item_type, result.tool_name, result.lines) == (ItemType.TOOL_RESULT, "Read", 1)
 
@@ -73,8 +73,8 @@ async def test_what_is_stored_already_does_not_keep_the_rest_from_being_stored()
         await fs.writer.store([first])
         await fs.writer.store([first, second], metadata={"call_2": {"note": "n"}})
         assert await fs.load("call_2") == "two"
-        assert fs.stored()["call_2"].metadata["note"] == "n"
-        assert fs.stored()["call_2"].offloaded_at == 9
+        assert fs.state.stored["call_2"].metadata["note"] == "n"
+        assert fs.state.stored["call_2"].offloaded_at == 9
 
 
 async def test_a_label_and_an_error_are_recorded_beside_the_content() -> None:
@@ -85,7 +85,7 @@ async def test_a_label_and_an_error_are_recorded_beside_the_content() -> None:
         await fs.writer.store(
             [skill, replace(failed, message=replace(failed.message, is_error=True)), tool_result(fs, "yes", "call_2")]
         )
-        stored = fs.stored()
+        stored = fs.state.stored
         assert stored[skill.id].metadata == {"label": "a skill", "encoding": "text"}
         assert stored[failed.id].metadata == {
             "tool_name": "Read",
@@ -102,7 +102,7 @@ async def test_only_content_of_several_blocks_has_a_block_index(size: int, has_i
     async with session(store) as fs:
         item = tool_result(fs, "x" * size)
         await fs.writer.store([item])
-        assert fs.stored()["call_1"].blocks == 1 + has_index
+        assert fs.state.stored["call_1"].blocks == 1 + has_index
         assert (f"{item.name}.idx" in store.disk.files) == has_index
         assert await fs.load("call_1") == "x" * size
 
@@ -132,11 +132,11 @@ async def test_content_above_the_inline_limit_goes_to_its_file_at_once(chars: in
 async def test_paths_inside_the_session_are_known_by_either_name() -> None:
     async with session(MemoryStore("session_1")) as fs:
         item = tool_result(fs, "content")
-        assert fs.find(fs.path_of(item.name)) is None
+        assert fs.find(f"{fs.base}/{item.name}") is None
         await fs.writer.store([item])
-        assert fs.find(fs.path_of(item.name)) == fs.find(item.name) == item.id
+        assert fs.find(f"{fs.base}/{item.name}") == fs.find(item.name) == item.id
         assert fs.find(f"/elsewhere/{item.name}") is None
-        assert fs.find(f"{fs.session_path}x/{item.name}") is None
+        assert fs.find(f"{fs.base}x/{item.name}") is None
 
 
 async def test_a_closed_session_and_a_reader_write_nothing() -> None:
@@ -171,7 +171,7 @@ async def test_calls_are_numbered_and_items_archived_are_found() -> None:
         await fs.writer.add([first, second])
         await fs.writer.archive(archive, "a, b", [first.id], before=second.id, reason="r")
     async with session(store) as fs:
-        assert [(c.number, c.usage.input_tokens, c.counted_tokens, c.made_at) for c in fs.calls] == [
+        assert [(c.number, c.usage.input_tokens, c.counted_tokens, c.made_at) for c in fs.state.calls] == [
             (1, 5, 4, 9.5),
             (2, 6, 0, 9.5),
         ]
@@ -244,7 +244,7 @@ async def test_trims_of_one_reply_build_on_each_other() -> None:
         (new,) = applied.items
         assert (new.token_count, new.trimmed) == (100 - 2 * 35, (0, 1))
         assert [block["input"] for block in new.message.content if isinstance(block, dict)] == [{"path": "a"}] * 2
-        assert applied.left == ("t0.input", "t1.input")
+        assert applied.left == ("t0.input", "t1.input") == tuple(trim.stored_id for trim in trims)
         assert fs.find("t0.input")
         assert fs.find("t1.input")
         assert await fs.items() == (new,)
@@ -255,7 +255,7 @@ def trim_of(fs: ContextFileSystem, item_id: str, block: int) -> Trim:
     message = UserMessage("long" * 50)
     stored = claimed_item(fs, message, 40, kind=ItemType.TOOL_INPUT, raw_id=f"t{block}.input", tool="Write")
     return Trim(
-        item_id=item_id, block=block, arguments={"path": "a"}, stored=stored, path=fs.path_of(stored.name),
+        item_id=item_id, block=block, arguments={"path": "a"}, stored=stored, path=f"{fs.base}/{stored.name}",
         tokens_before=40, tokens_after=5, reason="r",
     )  # fmt: skip
 
@@ -270,7 +270,7 @@ async def test_an_archive_stands_where_what_it_holds_stood(going: tuple[str, ...
         await fs.writer.add(list(items.values()))
         slot_id, name = fs.writer.allocate(ItemType.COMPACTION_SUMMARY, None)
         archive = Archive(
-            item_id=slot_id, name=name, path=fs.path_of(name), item_ids=going, placeholder="moved",
+            item_id=slot_id, name=name, path=f"{fs.base}/{name}", item_ids=going, placeholder="moved",
             tokens_before=40, tokens_after=2, reason="r",
         )  # fmt: skip
         applied = await carried_out(Plan(archive=archive), items, fs)

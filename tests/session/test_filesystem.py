@@ -60,7 +60,7 @@ async def test_metadata_that_would_not_read_back_equal_is_refused(tmp_path: Path
             await fs.writer.store([first], metadata={first.id: {"note": value}})
         await fs.writer.store([first], metadata={first.id: {"note": 2**70}})
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
-        assert fs.stored()[first.id].metadata["note"] == 2**70
+        assert fs.state.stored[first.id].metadata["note"] == 2**70
         assert (await fs.verify()).ok
 
 
@@ -134,7 +134,7 @@ async def test_a_session_that_was_never_closed_loses_nothing(tmp_path: Path) -> 
     async with reader:
         assert [entry.id for entry in await reader.items()] == ["msg_001", "call_1"]
         assert await reader.load("call_1") == LONG
-        assert [call.usage.input_tokens for call in reader.calls] == [7]
+        assert [call.usage.input_tokens for call in reader.state.calls] == [7]
         with pytest.raises(SessionClosed):
             await reader.writer.add([])
         with pytest.raises(SessionClosed):
@@ -145,11 +145,11 @@ async def test_large_content_is_stored_once(tmp_path: Path) -> None:
     async with ContextFileSystem(root_path=tmp_path) as fs:
         large, small = tool_result(fs, LONG, "large"), tool_result(fs, "small", "small")
         await fs.writer.add([large, small])
-        assert set(fs.stored()) == {"large"}
-        before = written_at(fs.path_of(large.name))
+        assert set(fs.state.stored) == {"large"}
+        before = written_at(str(fs.session_path / large.name))
         await fs.writer.evict([(large, evicted(fs, large), "r"), (small, evicted(fs, small), "r")])
-        assert set(fs.stored()) == {"large", "small"}
-        assert written_at(fs.path_of(large.name)) == before
+        assert set(fs.state.stored) == {"large", "small"}
+        assert written_at(str(fs.session_path / large.name)) == before
         assert "a line of a long" not in (fs.session_path / "journal.jsonl").read_text()
 
 
@@ -164,11 +164,11 @@ async def test_repeated_ids_never_overwrite(tmp_path: Path) -> None:
 
 async def test_what_only_repeats_stored_content_is_not_stored_again(tmp_path: Path) -> None:
     async with ContextFileSystem(root_path=tmp_path) as fs:
-        source = ContentRange(item_id="call_1", path=fs.path_of("x"), first_line=1, last_line=2)
+        source = ContentRange(item_id="call_1", path=str(fs.session_path / "x"), first_line=1, last_line=2)
         item = replace(tool_result(fs, LONG), source=source)
         await fs.writer.add([item])
         await fs.writer.evict([(item, evicted(fs, item), "r")])
-        assert dict(fs.stored()) == {}
+        assert dict(fs.state.stored) == {}
 
 
 async def test_restored_content_is_back(tmp_path: Path) -> None:
@@ -201,7 +201,13 @@ async def test_paths_are_known_by_the_index_alone(tmp_path: Path) -> None:
         path = await fs.offload(item)
         await fs.writer.add([evicted(fs, item)])
         assert fs.find(item.name) == item.id
-        for unknown in ("/etc/passwd", fs.path_of("index.json"), fs.path_of(f"x/../{item.name}"), "", path + "/"):
+        for unknown in (
+            "/etc/passwd",
+            str(fs.session_path / "index.json"),
+            str(fs.session_path / f"x/../{item.name}"),
+            "",
+            path + "/",
+        ):
             assert fs.find(unknown) is None
     (tmp_path / "a").rename(tmp_path / "b")
     async with ContextFileSystem("session_1", root_path=tmp_path / "b") as fs:
@@ -302,7 +308,7 @@ async def test_one_callers_failure_is_not_anothers(tmp_path: Path) -> None:
             for item in (*good[:3], bad, *good[3:]):
                 tasks.start_soon(offload, item.id)
         assert failed == ["bad"]
-        assert set(fs.stored()) == {item.id for item in good}
+        assert set(fs.state.stored) == {item.id for item in good}
 
 
 async def test_a_failed_write_changes_nothing_whatever_call_fails(tmp_path: Path) -> None:
@@ -328,7 +334,7 @@ async def evict_with_failure(root: Path, failing: int) -> bool:
         await fs.writer.evict([step])
     except WriteFailed:
         assert await fs.items() == (item,)
-        assert dict(fs.stored()) == {}
+        assert dict(fs.state.stored) == {}
         calls.armed = False
         async with ContextFileSystem("session_1", root_path=root, read_only=True) as reader:
             assert await reader.items() == (item,)
@@ -373,7 +379,7 @@ async def test_task_cancel_waits_for_the_outcome_and_cancels_once(tmp_path: Path
             await asyncio.wait({task})
             assert task.cancelled() or task.done()
             async with ContextFileSystem("session_1", root_path=tmp_path, read_only=True) as reader:
-                assert set(reader.stored()) == set(fs.stored())
+                assert set(reader.state.stored) == set(fs.state.stored)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
                 await fs.offload(tool_result(fs, "late", "late"))
@@ -435,7 +441,7 @@ async def test_an_index_that_cannot_be_written_stops_nothing_but_flush(tmp_path:
             await fs.writer.flush()
         (fs.session_path / "index.json").rmdir()
         await fs.writer.flush()
-        assert len(fs.stored()) == 40
+        assert len(fs.state.stored) == 40
 
 
 async def test_a_replaced_item_stands_in_its_new_form_until_it_is_removed(tmp_path: Path) -> None:
@@ -447,5 +453,5 @@ async def test_a_replaced_item_stands_in_its_new_form_until_it_is_removed(tmp_pa
         assert (await fs.items())[0].message.content == PLACEHOLDER
         await fs.writer.remove([item.id], reason="r")
         assert await fs.items() == ()
-        assert isinstance(fs.stored()[item.id], Stored)
-        assert fs.stored()[item.id].tool_name == "Read"
+        assert isinstance(fs.state.stored[item.id], Stored)
+        assert fs.state.stored[item.id].tool_name == "Read"

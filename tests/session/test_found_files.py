@@ -66,10 +66,10 @@ async def test_with_the_journal_lost_the_index_says_what_the_file_does_not() -> 
     store = MemoryStore("session_1")
     async with session(store, TEXT) as fs:
         await fs.writer.store([tool_result(fs, "content", tool="Read: a tool")], metadata={"call_1": {"note": "kept"}})
-        before = dict(fs.stored())
+        before = dict(fs.state.stored)
     store.disk.log.clear()
     async with session(store) as fs:
-        assert dict(fs.stored()) == before
+        assert dict(fs.state.stored) == before
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ async def test_a_file_of_an_id_that_is_stored_elsewhere_is_foreign() -> None:
     async with session(store) as fs:
         assert fs.recovery.foreign == (other,)
         assert await fs.load("call_1") == "content"
-        assert fs.find(fs.path_of(other)) is None
+        assert fs.find(f"{fs.base}/{other}") is None
 
 
 async def test_a_file_of_an_id_that_left_the_context_but_is_stored_is_foreign() -> None:
@@ -177,14 +177,14 @@ async def test_an_index_that_contradicts_the_journal_is_rebuilt() -> None:
     store.disk.files[INDEX_NAME] = b"".join(render_index("session_1", before.journal_seq, [wrong]))
     async with session(store) as fs:
         assert fs.recovery == Recovery(rebuilt_index=True)
-        assert fs.stored()["call_1"].chars == 7
+        assert fs.state.stored["call_1"].chars == 7
     assert parse_index(store.disk.files[INDEX_NAME]).items == before.items
 
 
 async def test_verify_tells_an_index_that_contradicts_the_journal() -> None:
     store = await with_one("content")
     async with session(store) as fs:
-        entry = fs.stored()["call_1"]
+        entry = fs.state.stored["call_1"]
         store.disk.files[INDEX_NAME] = b"".join(render_index("session_1", 2, [replace(entry, chars=8)]))
         (problem,) = (await fs.verify()).problems
         assert (problem.name, problem.detail) == (INDEX_NAME, "it contradicts the journal about call_1")
@@ -236,7 +236,7 @@ async def test_a_block_index_beside_the_file_is_never_believed(damage: str) -> N
 async def test_an_index_that_is_known_counts_only_for_the_content_that_it_was_made_of() -> None:
     store = await with_one(LARGE)
     async with session(store) as fs:
-        entry = fs.stored()["call_1"]
+        entry = fs.state.stored["call_1"]
         reading = store.peer()
         await reading.open(create=False, write=False)
         right = await scan_blocks(reading, entry)
@@ -264,7 +264,7 @@ async def test_what_a_command_printed_before_it_was_killed_is_there_in_part() ->
     killed.disk.log[:] = store.disk.log
     async with session(killed) as found:
         assert found.recovery.adopted == (name,)
-        entry = found.stored()[growing.item_id]
+        entry = found.state.stored[growing.item_id]
         assert (entry.metadata["partial"], entry.encoding, entry.raw) == (True, "bytes", True)
         assert (entry.size_bytes, entry.chars, entry.lines) == (14, 14, 2)
         assert await found.reader(growing.item_id).lines(1, 9) == ("one", "and \ufffd half")

@@ -16,21 +16,22 @@ from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
-from ctxfs.session.journal import encode_line, scan
+from ctxfs.session.journal import encode_line, is_whole, rewritten, scan
+from ctxfs.session.record_json import from_json, to_json
 from ctxfs.session.records import (
     CallMade,
     Closed,
     EvictionSet,
     ItemAdded,
+    NoteWritten,
     Record,
     Removed,
     Replaced,
     Restored,
     SessionStarted,
+    SessionTagged,
     UnknownRecord,
     WriterOpened,
-    from_json,
-    to_json,
 )
 from ctxfs.session.state import SessionState, fold
 from session_items import forged_line, make_item
@@ -315,3 +316,52 @@ def test_a_record_whose_message_holds_no_content_blocks_is_damage(block: object)
     found = scan(forged_line(1, record))
     assert found.records == ()
     assert "block" in found.damages[0].reason
+
+
+def without_text(part: Any) -> Any:
+    return {**part, "text": ""} if part.get("type") == "note_written" else part
+
+
+def test_a_journal_is_written_again_with_lines_of_the_same_length() -> None:
+    notes = [NoteWritten(number=n, text=text) for n, text in enumerate(("one", "\udc00 é", "\ud800\udc00"), 1)]
+    tags = SessionTagged(tags=("kept",))
+    log = b"".join(encode_line(n, [tags, note]) for n, note in enumerate(notes, 1)) + encode_line(4, notes[:1])
+    new = rewritten(log, without_text)
+    assert [len(line) for line in new.split(b"\n")] == [len(line) for line in log.split(b"\n")]
+    blank = [NoteWritten(number=n, text="") for n in (1, 2, 3)]
+    found = scan(new)
+    assert found.records == (tags, blank[0], tags, blank[1], tags, blank[2], blank[0])
+    assert (found.damages, found.last_seq) == ((), 4)
+    assert rewritten(new, without_text) == new
+
+
+def test_what_need_not_or_cannot_be_written_again_stays_byte_by_byte() -> None:
+    line = encode_line(2, [NoteWritten(number=1, text="one")])
+    later = forged_line(3, {"type": "note_written", "number": 1, "text": "x"}).replace(b'{"v":1', b'{"v":2')
+    log = b"not a line\n" + encode_line(1, [SessionTagged(tags=())]) + line.replace(b"one", b"two") + later + b'{"v":1'
+    assert rewritten(log, without_text) == log
+    assert rewritten(log, lambda part: part) == log
+
+
+def test_lone_surrogates_beside_what_is_taken_out_stay() -> None:
+    note = NoteWritten(number=1, text="\ud800\udc00 stays")
+    log = encode_line(1, [note, NoteWritten(number=2, text="goes")])
+    new = rewritten(log, lambda part: {**part, "text": ""} if part["number"] == 2 else part)
+    assert scan(new).records == (note, NoteWritten(number=2, text=""))
+
+
+def test_a_line_that_would_get_longer_is_refused() -> None:
+    log = encode_line(1, [NoteWritten(number=1, text="one")])
+    with pytest.raises(InvalidRecord, match="line 1"):
+        rewritten(log, lambda part: {**part, "text": "longer"})
+
+
+def test_a_journal_is_whole_if_each_line_is_and_none_is_missing() -> None:
+    lines = [encode_line(number, [Closed(closed_at=number)]) for number in (1, 2, 3)]
+    assert is_whole(b"")
+    assert is_whole(b"".join(lines))
+    assert is_whole(b"".join(lines) + lines[0][:-5]), "what is torn was never acknowledged"
+    assert not is_whole(lines[0] + lines[2])
+    assert not is_whole(lines[1])
+    assert not is_whole(b"".join(lines).replace(b"closed", b"clased", 1))
+    assert not is_whole(b"\n")

@@ -175,7 +175,7 @@ async def test_a_reader_that_looks_several_times_at_once_sees_every_line_once() 
             async with anyio.create_task_group() as tasks:
                 for _ in range(4):
                     tasks.start_soon(reader.refresh)
-            assert reader.calls == writer.calls
+            assert reader.state.calls == writer.state.calls
 
 
 async def test_what_a_writer_has_is_current_also_while_it_writes() -> None:
@@ -192,10 +192,10 @@ async def test_what_a_writer_has_is_current_also_while_it_writes() -> None:
             for number in range(8):
                 await writer.writer.record_call(Usage(input_tokens=number), "m")
             tasks.cancel_scope.cancel()
-        assert len(writer.calls) == 8
+        assert len(writer.state.calls) == 8
         await writer.writer.record_call(Usage(input_tokens=9), "m")
         journal = await writer.history()
-    assert sum(isinstance(record, CallMade) for record in journal) == len(writer.calls) == 9
+    assert sum(isinstance(record, CallMade) for record in journal) == len(writer.state.calls) == 9
 
 
 async def test_calls_that_are_recorded_together_are_numbered_one_after_the_other() -> None:
@@ -205,8 +205,8 @@ async def test_calls_that_are_recorded_together_are_numbered_one_after_the_other
             for tokens in range(5):
                 tasks.start_soon(fs.writer.record_call, Usage(input_tokens=tokens), "m")
         await fs.writer.record_call(Usage(input_tokens=5), "m")
-        assert [call.number for call in fs.calls] == [1, 2, 3, 4, 5, 6]
-        assert sorted(call.usage.input_tokens for call in fs.calls) == [0, 1, 2, 3, 4, 5]
+        assert [call.number for call in fs.state.calls] == [1, 2, 3, 4, 5, 6]
+        assert sorted(call.usage.input_tokens for call in fs.state.calls) == [0, 1, 2, 3, 4, 5]
 
 
 async def test_a_content_that_another_one_stored_meanwhile_is_not_written_twice() -> None:

@@ -11,8 +11,8 @@ import pytest
 from ctxfs.errors import ConfigError, SessionClosed, SessionLocked, SessionNotFound, WriteFailed
 from ctxfs.items import ItemType
 from ctxfs.llm.base import Usage
-from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import CallMade, Closed, ItemAdded, WriterOpened
+from ctxfs.session.shared import SharedFileSystem
 from ctxfs.storage.base import NewFile, Store
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
 from ctxfs.storage.log_file import LOG_NAME
@@ -24,7 +24,7 @@ from session_items import tool_result, user_message
 
 pytestmark = pytest.mark.anyio
 
-Opener = Callable[[], ContextFileSystem]
+Opener = Callable[[], SharedFileSystem]
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -32,9 +32,9 @@ def session(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     """Gives a file system of one session at each call, as another process would have it."""
     disk = MemoryDisk()
 
-    def opened() -> ContextFileSystem:
+    def opened() -> SharedFileSystem:
         store: Store = LocalStore(tmp_path, "s") if request.param == "disk" else MemoryStore("s", disk)
-        return ContextFileSystem("s", root_path=tmp_path, store=store)
+        return SharedFileSystem("s", root_path=tmp_path, store=store)
 
     return opened
 
@@ -83,7 +83,7 @@ async def test_every_line_is_of_the_writer_that_was_recorded_last(session: Opene
     ]
     assert written == ["epoch 1", "epoch 2", "epoch 3", 1, 1, 1, "epoch 4", 2]
     assert first.state.epoch == 4
-    assert [call.number for call in first.calls] == [1, 2, 3, 4]
+    assert [call.number for call in first.state.calls] == [1, 2, 3, 4]
     await first.close()
     await second.close()
 
@@ -106,19 +106,19 @@ async def test_nothing_is_written_while_a_session_is_released_and_everything_is_
     await fs.release()
     await fs.close()
     async with session() as again:
-        assert set(again.stored()) == {"call_1", "call_3"}
+        assert set(again.state.stored) == {"call_1", "call_3"}
         assert not any(isinstance(record, Closed) for record in await again.history())
 
 
 async def test_a_block_index_that_was_lost_is_not_missed_while_a_session_is_released() -> None:
     disk = MemoryDisk()
-    fs = ContextFileSystem("s", store=MemoryStore("s", disk))
+    fs = SharedFileSystem("s", store=MemoryStore("s", disk))
     await fs.open()
     item = tool_result(fs, "a line\n" * 100_000)
     await fs.writer.store([item])
     await fs.close()
     del disk.files[f"{item.name}.idx"]
-    async with ContextFileSystem("s", store=MemoryStore("s", disk)) as fs:
+    async with SharedFileSystem("s", store=MemoryStore("s", disk)) as fs:
         await fs.release()
         assert await fs.load(item.id) == "a line\n" * 100_000
         assert f"{item.name}.idx" not in disk.files
@@ -137,7 +137,7 @@ class Watched(MemoryStore):
 
 async def test_only_what_the_others_appended_is_read() -> None:
     store = Watched("s")
-    fs = ContextFileSystem("s", store=store)
+    fs = SharedFileSystem("s", store=store)
     await fs.open()
     for number in range(20):
         await fs.writer.add([user_message(fs, f"message {number}")])
@@ -146,7 +146,7 @@ async def test_only_what_the_others_appended_is_read() -> None:
     await fs.acquire()
     assert store.read_bytes == 1, "the end of the last line, to know the journal by"
     await fs.release()
-    async with ContextFileSystem("s", store=store.peer()) as other:
+    async with SharedFileSystem("s", store=store.peer()) as other:
         length = len(store.disk.log)
         await other.writer.record_call(Usage(input_tokens=7), "m")
     store.read_bytes = 0
@@ -183,23 +183,23 @@ async def test_what_cannot_give_its_lock_back_says_so(tmp_path: Path) -> None:
     class WithoutLeases(MemoryStore):
         release = None  # type: ignore[assignment]
 
-    async with ContextFileSystem("s", store=WithoutLeases("s")) as fs:
+    async with SharedFileSystem("s", store=WithoutLeases("s")) as fs:
         with pytest.raises(ConfigError, match="WithoutLeases cannot give its lock back"):
             await fs.release()
-    async with ContextFileSystem("s", root_path=tmp_path) as fs:
+    async with SharedFileSystem("s", root_path=tmp_path) as fs:
         log = await fs.writer.grow("Bash")
         with pytest.raises(ConfigError, match="terminal_001 is being written: finish it"):
             await fs.release()
         await log.finish({})
         await fs.release()
-    async with ContextFileSystem("s", root_path=tmp_path, read_only=True) as reader:
+    async with SharedFileSystem("s", root_path=tmp_path, read_only=True) as reader:
         for change in (reader.release, reader.acquire):
             with pytest.raises(SessionClosed, match="reading only"):
                 await change()
 
 
 async def test_a_session_that_was_removed_meanwhile_is_not_there(tmp_path: Path) -> None:
-    fs, again = (ContextFileSystem("s", root_path=tmp_path) for _ in range(2))
+    fs, again = (SharedFileSystem("s", root_path=tmp_path) for _ in range(2))
     await fs.open()
     await fs.release()
     await remove_session(tmp_path, "s")
@@ -217,7 +217,7 @@ async def test_a_session_that_was_removed_meanwhile_is_not_there(tmp_path: Path)
 
 def test_a_session_that_was_moved_away_meanwhile_is_not_written_to(tmp_path: Path) -> None:
     async def scenario() -> None:
-        fs = ContextFileSystem("s", root_path=tmp_path)
+        fs = SharedFileSystem("s", root_path=tmp_path)
         await fs.open()
         await fs.release()
         (tmp_path / "s").rename(tmp_path / "moved")
@@ -255,7 +255,7 @@ async def test_who_leaves_something_half_written_leaves_word_of_it(tmp_path: Pat
 @pytest.mark.parametrize("cut", [1, 10])
 async def test_a_journal_that_was_cut_meanwhile_is_read_again(cut: int) -> None:
     store = MemoryStore("s")
-    fs = ContextFileSystem("s", store=store)
+    fs = SharedFileSystem("s", store=store)
     await fs.open()
     await fs.writer.add([user_message(fs, "one")])
     length = len(store.disk.log)
@@ -272,11 +272,11 @@ DYING = """
 import os, sys, anyio
 from pathlib import Path
 from ctxfs.llm.base import Usage
-from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.shared import SharedFileSystem
 from session_items import tool_result, user_message
 
 async def main():
-    fs = ContextFileSystem("s", root_path=Path(sys.argv[1]))
+    fs = SharedFileSystem("s", root_path=Path(sys.argv[1]))
     await fs.open()
     await fs.writer.add([user_message(fs, "recorded")])
     await fs.release()
@@ -294,7 +294,7 @@ def environment() -> dict[str, str]:
 
 
 async def test_a_session_whose_last_writer_died_is_opened_again(tmp_path: Path) -> None:
-    fs = ContextFileSystem("s", root_path=tmp_path)
+    fs = SharedFileSystem("s", root_path=tmp_path)
     await fs.open()
     await fs.writer.add([user_message(fs, "before")])
     await fs.release()
@@ -308,19 +308,19 @@ async def test_a_session_whose_last_writer_died_is_opened_again(tmp_path: Path) 
     assert await fs.load("call_1") == "stored, and not recorded " * 1000
     assert fs.writer.allocate(ItemType.TOOL_RESULT, "call_1", "Read")[0] == "call_1~2"
     await fs.close()
-    async with ContextFileSystem("s", root_path=tmp_path) as again:
+    async with SharedFileSystem("s", root_path=tmp_path) as again:
         assert again.recovery.clean
 
 
 TURNS = """
 import sys, anyio
 from pathlib import Path
-from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.shared import SharedFileSystem
 from session_items import tool_result
 
 async def main():
     root, name, turns = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    fs = ContextFileSystem("s", root_path=root, inline_limit_chars=100)
+    fs = SharedFileSystem("s", root_path=root, inline_limit_chars=100)
     await fs.open(wait_s=600)
     await fs.release()
     for turn in range(turns):
@@ -335,6 +335,7 @@ anyio.run(main)
 """
 
 
+@pytest.mark.slow
 async def test_processes_that_take_turns_lose_nothing_and_share_no_id(tmp_path: Path) -> None:
     turns, names = 12, ("a", "b", "c")
     acknowledged: list[str] = []
@@ -348,7 +349,7 @@ async def test_processes_that_take_turns_lose_nothing_and_share_no_id(tmp_path: 
     async with anyio.create_task_group() as tasks:
         for name in names:
             tasks.start_soon(takes_turns, name)
-    async with ContextFileSystem("s", root_path=tmp_path) as fs:
+    async with SharedFileSystem("s", root_path=tmp_path) as fs:
         assert fs.recovery.clean
         assert sorted(item.id for item in await fs.items()) == sorted(acknowledged)
         assert len(set(acknowledged)) == turns * len(names)

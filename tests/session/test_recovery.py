@@ -125,13 +125,13 @@ async def test_journal_and_index_lost_the_envelopes_say_it_all() -> None:
     store = MemoryStore("session_1")
     async with ContextFileSystem("session_1", store=store, read_only=False) as fs:
         await fs.offload(tool_result(fs, "x", "../hostile"))
-        before = dict(fs.stored())
+        before = dict(fs.state.stored)
     expected = await filled_more(store)
     before = await stored_in(store)
     store.disk.log.clear()
     del store.disk.files[INDEX_NAME]
     async with ContextFileSystem("session_1", store=store.peer(), read_only=True) as reader:
-        assert dict(reader.stored()) == before  # without writing anything
+        assert dict(reader.state.stored) == before  # without writing anything
     assert not store.disk.log
     assert (await reopened(store)).rebuilt_journal
     assert await stored_in(store) == before
@@ -146,7 +146,7 @@ async def filled_more(store: MemoryStore) -> list[tuple[str, Content]]:
 
 async def stored_in(store: MemoryStore) -> dict[str, Stored]:
     async with ContextFileSystem("session_1", store=store.peer(), read_only=True) as fs:
-        return dict(fs.stored())
+        return dict(fs.state.stored)
 
 
 async def test_text_files_without_journal_and_index_are_still_read() -> None:
@@ -157,8 +157,8 @@ async def test_text_files_without_journal_and_index_are_still_read() -> None:
     del store.disk.files[INDEX_NAME]
     async with ContextFileSystem("session_1", store=store.peer(), layout=TEXT) as fs:
         assert await fs.load("call_1") == "plain\ntext é"
-        assert fs.stored()["call_1"].tool_name == "Bash"
-        assert fs.stored()["call_1"].lines == 2
+        assert fs.state.stored["call_1"].tool_name == "Bash"
+        assert fs.state.stored["call_1"].lines == 2
 
 
 async def test_a_damaged_line_in_the_middle_is_reported_and_its_content_found_again() -> None:
@@ -213,7 +213,7 @@ async def test_a_file_of_a_commit_that_never_was_is_adopted_or_left_alone() -> N
         assert await fs.load("same") == "content"
         assert await fs.load("new") == "x"
         assert fs.writer.allocate(ItemType.TOOL_RESULT, "new", "Read")[0] == "new~2"
-        assert await fs.offload(other) == fs.path_of(fs.stored()[other.id].name)
+        assert await fs.offload(other) == f"{fs.base}/{fs.state.stored[other.id].name}"
         assert await fs.load("other") == "content"
 
 

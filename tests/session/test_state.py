@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
+from ctxfs.errors import NotRestorable
 from ctxfs.items import ContentRange, ItemType
 from ctxfs.llm.messages import AssistantMessage, UserMessage
 from ctxfs.session.names import short_name
-from ctxfs.session.records import ItemAdded, Restored, UnknownRecord, from_json, to_json
+from ctxfs.session.record_json import from_json, to_json
+from ctxfs.session.records import ContentRemoved, ItemAdded, Removed, Restored, SessionTagged, UnknownRecord
 from ctxfs.session.state import OffloadStats, SessionState, fold
 from session_items import PLACEHOLDER, make_item, stored_record
 
@@ -23,6 +25,33 @@ def test_a_record_is_an_object(data: Any) -> None:
 def test_a_stored_content_has_no_negative_size() -> None:
     with pytest.raises(ValueError, match="negative"):
         from_json({**to_json(STORED), "size_bytes": -1})
+
+
+def test_what_was_removed_has_no_negative_size() -> None:
+    removed = ContentRemoved.of(STORED, removed_at=1.0, by="prune", reason="nothing refers to it")
+    assert from_json(to_json(removed)) == removed
+    for name in ("size_bytes", "lines"):
+        with pytest.raises(ValueError, match="negative"):
+            from_json({**to_json(removed), name: -1})
+
+
+def test_a_tag_is_a_text() -> None:
+    tagged = SessionTagged(tags=("nightly",))
+    assert from_json(to_json(tagged)) == tagged
+    with pytest.raises(ValueError, match="a tag is a text"):
+        from_json({**to_json(tagged), "tags": [1]})
+
+
+def test_a_message_in_an_archive_is_not_restored_alone() -> None:
+    gone = make_item("msg_001", UserMessage("the question"), 5)
+    state = fold(SessionState(), [ItemAdded(item=gone), Removed(item_ids=("msg_001",), reason="full", archive="msg_9")])
+    with pytest.raises(NotRestorable, match="its message is in the archive msg_9"):
+        state.check_restorable("msg_001")
+
+
+def test_what_is_stored_and_no_message_is_read_instead() -> None:
+    with pytest.raises(NotRestorable, match=f"it is not a message of the context: read {STORED.name}"):
+        fold(SessionState(), [STORED]).check_restorable("msg_001")
 
 
 def test_what_is_stored_is_found_by_its_short_name() -> None:

@@ -14,9 +14,10 @@ import pytest
 from anyio import to_thread
 
 from ctxfs.errors import ConfigError, NameTaken, SessionClosed, SessionLocked, SessionNotFound, UnsafePath, WriteFailed
-from ctxfs.storage.base import NewFile
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage.base import NewFile, check_session_name
 from ctxfs.storage.files import write_file
-from ctxfs.storage.local import LocalStore, list_sessions, remove_session
+from ctxfs.storage.local import LocalStore, is_session, list_sessions, remove_session
 from ctxfs.storage.port import FileStat, FileSystem, OsFileSystem
 from ctxfs.testing.store_conformance import UNSAFE_NAMES
 from failing_fs import FailingFileSystem, as_port
@@ -652,6 +653,38 @@ async def test_a_cut_that_is_refused_is_told_and_made_before_the_next_line(tmp_p
     await store.close()
 
 
+async def test_a_log_that_is_replaced_is_gone_on_with(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await store.commit([], lambda: b"1\n")
+    await store.replace("journal.jsonl", b"2\n")
+    await store.commit([], lambda: b"3\n")
+    await store.replace("index.json", b"{}")
+    await store.commit([], lambda: b"4\n")
+    await store.close()
+    assert (tmp_path / ID / "journal.jsonl").read_bytes() == b"2\n3\n4\n"
+
+
+async def test_a_replaced_log_that_cannot_be_opened_is_not_written_to(tmp_path: Path) -> None:
+    class Failing(OsFileSystem):
+        failing = False
+
+        def open_append(self, dir_fd: int, name: str) -> int:
+            if self.failing:
+                raise OSError(errno.EIO, "no answer")
+            return super().open_append(dir_fd, name)
+
+    fs = Failing()
+    store = await opened(tmp_path, fs)
+    fs.failing = True
+    with pytest.raises(WriteFailed, match="no answer"):
+        await store.replace("journal.jsonl", b"2\n")
+    fs.failing = False
+    with pytest.raises(WriteFailed, match="open the session again"):
+        await store.commit([], lambda: b"3\n")
+    await store.close()
+    assert (tmp_path / ID / "journal.jsonl").read_bytes() == b"2\n"
+
+
 async def test_whatever_ends_a_write_is_what_is_raised_and_leaves_no_file(tmp_path: Path) -> None:
     class Ended(BaseException):
         """Not an error of the file system's."""
@@ -665,3 +698,23 @@ async def test_whatever_ends_a_write_is_what_is_raised_and_leaves_no_file(tmp_pa
         await store.commit([new()], lambda: b"1\n")
     assert [path for path in (tmp_path / ID / "tool_result").rglob("*") if path.is_file()] == []
     await store.close()
+
+
+@pytest.mark.parametrize("name", ["root/there", "../there", "there/..", "/there", "", ".", "..", ".there", "file"])
+def test_only_a_session_of_the_root_is_one(tmp_path: Path, name: str) -> None:
+    async def make(root: Path) -> None:
+        async with ContextFileSystem("there", root_path=root):
+            (root / "file").touch()
+
+    for root in (tmp_path / "root", tmp_path):
+        anyio.run(make, root)
+        assert is_session(root, "there")
+        assert not is_session(root, name)
+    assert not is_session(tmp_path / "none", "there")
+
+
+def test_a_session_has_a_name_of_one_part() -> None:
+    assert check_session_name("one") == "one"
+    for wrong in ("one/two", "..", ""):
+        with pytest.raises(UnsafePath):
+            check_session_name(wrong)

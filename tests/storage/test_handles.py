@@ -112,6 +112,7 @@ def anyio_backend() -> str:
     return "asyncio"  # one is enough: handles are not the loop's business
 
 
+@pytest.mark.slow
 async def test_no_handle_is_left_whatever_call_fails(fast_path: Path) -> None:
     counted = Accounted()
     await everything(fast_path / "counted", counted)

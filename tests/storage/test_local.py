@@ -19,7 +19,8 @@ from ctxfs.errors import (
     WriteFailed,
 )
 from ctxfs.storage.base import NewFile
-from ctxfs.storage.local import LocalStore, list_sessions, remove_session
+from ctxfs.storage.local import LocalStore, is_session, list_sessions, remove_session
+from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.port import OsFileSystem
 from failing_fs import FailingFileSystem, ShortWrites, as_port
 
@@ -407,3 +408,13 @@ async def test_a_missing_file_is_not_stored(tmp_path: Path) -> None:
     with pytest.raises(NotStored):
         await store.read("tool_result/never.json")
     await store.close()
+
+
+def test_a_session_is_looked_for_by_its_id_and_not_by_a_path(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for session in (root / "s", root / "folder" / "s"):
+        session.mkdir(parents=True)
+        (session / LOG_NAME).touch()
+    ids = ["s", "folder/s", "folder", str(root / "s"), "../root/s", ".", "", "none"]
+    assert [name for name in ids if is_session(root, name)] == ["s"]
+    assert not is_session(tmp_path / "nothing here", "s")

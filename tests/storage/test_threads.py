@@ -10,7 +10,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from ctxfs.storage.threads import begin, outcome, result_of, run_to_completion, uninterrupted
+from ctxfs.storage.threads import begin, result_of, run_to_completion, uninterrupted
 from patience import HANGS_S
 
 
@@ -201,20 +201,18 @@ def test_an_error_of_what_was_cancelled_too_is_the_cause_of_the_cancellation() -
     assert raised.value.__cause__ is error
 
 
-@pytest.mark.anyio
-async def test_what_was_begun_goes_on_beside_and_is_waited_for() -> None:
+def test_what_was_begun_goes_on_beside_and_is_waited_for() -> None:
     go_on = threading.Event()
     begun = begin(lambda: go_on.wait(HANGS_S))
     assert not begun.done()
     go_on.set()
-    assert await outcome(begun) is True
-    assert await outcome(begun) is True
+    assert begun.result(HANGS_S) is True
 
     def fail() -> None:
         raise OSError(28, "no space")
 
     with pytest.raises(OSError, match="no space"):
-        await outcome(begin(fail))
+        begin(fail).result(HANGS_S)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="NOT TESTED: this system does not fork")

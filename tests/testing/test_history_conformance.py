@@ -12,6 +12,8 @@ from ctxfs.history.parts import Part
 from ctxfs.testing.history_conformance import HistoryConformance, violations
 from ctxfs.testing.history_play import play, rewritten_parts
 
+pytestmark = pytest.mark.slow
+
 
 class TestItself(HistoryConformance):
     seeds = 3

@@ -113,7 +113,7 @@ async def test_a_command_that_prints_too_much_is_ended_and_that_is_said(tmp_path
     async with session(tmp_path) as fs:
         with anyio.fail_after(HANGS_S):
             result = await run(fs, "yes", settings)
-        stored = fs.stored()["terminal_001"]
+        stored = fs.state.stored["terminal_001"]
         assert log_of(tmp_path) == b"y\n" * 50_000
         assert (stored.size_bytes, stored.metadata["printed_too_much"]) == (100_000, True)
     assert result.is_error
@@ -131,12 +131,12 @@ async def test_output_up_to_the_bound_is_stored_in_full(tmp_path: Path) -> None:
             "123456\n[exit code 0]",
             source=ContentRange(
                 item_id="terminal_001",
-                path=fs.path_of("artifacts/terminal/terminal_001.log"),
+                path=str(fs.session_path / "artifacts/terminal/terminal_001.log"),
                 first_line=1,
                 last_line=1,
             ),
         )
-        assert "printed_too_much" not in fs.stored()["terminal_001"].metadata
+        assert "printed_too_much" not in fs.state.stored["terminal_001"].metadata
         result = await run(fs, "printf 1234567; sleep 60", settings)
         assert result.content == "123456\n[ended, since it printed more than 6 bytes; the rest is not stored]"
 
@@ -144,7 +144,7 @@ async def test_output_up_to_the_bound_is_stored_in_full(tmp_path: Path) -> None:
 async def test_without_a_bound_all_is_stored(tmp_path: Path) -> None:
     async with session(tmp_path) as fs:
         await run(fs, "seq 1 1000", Bash(allow_unapproved=True, max_output_bytes=None))
-        assert fs.stored()["terminal_001"].lines == 1_000
+        assert fs.state.stored["terminal_001"].lines == 1_000
 
 
 async def test_both_outputs_come_back_together_with_the_exit_code(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ async def test_every_byte_is_in_the_log_and_can_be_loaded(tmp_path: Path) -> Non
         await run(fs, r"printf 'a\377\000b\r\n'")
         assert log_of(tmp_path) == b"a\xff\x00b\r\n"
         assert await fs.load("terminal_001") == "a\udcff\x00b\r\n"
-        assert fs.stored()["terminal_001"].metadata["exit_code"] == 0
+        assert fs.state.stored["terminal_001"].metadata["exit_code"] == 0
         assert (await fs.verify()).ok
 
 
@@ -254,10 +254,10 @@ async def test_it_can_be_read_while_it_runs(tmp_path: Path) -> None:
                     await anyio.lowlevel.checkpoint()
                 async with session(tmp_path, read_only=True) as other:
                     assert await other.load("terminal_001") == "first\n"
-                    assert other.stored()["terminal_001"].metadata["partial"]
+                    assert other.state.stored["terminal_001"].metadata["partial"]
                 await anyio.to_thread.run_sync(gate.write_text, "second\n")
         assert results[0].content == "first\nsecond\n[exit code 0]"
-        assert "partial" not in fs.stored()["terminal_001"].metadata
+        assert "partial" not in fs.state.stored["terminal_001"].metadata
 
 
 async def test_logs_are_numbered_over_the_whole_session(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ async def test_logs_are_numbered_over_the_whole_session(tmp_path: Path) -> None:
         await run(fs, "echo 1")
     async with session(tmp_path) as fs:
         await run(fs, "echo 2")
-        assert list(fs.stored()) == ["terminal_001", "terminal_002"]
+        assert list(fs.state.stored) == ["terminal_001", "terminal_002"]
 
 
 # Ends ----------------------------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ async def test_a_cancelled_call_ends_the_command_and_keeps_its_output(tmp_path: 
                     await anyio.lowlevel.checkpoint()
                 group.cancel_scope.cancel()
         assert not is_running(int(str(await fs.load("terminal_001"))))
-        assert fs.stored()["terminal_001"].metadata["exit_code"] == -9
+        assert fs.state.stored["terminal_001"].metadata["exit_code"] == -9
 
 
 async def test_the_signal_that_ended_it_is_told(tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ anyio.run(main)
     async with session(tmp_path) as fs:
         assert fs.recovery.adopted == ("artifacts/terminal/terminal_001.log",)
         assert await fs.load("terminal_001") == "piece 0\npiece 1\npiece 2\n"
-        assert fs.stored()["terminal_001"].metadata["partial"]
+        assert fs.state.stored["terminal_001"].metadata["partial"]
         await run(fs, "echo next")
         assert await fs.load("terminal_002") == "next\n"
 

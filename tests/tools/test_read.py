@@ -35,7 +35,7 @@ async def fs(tmp_path: Path) -> AsyncIterator[ContextFileSystem]:
 
 async def test_what_is_stored_is_read_by_its_short_name(fs: ContextFileSystem) -> None:
     await stored(fs, "one\ntwo")
-    for name in (short_name("call_1"), fs.path_of(short_name("call_1"))):
+    for name in (short_name("call_1"), str(fs.session_path / short_name("call_1"))):
         assert "2: two" in str((await read(read_tool(fs), name)).content).replace("\t", ": ")
     unknown = await read(read_tool(fs), short_name("call_2"))
     assert unknown.is_error

@@ -1,3 +1,4 @@
+import gc
 import json
 import re
 import sys
@@ -443,17 +444,22 @@ async def test_a_search_says_which_line_it_could_not_search_and_goes_on_after_it
 
 @asynccontextmanager
 async def loop_calls() -> AsyncIterator[Counter[str]]:
-    """Count the calls of functions on this thread: work that no clock of a busy machine makes larger."""
+    """Count the calls of functions on this thread: work that no clock of a busy machine makes larger.
+
+    The garbage collector waits: what it would free here, other tests have left.
+    """
     calls = Counter[str]()
 
     def note(_frame: FrameType, event: str, _argument: object) -> None:
         calls[event] += 1
 
+    gc.disable()
     sys.setprofile(note)
     try:
         yield calls
     finally:
         sys.setprofile(None)
+        gc.enable()
 
 
 async def test_the_loop_does_none_of_the_work_that_grows_with_the_lines(fs: ContextFileSystem) -> None:

@@ -14,7 +14,8 @@ from ctxfs.content.stored import Stored
 from ctxfs.errors import ArchiveDamaged, ArchiveError, ArchiveTooLarge, ArchiveUnsafe, ConfigError, SessionExists
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal import scan
-from ctxfs.session.records import Record, SessionStarted, to_json
+from ctxfs.session.record_json import to_json
+from ctxfs.session.records import Record, SessionStarted
 from ctxfs.storage.port import OsFileSystem
 from ctxfs.transfer import export_session, import_session
 from ctxfs.transfer.archive import ArchiveWriter

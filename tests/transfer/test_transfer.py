@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ctxfs.content.compression import zstd
 from ctxfs.content.stored import Stored
 from ctxfs.errors import (
     ArchiveDamaged,
@@ -38,7 +39,8 @@ from ctxfs.placeholder.text import render
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal import encode_line
 from ctxfs.session.names import ENVELOPE, TEXT, Layout
-from ctxfs.session.records import Record, SessionStarted, to_json
+from ctxfs.session.record_json import to_json
+from ctxfs.session.records import Record, SessionStarted
 from ctxfs.storage.port import OsFileSystem
 from ctxfs.tools.read import read_tool
 from ctxfs.transfer import export_session, import_session
@@ -64,7 +66,7 @@ async def fill(fs: ContextFileSystem, contents: Sequence[Content]) -> list[str]:
     for number, content in enumerate(contents):
         old = tool_result(fs, content, f"call_{number}")
         await fs.writer.add([old])
-        path = fs.path_of(old.name)
+        path = str(fs.session_path / old.name)
         message = ToolMessage(
             tool_call_id=old.id, tool_name="Read", content=render(path), offloaded=True, offload_path=path
         )
@@ -137,7 +139,7 @@ async def test_placeholders_of_the_old_place_mean_the_imported_files(tmp_path: P
     await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
     await import_session(tmp_path / "1.ctxfs", root_path=tmp_path / "b", session_id="other")
     async with opened(tmp_path / "a") as fs:
-        old = fs.path_of("tool_result/Read/call_0.json")
+        old = str(fs.session_path / "tool_result/Read/call_0.json")
     async with opened(tmp_path / "b", "other") as fs:
         assert fs.find(old) == ids[0]
         (there,) = await fs.items()
@@ -185,7 +187,7 @@ async def test_what_a_command_has_printed_so_far_moves_too(tmp_path: Path, print
     async with opened(tmp_path / "b") as fs:
         assert fs.recovery.clean
         assert (await fs.verify()).ok
-        assert fs.stored()[log.item_id].metadata["partial"] is True
+        assert fs.state.stored[log.item_id].metadata["partial"] is True
         assert b"".join([block async for block in fs.reader(log.item_id).raw_blocks()]) == printed
 
 
@@ -435,6 +437,61 @@ async def test_bombs(tmp_path: Path) -> None:
     await refused(tmp_path / "1.ctxfs", tmp_path / "b", ArchiveTooLarge, max_bytes=size // 2)
     await refused(tmp_path / "1.ctxfs", tmp_path / "b", ArchiveTooLarge, max_files=2)
     await import_session(tmp_path / "1.ctxfs", root_path=tmp_path / "b", max_bytes=size, max_files=3)
+
+
+# ---- compressed archives
+
+
+async def compressed(tmp_path: Path) -> bytes:
+    plain = await exported(tmp_path)
+    await export_session("one", tmp_path / "1.zst", root_path=tmp_path / "a", compress=True)
+    archive = read(tmp_path / "1.zst")
+    assert zstd.decompress(archive) == plain
+    return archive
+
+
+async def test_a_compressed_archive_is_smaller_and_comes_back_byte_equal(tmp_path: Path) -> None:
+    archive = await compressed(tmp_path)
+    assert len(archive) < len(read(tmp_path / "1.ctxfs")) / 3
+    await import_session(tmp_path / "1.zst", root_path=tmp_path / "b", session_id="two")
+    await export_session("two", tmp_path / "2.zst", root_path=tmp_path / "b", compress=True)
+    await export_session("two", tmp_path / "2.ctxfs", root_path=tmp_path / "b")
+    assert read(tmp_path / "2.zst") == archive
+    assert read(tmp_path / "2.ctxfs") == read(tmp_path / "1.ctxfs")
+
+
+async def test_a_compressed_archive_that_is_cut_or_changed_or_goes_on_is_refused(tmp_path: Path) -> None:
+    archive = await compressed(tmp_path)
+    middle = len(archive) // 2
+    wrong = [archive[:length] for length in (3, 5, middle, len(archive) - 1)]
+    wrong += [archive + after for after in (b"x", archive, b"garbage" * 100)]
+    wrong += [archive[:middle] + bytes([archive[middle] ^ 1]) + archive[middle + 1 :]]
+    for data in wrong:
+        write(tmp_path / "wrong", data)
+        with pytest.raises(ArchiveError):
+            await import_session(tmp_path / "wrong", root_path=tmp_path / "b")
+        assert tree(tmp_path / "b") == []
+
+
+async def test_compressed_bombs_are_bounded_by_what_they_unfold_to(tmp_path: Path) -> None:
+    size = len(zstd.decompress(await compressed(tmp_path)))
+    await refused(tmp_path / "1.zst", tmp_path / "b", ArchiveTooLarge, max_bytes=size // 2)
+    write(tmp_path / "bomb", zstd.compress(bytes(1 << 28)))
+    await refused(tmp_path / "bomb", tmp_path / "b", ArchiveError)
+    with zstd.ZstdFile(tmp_path / "window", "w", options={zstd.CompressionParameter.window_log: 25}) as file:
+        file.write(zstd.decompress(read(tmp_path / "1.zst")))
+    await refused(tmp_path / "window", tmp_path / "b", ArchiveError)
+
+
+async def test_a_content_that_unfolds_to_more_than_may_be_imported_is_refused(tmp_path: Path) -> None:
+    layout = replace(TEXT, compress_from_chars=1)
+    async with ContextFileSystem("one", root_path=tmp_path / "a", layout=layout) as fs:
+        item_id, name = fs.writer.allocate(ItemType.TOOL_RESULT, "call_1", "Read", "a" * 10)
+        item = replace(tool_result(fs, "a" * 5_000_000, "call_2"), id=item_id, name=name)
+        await fs.writer.store([item])
+    await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
+    assert len(read(tmp_path / "1.ctxfs")) < 100_000
+    await refused(tmp_path / "1.ctxfs", tmp_path / "b", ArchiveTooLarge, max_bytes=4_000_000)
 
 
 # ---- archives that somebody made by hand: every checksum in them is right

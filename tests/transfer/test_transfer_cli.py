@@ -46,7 +46,7 @@ def test_what_goes_wrong_is_one_line(root: Path, tmp_path: Path, capfd: pytest.C
     capfd.readouterr()
     for arguments, code, word in (
         (["export", "nothing", str(tmp_path / "x")], 2, "no session"),
-        (["export", "session_1", str(file)], 2, "exists already"),
+        (["export", "session_1", str(file)], 2, "already exists"),
         (["import", str(file)], 2, "another session id (--as ID)"),
         (["import", str(cut), "--as", "other"], 1, "truncated"),
         (["import", str(file), "--as", "../other"], 2, "session id"),

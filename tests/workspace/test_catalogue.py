@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ctxfs.errors import ConfigError
 from ctxfs.session.filesystem import ContextFileSystem, remove_session
+from ctxfs.storage import LocalSessions
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.tokens import CharsCounter
 from ctxfs.transfer import export_session, import_session
@@ -273,7 +274,7 @@ class Watched(Catalogue):
     """A catalogue that says what it reads of the journals."""
 
     def __init__(self, root: Path) -> None:
-        super().__init__(root)
+        super().__init__(LocalSessions(root))
         self.reads: list[tuple[str, int]] = []
 
     def _journal(self, session_id: str, offset: int) -> bytes:

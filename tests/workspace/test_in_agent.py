@@ -42,7 +42,7 @@ async def test_a_large_result_is_an_artifact_with_the_id_of_its_call(tmp_path: P
     async with Agent(ScriptedModel(turns), config) as agent:
         await agent.query("go")
         item, page, info = [item for item in agent.context.items if item.tool_name]
-        assert (item.id, item.offloaded, list(agent.context.fs.stored())) == ("call_001", True, ["call_001"])
+        assert (item.id, item.offloaded, list(agent.context.fs.state.stored)) == ("call_001", True, ["call_001"])
         assert str(item.message.content).startswith('<knowledge_list>\n<knowledge id="call_001" tool=')
         assert "5\trow 4\n6\trow 5" in str(page.message.content)
         assert "call_001" in str(info.message.content)
@@ -148,7 +148,12 @@ def test_one_of_the_two_decides_about_new_results() -> None:
 @pytest.mark.parametrize(("layout", "name"), [("envelope", "call_001.json"), ("text", "call_001.txt")])
 async def test_the_layout_of_a_new_session_is_a_setting(tmp_path: Path, layout: Any, name: str) -> None:
     config = AgentConfig(
-        tools=[rows], workspace=ToolResultOffload(), layout=layout, offload_root_path=tmp_path, session_id="s"
+        tools=[rows],
+        workspace=ToolResultOffload(),
+        layout=layout,
+        compress_from_chars=0,
+        offload_root_path=tmp_path,
+        session_id="s",
     )
     async with Agent(ScriptedModel([[ToolCall("rows", {})], "ok"]), config) as agent:
         await agent.query("go")

@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from ctxfs.errors import (
 )
 from ctxfs.llm.messages import ToolMessage
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import ENVELOPE
 from ctxfs.testing.strategies import png
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.base import Tool
@@ -40,6 +42,9 @@ pytestmark = pytest.mark.anyio
 
 LARGE = "".join(f"line {number} of a large result\n" for number in range(1, 2001))
 WORDS = CharsCounter()
+
+
+UNCOMPRESSED = replace(ENVELOPE, compress_from_chars=0)
 
 
 def service_at(root: Path, **settings: Any) -> KnowledgeService:
@@ -91,7 +96,7 @@ async def test_direct_save_nothing_is_extracted_from_several_blocks(tmp_path: Pa
 
 
 async def test_place_the_artifact_is_in_the_session_as_the_core_keeps_it(tmp_path: Path) -> None:
-    async with service_at(tmp_path) as service:
+    async with service_at(tmp_path, layout=UNCOMPRESSED) as service:
         done = await op_on(service).process(result_of(LARGE))
     assert done.offload_path == str(tmp_path / "one" / "tool_result" / "search" / "call_1.json")
     async with ContextFileSystem("one", root_path=tmp_path, read_only=True) as fs:
@@ -195,7 +200,7 @@ async def test_type_convention_context_type_is_tool_result(tmp_path: Path) -> No
         found = await service.query_artifacts({"context_type": "tool_result"})
         assert [info.artifact_id for info in found] == ["call_1"]
     async with ContextFileSystem("one", root_path=tmp_path, read_only=True) as fs:
-        assert fs.stored()["call_1"].metadata["context_type"] == "tool_result"
+        assert fs.state.stored["call_1"].metadata["context_type"] == "tool_result"
 
 
 async def test_key_artifact_id_and_biz_id_are_the_tool_call_id(tmp_path: Path) -> None:
@@ -226,7 +231,7 @@ async def test_query_by_context_type_narrowed_down(tmp_path: Path, search_filter
 
 
 async def test_metadata_is_as_named(tmp_path: Path) -> None:
-    async with service_at(tmp_path) as service:
+    async with service_at(tmp_path, layout=UNCOMPRESSED) as service:
         await op_on(service).process(result_of(LARGE, action_name="web"))
         (info,) = await service.query_artifacts({"action_name": "web"})
     names = ("context_type", "biz_id", "agent_id", "task_id", "session_id", "tool_name", "action_name")

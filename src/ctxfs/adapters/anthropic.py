@@ -3,22 +3,28 @@
 from collections.abc import Callable
 from typing import Any, cast
 
-from anthropic import (
-    APIRequest,
-    APIResponse,
-    AsyncAPIResponse,
-    AsyncCallNext,
-    CallNext,
-    Middleware,
-    beta_async_tool,
-    beta_tool,
-)
-from anthropic.lib.tools import BetaAsyncFunctionTool, BetaFunctionTool, ToolError
+from anyio import CancelScope
 
+from ctxfs.adapters.anthropic_messages import listen, listen_async
+from ctxfs.adapters.extras import needs
 from ctxfs.errors import ConfigError, InvalidToolArguments
 from ctxfs.history.history import History
 from ctxfs.history.pool import require_history
+from ctxfs.llm.sse import UsageReader
 from ctxfs.tools.base import ToolResult
+
+with needs("anthropic"):
+    from anthropic import (
+        APIRequest,
+        APIResponse,
+        AsyncAPIResponse,
+        AsyncCallNext,
+        CallNext,
+        Middleware,
+        beta_async_tool,
+        beta_tool,
+    )
+    from anthropic.lib.tools import BetaAsyncFunctionTool, BetaFunctionTool, ToolError
 
 __all__ = ["CtxfsMiddleware"]
 
@@ -27,7 +33,7 @@ _COUNTING = f"{_MESSAGES}/count_tokens"
 
 
 class CtxfsMiddleware(Middleware):
-    """Rewrites each request to the Messages API on its way out; streams, retries and all other routes are untouched.
+    """Rewrites each request to the Messages API on its way out, and reads the bill of each reply, streamed or not.
 
     It serves one history. For many conversations with one client, derive a client for each:
     ``client.with_middleware(CtxfsMiddleware(histories.of(thread_id)))``. ``branch`` is that of ``History.rewrite``.
@@ -47,9 +53,8 @@ class CtxfsMiddleware(Middleware):
             return call_next(request)
         request.options.json_data = self.history.messages(body, branch=self._branch)
         response = call_next(request)
-        if _is_billed(request, response.status_code):
-            reply = response.parse()
-            self.history.replied(reply.usage, reply.model, branch=self._branch)
+        if _is_reply(request, response.status_code):
+            listen(response.http_response, self._replied)
         return response
 
     async def handle_async(self, request: APIRequest, call_next: AsyncCallNext) -> AsyncAPIResponse[Any]:
@@ -58,10 +63,18 @@ class CtxfsMiddleware(Middleware):
             return await call_next(request)
         request.options.json_data = await self.history.amessages(body, branch=self._branch)
         response = await call_next(request)
-        if _is_billed(request, response.status_code):
-            reply = await response.parse()
-            await self.history.areplied(reply.usage, reply.model, branch=self._branch)
+        if _is_reply(request, response.status_code):
+            await listen_async(response.http_response, self._areplied)
         return response
+
+    def _replied(self, heard: UsageReader) -> None:
+        if bill := heard.bill():
+            self.history.replied(*bill, branch=self._branch)
+
+    async def _areplied(self, heard: UsageReader) -> None:
+        if bill := heard.bill():
+            with CancelScope(shield=True):
+                await self.history.areplied(*bill, branch=self._branch)
 
     @property
     def tools(self) -> list[BetaFunctionTool[Any]]:
@@ -125,10 +138,9 @@ def _body_of(request: APIRequest) -> dict[str, Any] | None:
     return body
 
 
-def _is_billed(request: APIRequest, status: int) -> bool:
-    """Whether the answer says what was billed, and can be read without taking it from the caller: no stream."""
-    raw = request.headers.get("X-Stainless-Raw-Response")
-    return status == 200 and not request.stream and raw != "stream" and _route(request) == _MESSAGES
+def _is_reply(request: APIRequest, status: int) -> bool:
+    """Whether the answer is a model's reply, which says what was billed."""
+    return status == 200 and _route(request) == _MESSAGES
 
 
 def _as(make: Callable[..., Any], tool: Any, run: Callable[..., Any]) -> Any:

@@ -7,17 +7,19 @@ import logging
 from collections.abc import Mapping
 from typing import Any, cast
 
-from claude_agent_sdk import HookMatcher, McpSdkServerConfig, SdkMcpTool, SessionStore, create_sdk_mcp_server
-
+from ctxfs.adapters.extras import needs
 from ctxfs.errors import CtxfsError, InvalidToolArguments
 from ctxfs.history.history import History
 from ctxfs.history.pool import require_history
 from ctxfs.history.structured import arrived
 from ctxfs.tools.base import Tool
 
+with needs("claude_agent_sdk"):
+    from claude_agent_sdk import HookMatcher, McpSdkServerConfig, SdkMcpTool, SessionStore, create_sdk_mcp_server
+
 __all__ = ["CtxfsHooks"]
 
-_log = logging.getLogger("ctxfs")
+_log = logging.getLogger("ctxfs.adapters")
 
 _SERVER = "ctxfs"
 _TOOLS = "Bash|BashOutput|TaskOutput|Grep|Glob|WebFetch|WebSearch|Task|Agent|mcp__.*"

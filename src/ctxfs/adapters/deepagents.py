@@ -5,22 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from deepagents.backends import CompositeBackend, StateBackend
-from deepagents.backends.protocol import (
-    BackendProtocol,
-    EditResult,
-    FileInfo,
-    GlobResult,
-    GrepMatch,
-    GrepResult,
-    LsResult,
-    ReadResult,
-    WriteResult,
-)
-from deepagents.backends.utils import normalize_read_bounds
-from langchain_core.messages import AnyMessage
-
-from ctxfs.adapters.langchain import CtxfsMiddleware as LangchainMiddleware
+from ctxfs.adapters.extras import needs
 from ctxfs.content.stored import Stored
 from ctxfs.history.parts import Part
 from ctxfs.placeholder.text import render
@@ -29,6 +14,24 @@ from ctxfs.tools.grep import LineSearch
 from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.search import stored_matches
 from ctxfs.tools.stored import stored_lines
+
+with needs("deepagents"):
+    from deepagents.backends import CompositeBackend, StateBackend
+    from deepagents.backends.protocol import (
+        BackendProtocol,
+        EditResult,
+        FileInfo,
+        GlobResult,
+        GrepMatch,
+        GrepResult,
+        LsResult,
+        ReadResult,
+        WriteResult,
+    )
+    from deepagents.backends.utils import normalize_read_bounds
+    from langchain_core.messages import AnyMessage
+
+    from ctxfs.adapters.langchain import CtxfsMiddleware as LangchainMiddleware
 
 __all__ = ["CtxfsBackend", "CtxfsMiddleware"]
 
@@ -53,10 +56,7 @@ class CtxfsMiddleware(LangchainMiddleware):
         return [part._replace(stays=True) if _is_stub(part) else part for part in super().parts(messages)]
 
     def backend(self, default: BackendProtocol | None = None) -> CompositeBackend:
-        """The backend to give to ``create_deep_agent``: large results go to the session.
-
-        All other files go to ``default``; None means those of a ``StateBackend``.
-        """
+        """For ``create_deep_agent``: large results go to the session, all else to ``default`` or a ``StateBackend``."""
         return CompositeBackend(default or StateBackend(), routes={_RESULTS: CtxfsBackend(self)})
 
 
@@ -140,7 +140,7 @@ class CtxfsBackend(BackendProtocol):
 
 def _files(fs: ContextFileSystem) -> dict[str, Stored]:
     """What was written last under each name."""
-    stored = fs.stored()
+    stored = fs.state.stored
     return {one.call_id: stored[one.item_id] for one in fs.state.decisions if one.tool == _TOOL}
 
 

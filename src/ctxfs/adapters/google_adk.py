@@ -3,17 +3,20 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from google.adk.plugins.base_plugin import BasePlugin
-from google.adk.tools.base_tool import BaseTool
-from google.genai import types
 from pydantic_core import to_json
 
+from ctxfs.adapters.extras import needs
 from ctxfs.errors import InvalidToolArguments
 from ctxfs.history.history import History
 from ctxfs.history.parts import Part, Replacement
 from ctxfs.history.pool import Histories, history_of, require_history
 from ctxfs.llm.base import Usage
 from ctxfs.tools.base import Tool
+
+with needs("google_adk"):
+    from google.adk.plugins.base_plugin import BasePlugin
+    from google.adk.tools.base_tool import BaseTool
+    from google.genai import types
 
 __all__ = ["CtxfsPlugin"]
 

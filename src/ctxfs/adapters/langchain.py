@@ -3,14 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-from langchain_core.messages import AnyMessage, ToolMessage
-from langchain_core.tools import BaseTool, StructuredTool, ToolException
-from langchain_core.utils.function_calling import convert_to_openai_tool
-from langgraph.config import get_config
-from langgraph.prebuilt.tool_node import ToolCallRequest
-from langgraph.types import Command
-
+from ctxfs.adapters.extras import needs
 from ctxfs.adapters.langchain_messages import bills_of, content_of, edited, parts_of, value_of
 from ctxfs.errors import ConfigError, InvalidToolArguments
 from ctxfs.history.history import History
@@ -19,6 +12,15 @@ from ctxfs.history.pool import Histories, require_history
 from ctxfs.llm.messages import Block, text_of
 from ctxfs.tokens import count_json, default_counter
 from ctxfs.tools.base import Tool, ToolResult
+
+with needs("langchain"):
+    from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+    from langchain_core.messages import AnyMessage, ToolMessage
+    from langchain_core.tools import BaseTool, StructuredTool, ToolException
+    from langchain_core.utils.function_calling import convert_to_openai_tool
+    from langgraph.config import get_config
+    from langgraph.prebuilt.tool_node import ToolCallRequest
+    from langgraph.types import Command
 
 __all__ = ["CtxfsMiddleware"]
 

@@ -3,13 +3,15 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
-
+from ctxfs.adapters.extras import needs
 from ctxfs.history.parts import Part, Replacement
 from ctxfs.history.wire import spread
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import Block
+
+with needs("langchain"):
+    from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 
 __all__ = ["bills_of", "content_of", "edited", "parts_of", "value_of"]
 

@@ -4,23 +4,25 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agents import (
-    Agent,
-    FunctionTool,
-    RunHooks,
-    ToolGuardrailFunctionOutput,
-    ToolOutputGuardrail,
-    ToolOutputGuardrailData,
-    ToolOutputImage,
-    ToolOutputText,
-)
-from agents.run import CallModelData, ModelInputData
-
+from ctxfs.adapters.extras import needs
 from ctxfs.errors import ConfigError, InvalidToolArguments
 from ctxfs.history.history import History
 from ctxfs.history.pool import require_history
 from ctxfs.llm.messages import Content
 from ctxfs.tools.base import Tool
+
+with needs("openai_agents"):
+    from agents import (
+        Agent,
+        FunctionTool,
+        RunHooks,
+        ToolGuardrailFunctionOutput,
+        ToolOutputGuardrail,
+        ToolOutputGuardrailData,
+        ToolOutputImage,
+        ToolOutputText,
+    )
+    from agents.run import CallModelData, ModelInputData
 
 __all__ = ["CtxfsFilter"]
 

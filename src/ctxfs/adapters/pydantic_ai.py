@@ -4,24 +4,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic_ai import FunctionToolset, RunContext, Tool, ToolReturn
-from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import (
-    CachePoint,
-    FilePart,
-    ModelMessage,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-    UserPromptPart,
-)
-
+from ctxfs.adapters.extras import needs
 from ctxfs.errors import InvalidToolArguments
 from ctxfs.history.history import History
 from ctxfs.history.parts import Part, Replacement
 from ctxfs.history.pool import Histories, history_of, require_history
 from ctxfs.llm.base import Usage
+
+with needs("pydantic_ai"):
+    from pydantic_ai import FunctionToolset, RunContext, Tool, ToolReturn
+    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.messages import (
+        CachePoint,
+        FilePart,
+        ModelMessage,
+        ModelResponse,
+        TextPart,
+        ToolCallPart,
+        ToolReturnPart,
+        UserPromptPart,
+    )
 
 __all__ = ["CtxfsCapability"]
 

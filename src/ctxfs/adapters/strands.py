@@ -3,10 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from strands.hooks import AfterModelCallEvent, AfterToolCallEvent, BeforeModelCallEvent
-from strands.plugins import Plugin
-from strands.tools.tools import PythonAgentTool
-
+from ctxfs.adapters.extras import needs
 from ctxfs.adapters.strands_messages import applied, parts_of, result_of
 from ctxfs.adapters.strands_storage import CtxfsStorage
 from ctxfs.errors import InvalidToolArguments
@@ -14,6 +11,11 @@ from ctxfs.history.history import History
 from ctxfs.history.pool import require_history
 from ctxfs.llm.base import Usage
 from ctxfs.tools.base import Tool
+
+with needs("strands"):
+    from strands.hooks import AfterModelCallEvent, AfterToolCallEvent, BeforeModelCallEvent
+    from strands.plugins import Plugin
+    from strands.tools.tools import PythonAgentTool
 
 __all__ = ["CtxfsPlugin", "CtxfsStorage"]
 

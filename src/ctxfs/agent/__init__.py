@@ -3,7 +3,16 @@
 from ctxfs.agent.agent import Agent
 from ctxfs.agent.config import AgentConfig, Approve, Redact, ResultOffload
 from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
-from ctxfs.events import Compacted, Evicted, Offloaded, OffloadFailed, RecordFailed, SummaryFailed
+from ctxfs.events import (
+    Compacted,
+    ContentReadBack,
+    ContentRestored,
+    Evicted,
+    Offloaded,
+    OffloadFailed,
+    RecordFailed,
+    SummaryFailed,
+)
 from ctxfs.llm.base import Retrying, TextDelta, ThinkingDelta
 from ctxfs.tools.decorator import tool
 
@@ -13,6 +22,8 @@ __all__ = [
     "AgentEvent",
     "Approve",
     "Compacted",
+    "ContentReadBack",
+    "ContentRestored",
     "Done",
     "Evicted",
     "OffloadFailed",

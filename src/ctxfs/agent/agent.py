@@ -1,17 +1,18 @@
-"""The agent loop: call the model, run the tools it asks for, let what is due leave the context, again.
+"""The agent loop: call the model, run the tools that it asks for, evict what is due, and repeat.
 
 Follows "Context FileSystem 上下文卸载功能".
 """
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from ctxfs.agent.config import AgentConfig
-from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
+from ctxfs.agent.events import AgentEvent, Done, ToolEnded, UsageReported
+from ctxfs.agent.own_tools import check_number, own_tools
+from ctxfs.agent.replies import is_final, started, whole
 from ctxfs.agent.runner import ToolRunner
 from ctxfs.checks import require_kind
 from ctxfs.context.context import Context
@@ -24,19 +25,19 @@ from ctxfs.errors import (
     TranscriptError,
     TurnLimitReached,
 )
+from ctxfs.events import ContextEvent
 from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.items import ContextItem
 from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.base import CUT, ChatModel, ModelRequest, Reply, Retrying, ToolSchema
+from ctxfs.llm.base import CUT, ChatModel, ModelRequest, Reply, Retrying
 from ctxfs.llm.messages import Message, ToolCall, ToolMessage, UserMessage
 from ctxfs.materialize import Materializer, reading_tools
+from ctxfs.recall.archive import PastSession
+from ctxfs.recall.status import context_status
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import LAYOUTS
 from ctxfs.storage.threads import uninterrupted
-from ctxfs.tools.base import Tool, ToolResult
-from ctxfs.tools.bash import bash_tool
-from ctxfs.tools.read import read_tool
-from ctxfs.tools.retrieval import retrieval_tools
+from ctxfs.telemetry.telemetry import SessionTelemetry
+from ctxfs.tools.base import RunningCall, ToolResult
 from ctxfs.weak_methods import weak_method
 
 __all__ = ["Agent"]
@@ -45,13 +46,17 @@ _INTERRUPTED = "This call was interrupted before it had a result. Call the tool 
 _CUT = "Your reply was cut by its token limit, so this call was not run. Make smaller calls, one at a time."
 _MAX_REFUSALS = 8
 """How often one prompt is made smaller because the provider refused it as too long."""
+_STATUS = "[The state of your context, for your information; nobody wrote this.]"
+_STATUS_MORE_TOKENS = 80
+"""How many tokens a status may exceed its limit by, for its heading, its first line, and the mark where it was cut."""
 
 
 class Agent:
     """A model, its tools, and one session of context.
 
-    The session opens with the first query (or ``async with``). Everything is durable as it happens: an agent that is
-    never closed loses nothing. One query runs at a time.
+    The session opens with the first query (or ``async with``). What is sent and what is answered is durable before, and
+    so is a call before its tool changes something: an agent that is never closed loses nothing. One query runs at a
+    time.
 
     Raises:
         ConfigError: the configuration cannot work, or one of the two is something else.
@@ -65,17 +70,23 @@ class Agent:
             raise ConfigError(f"llm is {llm!r}: use a model, such as ChatAnthropic()")
         config = config or AgentConfig()
         llm.check()
-        self._llm = llm
         self._config = config
+        self._schema_tokens = 0
         self._events: list[AgentEvent] = []
         self._busy = False
         self._opened = False
-        fs = ContextFileSystem(config.session_id, root_path=config.offload_root_path, layout=LAYOUTS[config.layout])
+        fs = ContextFileSystem(
+            config.session_id, root_path=config.offload_root_path, store=config.store, layout=config.file_layout
+        )
+        otel = config.telemetry
+        telemetry = None if otel is None else otel.session(fs.session_id, path=fs.base)
+        self._llm = llm if telemetry is None else telemetry.model(llm)
         # A tool of the user's takes the place of ours of that name.
-        tools = {tool.name: tool for tool in [*_own_tools(fs, config), *config.tools]}
-        self._runner = ToolRunner(tools, approve=config.approve, redact=config.redact)
+        tools = {tool.name: tool for tool in [*own_tools(fs, config), *config.tools]}
+        self._runner = ToolRunner(tools, approve=config.approve, redact=config.redact, telemetry=telemetry)
+        self._past = PastSession(fs)
         self._schemas = tuple(tool.schema for tool in tools.values())
-        _check_number(self._schemas, llm, yours=len(config.tools))
+        check_number(self._schemas, llm, yours=len(config.tools))
         self._context = Context(
             fs=fs,
             keep_recent=config.keep_recent(),
@@ -83,11 +94,25 @@ class Agent:
             offload_policy=config.policy,
             model=llm.model,
             digest_tokens=config.digest_tokens,
-            on_event=self._events.append,
+            on_event=self._told_to(telemetry),
             pricing=config.pricing(llm.model),
             window=config.window(llm.model, weak_method(self._summarize)),
             eager=_eager(config, tools),
+            pin_tools=config.pin_tools(),
+            pin_user_messages=config.pin_user_messages,
+            one_commit_a_turn=config.one_commit_a_turn,
         )
+
+    def _told_to(self, telemetry: SessionTelemetry | None) -> Callable[[ContextEvent], None]:
+        """The receivers of the context's events: the agent's own stream, and ``telemetry``."""
+        if telemetry is None:
+            return self._events.append
+
+        def tell(event: ContextEvent) -> None:
+            self._events.append(event)
+            telemetry.observe(event)
+
+        return tell
 
     @property
     def context(self) -> Context:
@@ -114,6 +139,8 @@ class Agent:
         """
         if self._opened:
             return
+        if self._config.on_open is not None:
+            await self._config.on_open(self._context.fs.session_path)
         await self._context.open()
         try:
             await self._begin()
@@ -123,11 +150,14 @@ class Agent:
         self._opened = True
 
     async def _begin(self) -> None:
-        """Bring the context that was opened to where a query can begin."""
+        """Prepare the context that was just opened for the first query."""
         schemas = "".join(
             f"{t.name} {t.description} {json_codec.dumps(t.input_schema).decode()}" for t in self._schemas
         )
-        self._context.overhead_tokens = self._context.counter.count(schemas)
+        self._context.tools = [
+            {"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in self._schemas
+        ]
+        self._schema_tokens = self._context.counter.count(schemas)
         await self._context.answer_open_calls(_INTERRUPTED)
         if self._config.system_prompt is not None:
             await self._context.set_system_prompt(self._config.system_prompt)
@@ -135,11 +165,15 @@ class Agent:
     @uninterrupted
     async def close(self) -> None:
         """Release the session and the model's connections; idempotent."""
-        self._opened = False
+        opened, self._opened = self._opened, False
         try:
-            await self._context.close()
+            if opened and self._config.on_close is not None:
+                await self._config.on_close(self._context.fs)
         finally:
-            await self._llm.close()
+            try:
+                await self._context.close()
+            finally:
+                await self._llm.close()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -186,22 +220,24 @@ class Agent:
         self._busy = True
         try:
             await self.open()
-            await self._context.add(UserMessage(text))
+            await self._context.add(UserMessage(text), durable=False)  # the request's commit has it
             async with aclosing(self._run()) as events:
                 async for event in events:
                     yield event
         finally:
             try:
-                await self._answer_interrupted()
+                await self._settle()
             finally:
                 self._busy = False
 
     @uninterrupted
-    async def _answer_interrupted(self) -> None:
-        """Answer the calls that a query left open; in a session that was closed they wait until it is opened."""
+    async def _settle(self) -> None:
+        """Answer the calls that a query left open, and record all; after a close they wait until it is opened."""
         with suppress(SessionClosed):
             if self._context.open_calls:
                 await self._context.answer_open_calls(_INTERRUPTED)
+            if self._context.unrecorded:
+                await self._context.record()
 
     async def _run(self) -> AsyncGenerator[AgentEvent, None]:
         """Ask the model, record its reply, run the tools that it calls; again until it calls none."""
@@ -216,24 +252,26 @@ class Agent:
                         reply = delta
                     else:
                         yield delta
-            reply = _whole(reply)
-            for event in (*self._drain(), self._usage(reply), *_started(reply)):
+            reply = whole(reply)
+            for event in (*self._drain(), self._usage(reply), *started(reply)):
                 yield event
             for ended in await self._answer(reply):
                 yield ended
-            if _is_final(reply):
+            if is_final(reply):
                 yield Done(text=reply.message.text, stop_reason=reply.stop_reason, turns=turns)
                 return
         raise TurnLimitReached(turns)
 
     async def _ask(self) -> AsyncGenerator[AgentEvent | Reply, None]:
         """Send the context to the model; a prompt that is refused as too long is made smaller and sent again."""
+        reserved = self._config.status_tokens and self._config.status_tokens + _STATUS_MORE_TOKENS
+        self._context.overhead_tokens = self._schema_tokens + reserved
         messages = await self._context.messages()
         for refusals_left in range(_MAX_REFUSALS, -1, -1):
             for told in self._drain():
                 yield told
             try:
-                async with aclosing(self._llm.stream(self._request(messages))) as events:
+                async with aclosing(self._llm.stream(await self._request(messages))) as events:
                     async for event in events:
                         yield event
             except PromptTooLong as error:
@@ -243,11 +281,18 @@ class Agent:
             else:
                 return
 
-    def _request(self, messages: tuple[Message, ...]) -> ModelRequest:
-        return ModelRequest(messages=messages, tools=self._schemas, breakpoints=self._context.breakpoints)
+    async def _request(self, messages: tuple[Message, ...]) -> ModelRequest:
+        status = ""
+        if self._config.status_tokens:
+            status = f"{_STATUS}\n{await context_status(self._past, self._config.status_tokens)}"
+            tokens = self._context.counter.count(status)
+            self._context.overhead_tokens = self._schema_tokens + tokens
+            self._context.carries(status)
+        breakpoints = self._context.breakpoints
+        return ModelRequest(messages=messages, tools=self._schemas, breakpoints=breakpoints, status=status)
 
     async def _summarize(self, prompt: str) -> Reply:
-        """Ask the same model, without tools; its retries and what it costs are told like any other call's."""
+        """Ask the same model, without tools; its retries and its usage are reported like those of any other call."""
         reply: Reply | None = None
         try:
             async with aclosing(self._llm.stream(ModelRequest(messages=(UserMessage(prompt),)))) as events:
@@ -260,22 +305,29 @@ class Agent:
             if reply is not None:
                 await self._bill_summary(reply)
             raise
-        reply = _whole(reply)
+        reply = whole(reply)
         self._events.append(self._usage(reply))
         return reply
 
     @uninterrupted
     async def _bill_summary(self, reply: Reply) -> None:
-        """Record what a summary cost that was cancelled before the context got it."""
+        """Record the usage of a summary that was cancelled before the context received it."""
         await self._context.fs.writer.record_call(reply.usage, reply.model, summary=True)
 
     @uninterrupted
     async def _record(self, reply: Reply) -> None:
-        """Record a reply as soon as it is there, whatever is cancelled: it is billed."""
-        await self._context.add(reply.message, usage=reply.usage, model=reply.model)
+        """Take a reply in as soon as it is there, whatever is cancelled: it is billed.
+
+        It is durable before an answer is returned, and before a tool runs that changes something.
+        """
+        await self._context.add(reply.message, usage=reply.usage, model=reply.model, durable=False)
+        calls = self._context.open_calls
+        runs = () if reply.stop_reason in CUT or self._config.one_commit_a_turn else calls
+        if not calls or self._runner.changes(runs):
+            await self._context.record()
 
     async def _answer(self, reply: Reply) -> list[ToolEnded]:
-        """Run the tools that a reply calls, and record what they gave; returns what the next request shows of that."""
+        """Run the tools that a reply calls, and record their results; returns what the next request shows of them."""
         calls = reply.message.tool_calls
         if reply.stop_reason in CUT:
             await self._cut(reply)
@@ -304,22 +356,25 @@ class Agent:
         When it is cancelled, or a callback fails, what has finished is kept and the rest is answered as interrupted.
         """
         results = [ToolResult(_INTERRUPTED, is_error=True)] * len(calls)
+        fs, reply_id = self._context.fs, self._context.items[-1].id
+        at = RunningCall(call_id="", session_id=fs.session_id, reply_id=reply_id, epoch=fs.writer.epoch)
         try:
-            await self._runner.run(calls, results)
+            await self._runner.run(calls, results, at=at)
         except BaseException:
             with suppress(SessionClosed):
-                await self._add_results(calls, results)
+                await self._add_results(calls, results, durable=True)
             raise
-        await self._add_results(calls, results)
+        await self._add_results(calls, results, durable=False)  # the eviction's commit has them
         return results
 
     @uninterrupted
-    async def _add_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> None:
+    async def _add_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult], *, durable: bool) -> None:
         answered = tuple(zip(calls, results, strict=True))
         await self._context.add(
             *(ToolMessage(call.id, call.name, r.content, is_error=r.is_error) for call, r in answered),
             sources={call.id: r.source for call, r in answered if r.source is not None},
             data=[call.id for call, r in answered if r.is_data],
+            durable=durable,
         )
 
     def _usage(self, reply: Reply) -> UsageReported:
@@ -330,46 +385,7 @@ class Agent:
         return told
 
 
-def _own_tools(fs: ContextFileSystem, config: AgentConfig) -> list[Tool]:
-    tools = [read_tool(fs, roots=[Path(r) for r in config.read_roots])]
-    if config.materialize is not None or config.bash is not None:
-        tools += retrieval_tools(fs)
-    if config.workspace is not None:
-        tools += config.workspace.tools(fs)
-    if config.bash is not None:
-        readers = reading_tools(tool.name for tool in tools)
-        asks_first = config.approve is not None
-        tools.append(bash_tool(fs, config.bash, asks_first=asks_first, limits=config.materialize, tools=readers))
-    return tools
-
-
-def _check_number(schemas: Sequence[ToolSchema], llm: ChatModel, *, yours: int) -> None:
-    """Raise ``ConfigError`` for more tools than a request to ``llm`` may have; ``yours`` are not ctxfs's own."""
-    limit = getattr(llm, "max_tools", None)
-    if limit is not None and len(schemas) > limit:
-        own = len(schemas) - yours
-        raise ConfigError(
-            f"{len(schemas)} tools, {own} of them ctxfs's own: {llm.model} takes {limit}, so leave some out"
-        )
-
-
 def _eager(config: AgentConfig, tool_names: Iterable[str]) -> EagerPolicy | None:
     if config.materialize is None:
         return config.workspace
     return Materializer(settings=config.materialize, tools=reading_tools(tool_names))
-
-
-def _whole(reply: Reply | None) -> Reply:
-    if reply is None:
-        raise ReplyIncomplete("the model's stream ended without a reply: query again")
-    return reply
-
-
-def _started(reply: Reply) -> list[ToolStarted]:
-    """The tools that a reply starts; none if it was cut."""
-    return [] if reply.stop_reason in CUT else [ToolStarted(call) for call in reply.message.tool_calls]
-
-
-def _is_final(reply: Reply) -> bool:
-    """A reply ends the query unless it calls tools or the provider only paused it."""
-    return not reply.message.tool_calls and reply.stop_reason != "pause_turn"

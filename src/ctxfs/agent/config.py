@@ -23,16 +23,25 @@ from ctxfs.llm.messages import Content, ToolCall
 from ctxfs.materialize import Materialize
 from ctxfs.models.prices import TTL_SECONDS, CacheTtl, Prices
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import LAYOUTS
+from ctxfs.session.names import Layout, layout_with
+from ctxfs.storage.sessions import SessionStores
+from ctxfs.storage.stores import stores_at
+from ctxfs.telemetry.telemetry import Telemetry
 from ctxfs.tools.base import Tool
 from ctxfs.tools.bash import Bash
 
-__all__ = ["AgentConfig", "Approve", "Eviction", "Redact", "ResultOffload"]
+__all__ = ["AgentConfig", "Approve", "Eviction", "OnClose", "OnOpen", "Redact", "ResultOffload"]
 
 Approve = Callable[[ToolCall], "bool | str | Awaitable[bool | str]"]
 """True lets the call run; False denies it; a text denies it and tells the model why. May be a coroutine function."""
 
 Eviction = Literal["auto", "exact", "economic"]
+
+OnOpen = Callable[[Path], Awaitable[object]]
+"""Gets the session's directory before it is opened, such as what ``ctxfs.cleanup.quota`` returns."""
+
+OnClose = Callable[[ContextFileSystem], Awaitable[object]]
+"""Gets the session while it is still open, such as ``ctxfs.cleanup.prune_session``."""
 
 Redact = Callable[[ToolCall, Content], "Content | Awaitable[Content]"]
 """Gets a tool's result (or its error text) and returns what everything else may see. May be a coroutine function."""
@@ -49,10 +58,13 @@ class ResultOffload(EagerPolicy, Protocol):
 _AT_LEAST: Mapping[str, int] = {
     "offload_token_threshold": 0,
     "digest_tokens": 0,
+    "status_tokens": 0,
     "ephemeral_keep_recent": 1,
     "max_turns": 1,
 }
 """Settings that are whole numbers, and the lowest that works."""
+
+_NEVER_NONE = frozenset({"digest_tokens", "status_tokens"})
 
 _KINDS: Mapping[str, tuple[Any, str]] = {
     "system_prompt": (str, "a text"),
@@ -60,6 +72,8 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
     "session_id": (str, "a session's id"),
     "approve": (Callable, "a function of a tool call"),
     "redact": (Callable, "a function of a tool call and its result"),
+    "on_open": (Callable, "a coroutine function of a directory, such as ctxfs.cleanup.quota(2 << 30)"),
+    "on_close": (Callable, "a coroutine function of a session, such as ctxfs.cleanup.prune_session"),
     "offload_policy": (OffloadPolicy, "OffloadPolicy(...)"),
     "eviction_parameters": (EvictionParameters, "EvictionParameters(...)"),
     "prices": (Prices, "Prices(...)"),
@@ -67,6 +81,7 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
     "compaction": (SelectiveCompaction, "SelectiveCompaction(...)"),
     "materialize": (Materialize, "Materialize(...)"),
     "bash": (Bash, "Bash(...)"),
+    "telemetry": (Telemetry, "Telemetry(...)"),
 }
 """Settings of other types, all of which may be None, and what to write."""
 
@@ -97,9 +112,16 @@ class AgentConfig:
     offload_root_path: str | Path | None = None
     """The directory that holds sessions; None means ``~/.agent/context``. A session is ``<root>/{session_id}``."""
 
+    store: SessionStores | str | None = None
+    """Where sessions are, instead of a directory: a URL (``s3://bucket/prefix``, ``gs://…``, ``az://…``) or a
+    ``ctxfs.storage.SessionStores``; any machine that reaches it can take up a session. None: ``offload_root_path``."""
+
     offload_policy: OffloadPolicy | None = None
     """Which types of items may be evicted; every rule but ``ephemeral=n`` asks it. None means the default table with
     ``offload_token_threshold``."""
+
+    pin_user_messages: bool = False
+    """What the user says is pinned: it is never evicted, whatever the window needs."""
 
     ephemeral_keep_recent: int | None = None
     """Overrides the n of every tool with ``ephemeral=n``; None keeps each tool's own."""
@@ -147,10 +169,32 @@ class AgentConfig:
     """The files of a new session: "envelope" is JSON with metadata, "text" is the content as it is, for tools that are
     not part of ctxfs. An existing session keeps its layout."""
 
+    compress_from_chars: int | None = None
+    """Contents of more than about this many characters are compressed (zstd), and their files end in ``.zst``; 0
+    compresses none. None: above 32,768 in the layout "envelope", none in "text", whose files other tools read."""
+
     bash: Bash | None = None
     """Gives the model the tool ``Bash`` with these settings, and the four reading tools; None means off. Needs
     ``approve``, or ``Bash(allow_unapproved=True)``. Cannot be combined with ``redact``: output is on the disk before
     the command ends."""
+
+    recall: bool = False
+    """Gives the model ``history_search``, ``history_read`` and ``history_calls``, which find everything that was ever
+    in the session, ``context_status``, which shows what the context holds, and ``note``, whose notes stay."""
+
+    telemetry: Telemetry | None = None
+    """What OpenTelemetry is told: a span for each call of the model and of a tool, events, metrics. None: nothing."""
+
+    status_tokens: int = 0
+    """With each request the model is shown what its context holds, in up to about so many tokens: how full the window
+    is, the largest items, what was evicted, and its notes. It is sent after the cached prefix and is not part of the
+    next request, so its tokens are paid in full each time. 0 shows nothing."""
+
+    one_commit_a_turn: bool = False
+    """A query writes to the session once, when it has its answer, and where something is evicted; for stores that bill
+    each request. A crash before that loses the query, though its model calls were billed and its tools may have changed
+    something; requests are recorded without their tools and cache breakpoints. False: what is sent, what is answered,
+    and each call of a tool that is not ``read_only`` is durable before."""
 
     max_turns: int | None = 100
     """The most model calls in one query; None means no limit."""
@@ -164,11 +208,21 @@ class AgentConfig:
     redact: Redact | None = None
     """Gets every tool result before anything else, and returns what everything else may see; None changes nothing."""
 
+    on_open: OnOpen | None = None
+    """Called with the session's directory before the agent opens it, also when it is not there yet; what it raises
+    keeps the agent closed. ``ctxfs.cleanup.quota`` refuses or cleans above a size; None does nothing."""
+
+    on_close: OnClose | None = None
+    """Called with the session when the agent is closed, before the session is; what it raises is raised once that is
+    released. ``ctxfs.cleanup.prune_session`` makes each session clean itself; None does nothing."""
+
     def __post_init__(self) -> None:
         for name, at_least in _AT_LEAST.items():
-            if (value := getattr(self, name)) is not None or name == "digest_tokens":
+            if (value := getattr(self, name)) is not None or name in _NEVER_NONE:
                 require_int(name, value, at_least=at_least)
         require_bool("offload_enabled", self.offload_enabled)
+        require_bool("recall", self.recall)
+        require_bool("one_commit_a_turn", self.one_commit_a_turn)
         for name, (kinds, use) in _KINDS.items():
             require_kind(name, getattr(self, name), kinds, use)
         for name in ("tools", "read_roots"):
@@ -204,8 +258,9 @@ class AgentConfig:
                 raise ConfigError(f"{setting} has no effect: your tool {name!r} replaces ours, so rename it")
 
     def _check_storing(self) -> None:
-        if self.layout not in LAYOUTS:
-            raise ConfigError(f"layout is {self.layout!r}: use one of {', '.join(LAYOUTS)}")
+        if self.store is not None:
+            stores_at(self.offload_root_path, self.store)
+        layout_with(self.layout, self.compress_from_chars)
         workspace: object = self.workspace  # a class has the methods too
         if isinstance(workspace, type) or not isinstance(workspace, ResultOffload | None):
             raise ConfigError(f"workspace is {self.workspace!r}: use ctxfs.workspace.ToolResultOffload(...) or None")
@@ -229,6 +284,11 @@ class AgentConfig:
                 raise ConfigError(f"{name} has no effect with eviction={self.eviction!r}: leave one of them out")
 
     @property
+    def file_layout(self) -> Layout:
+        """In which form contents are stored in a new session."""
+        return layout_with(self.layout, self.compress_from_chars)
+
+    @property
     def policy(self) -> OffloadPolicy:
         """The per-type table in force."""
         return agreed_policy(self.offload_policy, self.compaction, threshold_tokens=self.offload_token_threshold)
@@ -243,6 +303,10 @@ class AgentConfig:
         if self.eviction == "exact":
             return None
         return economy_for(model, parameters=self.eviction_parameters, prices=self.prices, cache_ttl=self.cache_ttl)
+
+    def pin_tools(self) -> frozenset[str]:
+        """The tools whose results are pinned."""
+        return frozenset(tool.name for tool in self.tools if tool.pin)
 
     def keep_recent(self) -> dict[str, int]:
         """How many results each tool keeps exactly; tools that are not in it keep all, or what pays."""

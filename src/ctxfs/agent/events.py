@@ -32,7 +32,7 @@ class ToolEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageReported:
-    """What the provider billed for one model call, and what the context holds now by our own count (tokens)."""
+    """What the provider billed for one model call, and the size of the context now, by our own count (tokens)."""
 
     usage: Usage
     model: str

@@ -1,5 +1,6 @@
 """Running the tools that a model calls: side by side, each asked for approval first, each result redacted."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from inspect import isawaitable
@@ -9,21 +10,42 @@ import anyio
 from ctxfs.agent.config import Approve, Redact
 from ctxfs.errors import ConfigError, InvalidToolArguments
 from ctxfs.llm.messages import ToolCall, check_content
-from ctxfs.tools.base import Tool, ToolResult
+from ctxfs.telemetry.telemetry import SessionTelemetry
+from ctxfs.tools.base import RunningCall, Tool, ToolResult
 
 __all__ = ["ToolRunner"]
 
+_log = logging.getLogger("ctxfs.agent")
+
 
 class ToolRunner:
-    """The tools of an agent, by name. ``approve`` None: all calls run; ``redact`` None: results stay as they are."""
+    """The tools of an agent, by name. ``approve`` None: all calls run; ``redact`` None: results stay as they are.
 
-    def __init__(self, tools: Mapping[str, Tool], *, approve: Approve | None, redact: Redact | None) -> None:
+    ``telemetry`` has a span for each call; what it is told of a result is what everything else may see.
+    """
+
+    def __init__(
+        self,
+        tools: Mapping[str, Tool],
+        *,
+        approve: Approve | None,
+        redact: Redact | None,
+        telemetry: SessionTelemetry | None = None,
+    ) -> None:
         self._tools = tools
         self._approve = approve
         self._redact = redact
+        self._telemetry = telemetry
 
-    async def run(self, calls: Sequence[ToolCall], results: list[ToolResult]) -> None:
+    def changes(self, calls: Sequence[ToolCall]) -> bool:
+        """Whether one of the calls may change something, so that it must not be forgotten once it runs."""
+        tools = (self._tools.get(call.name) for call in calls)
+        return any(tool is not None and not tool.read_only for tool in tools)
+
+    async def run(self, calls: Sequence[ToolCall], results: list[ToolResult], *, at: RunningCall) -> None:
         """Run the calls of one reply side by side; each result takes its call's place in ``results`` as it comes.
+
+        ``at``: what the tools may ask about their call, but for its id.
 
         A tool that fails, a denied and an impossible call give an error result. Raises what a callback raises, once the
         other calls are cancelled.
@@ -32,7 +54,7 @@ class ToolRunner:
 
         async def run(index: int, call: ToolCall) -> None:
             try:
-                results[index] = await self._redacted(call, await self._outcome(call))
+                results[index] = await self._result(call, replace(at, call_id=call.id))
             except Exception as error:  # noqa: BLE001  (raised below, one instead of a group)
                 failures.append(error)
                 group.cancel_scope.cancel()
@@ -42,6 +64,17 @@ class ToolRunner:
                 group.start_soon(run, index, call)
         if failures:
             raise failures[0]
+
+    async def _result(self, call: ToolCall, running: RunningCall) -> ToolResult:
+        async def result() -> ToolResult:
+            return await self._redacted(call, await self._outcome(call, running))
+
+        _log.debug("call %r of the tool %r begins", call.id, call.name)
+        found = await (result() if self._telemetry is None else self._telemetry.tool_call(call, result))
+        if _log.isEnabledFor(logging.INFO):
+            text = "call %r of the tool %r gave %s%s characters"
+            _log.info(text, call.id, call.name, "an error of " if found.is_error else "", f"{len(found.text):,}")
+        return found
 
     async def _redacted(self, call: ToolCall, result: ToolResult) -> ToolResult:
         if self._redact is None:
@@ -56,7 +89,7 @@ class ToolRunner:
             ) from error
         return replace(result, content=content, is_data=result.is_data and content == result.content)
 
-    async def _outcome(self, call: ToolCall) -> ToolResult:
+    async def _outcome(self, call: ToolCall, running: RunningCall) -> ToolResult:
         tool = self._tools.get(call.name)
         if tool is None:
             return _error(f"There is no tool {call.name!r}. You can call: {', '.join(sorted(self._tools))}.")
@@ -66,7 +99,7 @@ class ToolRunner:
             if verdict is not True:
                 return _error(f"The call was denied: {verdict}" if verdict else "The call was denied by the user.")
         try:
-            return await tool.run(call.arguments, call_id=call.id)
+            return await tool.run(call.arguments, call_id=running)
         except InvalidToolArguments as error:
             return _error(str(error))
         except Exception as error:  # noqa: BLE001  (the model is told, and decides what to do)

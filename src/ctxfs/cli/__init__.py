@@ -6,7 +6,11 @@ from ctxfs.version import VERSION_LINE
 
 __all__ = ["main"]
 
-_EXTRAS = {"rich": "cli", "typer": "cli", "mcp": "mcp", "mcp_types": "mcp", "starlette": "proxy", "uvicorn": "proxy"}
+_EXTRAS = {
+    **dict.fromkeys(("rich", "typer"), "cli"),
+    **dict.fromkeys(("mcp", "mcp_types"), "mcp"),
+    **dict.fromkeys(("httpx2", "starlette", "uvicorn"), "proxy"),
+}
 """The extra that brings a package which the command line needs."""
 
 

@@ -1,7 +1,9 @@
 """The command line's entry: the commands, and what an error becomes."""
 
+import contextlib
 import io
 import logging
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
@@ -10,36 +12,21 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ctxfs.errors import ArchiveError, CorruptContent, CorruptJournal, CtxfsError, NotStored
+from ctxfs.cli.commands import COMMANDS
+from ctxfs.cli.pager import paged
+from ctxfs.errors import ArchiveError, ContentGone, CorruptContent, CorruptJournal, CtxfsError, NotStored
 from ctxfs.version import VERSION_LINE
 
 __all__ = ["app", "run"]
 
-COMMANDS: Mapping[str, tuple[str, str]] = {
-    "demo": ("demo.demo", "Watch an agent explore a directory; needs no key."),
-    "chat": ("chat.chat", "Talk to a model that can list, read and search a directory."),
-    "sessions": ("sessions.sessions", "List the sessions, newest first."),
-    "ls": ("items.ls", "List what a session's context holds, and what was evicted."),
-    "cat": ("items.cat", "Print an item's content, wherever it is now."),
-    "tail": ("items.tail", "Print the last lines of an item's content."),
-    "grep": ("grep.grep", "Search everything that a session holds."),
-    "explain": ("explain.explain", "Show why each item was evicted or kept, and what that saved."),
-    "replay": ("replay.replay", "Say what recorded sessions cost, and what they would have cost with ctxfs."),
-    "tune": ("replay.tune", "Find eviction parameters on recorded sessions."),
-    "mcp": ("mcp.mcp", "Serve a session to an MCP client, over standard input and output."),
-    "claude-code": ("claude_code.claude_code", "Serve Claude Code's plug-in: its hook, and its reading tools."),
-    "proxy": ("proxy.proxy", "Run a program whose requests to models are rewritten on their way out."),
-    "verify": ("sessions.verify", "Check every stored byte against its checksum."),
-    "export": ("transfer.export", "Write a session into one file, with everything that it stored."),
-    "import": ("transfer.import_", "Make a session from an exported one."),
-    "rm": ("sessions.rm", "Remove a session with everything that it stored."),
-}
-"""The function behind each command, and the first line of its docstring, which the list of commands shows."""
-
 CHECK_FAILED = 1
 WRONG_USE = 2
 INTERRUPTED = 130
-_FAILED = (ArchiveError, CorruptContent, CorruptJournal, NotStored, typer.Abort)
+_FAILED = (ArchiveError, ContentGone, CorruptContent, CorruptJournal, NotStored, typer.Abort)
+_IN_A_DIRECTORY = (
+    "takes no --store: it works on sessions in a directory. `ctxfs pull SESSION URL` brings one there, "
+    "`ctxfs push SESSION URL` brings it back"
+)
 _UsageError: Any = typer.BadParameter.__mro__[1]  # newer versions of typer have a click of their own
 
 
@@ -47,9 +34,12 @@ class _Commands(Mapping[str, Any]):
     """The commands by name; each one is imported when it is first used, so that --help and --version are quick."""
 
     def __getitem__(self, name: str) -> Any:
-        module, _, function = COMMANDS[name][0].partition(".")
+        command = COMMANDS[name]
+        module, _, function_name = command.place.partition(".")
+        function = getattr(import_module(f"ctxfs.cli.{module}"), function_name)
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-        alone.command(name, context_settings=_HELP)(getattr(import_module(f"ctxfs.cli.{module}"), function))
+        shown = paged(function) if command.paged else function
+        alone.command(name, context_settings=_HELP, epilog=command.epilog)(shown)
         return typer.main.get_command(alone)
 
     def __iter__(self) -> Iterator[str]:
@@ -69,9 +59,10 @@ class _Group(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as typer calls it
         """List the commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
 
 
+_LOG = logging.getLogger("ctxfs")
 _HELP = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
@@ -92,7 +83,12 @@ def _main(
     context: typer.Context,
     *,
     show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="Log what happens to stderr; -vv also logs why.")
+    ] = 0,
 ) -> None:
+    if verbose:
+        _log_to_stderr(logging.INFO if verbose == 1 else logging.DEBUG)
     if show_version:
         sys.stdout.write(VERSION_LINE)
         raise typer.Exit
@@ -101,16 +97,44 @@ def _main(
         raise typer.Exit(WRONG_USE)
 
 
+class _Safe(logging.Formatter):
+    """Lines of the log in which nothing moves the cursor or hides text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        from ctxfs.cli.output import for_terminal  # noqa: PLC0415 - rich is slow to import
+
+        return for_terminal(super().format(record))
+
+
+def _log_to_stderr(level: int) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Safe("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S"))
+    _LOG.addHandler(handler)
+    _LOG.setLevel(level)
+
+
+def _log_to_nobody() -> None:
+    """Commands show themselves what happens, unless they are asked to log it."""
+    for handler in list(_LOG.handlers):
+        if isinstance(handler.formatter, _Safe):
+            _LOG.removeHandler(handler)
+    _LOG.setLevel(logging.NOTSET)
+    _LOG.addHandler(logging.NullHandler())
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; an error is one line on stderr, never a traceback.
 
     ``arguments`` None: those of the process.
     """
-    logging.getLogger("ctxfs").addHandler(logging.NullHandler())  # commands show themselves what happens
+    _log_to_nobody()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a character that the terminal cannot show is replaced
     try:
         code = app(arguments, prog_name="ctxfs", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _reader_left()
     except (CtxfsError, OSError, typer.Abort, _UsageError) as error:
         from ctxfs.cli.output import for_terminal  # noqa: PLC0415 - rich is slow to import, and most runs end well
 
@@ -121,8 +145,23 @@ def run(arguments: Sequence[str] | None = None) -> int:
             sys.stderr.write("\n")
         return INTERRUPTED
     except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # how typer ends then
+            return _reader_left()
         return ended.code if isinstance(ended.code, int) else 0
     return code if isinstance(code, int) else 0
+
+
+def _reader_left() -> int:
+    """The reader of the output closed its pipe: the rest is not written, and that is not an error."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _is_for_directories(context: Any) -> bool:
+    """Whether a command is about sessions, and only about those in a directory."""
+    options = set() if context is None else {option.name for option in context.command.params}
+    return "root" in options and "store" not in options
 
 
 def _message(error: Any) -> str:
@@ -133,6 +172,8 @@ def _message(error: Any) -> str:
         return f"{error.filename}: {error.strerror}"
     if not isinstance(error, _UsageError):
         return str(error)
-    message = " ".join(error.format_message().split()).rstrip(".")
+    if getattr(error, "option_name", None) == "--store" and _is_for_directories(error.ctx):
+        return f"{error.ctx.command_path} {_IN_A_DIRECTORY}"
+    message = " ".join(error.format_message().split()).rstrip(".").replace(": Value error, ", ": ")
     command = error.ctx.command_path if error.ctx is not None else "ctxfs"
     return f"{message[:1].lower()}{message[1:]}: see `{command} --help`"

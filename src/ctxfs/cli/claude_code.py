@@ -24,7 +24,7 @@ MaxInline = Annotated[
         min=1,
         metavar="N",
         envvar="CTXFS_MAX_INLINE_CHARS",
-        help="What a tool returned stays as it is up to so many characters.",
+        help="Leave what a tool returned as it is up to N characters.",
     ),
 ]
 
@@ -32,8 +32,8 @@ MaxInline = Annotated[
 def claude_code(root: Root = None, max_inline_chars: MaxInline = 10_000) -> None:
     """Serve Claude Code's plug-in: its hook, and its reading tools.
 
-    The plug-in starts it. What a tool returned is stored in full when it is large, before the model sees it; a
-    summary of it takes its place, and the model reads the rest as it needs it. Needs the extra ctxfs[mcp].
+    The plug-in starts it. Large tool output is stored in full before the model sees it; the model is sent a summary
+    of it, and reads the rest as needed. Needs the extra ctxfs[mcp].
     """
     limits = Materialize(max_inline_chars=max_inline_chars, max_inline_bytes=_BYTES_PER_CHAR * max_inline_chars)
     histories = Histories(sessions_directory(root), materialize=limits, read_tool="context_read")

@@ -87,7 +87,7 @@ def demo(
 
     A table shows what is evicted from its context, and where it goes.
 
-    The model is a script, everything else is real: the tools, the files, the session on disk and the figures. What the
+    The model is a script; everything else is real: the tools, the files, the session on disk and the figures. What the
     tools show of DIR is stored in the session, which only you can read; `ctxfs rm` removes it.
     """
     if not directory.is_dir():
@@ -117,14 +117,14 @@ async def _demo(directory: Path, tools: list[Tool], root: Path | None, out: Cons
     )
     agent = Agent(ScriptedModel([explorer.turn] * _MAX_TURNS), config)
     run = _Run()
-    where = agent.context.fs.session_path
+    where = agent.context.fs.base
     try:
         async with agent:
             out.print(f"An agent explores {for_terminal(str(directory))}; its session is {where}\n", soft_wrap=True)
             with Live(console=out, transient=True, auto_refresh=False) as live:
                 await _watch(agent, run, lambda: live.update(_frame(run.rows, out), refresh=True))
             report = await agent.context.fs.verify()
-            stored_bytes = sum(s.size_bytes for s in agent.context.fs.stored().values())
+            stored_bytes = sum(s.size_bytes for s in agent.context.fs.state.stored.values())
     except StorageError as error:
         if not run.answer:
             raise
@@ -271,7 +271,7 @@ def _next_steps(agent: Agent, run: _Run, root: Path | None) -> Group:
         "rm last",
     ]
     lines = [f"ctxfs {command}{option}" for command in commands]
-    return Group(Text(f"\nsession   {agent.context.fs.session_path}"), Text("next      " + "\n          ".join(lines)))
+    return Group(Text(f"\nsession   {agent.context.fs.base}"), Text("next      " + "\n          ".join(lines)))
 
 
 def _stored(report: VerifyReport, stored_bytes: int) -> str:
@@ -288,7 +288,7 @@ def _percent(part: int, whole: int) -> str:
 def _as_dict(agent: Agent, run: _Run, report: VerifyReport, seconds: float) -> dict[str, Any]:
     return {
         "session_id": agent.session_id,
-        "path": str(agent.context.fs.session_path),
+        "path": str(agent.context.fs.base),
         "answer": run.answer,
         "seconds": round(seconds, 2),
         "ok": report.ok,

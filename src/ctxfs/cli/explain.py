@@ -1,5 +1,6 @@
 """``ctxfs explain``: why each item was evicted or kept, what is evicted next, and what that saved and cost."""
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,9 +9,9 @@ import anyio
 import typer
 from rich.console import Console
 
-from ctxfs.cli.options import AsJson, Root
+from ctxfs.cli.options import AsJson, Root, StoreUrl
 from ctxfs.cli.output import console, for_terminal, label, print_json, table, tokens
-from ctxfs.cli.session import open_session, sessions_directory
+from ctxfs.cli.session import SessionsAt, open_session, sessions_at
 from ctxfs.replay import explanation
 from ctxfs.replay.answer import LIMITS, answer
 from ctxfs.replay.explanation import Explanation
@@ -27,16 +28,16 @@ _Session = Annotated[
 ]
 
 
-def explain(session: _Session, root: Root = None, as_json: AsJson = False) -> None:
+def explain(session: _Session, root: Root = None, store: StoreUrl = None, as_json: AsJson = False) -> None:
     """Show why each item was evicted or kept, and what that saved.
 
-    Also what would be evicted next, by the rules that the session was last opened with, what the evictions cost, and
-    what the calls were billed. Of a recorded session: what ctxfs would have evicted, and when.
+    Also shows what would be evicted next, by the rules that the session was last opened with, what the evictions
+    cost, and what the calls were billed. For a recorded session: what ctxfs would have evicted, and when.
     """
-    if Path(session).is_file():
+    if store is None and Path(session).is_file():
         _explain_file(Path(session), as_json)
     else:
-        anyio.run(_explain, sessions_directory(root), session, as_json)
+        anyio.run(_explain, sessions_at(root, store), session, as_json)
 
 
 def _explain_file(path: Path, as_json: bool) -> None:
@@ -82,10 +83,15 @@ def _print_recorded(recorded: RecordedSession, out: Console) -> None:
         "that did not; back: how often a reply needed it afterwards.",
         soft_wrap=True,
     )
-    out.print(LIMITS, soft_wrap=True)
+    kept = (
+        f"After {recorded.cache_ttl_s:,.0f} seconds without a call the prompt cache is taken for lost."
+        if math.isfinite(recorded.cache_ttl_s)
+        else "No times were recorded, so no pause loses the prompt cache."
+    )
+    out.print(f"{kept} {LIMITS}", soft_wrap=True)
 
 
-async def _explain(root: Path, session: str, as_json: bool) -> None:
+async def _explain(root: SessionsAt, session: str, as_json: bool) -> None:
     async with open_session(root, session) as fs:
         explained = await explanation.explain(fs)
     if as_json:
@@ -111,7 +117,7 @@ def _as_dict(explained: Explanation) -> dict[str, Any]:
 
 
 def _print(explained: Explanation, out: Console) -> None:
-    out.print(str(explained.session_path), style="bold", soft_wrap=True)
+    out.print(explained.session_path, style="bold", soft_wrap=True)
     listed = table("item", "tool", "tokens", "of", "left", "why", right=("tokens", "of", "left"))
     for item in explained.items:
         if item.place == "archive":

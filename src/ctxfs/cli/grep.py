@@ -1,92 +1,154 @@
-"""``ctxfs grep``: search everything that a session holds, in its context and out of it."""
+"""``ctxfs grep``: search everything that sessions hold, in their contexts and out of them."""
 
 import sys
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
 import typer
 
-from ctxfs.cli.options import AsJson, Root, SessionArgument
+from ctxfs.cli.grep_all import Search, grep_all
+from ctxfs.cli.grep_output import Form, Printer
+from ctxfs.cli.item_search import Query
+from ctxfs.cli.listed import listed
+from ctxfs.cli.options import Root, Since, StoreUrl
 from ctxfs.cli.output import for_terminal, print_json, text_keys, write
-from ctxfs.cli.search import matching_lines
-from ctxfs.cli.session import content_blocks, find_entry, open_session, sessions_directory
-from ctxfs.errors import StorageError
-from ctxfs.session.entries import Entry, entries
-from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.steps import CpuBudget
-from ctxfs.tools.grep import LineChunks
-from ctxfs.tools.line_pattern import LinePattern
+from ctxfs.cli.session import SessionsAt, find_entry, find_session, open_known_session, sessions_at, stores_of
+from ctxfs.cli.session_search import ItemRow, search_session
+from ctxfs.errors import ConfigError
+from ctxfs.items import ItemType
+from ctxfs.listing.selection import Selection
+from ctxfs.session.entries import Entry
+from ctxfs.storage.stores import stores_at
 
 __all__ = ["grep"]
 
+LARGE_BYTES, MANY_SESSIONS = 20_000_000, 100
+"""Searching more than this is worth starting processes."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    item_id: str
-    line: int
-    text: bytes
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; with --all an object a line, as `rg --json` does.")]
+MaxCount = Annotated[
+    int | None, typer.Option("--max-count", "-m", metavar="N", min=1, help="At most N matching lines of an item.")
+]
 
 
 def grep(  # noqa: PLR0917 - typer calls it by name
-    session: SessionArgument,
-    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="An RE2 regular expression.")],
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[SESSION] PATTERN",
+            help="A session's id, the beginning of one, or 'last'; none with --all. Then an RE2 regular expression.",
+        ),
+    ],
+    every: Annotated[bool, typer.Option("--all", help="Search all sessions, the newest first.")] = False,
     ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Ignore case.")] = False,
+    fixed: Annotated[bool, typer.Option("--fixed-strings", "-F", help="PATTERN is plain text.")] = False,
+    word: Annotated[bool, typer.Option("--word-regexp", "-w", help="Match whole words only.")] = False,
+    invert: Annotated[bool, typer.Option("--invert-match", "-v", help="Lines that do not match.")] = False,
+    numbers: Annotated[bool, typer.Option("--line-number/--no-line-number", "-n/-N", help="Number the lines.")] = True,
+    names: Annotated[bool, typer.Option("--files-with-matches", "-l", help="Only which items match.")] = False,
+    count: Annotated[bool, typer.Option("--count", "-c", help="Only how many lines of each item match.")] = False,
+    max_count: MaxCount = None,
+    after: Annotated[int, typer.Option("--after-context", "-A", metavar="N", min=0, help="Show N lines after.")] = 0,
+    before: Annotated[int, typer.Option("--before-context", "-B", metavar="N", min=0, help="Show N lines before.")] = 0,
+    around: Annotated[int, typer.Option("--context", "-C", metavar="N", min=0, help="Show N lines before, after.")] = 0,
     item: Annotated[str | None, typer.Option("--item", metavar="ITEM", help="Search this item only.")] = None,
+    types: Annotated[
+        list[ItemType] | None,
+        typer.Option("--type", "-t", metavar="TYPE", help="Items of this type only, such as tool_result; repeatable."),
+    ] = None,
+    tools: Annotated[
+        list[str] | None, typer.Option("--tool", metavar="NAME", help="Results of this tool only; * and ?; repeatable.")
+    ] = None,
+    since: Since = None,
     root: Root = None,
+    store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Search everything that a session holds.
 
-    Line by line; exit code 1 when nothing matches, or a content is damaged.
+    It searches line by line; the exit code is 1 if nothing matches, or something is damaged.
     """
-    compiled = LinePattern(pattern, ignore_case=ignore_case, budget=CpuBudget(None))
-    if not anyio.run(partial(_grep, sessions_directory(root), session, compiled, item, as_json=as_json)):
+    form = Form(names=names, count=count, numbers=numbers)
+    _check(arguments, every=every, item=item, since=since, form=form, as_json=as_json)
+    query = Query(
+        pattern=arguments[-1],
+        ignore_case=ignore_case,
+        fixed=fixed,
+        word=word,
+        invert=invert,
+        before=before or around,
+        after=after or around,
+        max_count=1 if names else max_count,
+        types=tuple(types or ()),
+        tools=tuple(tools or ()),
+    )
+    query.compiled()  # a wrong one is refused before anything is read
+    place = sessions_at(root, store)
+    if every:
+        whole = _grep_all(place, query, since, form=form, as_json=as_json)
+    else:
+        whole = anyio.run(partial(_grep, place, arguments[0], query, item, form=form, as_json=as_json))
+    if not whole:
         raise typer.Exit(1)
 
 
-async def _grep(root: Path, session: str, pattern: LinePattern, item: str | None, *, as_json: bool) -> bool:
-    """Print what matches; whether something did, and all could be searched."""
+def _check(
+    arguments: Sequence[str], *, every: bool, item: str | None, since: float | None, form: Form, as_json: bool
+) -> None:
+    """Raise ``ConfigError`` for options that do not go together."""
+    if len(arguments) != (1 if every else 2):
+        wanted = (
+            "a PATTERN, and no SESSION, beside --all" if every else "a SESSION and a PATTERN, or --all and a PATTERN"
+        )
+        raise ConfigError(f"give grep {wanted}: see `ctxfs grep --help`")
+    if as_json and (form.names or form.count):
+        raise ConfigError("--json shows every match: leave out --files-with-matches and --count")
+    if every and item is not None:
+        raise ConfigError("--item is an item of one session: give that instead of --all")
+    if not every and since is not None:
+        raise ConfigError("--since chooses among all sessions: it needs --all")
+
+
+def _grep_all(place: SessionsAt, query: Query, since: float | None, *, form: Form, as_json: bool) -> bool:
+    """Print what matches in all sessions; whether something did, and all could be searched."""
+    if (root := stores_of(place).directory) is None:
+        raise ConfigError("--all searches sessions in a directory: name one session beside --store")
+    found = Selection(since=since).of(listed(stores_at(root)), lambda _: False)
+    whole = {session.session_id: session.disk_bytes for session in found if not session.is_damaged}
+    search = Search(root, query, form=form, as_json=as_json, whole=whole)
+    large = sum(session.disk_bytes for session in found) > LARGE_BYTES or len(found) > MANY_SESSIONS
+    return grep_all(search, [session.session_id for session in found], together=large and len(found) > 1)
+
+
+async def _grep(root: SessionsAt, given: str, query: Query, item: str | None, *, form: Form, as_json: bool) -> bool:
+    """Print what matches in one session; whether something did, and all could be searched."""
+    session_id = await find_session(root, given)
     found: list[dict[str, Any]] = []
-    matched, damaged = False, False
-    async with open_session(root, session) as fs:
-        for entry in await entries(fs) if item is None else [await find_entry(fs, item)]:
-            if item is None and entry.stored is None and entry.place == "file":
-                continue  # it only repeated lines of another item, which is searched
-            try:
-                async for match in _matches(fs, entry, pattern):
-                    matched = True
-                    if as_json:
-                        found.append(_as_dict(match))
-                    else:
-                        write(b"%s:%d:%s\n" % (match.item_id.encode(), match.line, match.text))
-            except StorageError as error:
-                damaged = True
-                sys.stderr.write(for_terminal(f"ctxfs: {error}\n"))
+    printer = Printer(form)
+    damaged = False
+    async for row in _rows(root, session_id, query, item):
+        if isinstance(row, str):
+            damaged = True
+            sys.stderr.write(for_terminal(f"ctxfs: {row}\n"))
+        elif as_json:
+            found += [_as_dict(row)] if row.line is not None and row.line.matches else []
+        else:
+            write(printer.of(row))
     if as_json:
         print_json(found)
-    return matched and not damaged
+    return (bool(found) or printer.matched) and not damaged
 
 
-def _as_dict(match: _Found) -> dict[str, Any]:
-    return {"item_id": match.item_id, "line": match.line, **text_keys("text", match.text)}
+async def _rows(root: SessionsAt, session_id: str, query: Query, item: str | None) -> AsyncIterator[ItemRow | str]:
+    async with open_known_session(root, session_id) as fs:
+        chosen: list[Entry] | None = None if item is None else [await find_entry(fs, item)]
+        async for row in search_session(fs, query, chosen):
+            yield row
 
 
-async def _matches(fs: ContextFileSystem, entry: Entry, pattern: LinePattern) -> AsyncIterator[_Found]:
-    before = 0
-    async for lines in _whole_lines(content_blocks(fs, entry)):
-        for number, text in matching_lines(pattern, lines):
-            yield _Found(item_id=entry.item_id, line=before + number, text=text)
-        before += lines.count(b"\n")
-
-
-async def _whole_lines(blocks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    chunks = LineChunks()
-    async for block in blocks:
-        if (chunk := chunks.feed(block)) is not None:
-            yield chunk
-    if rest := chunks.finish():
-        yield rest
+def _as_dict(row: ItemRow) -> dict[str, Any]:
+    assert row.line is not None
+    text = row.line.text.removesuffix(b"\n")
+    return {"item_id": row.item_id, "line": row.line.number, **text_keys("text", text)}

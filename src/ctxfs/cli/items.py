@@ -2,13 +2,15 @@
 
 import re
 import sys
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Any
 
 import anyio
 import typer
 
-from ctxfs.cli.options import AsJson, ItemArgument, Root, SessionArgument
+from ctxfs.cli.options import AsJson, ItemArgument, Root, SessionArgument, StoreUrl
 from ctxfs.cli.output import (
     console,
     for_terminal,
@@ -22,40 +24,103 @@ from ctxfs.cli.output import (
     write,
 )
 from ctxfs.cli.session import (
+    SessionsAt,
     content_blocks,
     content_lines,
-    damages,
     find_entry,
     line_count,
     open_session,
-    sessions_directory,
+    sessions_at,
 )
+from ctxfs.cli.shown import preview
 from ctxfs.errors import ConfigError
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.jsontext.write_stream import has_surrogates
-from ctxfs.session.entries import Entry, entries
+from ctxfs.llm.messages import AssistantMessage, ToolMessage
+from ctxfs.session.entries import Entry, Place, entries
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import path_of
 
 __all__ = ["cat", "ls", "tail"]
 
 _RANGE = re.compile(r"(?P<first>\d*):(?P<last>\d*)|(?P<only>\d+)")
 
 
-def ls(session: SessionArgument, root: Root = None, as_json: AsJson = False) -> None:
+class ItemSort(StrEnum):
+    """What comes first in a list of items."""
+
+    ORDER = "order"
+    TOKENS = "tokens"
+    SIZE = "size"
+
+
+def ls(  # noqa: PLR0917 - typer calls it by name
+    session: SessionArgument,
+    kind: Annotated[ItemType | None, typer.Option("--type", help="Items of this type only.")] = None,
+    tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Results of this tool only.")] = None,
+    place: Annotated[Place | None, typer.Option("--place", help="Only items in this place.")] = None,
+    sort: Annotated[
+        ItemSort, typer.Option("--sort", help="In the order of the context, or the most tokens or bytes first.")
+    ] = ItemSort.ORDER,
+    root: Root = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
     """List what a session's context holds, and what was evicted."""
-    anyio.run(_ls, sessions_directory(root), session, as_json)
+    chosen = _Chosen(kind=kind, tool=tool, place=place, sort=sort)
+    anyio.run(_ls, sessions_at(root, store), session, chosen, as_json)
 
 
-async def _ls(root: Path, session: str, as_json: bool) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """Which items are listed, and in which order."""
+
+    kind: ItemType | None
+    tool: str | None
+    place: Place | None
+    sort: ItemSort
+
+    def of(self, found: Sequence[Entry]) -> list[Entry]:
+        """Those of them."""
+        chosen = [
+            entry
+            for entry in found
+            if self.kind in (None, entry.item_type)
+            and self.tool in (None, entry.tool_name)
+            and self.place in (None, entry.place)
+        ]
+        if self.sort is ItemSort.TOKENS:
+            chosen.sort(key=lambda entry: -max(entry.tokens, entry.content_tokens or 0))
+        elif self.sort is ItemSort.SIZE:
+            chosen.sort(key=lambda entry: -(entry.stored.size_bytes if entry.stored is not None else 0))
+        return chosen
+
+
+def _previews(items: Sequence[ContextItem]) -> dict[str, str]:
+    """The beginning of each item by id; of a result the arguments of its call."""
+    shown: dict[str, str] = {}
+    calls: dict[str, str] = {}
+    for item in items:
+        message = item.message
+        if isinstance(message, AssistantMessage):
+            calls.update((call.id, preview(json_codec.dumps_text(call.arguments))) for call in message.tool_calls)
+        called = calls.get(message.tool_call_id) if isinstance(message, ToolMessage) else None
+        shown[item.id] = called if called is not None else preview(message.content)
+    return shown
+
+
+async def _ls(root: SessionsAt, session: str, chosen: _Chosen, as_json: bool) -> None:
     async with open_session(root, session) as fs:
-        await fs.items()  # finds what is damaged
-        found = await entries(fs)
+        previews = _previews(await fs.items())  # which finds what is damaged, too
+        every = await entries(fs)
+        found = chosen.of(every)
         if as_json:
-            print_json([_as_dict(fs, entry) for entry in found])
-            for line in damages(fs):
+            print_json([_as_dict(fs, entry) | {"preview": previews.get(entry.item_id)} for entry in found])
+            for line in fs.recovery.damage_lines:
                 sys.stderr.write(for_terminal(f"ctxfs: {line}\n"))
             return
-        listed = table("item", "type", "tool", "tokens", "of", "where", right=("tokens", "of"))
+        listed = table("item", "type", "tool", "tokens", "of", "where", "preview", right=("tokens", "of"))
         for entry in found:
             listed.add_row(
                 entry.item_id,
@@ -64,18 +129,19 @@ async def _ls(root: Path, session: str, as_json: bool) -> None:
                 tokens(entry.tokens),
                 tokens(entry.content_tokens) if entry.place != "context" else "",
                 _where(entry),
+                label(previews.get(entry.item_id, "")),
                 style="" if entry.place == "context" else "dim",
             )
         out = console()
-        out.print(f"{fs.session_path}", style="bold", soft_wrap=True)
+        out.print(fs.base, style="bold", soft_wrap=True)
         out.print(listed)
-        now = sum(entry.tokens for entry in found)
-        without = sum(entry.content_tokens or 0 for entry in found)
-        if fs.state.decisions and all(entry.item is None for entry in found):
+        now = sum(entry.tokens for entry in every)
+        without = sum(entry.content_tokens or 0 for entry in every)
+        if fs.state.decisions and all(entry.item is None for entry in every):
             out.print(f"the history is a framework's: {now:,} tokens stand for {without:,} tokens of it")
         else:
             out.print(f"the context holds {now:,} tokens; with everything in it, it would hold {without:,}")
-        for line in damages(fs):
+        for line in fs.recovery.damage_lines:
             out.print(label(line, "red"), soft_wrap=True)
 
 
@@ -101,7 +167,7 @@ def _as_dict(fs: ContextFileSystem, entry: Entry) -> dict[str, Any]:
         "place": entry.place,
         "tokens": entry.tokens,
         "content_tokens": entry.content_tokens,
-        "path": None if stored is None else fs.path_of(stored.name),
+        "path": None if stored is None else path_of(fs.base, stored.name),
         "size_bytes": None if stored is None else stored.size_bytes,
         "lines": None if stored is None else stored.lines,
         "partial": entry.partial,
@@ -115,7 +181,9 @@ def cat(
     lines: Annotated[
         str | None, typer.Option("--lines", metavar="A:B", help="Only lines A to B, from 1; either may be left out.")
     ] = None,
+    *,
     root: Root = None,
+    store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Print an item's content, wherever it is now.
@@ -124,10 +192,10 @@ def cat(
 
     Into a pipe or a file, the content is written byte for byte.
     """
-    anyio.run(_cat, sessions_directory(root), session, item, None if lines is None else _parse_range(lines), as_json)
+    anyio.run(_cat, sessions_at(root, store), session, item, None if lines is None else _parse_range(lines), as_json)
 
 
-async def _cat(root: Path, session: str, item: str, lines: tuple[int, int | None] | None, as_json: bool) -> None:
+async def _cat(root: SessionsAt, session: str, item: str, lines: tuple[int, int | None] | None, as_json: bool) -> None:
     async with open_session(root, session) as fs:
         entry = await find_entry(fs, item)
         if lines is not None:
@@ -143,14 +211,16 @@ def tail(
     session: SessionArgument,
     item: ItemArgument,
     count: Annotated[int, typer.Option("-n", "--lines", min=1, help="How many lines.")] = 10,
+    *,
     root: Root = None,
+    store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the last lines of an item's content."""
-    anyio.run(_tail, sessions_directory(root), session, item, count, as_json)
+    anyio.run(_tail, sessions_at(root, store), session, item, count, as_json)
 
 
-async def _tail(root: Path, session: str, item: str, count: int, as_json: bool) -> None:
+async def _tail(root: SessionsAt, session: str, item: str, count: int, as_json: bool) -> None:
     async with open_session(root, session) as fs:
         await _print_lines(fs, await find_entry(fs, item), 1 - count, None, as_json)
 

@@ -5,15 +5,28 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "ItemArgument", "Root", "SessionArgument"]
+from ctxfs.cli.times import moment
+
+__all__ = ["ROOT_VARIABLE", "AsJson", "ItemArgument", "Root", "SessionArgument", "Since", "StoreUrl"]
+
+ROOT_VARIABLE = "CTXFS_ROOT"
 
 Root = Annotated[
     Path | None,
     typer.Option(
         "--root",
         metavar="DIR",
-        envvar="CTXFS_ROOT",
+        envvar=ROOT_VARIABLE,
         help="The directory that holds sessions (default: ~/.agent/context).",
+        show_default=False,
+    ),
+]
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="Where sessions are, instead of a directory: s3://bucket/prefix, gs://…, az://… or postgresql://…",
         show_default=False,
     ),
 ]
@@ -22,3 +35,9 @@ SessionArgument = Annotated[
 ]
 ItemArgument = Annotated[str, typer.Argument(metavar="ITEM", help="An item's id, or the beginning of one.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")]
+Since = Annotated[
+    float | None,
+    typer.Option(
+        "--since", metavar="TIME", parser=moment, help="Changed since: a date, or an age such as 90m, 36h, 7d, 2w."
+    ),
+]

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ctxfs.cli import pager
+from ctxfs.content.visible import visible_text as for_terminal
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.jsontext.write_stream import has_surrogates
 
@@ -22,6 +24,7 @@ __all__ = [
     "in_base64",
     "label",
     "lossless_bytes",
+    "on_terminal",
     "print_json",
     "table",
     "text_keys",
@@ -31,13 +34,31 @@ __all__ = [
 
 _PIPE_COLUMNS = 1_000
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def console() -> Console:
     """A console for stdout: as wide as the terminal; into a pipe, as wide as its lines need."""
-    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(width=_PIPE_COLUMNS if piped else None, markup=False, highlight=False, emoji=False)
+    piped = not on_terminal() and "COLUMNS" not in os.environ
+    return _Console(
+        width=_PIPE_COLUMNS if piped else None,
+        force_terminal=True if pager.is_open() else None,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
+
+
+def on_terminal() -> bool:
+    """Whether a terminal shows what is written to stdout, through a pager or not."""
+    return pager.is_open() or sys.stdout.isatty()
+
+
+class _Console(Console):
+    """A console that leaves it to ``ctxfs.cli.app`` what a closed pipe means."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise what rich caught."""
+        raise BrokenPipeError
 
 
 class _Table(Table):
@@ -62,13 +83,6 @@ def tokens(number: int | None) -> str:
     return "" if number is None else f"{number:,}"
 
 
-def for_terminal(text: str) -> str:
-    """``text`` without characters that a terminal would obey, or turn it round with: stored content is not trusted."""
-    return _CONTROL.sub(
-        lambda found: f"\\x{ord(found[0]):02x}" if found[0] < "\xff" else f"\\u{ord(found[0]):04x}", text
-    )
-
-
 def label(text: str, style: str = "") -> Text:
     """One line of untrusted text for a table."""
     return Text(for_terminal(text.replace("\n", " ")), style=style)
@@ -84,7 +98,7 @@ def lossless_bytes(text: str) -> bytes:
 
 def write(data: bytes) -> None:
     """Write content to stdout: exact into a pipe or a file, harmless on a terminal."""
-    if sys.stdout.isatty():
+    if on_terminal():
         data = for_terminal(data.decode("utf-8", "replace")).encode(sys.stdout.encoding, "backslashreplace")
     sys.stdout.flush()
     sys.stdout.buffer.write(data)

@@ -1,11 +1,12 @@
 """``ctxfs proxy -- COMMAND…``: run a program whose requests to models are rewritten on their way out."""
 
+import logging
 import os
 import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from ctxfs.serve.proxy import Proxy
 __all__ = ["proxy"]
 
 _KILLED = 128
+_NOTE_CHARS = 300
 _FORWARDED = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 Command = Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The program, and its arguments.")]
@@ -69,8 +71,9 @@ def proxy(
 ) -> None:
     """Run a program whose requests to models are rewritten on their way out.
 
-    Its environment (ANTHROPIC_BASE_URL, OPENAI_BASE_URL) leads its requests to a proxy on this machine, which
-    replaces what is due and forwards them. At the end it says what that saved. Needs the extra ctxfs[proxy].
+    Its environment (ANTHROPIC_BASE_URL, OPENAI_BASE_URL) points its requests at a proxy on this machine, which
+    replaces what is due for eviction and forwards them. At the end, it prints what that saved. Needs the extra
+    ctxfs[proxy].
     """
     given = {"anthropic": upstream_anthropic, "openai": upstream_openai}
     settings: dict[str, Any] = {"keep_recent": _kept(keep_recent or ()), "read_tool": read_tool}
@@ -79,11 +82,36 @@ def proxy(
     running = Proxy(
         sessions_directory(root), settings, {name: _checked(url) for name, url in given.items() if url is not None}
     )
-    with warnings.catch_warnings(record=True) as warned, running:  # the terminal is the program's until it ends
+    with _quiet() as noted, running:
         code = _run(command, {**os.environ, **running.environment})
-    for line in (*dict.fromkeys(str(one.message) for one in warned), *running.savings.lines()):
+    for line in (*noted, *running.savings.lines()):
         sys.stderr.write(for_terminal(f"ctxfs: {line}\n"))
     raise typer.Exit(code)
+
+
+class _Notes(logging.Handler):
+    """Keeps the first line of each message."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: dict[str, None] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the message; a traceback is left out."""
+        self.lines[record.getMessage().partition("\n")[0][:_NOTE_CHARS]] = None
+
+
+@contextmanager
+def _quiet() -> Iterator[Iterable[str]]:
+    """The terminal is the program's until it ends: what is warned of and logged here meanwhile, to be shown then."""
+    notes, lines = _Notes(), dict[str, None]()
+    logging.getLogger().addHandler(notes)
+    try:
+        with warnings.catch_warnings(record=True) as warned:
+            yield lines
+    finally:
+        logging.getLogger().removeHandler(notes)
+        lines |= dict.fromkeys(str(one.message) for one in warned) | notes.lines
 
 
 def _kept(given: Sequence[str]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ctxfs.cli.options import AsJson
-from ctxfs.cli.output import console, for_terminal
+from ctxfs.cli.output import console, for_terminal, on_terminal
 from ctxfs.errors import ConfigError
 from ctxfs.models.prices import CacheTtl
 from ctxfs.recordings.discover import default_folders, recordings_in
@@ -47,7 +47,8 @@ _Rates = Annotated[
     typer.Option(
         "--rates",
         metavar="R,W,O[,USD]",
-        help="Take these prices: read, write and output in units of an uncached input token, and a million of those.",
+        help="Take these prices: cache read, cache write and output, each as a multiple of an uncached input token; "
+        "and the dollars of a million of those.",
         show_default=False,
     ),
 ]
@@ -87,7 +88,7 @@ def replay(  # noqa: PLR0917 - typer calls it by name
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the policies as a Markdown table.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what recorded sessions cost, and what they would have cost with ctxfs.
+    """Show what recorded sessions cost, and what they would have cost with ctxfs.
 
     They are replayed under eviction policies, without a model. Without PATH, the sessions that Claude Code and Codex
     recorded are found.
@@ -162,7 +163,7 @@ def _tell_skipped(skipped: Sequence[Skipped]) -> None:
 
 
 def _print(text: str) -> None:
-    sys.stdout.write(for_terminal(text) if sys.stdout.isatty() else text)
+    sys.stdout.write(for_terminal(text) if on_terminal() else text)
 
 
 @contextmanager

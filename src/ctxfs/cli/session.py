@@ -1,34 +1,47 @@
 """Finding a session and an item by what a user types, and reading them; the session's writer is never disturbed."""
 
+import os
 import re
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from ctxfs.cli.options import ROOT_VARIABLE
 from ctxfs.cli.output import lossless_bytes
-from ctxfs.content.readable import readable_text
-from ctxfs.errors import ConfigError, SessionNotFound, UnknownItem
+from ctxfs.cli.shown import shown_text
+from ctxfs.errors import ConfigError, ContentGone, SessionNotFound, UnknownItem
 from ctxfs.items import ContextItem
+from ctxfs.listing.summary import changed_at
+from ctxfs.session.archive_reading import archived
 from ctxfs.session.entries import Entry, entries, entry_of
-from ctxfs.session.filesystem import ContextFileSystem, list_sessions
-from ctxfs.storage.local import absolute_root
-from ctxfs.storage.log_file import LOG_NAME
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage.base import is_hidden
+from ctxfs.storage.forgotten import forgotten_under
+from ctxfs.storage.local import is_session
+from ctxfs.storage.roots import absolute_root
+from ctxfs.storage.sessions import SessionStores
+from ctxfs.storage.stores import stores_at
 from ctxfs.storage.threads import run_to_completion
 
 __all__ = [
-    "changes",
+    "SessionsAt",
+    "by_change",
     "content_blocks",
     "content_lines",
-    "damages",
     "find_entry",
     "find_session",
+    "find_sessions",
     "line_count",
-    "newest_first",
     "open_known_session",
     "open_session",
+    "sessions_at",
     "sessions_directory",
+    "stores_of",
 ]
+
+SessionsAt = Path | SessionStores
+"""Where sessions are: a directory, or somewhere else."""
 
 _NAMED_CANDIDATES = 4
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
@@ -37,28 +50,52 @@ _AS_IT_IS = frozenset({"text", "bytes"})
 
 
 def sessions_directory(root: Path | None) -> Path:
-    """The directory that holds sessions, absolute; None is the default one."""
-    return absolute_root(root)
+    """The directory that holds sessions, absolute; None is the default one. Raises ``ConfigError`` for a file."""
+    found = absolute_root(root)
+    if found.exists() and not found.is_dir():
+        raise ConfigError(f"{found} is not a directory, and sessions are in one: give --root DIR")
+    return found
 
 
-async def newest_first(root: Path) -> list[str]:
-    """The ids of the sessions under ``root``, the one that changed last first."""
-    return list(await changes(root))
+def by_change(root: Path, beginning: str = "") -> list[str]:
+    """The names under ``root`` that begin so, the one that changed last first; not each is a session."""
+    try:
+        names = [
+            entry.name for entry in os.scandir(root) if entry.name.startswith(beginning) and not is_hidden(entry.name)
+        ]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ConfigError(f"{root} cannot hold sessions: {error.strerror}") from error
+    found = [(changed, name) for name in names if (changed := _changed_at(root / name)) is not None]
+    return [name for _, name in sorted(found, reverse=True)]
 
 
-async def changes(root: Path) -> dict[str, float]:
-    """When each session under ``root`` changed last, in seconds since the epoch; the newest first."""
-    known = await list_sessions(root)
-    found = await run_to_completion(lambda: [(_changed_at(root / session_id), session_id) for session_id in known])
-    return {session_id: changed for changed, session_id in sorted(found, reverse=True)}
+def _changed_at(session: Path) -> float | None:
+    with suppress(OSError):
+        return changed_at(session)
+    return None
 
 
-def _changed_at(session: Path) -> float:
-    journal = session / LOG_NAME
-    return (journal if journal.exists() else session).stat().st_mtime
+def sessions_at(root: Path | None, store: str | None) -> SessionsAt:
+    """The directory that holds sessions, or where else they are: ``--store`` comes before the directory of CTXFS_ROOT.
+
+    Raises:
+        ConfigError: it cannot hold sessions, or both options are given.
+
+    """
+    if store is None:
+        return sessions_directory(root)
+    of_environment = root is not None and str(root) == os.environ.get(ROOT_VARIABLE)
+    return stores_at(None if of_environment else root, store)
 
 
-async def find_session(root: Path, given: str) -> str:
+def stores_of(place: SessionsAt) -> SessionStores:
+    """The stores of the sessions that are there."""
+    return stores_at(place) if isinstance(place, Path) else place
+
+
+async def find_session(root: SessionsAt, given: str) -> str:
     """The id of the session that ``given`` names: an id, the only beginning of one, or "last" for the newest.
 
     Raises:
@@ -66,36 +103,49 @@ async def find_session(root: Path, given: str) -> str:
         ConfigError: more than one does.
 
     """
-    if given != "last" and given in await list_sessions(root):
+    if isinstance(root, Path):
+        return await run_to_completion(lambda: _find_session(root, given))
+    found = await root.sessions()
+    if given == "last":
+        newest = max(found, key=lambda one: one.changed_at, default=None)
+        matching = [] if newest is None else [newest.session_id]
+    else:
+        ids = [one.session_id for one in found]
+        matching = [given] if given in ids else [name for name in ids if name.startswith(given)]
+    return _only(given, matching, SessionNotFound(given, root.url), "sessions")
+
+
+async def find_sessions(root: SessionsAt, given: Sequence[str]) -> list[str]:
+    """The ids of the sessions that are given; raises as ``find_session``, also when only one is not there."""
+    return [await find_session(root, one) for one in given]
+
+
+def _find_session(root: Path, given: str) -> str:
+    missing = SessionNotFound(given, str(root), forgotten_under(root, given))
+    if given == "last":  # the newest one also when a session has this id: an archive could bring one
+        newest = next((name for name in by_change(root) if is_session(root, name)), None)
+        return _only(given, [] if newest is None else [newest], missing, "sessions")
+    if is_session(root, given):
         return given
-    known = await newest_first(root)
-    # "last" is the newest one also when a session has this id: an archive could bring one.
-    matching = known[:1] if given == "last" else [session_id for session_id in known if session_id.startswith(given)]
-    return _only(given, matching, SessionNotFound(given, str(root)), "sessions")
+    return _only(given, [name for name in by_change(root, given) if is_session(root, name)], missing, "sessions")
 
 
 @asynccontextmanager
-async def open_session(root: Path, given: str) -> AsyncIterator[ContextFileSystem]:
+async def open_session(root: SessionsAt, given: str) -> AsyncIterator[ContextFileSystem]:
     """Open the session that ``given`` names for reading."""
     async with open_known_session(root, await find_session(root, given)) as fs:
         yield fs
 
 
 @asynccontextmanager
-async def open_known_session(root: Path, session_id: str) -> AsyncIterator[ContextFileSystem]:
+async def open_known_session(root: SessionsAt, session_id: str) -> AsyncIterator[ContextFileSystem]:
     """Open a session for reading."""
-    fs = ContextFileSystem(session_id, root_path=root, read_only=True)
+    fs = ContextFileSystem(session_id, store=stores_of(root), read_only=True)
     await fs.open()
     try:
         yield fs
     finally:
         await fs.close()
-
-
-def damages(fs: ContextFileSystem) -> list[str]:
-    """What is damaged, as far as opening the session and reading its items has shown: a line each."""
-    lines = [f"{LOG_NAME}, at byte {damage.offset:,}: {damage.reason}" for damage in fs.recovery.damages]
-    return [*lines, *map(str, fs.recovery.contents)]
 
 
 def _archived(item: ContextItem) -> Entry:
@@ -107,14 +157,17 @@ async def find_entry(fs: ContextFileSystem, given: str) -> Entry:
 
     Raises:
         UnknownItem: there is none.
+        ContentGone: its content was removed on purpose.
         ConfigError: there is more than one.
 
     """
+    if (gone := fs.state.removed.get(given)) is not None:
+        raise ContentGone(given, str(gone))
     known = {entry.item_id: entry for entry in await entries(fs)}
     if given in known:
         return known[given]
     if (archive := fs.state.archived.get(given)) is not None:
-        for item in await fs.archived(archive):
+        for item in await archived(fs, archive):
             if item.id == given:
                 return _archived(item)
     matching = [item_id for item_id in known if item_id.startswith(given)]
@@ -139,12 +192,12 @@ async def content_blocks(fs: ContextFileSystem, entry: Entry) -> AsyncIterator[b
     """
     stored = entry.stored
     if stored is None:
-        yield lossless_bytes(readable_text(_inline(entry).message.content))
+        yield lossless_bytes(shown_text(_inline(entry).message.content))
     elif stored.encoding in _AS_IT_IS:
         async for block in fs.reader(entry.item_id).raw_blocks():
             yield block
     else:
-        yield lossless_bytes(readable_text(await fs.load(entry.item_id)))
+        yield lossless_bytes(shown_text(await fs.load(entry.item_id)))
 
 
 async def content_lines(fs: ContextFileSystem, entry: Entry, first: int, last: int | None) -> bytes:
@@ -182,7 +235,7 @@ def line_count(entry: Entry) -> int:
 
 
 def _inline_lines(entry: Entry) -> list[bytes]:
-    return _LINE.findall(lossless_bytes(readable_text(_inline(entry).message.content)))
+    return _LINE.findall(lossless_bytes(shown_text(_inline(entry).message.content)))
 
 
 def _inline(entry: Entry) -> ContextItem:

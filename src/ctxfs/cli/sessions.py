@@ -1,100 +1,133 @@
 """Commands about sessions as a whole: sessions, verify and rm."""
 
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
 import typer
 
-from ctxfs.cli.options import AsJson, Root, SessionArgument
-from ctxfs.cli.output import console, for_terminal, label, print_json, table, tokens
-from ctxfs.cli.session import changes, damages, find_session, open_known_session, open_session, sessions_directory
-from ctxfs.errors import CtxfsError
-from ctxfs.session.filesystem import remove_session
-from ctxfs.storage.threads import without_threads
+from ctxfs.cli.columns import print_columns, print_line, readable_size
+from ctxfs.cli.listed import listed
+from ctxfs.cli.options import AsJson, Root, SessionArgument, Since, StoreUrl
+from ctxfs.cli.output import for_terminal, print_json, tokens
+from ctxfs.cli.session import SessionsAt, find_sessions, open_session, sessions_at, stores_of
+from ctxfs.errors import CtxfsError, SessionError, SessionLocked, StorageError
+from ctxfs.listing.selection import Selection, SortKey
+from ctxfs.listing.summary import SessionSummary
+from ctxfs.storage.sessions import SessionStores, has_writer
 
 __all__ = ["rm", "sessions", "verify"]
 
 
-def sessions(root: Root = None, as_json: AsJson = False) -> None:
-    """List the sessions, newest first."""
-    directory = sessions_directory(root)
-    found = anyio.run(_summaries, directory)
+def sessions(  # noqa: PLR0917 - typer calls it by name
+    sort: Annotated[
+        SortKey, typer.Option("--sort", help="What comes first: the newest, or the greatest.")
+    ] = SortKey.AGE,
+    reverse: Annotated[bool, typer.Option("--reverse", "-r", help="The oldest or smallest first.")] = False,
+    since: Since = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", metavar="NAME", help="Only sessions that called this model; * and ? match any characters."
+        ),
+    ] = None,
+    damaged: Annotated[bool, typer.Option("--damaged", help="Damaged ones only.")] = False,
+    running: Annotated[bool, typer.Option("--running", help="Only sessions that an agent writes to now.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="At most N sessions.")] = None,
+    root: Root = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the sessions, newest first.
+
+    The list is cached in the file .sessions.sqlite of the directory, which may be removed at any time. With --store,
+    nothing is cached.
+    """
+    stores = stores_of(sessions_at(root, store))
+    selection = Selection(
+        sort=sort, reverse=reverse, since=since, model=model, damaged=damaged, running=running, limit=limit
+    )
+    every = listed(stores)
+    found = selection.of(every, lambda session_id: has_writer(stores, session_id))
     if as_json:
-        print_json(found)
+        print_json([_as_dict(stores, session) for session in found])
         return
     if not found:
-        sys.stderr.write(f"no sessions under {directory}: `ctxfs demo` makes one\n")
+        none = f"none of the {len(every):,} sessions under {stores.url} is such a one"
+        said = none if every else f"no sessions under {stores.url}: `ctxfs demo` makes one"
+        sys.stderr.write(for_terminal(f"{said}\n"))
         return
-    listed = table(
-        "session", "last change", "calls", "items", "context", "stored", right=("calls", "items", "context", "stored")
-    )
-    for session in found:
-        changed = datetime.fromisoformat(session["changed_at"]).astimezone().strftime("%Y-%m-%d %H:%M")
-        if session["error"] is not None:
-            listed.add_row(session["session_id"], changed)
-            continue
-        listed.add_row(
-            session["session_id"],
-            changed,
-            tokens(session["calls"]),
-            tokens(session["items"]),
-            f"{session['context_tokens']:,} tokens",
-            f"{session['stored']:,} ({_size(session['stored_bytes'])})",
-        )
-    console().print(listed)
-    for session in found:
-        if session["error"] is not None:
-            console().print(label(f"{session['session_id']}: {session['error']}", "red"), soft_wrap=True)
-        elif session["damages"]:
-            found_here = f"{session['session_id']} has {len(session['damages'])} damages: `ctxfs ls` lists them"
-            console().print(label(found_here, "red"), soft_wrap=True)
+    _print(stores, found)
 
 
-async def _summaries(root: Path) -> list[dict[str, Any]]:
-    with without_threads():
-        return [
-            await _summary(root, session_id, changed_at) for session_id, changed_at in (await changes(root)).items()
-        ]
-
-
-async def _summary(root: Path, session_id: str, changed_at: float) -> dict[str, Any]:
-    changed = datetime.fromtimestamp(changed_at, UTC)
-    summary: dict[str, Any] = {
-        "session_id": session_id,
-        "path": str(root / session_id),
-        "changed_at": changed.isoformat(timespec="seconds"),
-        "error": None,
+def _as_dict(stores: SessionStores, session: SessionSummary) -> dict[str, Any]:
+    known = {
+        "session_id": session.session_id,
+        "path": str(stores.directory / session.session_id) if stores.directory is not None else None,
+        "changed_at": datetime.fromtimestamp(session.changed_at, UTC).isoformat(timespec="seconds"),
+        "error": session.error,
     }
-    try:
-        async with open_known_session(root, session_id) as fs:
-            held = await fs.items()
-            stored = fs.stored().values()
-            return summary | {
-                "calls": len(fs.calls),
-                "items": len(held),
-                "context_tokens": sum(item.token_count for item in held),
-                "content_tokens": sum(item.content_tokens for item in held),
-                "stored": len(stored),
-                "stored_bytes": sum(s.size_bytes for s in stored),
-                "damages": damages(fs),
-            }
-    except CtxfsError as error:  # one damaged session must not hide the others
-        return summary | {"error": str(error)}
+    if session.error is not None:
+        return known
+    return known | {
+        "calls": session.calls,
+        "items": session.items,
+        "context_tokens": session.context_tokens,
+        "content_tokens": session.content_tokens,
+        "stored": session.stored,
+        "stored_bytes": session.stored_bytes,
+        "damages": session.damages,
+        "disk_bytes": session.disk_bytes,
+        "models": session.models,
+        "cost_usd": session.cost_usd,
+        "running": has_writer(stores, session.session_id),
+    }
 
 
-def verify(session: SessionArgument, root: Root = None, as_json: AsJson = False) -> None:
+def _print(stores: SessionStores, found: Sequence[SessionSummary]) -> None:
+    rows = [_row(session, state=_state(stores, session)) for session in found]
+    columns = ["session", "state", "last change", "size", "tokens", "cost", "calls", "items", "stored"]
+    print_columns(columns, rows, right=("size", "tokens", "cost", "calls", "items", "stored"))
+    costs = [session.cost_usd for session in found if session.cost_usd is not None and session.calls]
+    context = sum(session.context_tokens for session in found)
+    size = sum(session.disk_bytes for session in found)
+    some = "1 session" if len(found) == 1 else f"{len(found):,} sessions"
+    dollars = f", ${sum(costs):,.2f}" if costs else ""
+    print_line(f"{some}: {readable_size(size)} on disk, {context:,} tokens in context{dollars}")
+    for session in found:
+        if session.error is not None:
+            print_line(f"{session.session_id}: {session.error}", style="red")
+        elif session.damages:
+            print_line(f"{session.session_id} has {len(session.damages)} damages: `ctxfs ls` lists them", style="red")
+
+
+def _state(stores: SessionStores, session: SessionSummary) -> str:
+    state = ["damaged"] if session.is_damaged else []
+    return ", ".join([*state, *(["running"] if has_writer(stores, session.session_id) else [])])
+
+
+def _row(session: SessionSummary, *, state: str) -> tuple[str, ...]:
+    changed = datetime.fromtimestamp(session.changed_at).astimezone().strftime("%Y-%m-%d %H:%M")
+    named = (session.session_id, state, changed, readable_size(session.disk_bytes))
+    if session.error is not None:
+        return (*named, *([""] * 5))
+    cost = "" if session.cost_usd is None or not session.calls else f"${session.cost_usd:,.2f}"
+    counts = (session.calls, session.items, session.stored)
+    return (*named, tokens(session.context_tokens), cost, *map(tokens, counts))
+
+
+def verify(session: SessionArgument, root: Root = None, store: StoreUrl = None, as_json: AsJson = False) -> None:
     """Check every stored byte against its checksum.
 
     Also checks the index against the journal. Exit code 1 if a check fails.
     """
-    if not anyio.run(_verify, sessions_directory(root), session, as_json):
+    if not anyio.run(_verify, sessions_at(root, store), session, as_json):
         raise typer.Exit(1)
 
 
-async def _verify(root: Path, session: str, as_json: bool) -> bool:
+async def _verify(root: SessionsAt, session: str, as_json: bool) -> bool:
     async with open_session(root, session) as fs:
         report = await fs.verify()
         if as_json:
@@ -103,29 +136,58 @@ async def _verify(root: Path, session: str, as_json: bool) -> bool:
             return report.ok
         for problem in report.problems:
             sys.stdout.write(for_terminal(f"{problem.name}: {problem.detail}\n"))
-        size = sum(s.size_bytes for s in fs.stored().values())
+        size = sum(s.size_bytes for s in fs.state.stored.values())
         verdict = "all as written" if report.ok else f"{len(report.problems)} problems"
-        sys.stdout.write(f"{fs.session_id}: {report.checked:,} contents ({_size(size)}) checked, {verdict}\n")
+        sys.stdout.write(f"{fs.session_id}: {report.checked:,} contents ({readable_size(size)}) checked, {verdict}\n")
         return report.ok
 
 
 def rm(
-    session: SessionArgument,
+    sessions: Annotated[
+        list[str], typer.Argument(metavar="SESSION...", help="Ids of sessions, beginnings of them, or 'last'.")
+    ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     root: Root = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Remove a session with everything that it stored. It asks first."""
-    directory = sessions_directory(root)
-    session_id = anyio.run(find_session, directory, session)
+    """Remove sessions with everything that they stored.
+
+    It asks first. A session that an agent writes to is refused; in a directory, none is removed in that case. A session
+    that cannot be removed is named, and the others are removed; the exit code is then 2.
+    """
+    place = sessions_at(root, store)
+    stores = stores_of(place)
+    named = list(dict.fromkeys(anyio.run(find_sessions, place, sessions)))
+    for session_id in named:
+        if has_writer(stores, session_id):
+            raise SessionLocked(session_id, None)
     if not yes:
-        typer.confirm(f"Remove {directory / session_id} and everything in it?", abort=True)
-    anyio.run(remove_session, directory, session_id)
+        some = (
+            f"{stores.url.rstrip('/')}/{named[0]}" if len(named) == 1 else f"{len(named)} sessions under {stores.url}"
+        )
+        for session_id in named if len(named) > 1 else ():
+            sys.stderr.write(for_terminal(f"  {session_id}\n"))
+        typer.confirm(f"Remove {some} and everything in {'it' if len(named) == 1 else 'them'}?", abort=True, err=True)
+    removed, failed = anyio.run(_removed, stores, named)
+    if as_json:
+        said = {session_id: str(error) for session_id, error in failed.items()}
+        print_json({"removed": removed, **({"failed": said} if failed else {})})
+    if len(named) == 1:
+        for error in failed.values():
+            raise error
+    for session_id, error in failed.items():
+        sys.stderr.write(for_terminal(f"ctxfs: {session_id} was not removed: {error}\n"))
+    if failed:
+        raise typer.Exit(2)
 
 
-def _size(size_bytes: int) -> str:
-    size = float(size_bytes)
-    for unit in ("bytes", "KB", "MB"):
-        if size < 1024:
-            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
-        size /= 1024
-    return f"{size:,.1f} GB"
+async def _removed(stores: SessionStores, named: Sequence[str]) -> tuple[list[str], dict[str, CtxfsError]]:
+    """Remove the sessions; returns the ids of those that are gone, and why the others are not."""
+    failed: dict[str, CtxfsError] = {}
+    for session_id in named:
+        try:
+            await stores.remove(session_id)
+        except (SessionError, StorageError) as error:
+            failed[session_id] = error
+    return [session_id for session_id in named if session_id not in failed], failed

@@ -1,4 +1,4 @@
-"""Commands that move sessions: export and import."""
+"""Commands that move sessions: export and import, push and pull."""
 
 import sys
 from functools import partial
@@ -8,29 +8,36 @@ from typing import Annotated
 import anyio
 import typer
 
-from ctxfs.cli.options import AsJson, Root, SessionArgument
+from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
 from ctxfs.cli.output import for_terminal, print_json
-from ctxfs.cli.session import find_session, sessions_directory
+from ctxfs.cli.session import find_session, sessions_at, sessions_directory, stores_of
 from ctxfs.errors import ConfigError
+from ctxfs.storage.stores import stores_at
+from ctxfs.transfer.copies import CopiedSession, copy_session
 from ctxfs.transfer.sessions import MAX_BYTES, MAX_FILES, Transferred, export_session, import_session
 
-__all__ = ["export", "import_"]
+__all__ = ["export", "import_", "pull", "push"]
+
+Url = Annotated[str, typer.Argument(metavar="URL", help="The bucket: s3://bucket/prefix, gs://…, az://…")]
 
 
 def export(
     session: SessionArgument,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write; it must not exist yet.")],
+    *,
+    compress: Annotated[bool, typer.Option("--compress", help="Compress the file with zstd.")] = False,
     root: Root = None,
+    store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a session into one file, with everything that it stored.
 
-    Every content is checked on the way. An agent may be writing the session.
+    Every content is checked on the way. An agent may be writing the session. `ctxfs import` reads both forms.
     """
-    directory = sessions_directory(root)
-    session_id = anyio.run(find_session, directory, session)
-    done = anyio.run(partial(export_session, session_id, file, root_path=directory))
-    _tell(done, as_json=as_json)
+    place = sessions_at(root, store)
+    session_id = anyio.run(find_session, place, session)
+    work = partial(export_session, session_id, file.absolute(), store=stores_of(place), compress=compress)
+    _tell(anyio.run(work), as_json=as_json)
 
 
 def import_(
@@ -42,26 +49,57 @@ def import_(
     max_bytes: Annotated[int, typer.Option(min=0, metavar="N", help="Refuse more bytes than this.")] = MAX_BYTES,
     max_files: Annotated[int, typer.Option(min=0, metavar="N", help="Refuse more contents than this.")] = MAX_FILES,
     root: Root = None,
+    store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a session from an exported one.
 
-    Everything in the file is checked; the session appears whole, or not at all.
+    Everything in the file is checked; the session appears as a whole or not at all.
     """
     if not file.exists():
         raise ConfigError(f"there is no file {file} to import")
-    directory = sessions_directory(root)
+    stores = stores_of(sessions_at(root, store))
     done = anyio.run(
         partial(
             import_session,
-            file,
-            root_path=directory,
+            file.absolute(),
+            store=stores,
             session_id=session_id,
             max_bytes=max_bytes,
             max_files=max_files,
         )
     )
     _tell(done, as_json=as_json)
+
+
+def push(session: SessionArgument, url: Url, root: Root = None, as_json: AsJson = False) -> None:
+    """Update the copy of a session in a bucket, byte for byte, or make it.
+
+    The session stays where it is. If both copies were written to, nothing is changed.
+    """
+    place = sessions_directory(root)
+    session_id = anyio.run(find_session, place, session)
+    _tell_copied(anyio.run(copy_session, session_id, stores_at(place), url), as_json=as_json)
+
+
+def pull(session: SessionArgument, url: Url, root: Root = None, as_json: AsJson = False) -> None:
+    """Copy a session from a bucket into the directory, byte for byte, or update the copy there.
+
+    The session stays in the bucket. If both copies were written to, nothing is changed.
+    """
+    target, source = stores_at(sessions_directory(root)), stores_at(None, url)
+    session_id = anyio.run(find_session, source, session)
+    _tell_copied(anyio.run(copy_session, session_id, source, target), as_json=as_json)
+
+
+def _tell_copied(done: CopiedSession, *, as_json: bool) -> None:
+    if as_json:
+        keys = {"session_id": done.session_id, "from": done.source, "to": done.target}
+        print_json({**keys, "files": done.files, "bytes": done.size_bytes})
+        return
+    said = f"{done.files:,} files, {done.size_bytes:,} bytes, are now in {done.target}"
+    nothing = f"{done.target} has all of it already"
+    sys.stdout.write(for_terminal(f"{done.session_id}: {said if done.size_bytes else nothing}\n"))
 
 
 def _tell(done: Transferred, *, as_json: bool) -> None:

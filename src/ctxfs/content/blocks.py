@@ -17,9 +17,20 @@ from functools import cached_property
 
 from ctxfs.jsontext.write_stream import BLOCK
 
-__all__ = ["RAW_BLOCK", "BlockIndex", "BlockIndexBuilder", "digest", "index_name", "root_digest", "text_lines"]
+__all__ = [
+    "RAW_BLOCK",
+    "BlockIndex",
+    "BlockIndexBuilder",
+    "digest",
+    "index_name",
+    "is_block_index",
+    "root_digest",
+    "text_lines",
+]
 
 RAW_BLOCK = BLOCK * 3 // 4
+
+INDEX_SUFFIX = ".idx"
 
 INDEX_MAGIC = b"ctxfs-index-1\n\0\0"
 
@@ -131,7 +142,12 @@ def root_digest(digests: Iterable[bytes]) -> str:
 
 def index_name(name: str) -> str:
     """Return the name of a content file's block index."""
-    return f"{name}.idx"
+    return f"{name}{INDEX_SUFFIX}"
+
+
+def is_block_index(name: str) -> bool:
+    """Tell whether a file of this name may be a block index; a content can have such a name too."""
+    return name.endswith(INDEX_SUFFIX)
 
 
 def digest(block: bytes) -> bytes:

@@ -3,17 +3,20 @@
 ``metadata["encoding"]`` names what the bytes are: "text" (UTF-8), "blocks" (the JSON of a list of content blocks),
 "surrogates" (text with lone surrogates: UTF-8 with surrogates passed through), "blocks+surrogates" (both) or "bytes".
 In an envelope the first two are JSON as they are, the others base64. Envelopes follow "Context FileSystem
-上下文卸载功能", ``content`` last.
+上下文卸载功能", ``content`` last. Of a compressed file each of these forms is a zstd frame, and blocks of text end at
+the ends of lines.
 """
 
 import base64
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import orjson
 from pydantic_core import SchemaValidator, core_schema
 
 from ctxfs.content.blocks import RAW_BLOCK, BlockIndex, BlockIndexBuilder
+from ctxfs.content.compression import ZSTD, compressor, first_frame, frame_content
 from ctxfs.content.readable import readable_text
 from ctxfs.content.utf8 import decoded, whole_characters
 from ctxfs.jsontext.read_stream import json_elements
@@ -28,6 +31,7 @@ __all__ = [
     "encode_blocks",
     "encoding_of",
     "first_block",
+    "first_compressed_block",
     "text_of_blocks",
     "window",
 ]
@@ -51,11 +55,21 @@ def encoding_of(content: Content | RawBytes) -> str:
     return "blocks+surrogates" if has_surrogates(content) else "blocks"
 
 
-def encode_blocks(content: Content | RawBytes, encoding: str, *, raw: bool) -> Iterator[tuple[bytes, bytes]]:
+def encode_blocks(
+    content: Content | RawBytes, encoding: str, *, raw: bool, compression: str = ""
+) -> Iterator[tuple[bytes, bytes]]:
     """Yield each block as its bytes and its form in the file; nothing for empty content."""
+    if compression:
+        compressed = compressor()
+        for data, form in _encoded(content, encoding, raw=raw, at_lines=True):
+            yield data, compressed(form)
+    else:
+        yield from _encoded(content, encoding, raw=raw, at_lines=False)
+
+
+def _encoded(content: Content | RawBytes, encoding: str, *, raw: bool, at_lines: bool) -> Iterator[tuple[bytes, bytes]]:
     if isinstance(content, str) and encoding == "text":
-        for start in range(0, len(content), BLOCK):
-            piece = content[start : start + BLOCK]
+        for piece in _at_lines(content) if at_lines else _at_sizes(content):
             data = piece.encode()
             yield data, data if raw else orjson.dumps(piece)[1:-1]
     elif isinstance(content, tuple) and encoding == "blocks":
@@ -66,12 +80,27 @@ def encode_blocks(content: Content | RawBytes, encoding: str, *, raw: bool) -> I
             yield data, data if raw else base64.b64encode(data)
 
 
+def _at_sizes(text: str) -> Iterator[str]:
+    return (text[start : start + BLOCK] for start in range(0, len(text), BLOCK))
+
+
+def _at_lines(text: str) -> Iterator[str]:
+    """Cut after the last line that ends within a block; a longer line is cut anywhere."""
+    start = 0
+    while start < len(text):
+        end = start + BLOCK
+        if end < len(text):
+            end = text.rfind("\n", start, end) + 1 or end
+        yield text[start:end]
+        start = end
+
+
 def _raw_pieces(content: Content | RawBytes) -> Iterator[bytes]:
     if isinstance(content, RawBytes):
         yield content.data
     elif isinstance(content, str):
-        for start in range(0, len(content), BLOCK):
-            yield content[start : start + BLOCK].encode("utf-8", "surrogatepass")
+        for piece in _at_sizes(content):
+            yield piece.encode("utf-8", "surrogatepass")
     else:
         yield from json_pieces(content)
 
@@ -88,16 +117,30 @@ def _in_sizes(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
         yield bytes(rest)
 
 
-def decode_blocks(forms: Iterable[bytes | memoryview], encoding: str, *, raw: bool) -> Iterator[bytes]:
+def decode_blocks(
+    forms: Iterable[bytes | memoryview], encoding: str, *, raw: bool, compression: str = ""
+) -> Iterator[bytes]:
     """Return each block's bytes from its form in the file. Raises ValueError while iterated.
 
     No form is kept while its block is made: its memory, still in the processor's cache, is the block's.
     """
+    if compression:
+        forms = map(partial(_decompressed, limit=window(encoding, raw=raw), compression=compression), forms)
     if raw or encoding == "blocks":
         return map(bytes, forms)
     if encoding == "text":
         return map(_JSON_BYTES.validate_json, map(_quoted, forms))  # between quotes there is a string, or no JSON
     return (base64.b64decode(form, validate=True) for form in forms)
+
+
+def _decompressed(form: bytes | memoryview, *, limit: int, compression: str) -> bytes:
+    _check_known(compression)
+    return frame_content(form, limit)
+
+
+def _check_known(compression: str) -> None:
+    if compression != ZSTD:
+        raise ValueError(f"its compression {compression!r} is unknown to this version of ctxfs")
 
 
 def _quoted(form: bytes | memoryview) -> bytes:
@@ -161,6 +204,19 @@ def window(encoding: str, *, raw: bool) -> int:
     if encoding == "text":
         return BLOCK * (4 if raw else 6)
     return RAW_BLOCK if raw and encoding != "blocks" else BLOCK
+
+
+def first_compressed_block(data: bytes, encoding: str, *, raw: bool, compression: str) -> tuple[bytes, int] | None:
+    """Return the first block of a compressed file's bytes, and how many of them it takes; None: they are too few.
+
+    Raises ValueError.
+    """
+    _check_known(compression)
+    found = first_frame(data, window(encoding, raw=raw))
+    if found is None:
+        return None
+    form, used = found
+    return next(decode_blocks([form], encoding, raw=raw)), used
 
 
 def first_block(data: bytes, encoding: str, *, raw: bool) -> tuple[bytes, int]:

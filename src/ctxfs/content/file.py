@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ctxfs.content.blocks import BlockIndex, BlockIndexBuilder, text_lines
+from ctxfs.content.compression import ZSTD, compressor, fixed_frame
 from ctxfs.content.encoding import RawBytes, encode_blocks, encoding_of
 from ctxfs.content.readable import readable_text
 from ctxfs.content.stored import Stored
@@ -13,7 +14,7 @@ from ctxfs.jsontext import codec as json_codec
 from ctxfs.jsontext.write_stream import BLOCK
 from ctxfs.llm.messages import Content, check_content
 
-__all__ = ["ContentFile", "IndexChunks"]
+__all__ = ["ContentFile", "IndexChunks", "trailer_of"]
 
 SCHEMA_VERSION = "1.0"
 
@@ -21,8 +22,8 @@ SCHEMA_VERSION = "1.0"
 class ContentFile:
     """An item's file, written block by block; iterating it yields the bytes and leaves ``stored`` and ``index``.
 
-    ``extra`` is metadata beside the encoding. Iterating again starts afresh. Raises ValueError while iterating when the
-    content, or the metadata, is not JSON.
+    ``extra`` is metadata beside the encoding. ``compressed``: in zstd frames. Iterating again starts afresh. Raises
+    ValueError while iterating when the content, or the metadata, is not JSON.
     """
 
     def __init__(
@@ -35,8 +36,10 @@ class ContentFile:
         raw: bool,
         offloaded_at: int,
         extra: Mapping[str, Any],
+        compressed: bool = False,
     ) -> None:
         self._content = content
+        self._compression = ZSTD if compressed else ""
         self._item_id = item_id
         self._item_type = item_type
         self._name = name
@@ -78,9 +81,11 @@ class ContentFile:
         self._check()
         encoding = encoding_of(self._content)
         metadata = {**self._extra, "encoding": encoding}
-        header, trailer = (b"", b"") if self._raw else self._frame(encoding, metadata)
+        header = b"" if self._raw else self._header(encoding, metadata)
+        trailer = trailer_of(encoding, raw=self._raw, compression=self._compression)
         blocks, last = BlockIndexBuilder(len(header)), b""
-        for raw, encoded, is_last in _mark_last(encode_blocks(self._content, encoding, raw=self._raw)):
+        forms = encode_blocks(self._content, encoding, raw=self._raw, compression=self._compression)
+        for raw, encoded, is_last in _mark_last(forms):
             yield b"".join((b"" if blocks.count else header, encoded, trailer if is_last else b""))
             blocks.add(raw, len(encoded))  # the disk is writing already
             last = raw
@@ -103,6 +108,7 @@ class ContentFile:
             raw=self._raw,
             offloaded_at=self._offloaded_at,
             metadata=metadata,
+            compression=self._compression,
         )
 
     def _check(self) -> None:
@@ -114,7 +120,7 @@ class ContentFile:
         except ValueError as error:
             raise InvalidRecord(f"{self._name} cannot be stored: {error}") from error
 
-    def _frame(self, encoding: str, metadata: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    def _header(self, encoding: str, metadata: Mapping[str, Any]) -> bytes:
         head = {
             "schema_version": SCHEMA_VERSION,
             "item_id": self._item_id,
@@ -123,7 +129,8 @@ class ContentFile:
             "metadata": metadata,
         }
         quote = b"" if encoding == "blocks" else b'"'
-        return json_codec.dumps(head)[:-1] + b',"content":' + quote, quote + b"}\n"
+        header = json_codec.dumps(head)[:-1] + b',"content":' + quote
+        return compressor()(header) if self._compression else header
 
     def _text_size(self, size: int, newlines: int, last: bytes) -> tuple[int, int]:
         if isinstance(self._content, RawBytes):
@@ -132,6 +139,14 @@ class ContentFile:
         if not isinstance(self._content, str):
             newlines = text.count("\n")
         return len(text), text_lines(newlines, ends_open=bool(text) and not text.endswith("\n"))
+
+
+def trailer_of(encoding: str, *, raw: bool, compression: str) -> bytes:
+    """Return what stands after the content in its file."""
+    if raw:
+        return b""
+    end = b"}\n" if encoding == "blocks" else b'"}\n'
+    return fixed_frame(end) if compression else end
 
 
 class IndexChunks:

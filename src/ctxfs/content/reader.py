@@ -15,6 +15,7 @@ from ctxfs.content.encoding import (
     decode_blocks,
     decode_content,
     first_block,
+    first_compressed_block,
     text_of_blocks,
     window,
 )
@@ -29,13 +30,14 @@ from ctxfs.storage.base import Store, ThreadStore
 __all__ = ["BlockRange", "ContentReader", "IndexCache", "RawBytes", "scan_blocks"]
 
 INDEXES_KEPT = 16
+FIRST_FRAME_BYTES = BLOCK // 2
 READ_AHEAD_BLOCKS = 4
 LONGEST_RUN_BLOCKS = 112
 """Each run costs a wait for a thread, and what is found in the first one may make the others needless."""
 LONGEST_RUN_AT_ONCE = 28
 """Of blocks that are all in memory before the first one is searched: 7 MB of ASCII."""
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ctxfs.content")
 T = TypeVar("T")
 
 
@@ -81,6 +83,14 @@ class ContentReader:
         """Return the whole content, checked against the journal's digest."""
         blocks = [block async for block in self.raw_blocks()]
         return await self._decoded(lambda: decode_content(blocks, self.stored.encoding))
+
+    async def check(self) -> None:
+        """Read the whole content and check it against the journal's digest, in bounded memory.
+
+        Raises what ``load`` raises.
+        """
+        async for _ in self.raw_blocks():
+            pass
 
     async def raw_blocks(self) -> AsyncIterator[bytes]:
         """Yield the content's bytes in blocks."""
@@ -195,7 +205,8 @@ class ContentReader:
         self, index: BlockIndex, numbers: Iterable[int], forms: Iterable[bytes | memoryview]
     ) -> Iterator[bytes]:
         """Yield blocks from their forms in the file if they are what was written. Raises CorruptContent."""
-        decoded = decode_blocks(forms, self.stored.encoding, raw=self.stored.raw)
+        stored = self.stored
+        decoded = decode_blocks(forms, stored.encoding, raw=stored.raw, compression=stored.compression)
         for number in numbers:
             try:
                 block = next(decoded)
@@ -332,7 +343,7 @@ class IndexCache:
             else:
                 if index.root == stored.digest:
                     return index
-        index = await scan_blocks(self._store, stored)
+        index = await scan_blocks(self._store, stored, max_bytes=stored.size_bytes)
         if index.root != stored.digest:
             raise CorruptContent(stored.name, "its digest differs from the journal's")
         if self._keep and stored.blocks > 1:
@@ -346,17 +357,34 @@ class IndexCache:
             logger.warning("%s", error)
 
 
-async def scan_blocks(store: Store, stored: Stored) -> BlockIndex:
-    """Find the blocks of a content in its file alone, as they were written."""
+async def scan_blocks(store: Store, stored: Stored, *, max_bytes: int | None = None) -> BlockIndex:
+    """Find the blocks of a content in its file alone, as they were written.
+
+    ``max_bytes`` bounds the content, which a small compressed file may claim to be huge; None: no bound. Raises
+    ``CorruptContent`` and ``NotStored``.
+    """
     blocks, end = BlockIndexBuilder(stored.content_offset), stored.content_offset + stored.content_length
-    window_size = window(stored.encoding, raw=stored.raw)
+    largest = window(stored.encoding, raw=stored.raw)
+    window_size = FIRST_FRAME_BYTES if stored.compression else largest
     while blocks.file_end < end:
         data = await store.read(stored.name, blocks.file_end, min(window_size, end - blocks.file_end))
         try:
-            raw, used = first_block(data, stored.encoding, raw=stored.raw)
+            found = _first_block(data, stored)
         except ValueError as error:
             raise CorruptContent(stored.name, str(error)) from error
-        if not used:
+        if found is None and len(data) == window_size <= largest:
+            window_size *= 2
+            continue
+        if found is None or not found[1]:
             raise CorruptContent(stored.name, "it ends too early")
-        blocks.add(raw, used)
+        blocks.add(*found)
+        if max_bytes is not None and blocks.size_bytes > max_bytes:
+            raise CorruptContent(stored.name, f"it has more than {max_bytes:,} bytes")
     return blocks.build()
+
+
+def _first_block(data: bytes, stored: Stored) -> tuple[bytes, int] | None:
+    """Return a content's next block and how many bytes of the file it takes; None: there are too few of them."""
+    if stored.compression:
+        return first_compressed_block(data, stored.encoding, raw=stored.raw, compression=stored.compression)
+    return first_block(data, stored.encoding, raw=stored.raw)

@@ -16,7 +16,7 @@ class Stored:
     ``encoding`` says how the content became bytes; ``size_bytes`` counts those bytes, ``chars`` and ``lines`` the
     readable text. ``digest`` is the SHA-256 over the SHA-256 of each of its ``blocks``. The content's encoded form
     stands at ``content_offset`` of the file, ``content_length`` bytes long. ``offloaded_at`` is in whole seconds since
-    the epoch.
+    the epoch. ``compression``: "zstd" if the file is compressed (see ``content.compression``), "" if it is not.
     """
 
     item_id: str
@@ -33,6 +33,7 @@ class Stored:
     raw: bool
     offloaded_at: int
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    compression: str = ""
 
     @property
     def tool_name(self) -> str | None:

@@ -2,7 +2,17 @@
 
 from ctxfs.context.context import Context
 from ctxfs.context.requests import MessagesRequest
-from ctxfs.events import Compacted, ContextEvent, Evicted, Offloaded, OffloadFailed, RecordFailed, SummaryFailed
+from ctxfs.events import (
+    Compacted,
+    ContentReadBack,
+    ContentRestored,
+    ContextEvent,
+    Evicted,
+    Offloaded,
+    OffloadFailed,
+    RecordFailed,
+    SummaryFailed,
+)
 from ctxfs.eviction.budget import Budget, Calibration
 from ctxfs.eviction.compaction import ArchiveSlot, Rule, SelectiveCompaction, Strategy
 from ctxfs.eviction.eager import EagerOffload, EagerPolicy
@@ -23,6 +33,8 @@ __all__ = [
     "Calibration",
     "Compacted",
     "ContentRange",
+    "ContentReadBack",
+    "ContentRestored",
     "Context",
     "ContextEvent",
     "ContextFileSystem",

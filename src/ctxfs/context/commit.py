@@ -16,6 +16,7 @@ from ctxfs.session.item_records import replacement
 from ctxfs.session.records import CallMade, Replaced
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import begin
+from ctxfs.timeline.changes import change_id
 
 __all__ = ["Applied", "Archived", "Step", "admit", "apply", "evicted", "steps_of", "trimmed"]
 
@@ -66,12 +67,13 @@ async def admit(
     *,
     steps: Sequence[Step] = (),
     removing: Collection[str] = (),
-    calls: Sequence[CallMade] = (),
+    calls: Sequence[tuple[str, CallMade]] = (),
 ) -> Applied:
     """Record items that came in and, in the same commit, what is evicted with them.
 
     ``leaving``: how an eager policy evicts some of them, by id. ``steps``: what else is evicted, of all items.
-    ``removing``: ids of items whose place they take. ``calls``: the model calls that came to this.
+    ``removing``: ids of items whose place they take. ``calls``: the model calls that came to this, each with the id of
+    the item that it gave, "" for none.
 
     Raises:
         StorageError: nothing was recorded, and nothing leaves. What a policy raises is raised as it is.
@@ -86,7 +88,7 @@ async def admit(
         offloads = [begun[item.id].result() if item.id in begun else leaving[item.id].build() for item in going]
         eager[:] = [(offload, item, evicted(item, offload)) for item, offload in zip(going, offloads, strict=True)]
         return [
-            replacement(new, fs.session_path, step.reason, saved_chars=leaving[new.id].chars - len(new.message.content))
+            replacement(new, fs.base, step.reason, saved_chars=leaving[new.id].chars - len(new.message.content))
             for step, _, new in eager
         ]
 
@@ -104,7 +106,7 @@ async def admit(
             if decision.done():
                 decision.result()
         raise
-    return _done([*steps, *eager])
+    return _done([*steps, *eager], fs)
 
 
 async def _offload(
@@ -120,15 +122,15 @@ async def _offload(
         for offload in offloads:  # what cannot be stored must not hold back the others
             await _offload([offload], items, fs, done)
         return
-    done(_done(steps))
+    done(_done(steps, fs))
 
 
-def _done(steps: Sequence[Step]) -> Applied:
+def _done(steps: Sequence[Step], fs: ContextFileSystem) -> Applied:
     """What steps that are durable come to."""
     return Applied(
         items=tuple({new.id: new for _, _, new in steps}.values()),
         left=tuple(old.id for _, old, _ in steps),
-        events=tuple(event for step, old, _ in steps for event in _events(step, old)),
+        events=tuple(event for step, old, _ in steps for event in _events(step, old, fs)),
     )
 
 
@@ -172,6 +174,7 @@ async def _archive(archive: Archive, items: Mapping[str, ContextItem], fs: Conte
         tokens_before=archive.tokens_before,
         tokens_after=archive.tokens_after,
         reason=f"{len(going)} messages: {archive.reason}",
+        change=change_id(fs.state.changes),
     )
     done(Applied(archived=Archived(item, archive.item_ids, before), events=(event,)))
 
@@ -192,9 +195,8 @@ def evicted(item: ContextItem, offload: Offload) -> ContextItem:
     content = offload.placeholder if isinstance(item.message, ToolMessage) else offload.content or offload.placeholder
     # Of a reply that left, no arguments can leave a second time.
     trimmed = _calls_in(content) if isinstance(item.message, AssistantMessage) else ()
-    if offload.later is not None and offload.later[1] < offload.tokens_after:
-        item = replace(item, placeholder=offload.later[0], placeholder_tokens=offload.later[1])
-    return item.offloaded_to(offload.path, content, offload.tokens_after, trimmed=trimmed)
+    later = offload.later if offload.later is not None and offload.later[1] < offload.tokens_after else None
+    return item.offloaded_to(offload.path, content, offload.tokens_after, trimmed=trimmed, later=later)
 
 
 def _calls_in(content: Content) -> tuple[int, ...]:
@@ -218,7 +220,7 @@ def trimmed(item: ContextItem, trim: Trim) -> ContextItem:
     )
 
 
-def _events(step: Offload | Trim, old: ContextItem) -> tuple[ContextEvent, ...]:
+def _events(step: Offload | Trim, old: ContextItem, fs: ContextFileSystem) -> tuple[ContextEvent, ...]:
     gone = Evicted(
         item_id=old.id,
         tool_name=old.tool_name,
@@ -226,7 +228,8 @@ def _events(step: Offload | Trim, old: ContextItem) -> tuple[ContextEvent, ...]:
         tokens_before=step.tokens_before,
         tokens_after=step.tokens_after,
         reason=step.reason,
+        change=change_id(fs.state.changes),
     )
-    if old.source is not None or old.offloaded:  # no content was stored for it
+    if old.source is not None or old.offloaded or old.id not in fs.state.stored:  # it repeats lines, or was erased
         return (gone,)
     return (Offloaded(item_id=old.id, path=step.path, tokens=old.content_tokens), gone)

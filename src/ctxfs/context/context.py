@@ -10,18 +10,18 @@ from typing import Self
 
 from ctxfs.checks import require_int, require_kind
 from ctxfs.context.entry import Incoming, skill_prompt, with_sources
+from ctxfs.context.in_time import ContextInTime
 from ctxfs.context.intake import entries_of, parsed
 from ctxfs.context.live import LiveTranscript
 from ctxfs.context.requests import MessagesRequest, Requests
 from ctxfs.context.resume import resume
 from ctxfs.context.room import make_room
-from ctxfs.context.settings import Auto, ContextSettings
-from ctxfs.context.transcript import Transcript
+from ctxfs.context.settings import Auto, ContextSettings, pins_of
 from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.planner import EvictionDecision
-from ctxfs.errors import ConfigError, SessionClosed
+from ctxfs.errors import ConfigError
 from ctxfs.events import ContextEvent
-from ctxfs.eviction.budget import Budget, Calibration
+from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.plan import Plan
 from ctxfs.eviction.policy import OffloadPolicy
@@ -29,11 +29,11 @@ from ctxfs.eviction.reduction import Reduction
 from ctxfs.eviction.window import CompactionController, Window
 from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.base import UsageLike, check_model
-from ctxfs.llm.messages import Content, Message, MessageLike, SystemMessage, ToolCall, ToolMessage, UserMessage
+from ctxfs.llm.messages import Content, Message, MessageLike, SystemMessage, ToolMessage, UserMessage
 from ctxfs.llm.overflow import too_long
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import CallMade
-from ctxfs.session.state import OffloadStats
+from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.tokens import TokenCounter, load_counter
 from ctxfs.weak_methods import weak_method
@@ -41,7 +41,7 @@ from ctxfs.weak_methods import weak_method
 __all__ = ["Context"]
 
 
-class Context:
+class Context(ContextInTime):
     """The messages of one session, kept inside the window and at a low price, without losing a byte.
 
     Without settings it works as in ``Agent``: it stays inside the window, and evicts content when that pays. ``None``
@@ -52,28 +52,31 @@ class Context:
         model: the model whose window and prices are used, as the provider names it; "" is an unknown model: a window of
             128,000 tokens, and Anthropic's price ratios.
         root_path: the directory that holds sessions; None means ``~/.agent/context``.
+        store: where they are instead: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
         keep_recent: how many results stay, by tool; older ones are evicted exactly when due, and by no other rule.
             Results of other tools stay until evicting them pays.
         offload_enabled: the main switch: False evicts nothing, whatever else is set. The session is still recorded, and
             the window is still guarded: ``ContextOverflow`` is raised before a request that cannot fit.
         offload_policy: which types of items may be evicted, and from which size on; every rule but ``keep_recent`` asks
             it. None means the default table, with a threshold for compactions only.
-        digest_tokens: the longest digest in a placeholder, in tokens. 0 means no digests; then no result is evicted by
-            its price before the model has seen it.
+        digest_tokens: the longest digest in a placeholder, in tokens. 0: none; then only what was seen leaves by price.
         on_event: called synchronously for each eviction and each failed write.
         counter: counts tokens; None means the exact o200k counter.
         window: the size that the context may reach: "auto" for the model's window, a number of tokens, a ``Budget``, or
             a ``Window`` with more settings; None means no limit.
-        overhead_tokens: the size of what is sent with every call but is not in the context, such as the tools' schemas,
-            by the counter. It can also be set later.
-        eager: decides what is evicted before it is ever sent, of what the policy allows; None means nothing. It cannot
-            be combined with a policy by which tool results stay.
+        overhead_tokens: what every call sends beside the context, such as the tools' schemas; it can be set later too.
+        eager: decides what is evicted before it is ever sent; None means nothing. The policy must let tool results go.
         pricing: evicts what ``keep_recent`` does not govern when that pays: "auto" at the model's prices, or an
             ``EvictionPricing`` with your numbers; None evicts nothing because it pays.
-        fs: the session's files, instead of ``session_id`` and ``root_path``.
+        pin_tools: tools whose results are pinned as they come in: they are never evicted (see ``pin``); None: none.
+        pin_user_messages: what the user says is pinned.
+        one_commit_a_turn: what comes in is durable with the reply that calls no tool, with what is evicted, or when
+            ``record`` or ``close`` is called, and not before: fewer commits, and a crash loses the turn.
+        fs: the session's files, instead of ``session_id``, ``root_path`` and ``store``.
 
     Use it as an async context manager, or call ``open`` and ``close``. Everything that was added is durable when the
-    call returns, so a context that is never closed loses nothing. A closed context can be opened again.
+    call returns, unless you ask otherwise, so a context that is never closed loses nothing. A closed context can be
+    opened again.
 
     Raises:
         ConfigError: a setting of another type, one that cannot work, or two that contradict each other.
@@ -86,6 +89,7 @@ class Context:
         *,
         model: str = "",
         root_path: str | Path | None = None,
+        store: SessionStores | str | None = None,
         keep_recent: Mapping[str, int] | None = None,
         offload_enabled: bool = True,
         offload_policy: OffloadPolicy | None = None,
@@ -96,12 +100,15 @@ class Context:
         overhead_tokens: int = 0,
         eager: EagerPolicy | None = None,
         pricing: EvictionPricing | Auto | None = "auto",
+        pin_tools: Collection[str] | None = None,
+        pin_user_messages: bool = False,
+        one_commit_a_turn: bool = False,
         fs: ContextFileSystem | None = None,
     ) -> None:
         require_int("overhead_tokens", overhead_tokens, at_least=0)
         require_kind("fs", fs, ContextFileSystem, "ContextFileSystem(...)")
-        if fs is not None and (session_id is not None or root_path is not None):
-            raise ConfigError("fs already determines the session: leave out session_id and root_path")
+        if fs is not None and (session_id, root_path, store) != (None, None, None):
+            raise ConfigError("fs already determines the session: leave out session_id, root_path and store")
         self._settings = ContextSettings(
             model=model,
             keep_recent=keep_recent,
@@ -113,24 +120,17 @@ class Context:
             window=window,
             eager=eager,
             pricing=pricing,
+            pins=pins_of(pin_tools, user_messages=pin_user_messages),
+            one_commit_a_turn=one_commit_a_turn,
         )
-        self.fs = fs or ContextFileSystem(session_id, root_path=root_path)
+        self.fs = fs or ContextFileSystem(session_id, root_path=root_path, store=store)
         self.overhead_tokens = overhead_tokens
         self._counter = counter
         self._controller = CompactionController(self._settings.guard)
         self._live = LiveTranscript(self.fs, self._settings)
         self._requests = Requests()
 
-    @property
-    def _transcript(self) -> Transcript:
-        return self._live.transcript
-
     # The session -----------------------------------------------------------------------------------------------------
-
-    @property
-    def session_id(self) -> str:
-        """The session's id, ``session_{YYYYMMDD_HHMMSS}_{6 random}`` in UTC unless you chose another."""
-        return self.fs.session_id
 
     async def open(self) -> None:
         """Open or resume the session; does nothing if it is open.
@@ -149,10 +149,10 @@ class Context:
                 self._counter = await load_counter()
             await self.fs.open()
             try:
-                self._requests = Requests()
+                self._requests = Requests(self._requests.tools)
                 await resume(self._live, self._controller, self.counter)
                 await self.fs.writer.record_eviction(self._settings.rules(self._controller.budget))
-                self.fs.restore_by(weak_method(self.restore))
+                self.fs.writer.restore_live = weak_method(self.restore)
             except BaseException:
                 await self.fs.close()
                 raise
@@ -186,50 +186,6 @@ class Context:
     ) -> None:
         await self.close()
 
-    # What it holds ---------------------------------------------------------------------------------------------------
-
-    @property
-    def items(self) -> tuple[ContextItem, ...]:
-        """Everything in the context now, oldest first."""
-        return tuple(self._transcript.items.values())
-
-    @property
-    def token_count(self) -> int:
-        """Tokens of all items as they are now, by the counter, without the provider's own overhead."""
-        return self._transcript.tokens
-
-    @property
-    def counted_tokens(self) -> int:
-        """The next prompt by the counter: all items, and the overhead of every call."""
-        return self._transcript.tokens + self.overhead_tokens
-
-    @property
-    def counter(self) -> TokenCounter:
-        """The counter behind all figures."""
-        if self._counter is None:
-            raise SessionClosed("the counter is loaded by open(): call it first")
-        return self._counter
-
-    @property
-    def calibration(self) -> Calibration:
-        """How the provider's bills compare with the counter, for the model in use."""
-        return self._controller.calibration
-
-    @property
-    def open_calls(self) -> tuple[ToolCall, ...]:
-        """Tool calls of the last reply that have no result yet, in order."""
-        return tuple(self._transcript.open_calls)
-
-    @property
-    def unrecorded(self) -> tuple[str, ...]:
-        """Ids of items that exist only in memory, because writing them failed; retried with every change."""
-        return tuple(self._live.recorder.waiting)
-
-    @property
-    def eager_stats(self) -> OffloadStats:
-        """What was evicted before it was ever sent, in the whole life of the session; 0.1.0 did not record it."""
-        return self.fs.state.eager_stats
-
     # Coming in -------------------------------------------------------------------------------------------------------
 
     async def add(
@@ -239,13 +195,16 @@ class Context:
         data: Collection[str] = (),
         usage: UsageLike | None = None,
         model: str | None = None,
+        durable: bool = True,
     ) -> tuple[ContextItem, ...]:
         """Take in messages: ours, or the Messages API's, as plain dicts or as its SDK gives them; durable on return.
 
         ``sources``: for results of retrieval tools, by call id, the stored lines that they repeat. ``data``: the ids
         of the calls whose results are the JSON of data (``ToolResult.is_data``), so that ``ToolResultOffload`` may
         store it with a line for each value. ``usage`` and ``model``: what the provider billed for the call that gave
-        an assistant message, as its SDK gives it (see ``Usage.of``). None records no call.
+        an assistant message, as its SDK gives it (see ``Usage.of``). None records no call. ``durable`` False: they
+        are in the context, and become durable with the next commit: that of ``messages``, with what it evicts, or an
+        earlier one. A crash before that loses them; ``unrecorded`` names them.
 
         Raises:
             TranscriptError: the order is one that a provider would refuse, or a message or a source could not be
@@ -262,7 +221,7 @@ class Context:
                 else self.fs.writer.call_made(usage, model, counted_tokens=self._requests.counted_tokens)
             )
             incoming = with_sources(await parsed(messages, self._transcript), sources or {}, data)
-            return await self._take(incoming, call=call)
+            return await self._take(incoming, call=call, durable=durable)
 
     async def add_skill_prompt(self, name: str, text: str) -> ContextItem:
         """Add a skill's prompt: a user's message that is an item of its own type.
@@ -297,25 +256,6 @@ class Context:
             answers = [ToolMessage(call.id, call.name, text, is_error=True) for call in self.open_calls]
             return await self._take([Incoming(message=message) for message in await parsed(answers, self._transcript)])
 
-    async def restore(self, item_id: str, *, reason: str = "") -> ContextItem:
-        """Bring the content of an evicted item back into the context, and into the journal; returns the item.
-
-        It stays until the model has replied 10 times, also in a session that is resumed; only if the prompt could not
-        be sent otherwise is it evicted before. Then it may be evicted again like any other. An item whose content is in
-        the context stays as it is, and nothing is recorded. ``ContextFileSystem.restore`` does the same while the
-        context is open.
-
-        Raises:
-            UnknownItem: the session has no such item.
-            NotRestorable: its message left in an archive, or it has no content of its own: read it instead.
-            CorruptContent: the stored content is damaged. Nothing changed.
-            WriteFailed: it could not be recorded. Nothing changed.
-            SessionClosed: the context is not open.
-
-        """
-        async with self._live.changing():
-            return await self._live.restore(item_id, self.counter, reason)
-
     # Going out -------------------------------------------------------------------------------------------------------
 
     def plan(self) -> Plan:
@@ -345,12 +285,25 @@ class Context:
             await self._make_room(self._controller.fit(self.counted_tokens, self.counter))
         else:
             self._check_window()
-        return self._requests.sent(self._transcript.items.values(), counted_tokens=self.counted_tokens)
+        async with self._live.changing():  # so that nothing which is being recorded comes in between
+            items, spare = self._transcript.items.values(), self._transcript.before_next_eviction()
+            messages = self._requests.sent(items, counted_tokens=self.counted_tokens, spare=spare)
+            self._live.sent(self._requests.breakpoints, self._requests.tools)
+            return messages
 
     @property
     def breakpoints(self) -> tuple[int, ...]:
         """After how many of the messages that were returned last a cache breakpoint is worth setting."""
         return self._requests.breakpoints
+
+    def carries(self, status: str) -> None:
+        """The request that ``messages`` returned last carries ``status`` too: it is recorded with it.
+
+        ``overhead_tokens`` counts it, as it is now: what the provider bills is compared with that.
+        """
+        if not self.unrecorded:  # else the journal has no record of this request
+            self.fs.writer.status_sent(status)
+        self._requests.counted_tokens = self.counted_tokens
 
     async def refused(self, error: Exception) -> tuple[Message, ...]:
         """Make the context smaller after the provider refused the prompt as too long, and return the messages again.
@@ -382,14 +335,20 @@ class Context:
     # Inside ----------------------------------------------------------------------------------------------------------
 
     async def _take(
-        self, incoming: Sequence[Incoming], *, replacing: Sequence[str] = (), call: CallMade | None = None
+        self,
+        incoming: Sequence[Incoming],
+        *,
+        replacing: Sequence[str] = (),
+        call: CallMade | None = None,
+        durable: bool = True,
     ) -> tuple[ContextItem, ...]:
         """Validate, count, enter and record: all or nothing up to the moment when the messages are in the context."""
         self._transcript.check_order([i.message for i in incoming])
         entries = await entries_of(incoming, self._live.known, self._live.entry_rules(self.counter))
         if call is not None:
             self._controller.observe(call)
-        return await self._live.take(entries, replacing=replacing, call=call)
+            self._transcript.billed(call.usage)
+        return await self._live.take(entries, replacing=replacing, call=call, durable=durable)
 
     async def _make_room(self, reduction: Reduction | None) -> None:
         await make_room(reduction, self._live, self._controller, overhead_tokens=self.overhead_tokens)

@@ -7,20 +7,23 @@ about it when it enters. A message that never enters, because it was refused or 
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 
 from ctxfs.context.trims import trim_of
-from ctxfs.economics.features import IdentifierIndex, strings_of
+from ctxfs.economics.features import strings_of
+from ctxfs.economics.identifiers import Brought, IdentifierIndex
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import TranscriptError
 from ctxfs.eviction.candidates import NO_OPTIONS, EvictionOptions
 from ctxfs.eviction.eager import EagerOffload, EagerPolicy
+from ctxfs.eviction.holds import NO_PINS, Pins
 from ctxfs.eviction.plan import Trim
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.messages import (
     AssistantMessage,
     Block,
+    Content,
     Message,
     SystemMessage,
     ToolMessage,
@@ -29,11 +32,11 @@ from ctxfs.llm.messages import (
     text_of,
 )
 from ctxfs.placeholder.attach import Placeholder, digest_budget, digest_of, placeholder_for
-from ctxfs.placeholder.mentions import entries_of, mentions
+from ctxfs.placeholder.mentions import Entries, mentions
 from ctxfs.placeholder.text import READ_TOOL, render
 from ctxfs.session.field_types import check_types
 from ctxfs.session.names import NameAllocator, short_name
-from ctxfs.tokens import TokenCounter, chunks, count_content
+from ctxfs.tokens import TokenCounter, count_content
 
 __all__ = [
     "Entry",
@@ -45,6 +48,7 @@ __all__ = [
     "new_item",
     "recorded_entry",
     "skill_prompt",
+    "taken_entry",
     "with_sources",
 ]
 
@@ -79,11 +83,11 @@ class Incoming:
                 return ItemType.USER_MESSAGE if self.label is None else ItemType.SKILL_PROMPT
 
     @property
-    def id_request(self) -> tuple[ItemType, str, str | None]:
-        """What its id and its file are claimed for: its type and, of a result, the call and the tool."""
+    def id_request(self) -> tuple[ItemType, str, str | None, Content]:
+        """What its id and its file are claimed for: its type, of a result the call and the tool, and its content."""
         if isinstance(self.message, ToolMessage):
-            return self.item_type, self.message.tool_call_id, self.message.tool_name
-        return self.item_type, "", None
+            return self.item_type, self.message.tool_call_id, self.message.tool_name, self.message.content
+        return self.item_type, "", None, self.message.content
 
 
 def skill_prompt(name: str, message: Message) -> Incoming:
@@ -137,6 +141,8 @@ class EntryRules:
     """Decides what is evicted before it is ever sent; None: nothing is."""
     reader: str = READ_TOOL
     """The name of the tool that opens the files which placeholders name."""
+    pins: Pins = NO_PINS
+    """What is pinned as it comes in."""
 
     def short_of(self, item_id: str, names: NameAllocator) -> str | None:
         """The name that a placeholder gives instead of the path; None: the path, for files that any tool can read."""
@@ -148,18 +154,18 @@ class EntryRules:
 class Entry:
     """A message as it is going to enter a session.
 
-    ``leaving`` says how it is evicted the moment it enters; None: it stays.
+    ``leaving`` says how it is evicted the moment it enters; None: it stays. ``identifiers``: what is new with it.
     """
 
     item: ContextItem
     options: EvictionOptions = NO_OPTIONS
     leaving: EagerOffload | None = None
-    new_identifiers: frozenset[str] = frozenset()
+    identifiers: IdentifierIndex | None = field(default=None, compare=False, repr=False)
 
     @property
     def new_ids(self) -> tuple[str, ...]:
         """The ids that it uses: the item's, and those under which arguments of its calls would be stored."""
-        return (self.item.id, *(trim.stored.id for trim in self.options.trims))
+        return (self.item.id, *[trim.stored.id for trim in self.options.trims])
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,18 +182,19 @@ class Known:
     def take(self, entry: Entry) -> None:
         """Take in what ``entry`` brings."""
         self.names.take(entry.new_ids)
-        self.identifiers.take(entry.new_identifiers)
-
-    def new_identifiers(self, texts: Iterable[str]) -> list[str]:
-        """The identifiers in ``texts`` that were not known until now."""
-        # In pieces, so that other threads can run in between.
-        return [name for text in texts for part in chunks(text) for name in self.identifiers.new_in(part)]
+        if entry.identifiers is not None and entry.identifiers is not self.identifiers:
+            self.identifiers.take(entry.identifiers)
 
 
 def build_entry(incoming: Incoming, known: Known, rules: EntryRules) -> Entry:
     """Decide how ``incoming`` enters a session in which ``known`` is taken; ``known`` stays as it is."""
-    item_id, name = known.names.draft().allocate(*incoming.id_request)
-    return new_entry(new_item(incoming, item_id=item_id, name=name, counter=rules.counter), known, rules)
+    return taken_entry(incoming, known.draft(), rules)
+
+
+def taken_entry(incoming: Incoming, known: Known, rules: EntryRules) -> Entry:
+    """``build_entry``, and ``known`` takes in at once what the entry brings."""
+    item_id, name = known.names.allocate(*incoming.id_request)
+    return _entered(new_item(incoming, item_id=item_id, name=name, counter=rules.counter), known, rules)
 
 
 def new_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
@@ -197,34 +204,46 @@ def new_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
     """
     draft = known.draft()
     draft.names.take([item.id])
-    trims, names = _read(item, draft, rules)
-    if rules.eager is None or not rules.policy.allows(item.item_type, item.content_tokens):
-        leaving = None
-    else:
+    return _entered(item, draft, rules)
+
+
+def _entered(item: ContextItem, draft: Known, rules: EntryRules) -> Entry:
+    """The entry of a new item, whose id is taken in ``draft`` already."""
+    trims, brought = _read(item, draft, rules)
+    if rules.pins.holds(item):
+        item = replace(item, pinned=True)
+        check_types(item)
+        return Entry(item=item, identifiers=draft.identifiers)
+    leaving = None
+    if rules.eager is not None and rules.policy.allows(item.item_type, item.content_tokens):
         leaving = rules.eager.decide(item, path_of=rules.path_of, counter=rules.counter)
     if leaving is not None:
         item, options = leaving.item, EvictionOptions(trims=trims)
     else:
-        options = _options(item, trims, names, draft, rules)
+        options = _options(item, trims, brought, draft, rules)
     check_types(item)
-    return Entry(item=item, options=options, leaving=leaving, new_identifiers=draft.identifiers.added)
+    return Entry(item=item, options=options, leaving=leaving, identifiers=draft.identifiers)
 
 
 def recorded_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
-    """How an item that was recorded already enters again; it keeps a placeholder that it has.
+    """How an item that was recorded already enters again; it keeps a placeholder that it has. ``known`` takes it in.
 
     Of such an item nobody knows whether the model has seen it: it is not evicted as one that was never sent. A reply
     whose arguments may be evicted is counted again, as they are: the session may have had another counter.
     """
-    draft = known.draft()
-    trims, names = _read(item, draft, rules)
+    known.names.take([item.id])
+    trims, brought = _read(item, known, rules)
+    if item.pinned:
+        return Entry(item=item)
     if trims:
         item = replace(item, token_count=count_content(rules.counter, item.message.content))
     if item.placeholder is not None or item.destroyed or item.damaged is not None:
         options = EvictionOptions(trims=trims)
     else:
-        options = replace(_options(item, trims, names, draft, rules), eager_placeholder=None)
-    return Entry(item=item, options=options, new_identifiers=draft.identifiers.added)
+        options = _options(item, trims, brought, known, rules)
+        if options.eager_placeholder is not None:
+            options = replace(options, eager_placeholder=None)
+    return Entry(item=item, options=options)
 
 
 def new_item(incoming: Incoming, *, item_id: str, name: str, counter: TokenCounter) -> ContextItem:
@@ -247,20 +266,25 @@ def new_item(incoming: Incoming, *, item_id: str, name: str, counter: TokenCount
 # By price ------------------------------------------------------------------------------------------------------------
 
 
-def _read(item: ContextItem, draft: Known, rules: EntryRules) -> tuple[tuple[Trim, ...], Sequence[str] | None]:
-    """Read an item once: the trims of a reply, and the new identifiers of a result.
+def _read(item: ContextItem, draft: Known, rules: EntryRules) -> tuple[tuple[Trim, ...], Brought | None]:
+    """Read an item once: the trims of a reply, and what a result brings in.
 
-    None instead of identifiers: the result is not evicted by its price.
+    None instead of that: the result is not evicted by its price.
     """
     message, pricing = item.message, rules.pricing
     if pricing is None:
         return (), None
     if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
         return tuple(_trims(item, message.content, draft, rules, pricing)), None
-    names = draft.new_identifiers([text_of(message.content)])
+    brought = _bring([text_of(message.content)], draft, rules)
     if not isinstance(message, ToolMessage) or message.tool_name in rules.exact:
         return (), None
-    return (), names if rules.policy.allows(item.item_type, item.content_tokens) else None
+    return (), brought if rules.policy.allows(item.item_type, item.content_tokens) else None
+
+
+def _bring(texts: Sequence[str], draft: Known, rules: EntryRules) -> Brought:
+    """What ``texts`` bring in; nothing where no placeholder would mention it."""
+    return draft.identifiers.bring(texts if rules.digest_tokens else ())
 
 
 def _trims(
@@ -268,17 +292,15 @@ def _trims(
 ) -> Iterator[Trim]:
     for place, block in enumerate(blocks):
         if block.get("type") == "text":
-            draft.new_identifiers([block["text"]])
+            _bring([block["text"]], draft, rules)
         if block.get("type") != "tool_use" or place in item.trimmed:
             continue
-        names = draft.new_identifiers(strings_of(block["input"]))
+        brought = _bring(strings_of(block["input"]), draft, rules)
         trim = trim_of(
             item.id,
             place,
             block,
-            digest=partial(
-                _mentions, entries_of(names, limit=pricing.digest_identifiers), rules=rules, pricing=pricing
-            ),
+            digest=partial(_mentions, Entries(brought.names, pricing.digest_identifiers), rules=rules, pricing=pricing),
             names=draft.names,
             path_of=rules.path_of,
             short_of=partial(rules.short_of, names=draft.names),
@@ -292,7 +314,7 @@ def _trims(
 
 
 def _mentions(
-    entries: Sequence[str],
+    entries: Entries,
     tokens: int,
     *,
     rules: EntryRules,
@@ -301,35 +323,38 @@ def _mentions(
 ) -> str:
     """What a placeholder for content of so many ``tokens`` mentions; ``bound_tokens`` None: the bound on digests."""
     bound = digest_budget(tokens, rules.digest_tokens) if bound_tokens is None else bound_tokens
-    return mentions(entries, budget_tokens=min(bound, int(pricing.digest_share * tokens)), counter=rules.counter)
+    budget = min(bound, int(pricing.digest_share * tokens))
+    return mentions(entries.found, budget_tokens=budget, counter=rules.counter) if budget > 0 else ""
 
 
 # Placeholders --------------------------------------------------------------------------------------------------------
 
 
 def _options(
-    item: ContextItem, trims: tuple[Trim, ...], names: Sequence[str] | None, known: Known, rules: EntryRules
+    item: ContextItem, trims: tuple[Trim, ...], brought: Brought | None, known: Known, rules: EntryRules
 ) -> EvictionOptions:
     """How an item can be evicted that stays at first.
 
-    What is evicted because that pays has been read by the model: its placeholder mentions ``names``. Everything else
-    (None) is described; what is evicted before it was sent is both.
+    What is evicted because that pays has been read by the model: its placeholder mentions what it ``brought`` in.
+    Everything else (None) is described; what is evicted before it was sent is both.
     """
+    if isinstance(item.message, AssistantMessage):
+        return EvictionOptions(trims=trims) if trims else NO_OPTIONS
     path, counter, pricing = rules.path_of(item.name), rules.counter, rules.pricing
     stored_id = item.id if item.source is None else item.source.item_id
-    short = None if names is None else rules.short_of(stored_id, known.names)
-    if names is None or item.source is not None or pricing is None:
+    short = None if brought is None else rules.short_of(stored_id, known.names)
+    if brought is None or item.source is not None or pricing is None:
         described = partial(digest_of, item, counter=counter, digest_tokens=rules.digest_tokens)
         placeholder = placeholder_for(
             item, path=path, counter=counter, digest=described, reader=rules.reader, short=short
         )
         return EvictionOptions(placeholder, trims)
-    entries = _Entries(names, limit=pricing.digest_identifiers)
+    entries = Entries(brought.names, pricing.digest_identifiers)
     placeholder = placeholder_for(
         item,
         path=path,
         counter=counter,
-        digest=lambda: _mentions(entries.found, item.content_tokens, rules=rules, pricing=pricing),
+        digest=partial(_mentions, entries, item.content_tokens, rules=rules, pricing=pricing),
         reader=rules.reader,
         short=short,
     )
@@ -337,7 +362,7 @@ def _options(
         return EvictionOptions(placeholder, trims)
 
     def described_eagerly() -> tuple[str, int]:
-        digest = _eager_digest(item, entries.found, rules, pricing)
+        digest = _eager_digest(item, entries, rules, pricing)
         text = render(path, digest, reader=rules.reader, short=short) if digest else ""
         return text, counter.count(text)
 
@@ -345,19 +370,7 @@ def _options(
     return EvictionOptions(placeholder, trims, eager)
 
 
-class _Entries:
-    """What ``names`` come to in a placeholder, found when the first of an item's placeholders is written."""
-
-    def __init__(self, names: Sequence[str], *, limit: int) -> None:
-        self._names = names
-        self._limit = limit
-
-    @cached_property
-    def found(self) -> Sequence[str]:
-        return entries_of(self._names, limit=self._limit)
-
-
-def _eager_digest(item: ContextItem, entries: Sequence[str], rules: EntryRules, pricing: EvictionParameters) -> str:
+def _eager_digest(item: ContextItem, entries: Entries, rules: EntryRules, pricing: EvictionParameters) -> str:
     """What the model learns of a result that it never sees: above all what the result mentions.
 
     It is described only while both are short: a longer description costs more than the read-backs that it saves.

@@ -28,10 +28,11 @@ async def entries_of(incoming: Sequence[Incoming], known: Known, rules: EntryRul
     Decided again if another task took one of their names meanwhile, as a tool does that stores what it prints.
     """
     while True:
-        draft, entries = known.draft(), list[Entry]()
+        draft, entries = known if len(incoming) == 1 else known.draft(), list[Entry]()
         for one in incoming:
             entries.append(await _built(one, draft, rules))
-            draft.take(entries[-1])
+            if draft is not known:
+                draft.take(entries[-1])
         if all(known.names.is_free(item_id) for entry in entries for item_id in entry.new_ids):
             return entries
 

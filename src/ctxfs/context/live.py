@@ -1,7 +1,9 @@
 """A transcript in memory and the session's files, changed together: what is replaced or removed is durable first."""
 
-from collections.abc import AsyncIterator, Sequence
+import logging
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 from ctxfs.context.commit import Applied, apply, steps_of
 from ctxfs.context.entry import Entry, EntryRules, Known
@@ -9,22 +11,27 @@ from ctxfs.context.notices import Notices
 from ctxfs.context.recorder import Recorder
 from ctxfs.context.settings import ContextSettings
 from ctxfs.context.transcript import Transcript
-from ctxfs.economics.features import IdentifierIndex
+from ctxfs.economics.identifiers import IdentifierIndex
 from ctxfs.errors import SessionClosed
+from ctxfs.events import ContentReadBack, ContentRestored
 from ctxfs.eviction.compaction import ArchiveSlot
-from ctxfs.eviction.plan import Offload, Plan, Trim
+from ctxfs.eviction.plan import Plan
 from ctxfs.eviction.reduction import View
 from ctxfs.items import ContextItem, ItemType
+from ctxfs.llm.messages import AssistantMessage
 from ctxfs.placeholder.attach import write_all
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.item_records import absolute
-from ctxfs.session.records import CallMade
+from ctxfs.session.names import path_of
+from ctxfs.session.records import CallMade, ToolsDefined
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.loop_lock import LoopLock
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.tokens import TokenCounter, count_content
 
 __all__ = ["LiveTranscript"]
+
+_log = logging.getLogger("ctxfs.context")
 
 _INLINE_TOKENS = 32_768
 """Describing less than this takes a millisecond or two; a content counts once for each of its placeholders."""
@@ -33,7 +40,8 @@ _INLINE_TOKENS = 32_768
 class LiveTranscript:
     """The transcript of an open session; all of its changes are made here, one at a time (``changing``).
 
-    What comes in is recorded with one commit. What could not be written waits in ``recorder`` and goes with the next.
+    What comes in is recorded with one commit. What could not be written, or need not be yet, waits in ``recorder`` and
+    goes with the next: what waits and what is evicted then are one commit.
     """
 
     def __init__(self, fs: ContextFileSystem, settings: ContextSettings) -> None:
@@ -46,7 +54,8 @@ class LiveTranscript:
     def begin(self) -> None:
         """Hold nothing, as before a session is resumed."""
         settings = self._settings
-        self.transcript = Transcript(settings.exact, self.fs.path_of, economy=settings.priced, policy=settings.policy)
+        in_session = partial(path_of, self.fs.base)
+        self.transcript = Transcript(settings.exact, in_session, economy=settings.priced, policy=settings.policy)
         self.recorder = Recorder(self.fs, self.notices.emit)
         self._identifiers = IdentifierIndex()
         self._slot: ArchiveSlot | None = None
@@ -59,7 +68,9 @@ class LiveTranscript:
     def entry_rules(self, counter: TokenCounter) -> EntryRules:
         """What decides about each message that comes in."""
         settings = self._settings
-        return self.transcript.entry_rules(counter, digest_tokens=settings.digest_tokens, eager=settings.eager)
+        return self.transcript.entry_rules(
+            counter, digest_tokens=settings.digest_tokens, eager=settings.eager, pins=settings.pins
+        )
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:
@@ -70,11 +81,17 @@ class LiveTranscript:
             yield
 
     async def take(
-        self, entries: Sequence[Entry], *, replacing: Sequence[str] = (), call: CallMade | None = None
+        self,
+        entries: Sequence[Entry],
+        *,
+        replacing: Sequence[str] = (),
+        call: CallMade | None = None,
+        durable: bool = True,
     ) -> tuple[ContextItem, ...]:
         """Enter and record, and evict what need not be sent at all; the items as they are in the context then.
 
-        ``replacing``: ids of items whose place they take. ``call``: the model call that gave them.
+        ``replacing``: ids of items whose place they take. ``call``: the model call that gave them. ``durable`` False:
+        they wait for the next commit, and so does what they evict.
         """
         known = self.known
         for entry in entries:
@@ -86,7 +103,13 @@ class LiveTranscript:
             self.recorder.remove(replacing)
         if call is not None:
             self.recorder.called(call)
-        await self._record_new(evicts=any(entry.leaving is not None for entry in entries))
+            self.notices.called(call)
+        if durable and (not self._settings.one_commit_a_turn or _ends_turn(entries)):
+            await self.record_new()
+        for item in (entry.item for entry in entries):
+            if (source := item.source) is not None:
+                lines = {"first_line": source.first_line, "last_line": source.last_line}
+                self.notices.emit(ContentReadBack(item_id=source.item_id, tokens=item.content_tokens, **lines))
         return tuple(self.transcript.items[entry.item.id] for entry in entries)
 
     @uninterrupted
@@ -95,54 +118,87 @@ class LiveTranscript:
         self._applied(await self.recorder.record())
 
     @uninterrupted
-    async def _record_new(self, *, evicts: bool) -> None:
-        """Record what came in and, if some of it need not be sent at all, evict what is due in the same commit.
+    async def record_new(self) -> None:
+        """Record what came in and, if some of it need not be sent at all, evict what is due in the same commit."""
+        plan = Plan()
+        if self.recorder.evicts or self.transcript.leaves_unsent():
+            plan = await self._plan(self.transcript.chosen())
+            self._log_plan(plan)
+        await self._record_with(plan)
 
-        ``evicts``: an eager policy evicts some of it.
-        """
-        offloads: Sequence[Offload | Trim] = ()
-        if evicts or self.transcript.leaves_unsent():
-            await self._write_placeholders(self.transcript.chosen())
-            offloads = self.transcript.plan().offloads
-        self._applied(await self.recorder.record(steps_of(offloads, self.transcript.items)))
+    @uninterrupted
+    async def _record_with(self, plan: Plan) -> Plan:
+        """Record what waits, and evict what ``plan`` says, in one commit; returns what was evicted of it."""
+        applied = await self.recorder.record(steps_of(plan.offloads, self.transcript.items))
+        self._applied(applied)
+        return _part_of(plan, set(applied.left))
+
+    def sent(self, breakpoints: Sequence[int], tools: ToolsDefined | None) -> None:
+        """The context as it stands is sent: the journal says so before its next change."""
+        if self.recorder.waiting:  # the journal does not hold what is sent
+            self.fs.writer.request_unknown()
+        else:
+            self.fs.writer.request_sent(breakpoints, tools)
 
     async def evict(self) -> Plan:
-        """Store and evict what is due, of what is recorded; returns the plan that was carried out."""
-        if self.recorder.is_behind:
-            await self.record()
-        if not (chosen := self.transcript.chosen()):
-            return Plan()
-        await self._write_placeholders(chosen)
-        plan = self.transcript.plan()
-        if waiting := self.recorder.waiting:
-            recorded = tuple(o for o in plan.offloads if o.item_id not in waiting)
-            plan = Plan(offloads=recorded, first_changed=recorded[0].item_id if recorded else None)
-        if plan:
-            await self.apply(plan)
-        return plan
+        """Store and evict what is due, in one commit with what waits; returns the plan that was carried out.
 
-    async def _write_placeholders(self, chosen: Sequence[str]) -> None:
-        """Write the placeholders that the eviction of ``chosen`` needs: in a worker thread if that takes long."""
+        With one commit a turn, what waits goes on waiting where nothing is due.
+        """
+        if not (chosen := self.transcript.chosen()):
+            if not self._settings.one_commit_a_turn or self.recorder.evicts:
+                await self.record()
+            self._log_stays()
+            return Plan()
+        plan = await self._plan(chosen)
+        if not self.recorder.is_behind:
+            if plan:
+                await self.apply(plan)
+            return plan
+        self._log_plan(plan)
+        done = await self._record_with(plan)
+        # What could not be evicted together is evicted one by one; what could not be recorded stays.
+        settled = {*(offload.stored_id for offload in done.offloads), *self.recorder.waiting}
+        rest = _part_of(plan, {o.stored_id for o in plan.offloads if not settled & {o.item_id, o.stored_id}})
+        if rest:
+            await self.apply(rest)
+        return _part_of(plan, {offload.stored_id for offload in (*done.offloads, *rest.offloads)})
+
+    def _log_plan(self, plan: Plan) -> None:
+        """Log why each item of a plan that is carried out is evicted."""
+        if plan and _log.isEnabledFor(logging.DEBUG):
+            _log.debug("session %s: planned: %s", self.fs.session_id, plan.explain())
+
+    def _log_stays(self) -> None:
+        """Log why nothing is evicted, item by item."""
+        if _log.isEnabledFor(logging.DEBUG) and (economy := self.transcript.economy) is not None:
+            for one in economy.decisions():
+                text = "session %s: %s (%s tokens, %.0f calls old): %s"
+                _log.debug(text, self.fs.session_id, one.item_id, f"{one.tokens:,}", one.age_calls, one.why)
+
+    async def _plan(self, chosen: Sequence[str]) -> Plan:
+        """What is due, with the placeholders that evicting ``chosen`` needs: in a thread if writing them takes long."""
         placeholders = self.transcript.unwritten(chosen)
         if sum(placeholder.content_tokens for placeholder in placeholders) > _INLINE_TOKENS:
             await run_in_steps(lambda: write_all(placeholders))
+        return self.transcript.plan()
 
     @uninterrupted
     async def restore(self, item_id: str, counter: TokenCounter, reason: str) -> ContextItem:
-        """Bring the content of an item back, durable first; see ``Context.restore``."""
-        if (item := self.transcript.items.get(item_id)) is not None and not item.destroyed:
-            return item
+        """Bring the content of a result or of a user's message back, durable first; see ``Context.restore``."""
         self.fs.state.check_restorable(item_id)
         content = await self.fs.load(item_id)
         tokens = await run_in_steps(lambda: count_content(counter, content))
         await self.fs.writer.restore(item_id, reason=reason, token_count=tokens)
-        restored = absolute(self.fs.state.items[item_id].with_content(content), self.fs.session_path)
+        restored = absolute(self.fs.state.items[item_id].with_content(content), self.fs.base)
         self.transcript.restore(restored)
+        self.notices.emit(ContentRestored(item_id=item_id, tokens=restored.token_count, reason=reason))
         return restored
 
     @uninterrupted
     async def apply(self, plan: Plan) -> None:
         """Store and evict what ``plan`` says; what cannot be stored stays, with an event."""
+        self._log_plan(plan)
         await apply(plan, self.transcript.items, self.fs, self._applied)
 
     def _applied(self, applied: Applied) -> None:
@@ -158,13 +214,27 @@ class LiveTranscript:
         """The context as it is now, whose next prompt has ``counted_tokens``, with a place for the next archive."""
         if self._slot is None:
             item_id, name = self.fs.writer.allocate(ItemType.COMPACTION_SUMMARY, None)
-            self._slot = ArchiveSlot(item_id=item_id, name=name, path=self.fs.path_of(name))
+            self._slot = ArchiveSlot(item_id=item_id, name=name, path=path_of(self.fs.base, name))
         items = tuple(self.transcript.items.values())
+        pinned = frozenset(item.id for item in items if item.pinned)
         return View(
             items=items,
             counted_tokens=counted_tokens,
             paths={item.id: self.transcript.path_of(item) for item in items},
             slot=self._slot,
             with_placeholder=self.transcript.with_placeholder,
-            staying=frozenset(self.transcript.holds),
+            staying=pinned.union(self.transcript.holds),
+            pinned=pinned,
         )
+
+
+def _ends_turn(entries: Sequence[Entry]) -> bool:
+    """Whether the last of the messages is a reply that calls no tool."""
+    message = entries[-1].item.message if entries else None
+    return isinstance(message, AssistantMessage) and not message.tool_calls
+
+
+def _part_of(plan: Plan, stored_ids: Collection[str]) -> Plan:
+    """What ``plan`` evicts of what is stored under these ids."""
+    offloads = tuple(offload for offload in plan.offloads if offload.stored_id in stored_ids)
+    return Plan(offloads=offloads, first_changed=offloads[0].item_id if offloads else None)

@@ -2,18 +2,20 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from ctxfs.errors import StorageError
-from ctxfs.events import ContextEvent, Offloaded, OffloadFailed, RecordFailed
+from ctxfs.events import ContextEvent, Offloaded, OffloadFailed, RecordFailed, SummaryFailed, story
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.records import CallMade
 
 __all__ = ["Notices"]
 
-_log = logging.getLogger("ctxfs")
+_log = logging.getLogger("ctxfs.context")
 
 
 class Notices:
-    """Passes the events of one context on to ``on_event``, and logs failures and what was stored.
+    """Passes the events of one context on to ``on_event``, and tells the log what happened.
 
     ``last_failure`` is the last write that failed; a caller that waits for the next one sets it to None.
     """
@@ -24,18 +26,30 @@ class Notices:
         self.last_failure: StorageError | None = None
 
     def emit(self, event: ContextEvent) -> None:
-        """Log ``event`` if it is a failure or a store, and pass it on."""
+        """Log ``event``, and pass it on."""
         if isinstance(event, OffloadFailed | RecordFailed):
             self.last_failure = event.error
             _log.warning("session %s: %s", self._fs.session_id, event.error)
         if isinstance(event, Offloaded):
+            event = replace(event, size_bytes=self._fs.state.stored[event.item_id].size_bytes)
             self._log_offload(event.item_id)
+        elif not isinstance(event, OffloadFailed | RecordFailed):
+            level = logging.WARNING if isinstance(event, SummaryFailed) else logging.INFO
+            if _log.isEnabledFor(level):
+                _log.log(level, "session %s: %s", self._fs.session_id, story(event))
         if self._on_event is not None:
             self._on_event(event)
 
+    def called(self, call: CallMade) -> None:
+        """Log what a call of the model was billed."""
+        used = call.usage
+        text = "session %s: %s read a prompt of %s tokens, %s of them from the cache, and wrote %s"
+        figures = (used.total_input_tokens, used.cache_read_input_tokens, used.output_tokens)
+        _log.info(text, self._fs.session_id, call.model or "the model", *(f"{number:,}" for number in figures))
+
     def _log_offload(self, item_id: str) -> None:
         """Log what was stored under the names by which a workspace finds it."""
-        stored, session_id = self._fs.stored()[item_id], self._fs.session_id
+        stored, session_id = self._fs.state.stored[item_id], self._fs.session_id
         context_type, biz_id = stored.item_type.value, stored.metadata.get("tool_call_id", item_id)
         fields = {"context_type": context_type, "biz_id": biz_id, "artifact_id": item_id, "session_id": session_id}
         text = "offloaded: context_type=%s biz_id=%r session_id=%s artifact_id=%s"

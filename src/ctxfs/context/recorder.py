@@ -15,7 +15,7 @@ __all__ = ["Recorder"]
 
 
 class Recorder:
-    """Records the items of one session as they come in; what cannot be written waits for the next time.
+    """Records the items of one session as they come in; what is not written waits for the next time.
 
     ``tell`` is called with what could not be written.
     """
@@ -26,7 +26,7 @@ class Recorder:
         self._waiting: dict[str, ContextItem] = {}
         self._leaving: dict[str, EagerOffload] = {}
         self._removed: list[str] = []
-        self._calls: list[CallMade] = []
+        self._calls: list[tuple[str, CallMade]] = []
         self._error: StorageError | None = None
 
     @property
@@ -39,6 +39,11 @@ class Recorder:
         """Whether something came in that is not durable yet."""
         return bool(self._waiting or self._calls)
 
+    @property
+    def evicts(self) -> bool:
+        """Whether an eager policy evicts some of what waits."""
+        return bool(self._leaving)
+
     def add(self, item: ContextItem, leaving: EagerOffload | None = None) -> None:
         """``item`` came in, and leaves at once if ``leaving`` says how."""
         self._waiting[item.id] = item
@@ -50,30 +55,26 @@ class Recorder:
         self._removed += [item_id for item_id in item_ids if self._waiting.pop(item_id, None) is None]
 
     def called(self, call: CallMade) -> None:
-        """The model was called, and gave what was added last."""
-        self._calls.append(call)
+        """The model was called, and gave what was added last; a summary is nothing that was added."""
+        self._calls.append((next(reversed(self._waiting), ""), call))
 
     async def record(self, steps: Sequence[Step] = ()) -> Applied:
         """Make pending items durable and return the evictions with them: none if storage fails, which emits an event.
 
-        ``steps``: what else is evicted in the same commit. If that cannot be written, it has to be planned again.
+        ``steps``: what else is evicted in the same commit. If that cannot be written, the items are recorded without
+        it, and it has to be planned again.
 
         An error of an eager policy is raised as it is: the new items stay, and are recorded the next time. So is
         any other error than one of storage: trying again does not help.
         """
         if not self.is_behind:
             return Applied()
-        items = tuple(self._waiting.values())
+        steps = [step for step in steps if step[1].id not in self._leaving]
         try:
-            applied = await admit(
-                items,
-                self._leaving,
-                self._fs,
-                steps=[step for step in steps if step[1].id not in self._leaving],
-                removing=self._removed,
-                calls=self._calls,
-            )
+            applied = await self._admitted(steps)
         except StorageError as error:
+            if steps:
+                return await self.record()
             self._error = error
             self._tell(RecordFailed(item_ids=tuple(self._waiting), error=error))
             return Applied()
@@ -85,6 +86,10 @@ class Recorder:
         self._removed.clear()
         self._calls.clear()
         return applied
+
+    async def _admitted(self, steps: Sequence[Step]) -> Applied:
+        items = tuple(self._waiting.values())
+        return await admit(items, self._leaving, self._fs, steps=steps, removing=self._removed, calls=self._calls)
 
     def check_recorded(self, session_id: str) -> None:
         """Raise ``Unrecorded`` when items live in memory only."""

@@ -1,15 +1,19 @@
 """The requests of a context: the messages as they were sent, and their form for the Messages API, serialised once."""
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Mapping
 from typing import Any, NotRequired, TypedDict
 
+from ctxfs.errors import ConfigError
 from ctxfs.items import ContextItem
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import ModelRequest
 from ctxfs.llm.cache_breakpoints import CacheMarks
 from ctxfs.llm.messages import Message
 from ctxfs.llm.serialize import MessagesSerializer
+from ctxfs.session.records import ToolsDefined
 
-__all__ = ["MessagesRequest", "Requests"]
+__all__ = ["MessagesRequest", "Requests", "definitions_of"]
 
 
 class MessagesRequest(TypedDict):
@@ -22,23 +26,27 @@ class MessagesRequest(TypedDict):
 class Requests:
     """The requests of one session since it was opened.
 
-    ``counted_tokens``: the size of the last prompt by the counter; 0 before the first one.
+    ``counted_tokens``: the size of the last prompt by the counter; 0 before the first one. ``tools``: the definitions
+    of the tools that are sent along; None: they are not known.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tools: ToolsDefined | None = None) -> None:
         self._cache_marks = CacheMarks()
         self._serializer = MessagesSerializer()
         self.counted_tokens = 0
+        self.tools = tools
 
     @property
     def breakpoints(self) -> tuple[int, ...]:
         """After how many of the messages that were sent last a cache breakpoint is worth setting."""
         return self._cache_marks.breakpoints
 
-    def sent(self, items: Iterable[ContextItem], *, counted_tokens: int) -> tuple[Message, ...]:
-        """The messages of ``items``, which are sent now."""
+    def sent(
+        self, items: Iterable[ContextItem], *, counted_tokens: int, spare: int | None = None
+    ) -> tuple[Message, ...]:
+        """The messages of ``items``, which are sent now; ``spare`` as in ``CacheMarks.sent``."""
         messages = tuple([item.message for item in items])
-        self._cache_marks.sent(messages)
+        self._cache_marks.sent(messages, spare=spare)
         self.counted_tokens = counted_tokens
         return messages
 
@@ -50,3 +58,12 @@ class Requests:
         if "system" in body:
             made["system"] = body["system"]
         return made
+
+
+def definitions_of(tools: Iterable[Mapping[str, Any]]) -> ToolsDefined:
+    """The definitions of tools as the journal has them. Raises ``ConfigError`` unless they are objects of JSON."""
+    try:
+        text = json_codec.dumps([dict(tool) for tool in tools])
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"tools: {error}: give each tool as a dict, as the provider takes it") from error
+    return ToolsDefined(sha256=hashlib.sha256(text).hexdigest(), tools=tuple(json_codec.loads(text)))

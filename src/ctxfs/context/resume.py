@@ -1,20 +1,25 @@
 """Resuming a session: what was recorded, made a valid transcript again where the journal was damaged."""
 
 import logging
+from collections.abc import Sequence
 
 from anyio import to_thread
 
+from ctxfs.collector import collector_paused
 from ctxfs.context.live import LiveTranscript
 from ctxfs.context.repair import repaired
 from ctxfs.eviction.window import CompactionController
 from ctxfs.items import ContextItem
 from ctxfs.session.damaged import counted
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage.threads import uninterrupted
+from ctxfs.timeline.back import Back
+from ctxfs.timeline.bring_back import bring_back
 from ctxfs.tokens import TokenCounter
 
-__all__ = ["resume"]
+__all__ = ["go_back", "resume"]
 
-_log = logging.getLogger("ctxfs")
+_log = logging.getLogger("ctxfs.context")
 
 
 async def resume(live: LiveTranscript, controller: CompactionController, counter: TokenCounter) -> None:
@@ -24,20 +29,35 @@ async def resume(live: LiveTranscript, controller: CompactionController, counter
     items = await _repaired(counted(await fs.items(), counter), fs, counter)
     for found in fs.recovery.contents:
         _log.warning("session %s: %s", fs.session_id, found)
-    turns = [call for call in fs.calls if not call.summary]
+    await to_thread.run_sync(_take_in, items, live, counter)
+    controller.resumed(call for call in fs.state.calls if not call.summary)
+    text = "session %s: opened with %d items, %s tokens, after %d calls, in %s"
+    held = f"{live.transcript.tokens:,}"
+    _log.info(text, fs.session_id, len(items), held, len(fs.state.calls), fs.base)
 
-    def take_in() -> None:
-        last_call_at = turns[-1].made_at if turns else None
+
+def _take_in(items: Sequence[ContextItem], live: LiveTranscript, counter: TokenCounter) -> None:
+    calls = [call for call in live.fs.state.calls if not call.summary]
+    with collector_paused(len(items)):
         live.transcript.resume(
             items,
             known=live.known,
             rules=live.entry_rules(counter),
-            last_call_at=last_call_at,
-            restored=fs.state.replies_since_restored(),
+            last_call=calls[-1] if calls else None,
+            restored=live.fs.state.replies_since_restored(),
         )
-        controller.resumed(turns)
 
-    await to_thread.run_sync(take_in)
+
+@uninterrupted
+async def go_back(live: LiveTranscript, back: Back, counter: TokenCounter) -> None:
+    """Record ``back``, and hold what the session holds then, as after a restart."""
+    await bring_back(live.fs, back)
+    if back:
+        before = live.transcript
+        live.begin()
+        items = counted(await live.fs.items(), counter)
+        await to_thread.run_sync(_take_in, items, live, counter)
+        live.transcript.going_on_from(before)
 
 
 async def _repaired(

@@ -23,9 +23,19 @@ async def make_room(
         ContextOverflow: nothing more can be reduced, or not enough could be stored.
 
     """
-    answer: Reply | ModelError | None = None
+    if reduction is None:
+        return
     live.notices.last_failure = None
-    while reduction is not None:
+    with live.fs.writer.journal.one_change():
+        await _reduced(reduction, live, controller, overhead_tokens=overhead_tokens)
+
+
+async def _reduced(
+    reduction: Reduction, live: LiveTranscript, controller: CompactionController, *, overhead_tokens: int
+) -> None:
+    """Do step by step what ``reduction`` says; all that is evicted is one change."""
+    answer: Reply | ModelError | None = None
+    while True:
         view = live.view(live.transcript.tokens + overhead_tokens)
         step = await to_thread.run_sync(reduction.next_step, view, answer)
         answer = None

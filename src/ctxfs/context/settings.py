@@ -1,6 +1,6 @@
 """The settings of a context, checked and complete; and what follows from them for ``Context`` and ``History``. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -13,6 +13,7 @@ from ctxfs.events import ContextEvent
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction
 from ctxfs.eviction.eager import EagerPolicy
+from ctxfs.eviction.holds import Pins
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
 from ctxfs.items import ItemType
@@ -28,6 +29,7 @@ __all__ = [
     "check_keep_recent",
     "economy_for",
     "eviction_rules",
+    "pins_of",
     "window_for",
 ]
 
@@ -57,6 +59,8 @@ class ContextSettings:
     window: Window | Budget | int | Auto | None
     eager: EagerPolicy | None
     pricing: EvictionPricing | Auto | None
+    pins: Pins
+    one_commit_a_turn: bool = False
     exact: Mapping[str, int] = field(init=False)
     guard: Window = field(init=False)
     policy: OffloadPolicy = field(init=False)
@@ -65,6 +69,7 @@ class ContextSettings:
     def __post_init__(self) -> None:
         check_keep_recent(self.keep_recent)
         require_bool("offload_enabled", self.offload_enabled)
+        require_bool("one_commit_a_turn", self.one_commit_a_turn)
         require_int("digest_tokens", self.digest_tokens, at_least=0)
         require_kind("model", self.model, str, "a model's name")
         require_kind("offload_policy", self.offload_policy, OffloadPolicy, "OffloadPolicy(...)")
@@ -95,6 +100,16 @@ class ContextSettings:
 def _require_method(name: str, value: object, method: str, use: str) -> None:
     if value is not None and (isinstance(value, type) or not callable(getattr(value, method, None))):
         raise ConfigError(f"{name} is {value!r}: use {use}")
+
+
+def pins_of(tools: Collection[str] | None, *, user_messages: bool) -> Pins:
+    """What is pinned as it comes in. Raises ``ConfigError`` for what is not names of tools, or not True or False."""
+    require_bool("pin_user_messages", user_messages)
+    use = 'the names of tools, as in {"plan"},'
+    require_kind("pin_tools", tools, Collection, use)
+    if isinstance(tools, str) or not all(isinstance(name, str) for name in tools or ()):
+        raise ConfigError(f"pin_tools is {tools!r}: use {use} or None")
+    return Pins(tools=frozenset(tools or ()), user_messages=user_messages)
 
 
 def check_keep_recent(keep_recent: Mapping[str, int] | None) -> None:

@@ -11,11 +11,12 @@ from ctxfs.economics.economy import EvictionPricing, SessionPricing
 from ctxfs.errors import TranscriptError
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.eager import EagerPolicy
-from ctxfs.eviction.holds import Holds
+from ctxfs.eviction.holds import NO_PINS, Holds, Pins
 from ctxfs.eviction.keep_recent import EphemeralLedger
 from ctxfs.eviction.plan import Plan
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.items import ContextItem
+from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import (
     AssistantMessage,
     Message,
@@ -32,6 +33,7 @@ from ctxfs.llm.messages import (
 from ctxfs.llm.serialize import from_dict
 from ctxfs.placeholder.attach import Placeholder
 from ctxfs.placeholder.text import READ_TOOL
+from ctxfs.session.records import CallMade
 from ctxfs.tokens import TokenCounter
 
 __all__ = ["Transcript"]
@@ -135,6 +137,11 @@ class Transcript:
         """Whether something that came in would leave before it is ever sent, because that costs less."""
         return self.economy is not None and self.economy.leaves_unsent()
 
+    def before_next_eviction(self) -> int | None:
+        """How many items stand before the one at which the next batch will begin; None: nothing is near."""
+        start = self.economy.next_start() if self.economy is not None else None
+        return None if start is None else next((n for n, item_id in enumerate(self._items) if item_id == start), None)
+
     def unwritten(self, chosen: Iterable[str]) -> list[Placeholder]:
         """The placeholders that have yet to be written to evict what was chosen."""
         return self._candidates.unwritten(chosen)
@@ -155,6 +162,7 @@ class Transcript:
         digest_tokens: int = 0,
         eager: EagerPolicy | None = None,
         reader: str = READ_TOOL,
+        pins: Pins = NO_PINS,
     ) -> EntryRules:
         """What decides about the messages that come into this transcript; ``eager`` None: they all stay at first."""
         return EntryRules(
@@ -166,6 +174,7 @@ class Transcript:
             policy=self._policy,
             eager=eager,
             reader=reader,
+            pins=pins,
         )
 
     def resume(
@@ -174,24 +183,27 @@ class Transcript:
         *,
         known: Known,
         rules: EntryRules,
-        last_call_at: float | None,
+        last_call: CallMade | None,
         restored: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Resume with the items of a session whose last call was at ``last_call_at`` (None: there was no call).
+        """Resume with the items of a session, and its ``last_call`` (None: there was no call).
 
         ``restored``: for each item that was restored, how often the model has replied since.
         """
         for item in items:
-            entry = recorded_entry(item, known, rules)
-            known.take(entry)
-            self.enter(entry)
+            self.enter(recorded_entry(item, known, rules))
         for item_id, replies_since in restored.items():
             self.holds.restored(item_id, replies_since=replies_since)
         if self.economy is not None:
-            self.economy.pin(tuple(self.holds), pinned=True)
-            if last_call_at is not None:
-                self.economy.resumed(last_call_at)
+            self.economy.pin(self._with_trims(self.holds), pinned=True)
+            if last_call is not None:
+                self.economy.resumed(last_call.made_at, last_call.usage)
         self.plan()  # the ledger takes in the items here, where it may take its time
+
+    def billed(self, usage: Usage) -> None:
+        """The request whose reply enters next was billed so: what the provider's cache holds really."""
+        if self.economy is not None:
+            self.economy.billed(usage)
 
     def enter(self, entry: Entry) -> None:
         """Put an item at the end."""
@@ -199,17 +211,18 @@ class Transcript:
         self._candidates.enter(item, self.path_of(item), entry.options)
         if isinstance(message, AssistantMessage):
             self.open_calls = list(message.tool_calls)
-            self._tool_names.update((call.id, call.name) for call in message.tool_calls)
+            self._tool_names.update([(call.id, call.name) for call in self.open_calls])
             self._ephemeral.seen_up_to(self._position)
         elif isinstance(message, ToolMessage):
-            answered = (n for n, call in enumerate(self.open_calls) if call.id == message.tool_call_id)
-            if (number := next(answered, None)) is not None:  # a history of others may hold a result without its call
-                del self.open_calls[number]
+            for number, call in enumerate(self.open_calls):  # a history of others may hold a result without its call
+                if call.id == message.tool_call_id:
+                    del self.open_calls[number]
+                    break
             self._ephemeral.entered(item, self._position)
         if self.economy is not None:
             self.economy.entered(item)
         if isinstance(message, AssistantMessage) and (free := self.holds.replied()) and self.economy is not None:
-            self.economy.pin(free, pinned=False)
+            self.economy.pin(self._with_trims(free), pinned=False)
         self._items[item.id] = item
         self._positions[item.id] = self._position
         self._position += 1
@@ -228,22 +241,26 @@ class Transcript:
         if self.economy is not None:
             self.economy.left(left, shrinkable)
         self._candidates.left(left, shrinkable)
-        whole = (item for item in items if item.id in left and not isinstance(item.message, ToolMessage))
-        if self.economy is not None and any(whole):
+        whole = {item.id for item in items if item.id in left and not isinstance(item.message, ToolMessage)}
+        if self.economy is not None and whole:
             # The planner knows such a message as text that stays, and of a reply the arguments that could be evicted.
-            self.economy.rebuilt(self._items.values())
+            unchanged = next(n for n, item_id in enumerate(self._items) if item_id in whole)
+            self.economy.rebuilt(self._items.values(), unchanged=unchanged)
 
     def restore(self, item: ContextItem) -> None:
         """Put an item with its content again in the place of the one without, to stay for a while (``Holds``)."""
         placeholder = _shown_as_placeholder(self._items[item.id])
         self.rewrite([item], ())
         self.holds.restored(item.id)
-        if placeholder is not None:
-            self._candidates.enter(item, self.path_of(item), EvictionOptions(placeholder))
+        self._candidates.enter(item, self.path_of(item), EvictionOptions(placeholder))
         self._ephemeral.restored(item, self._positions[item.id])
         if self.economy is not None:
             self.economy.restored(item, self._items.values(), self._arguments_of(item))
             self.economy.pin([item.id], pinned=True)
+
+    def _with_trims(self, item_ids: Iterable[str]) -> list[str]:
+        """``item_ids``, and the ids under which arguments of replies among them would be stored."""
+        return [one for i in item_ids for one in (i, *(trim.stored.id for trim in self._candidates.trims_of(i)))]
 
     def _arguments_of(self, item: ContextItem) -> Mapping[str, Any]:
         """The arguments of the call that ``item`` is the result of; none for anything else."""
@@ -256,6 +273,7 @@ class Transcript:
         self.holds.left(item_ids)
         self._ephemeral.left(item_ids)
         self._candidates.left(item_ids)
+        old = list(self._items)
         for item_id in item_ids:
             self.tokens -= self._items.pop(item_id).token_count
         if item is not None:
@@ -264,19 +282,28 @@ class Transcript:
             self._items = dict([*entries[:at], (item.id, item), *entries[at:]])
             self.tokens += item.token_count
         if self.economy is not None:
-            self.economy.rebuilt(self._items.values())
+            pairs = enumerate(zip(old, self._items, strict=False))
+            unchanged = next((n for n, (one, other) in pairs if one != other), min(len(old), len(self._items)))
+            self.economy.rebuilt(self._items.values(), unchanged=unchanged)
+
+    def going_on_from(self, before: "Transcript") -> None:
+        """What was entered here is what ``before`` held, changed in the middle: what it learned is known here."""
+        if self.economy is None or before.economy is None:
+            return
+        tokens = 0
+        for old, new in zip(before.items.values(), self._items.values(), strict=False):
+            if (old.id, old.token_count, old.destroyed) != (new.id, new.token_count, new.destroyed):
+                break
+            tokens += new.token_count
+        self.economy.going_on_from(before.economy, unchanged_tokens=tokens)
 
 
 def _shown_as_placeholder(item: ContextItem) -> Placeholder | None:
-    """The placeholder that stands for an evicted item, to be used again, or the short one that would replace it.
-
-    None for a reply, which is more than a placeholder.
-    """
+    """The placeholder that stands for an evicted item, to be used again, or the short one that would replace it."""
     if item.placeholder is not None:
         return Placeholder.of(item)
     content = item.message.content
-    if isinstance(item.message, AssistantMessage) or not isinstance(content, str):
-        return None
+    assert isinstance(content, str), "only a reply is more than a placeholder, and its content comes back another way"
     return Placeholder.of(replace(item, placeholder=content, placeholder_tokens=item.token_count))
 
 

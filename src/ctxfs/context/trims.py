@@ -37,20 +37,21 @@ def trim_of(
     from ``names``; ``short_of`` gives the short name of an id, if that is used. ``reader`` is the name of the tool that
     opens that file.
     """
-    large = large_arguments(call["input"])
+    large = large_arguments(call["input"]) if parameters.tool_inputs else {}
     tokens = count_json(counter, call["input"]) if large else 0
-    if not large or not parameters.tool_inputs or not parameters.could_leave(tokens, 0):
+    if not large or not parameters.could_leave(tokens, 0):
         return None
     if not policy.allows(ItemType.TOOL_INPUT, tokens):
         return None
-    item_id, name = names.allocate(ItemType.TOOL_INPUT, f"{call['id']}.input", call["name"])
+    blocks = _blocks(large)
+    item_id, name = names.allocate(ItemType.TOOL_INPUT, f"{call['id']}.input", call["name"], blocks)
     placeholder = render(path_of(name), digest(tokens), reader=reader, short=short_of(item_id))
     arguments = without_large_arguments(call["input"], placeholder)
     return Trim(
         item_id=reply_id,
         block=place,
         arguments=arguments,
-        stored=_stored(item_id, name, large, tokens),
+        stored=_stored(item_id, name, blocks, tokens),
         path=path_of(name),
         tokens_before=tokens,
         tokens_after=count_json(counter, arguments),
@@ -58,9 +59,9 @@ def trim_of(
     )
 
 
-def _stored(item_id: str, name: str, large: Mapping[str, Any], tokens: int) -> ContextItem:
-    """The large arguments as an item of their own: a text block each, so that their lines can be read."""
-    blocks = tuple(
+def _blocks(large: Mapping[str, Any]) -> tuple[Block, ...]:
+    """The large arguments as a text block each, so that their lines can be read."""
+    return tuple(
         {
             "type": "text",
             "text": value if isinstance(value, str) else as_json(value),
@@ -69,6 +70,10 @@ def _stored(item_id: str, name: str, large: Mapping[str, Any], tokens: int) -> C
         }
         for key, value in large.items()
     )
+
+
+def _stored(item_id: str, name: str, blocks: tuple[Block, ...], tokens: int) -> ContextItem:
+    """The large arguments as an item of their own."""
     return ContextItem(
         id=item_id,
         item_type=ItemType.TOOL_INPUT,

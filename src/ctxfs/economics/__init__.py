@@ -2,8 +2,9 @@
 
 from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.features import ToolClass
-from ctxfs.economics.ledger import Held, Ledger, Outcome
-from ctxfs.economics.ledger_steps import Added, Candidate, ReadBack, Replied
+from ctxfs.economics.held import Held, Outcome
+from ctxfs.economics.ledger import Ledger
+from ctxfs.economics.ledger_steps import Added, Billed, Candidate, Left, ReadBack, Replied
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import EconomicPlan, Eviction, EvictionDecision, Why, decisions, plan
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates, bill_usd
@@ -11,6 +12,7 @@ from ctxfs.economics.prices import ANTHROPIC_RATES, Rates, bill_usd
 __all__ = [
     "ANTHROPIC_RATES",
     "Added",
+    "Billed",
     "CacheTerms",
     "Candidate",
     "EconomicPlan",
@@ -20,6 +22,7 @@ __all__ = [
     "EvictionPricing",
     "Held",
     "Ledger",
+    "Left",
     "Outcome",
     "Rates",
     "ReadBack",

@@ -11,17 +11,20 @@ from types import MappingProxyType
 from typing import Any
 
 from ctxfs.checks import require_kind, require_number
-from ctxfs.economics.features import classify, paths_of, program_of, writes
+from ctxfs.economics.features import ToolClass, classify, paths_of, program_of, writes
 from ctxfs.economics.ledger import Ledger
-from ctxfs.economics.ledger_steps import Added, Candidate, ReadBack, Replied, Step
+from ctxfs.economics.ledger_steps import Added, Billed, Candidate, Left, ReadBack, Replied, Step
+from ctxfs.economics.next_batch import next_start
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import Eviction, EvictionDecision, Why, arrivals, decisions, plan
+from ctxfs.economics.planner import EconomicPlan, Eviction, EvictionDecision, Why, arrivals, decisions, next_plan
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
+from ctxfs.economics.ripening import Ripening
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.candidates import Candidates
 from ctxfs.eviction.plan import Offload, Trim
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.items import ContextItem
+from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, ToolMessage
 
 __all__ = ["CacheTerms", "EvictionPricing", "SessionPricing"]
@@ -76,6 +79,24 @@ class EvictionPricing:
         return self._terms
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What the planner knows of a result by its call: the program of a shell's command, or "", and the files named."""
+
+    program: str
+    paths: tuple[str, ...]
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> "_Call":
+        return cls(program_of(arguments), paths_of(arguments))
+
+
+_UNKNOWN_CALL = _Call("", ())
+
+_READ_BACK = ToolClass.FILE
+"""What was read back was needed once more than the rest: it counts as read from a file, whatever printed it."""
+
+
 class SessionPricing:
     """The ledger of one session, and what the planner says to it.
 
@@ -98,9 +119,12 @@ class SessionPricing:
         self._clock = settings.clock
         self._policy = policy or OffloadPolicy()
         self._candidates = candidates
-        self._arguments: dict[str, Mapping[str, Any]] = {}  # of the calls of the last reply
+        self._calls: dict[str, _Call] = {}  # of the last reply
         self._ledger = Ledger(parameters=settings.parameters, rates=settings.terms.rates)
         self._steps: list[Step] = []  # what the ledger has yet to take in
+        self._planned: tuple[Ledger, bool, EconomicPlan] | None = None
+        self._ripening = Ripening()
+        self._billed: Billed | None = None  # of the request whose reply comes next
 
     @property
     def ledger(self) -> Ledger:
@@ -109,27 +133,36 @@ class SessionPricing:
             self._ledger, self._steps = self._ledger.after(self._steps), []
         return self._ledger
 
+    def billed(self, usage: Usage) -> None:
+        """Take in what the last request was billed, before its reply enters: what the cache holds really."""
+        self._billed = Billed.of(usage, charges_writes=self._charges_writes)
+
+    @property
+    def _charges_writes(self) -> bool:
+        return self._terms.rates.write > 1
+
     def entered(self, item: ContextItem) -> None:
         """Take in an item at the end of the context, once the candidates know it."""
         message = item.message
         if isinstance(message, AssistantMessage):
             self._replied(item, message)
             return
-        if item.source is not None:
-            self._steps.append(ReadBack(item.source.item_id))
         parts = self._result(item, message) if isinstance(message, ToolMessage) else (item.token_count,)
-        self._steps.append(Added(parts))
+        self._steps.append(Added(parts) if item.source is None else ReadBack(item.source.item_id, parts))
 
     def _replied(self, item: ContextItem, message: AssistantMessage) -> None:
         calls, trims = message.tool_calls, self._candidates.trims_of(item.id)
-        self._arguments = {call.id: call.arguments for call in calls}
+        self._calls = {call.id: _Call.of(call.arguments) for call in calls}
         inputs = [_input_candidate(trim, message) for trim in trims]
+        paths = [(path, call.name) for call in calls for path in self._calls[call.id].paths]
         step = Replied(
-            (max(0, item.token_count - sum(i.tokens for i in inputs)), *inputs),
-            paths=[p for call in calls for p in paths_of(call.arguments)],
-            changed_paths=[p for call in calls if writes(call.name) for p in paths_of(call.arguments)],
+            (max(0, item.token_count - sum([i.tokens for i in inputs])), *inputs),
+            paths=[path for path, _ in paths],
+            changed_paths=[path for path, tool in paths if writes(tool)],
             cache_expires_at=self._clock() + self._terms.ttl_s,
+            billed=self._billed,
         )
+        self._billed = None
         self._steps.append(step)
 
     def _result(self, item: ContextItem, message: ToolMessage) -> tuple[Candidate | int, ...]:
@@ -146,15 +179,15 @@ class SessionPricing:
         return replace(longer, is_placeholder=True)
 
     def _candidate(self, item: ContextItem, message: ToolMessage, tokens: int, placeholder_tokens: int) -> Candidate:
-        arguments = self._arguments.get(message.tool_call_id, {})
-        program = program_of(arguments)
+        call = self._calls.get(message.tool_call_id, _UNKNOWN_CALL)
+        shown = call.program or message.tool_name
         return Candidate(
             id=item.id,
-            tool=f"{message.tool_name} {program}" if program else message.tool_name,
-            tool_class=classify(program or message.tool_name, is_input=False),
+            tool=f"{message.tool_name} {call.program}" if call.program else message.tool_name,
+            tool_class=_READ_BACK if item.source is not None else classify(shown, is_input=False),
             tokens=tokens,
             placeholder_tokens=placeholder_tokens,
-            paths=paths_of(arguments),
+            paths=call.paths,
             pinned=message.tool_name in self.exact,
         )
 
@@ -165,27 +198,24 @@ class SessionPricing:
         """
         ledger = self.ledger.resized(self._candidates.known_sizes(item_ids))
         longer = [item for item in shrinkable.values() if item.id in ledger.held]
-        ledger = self._without(ledger, item_ids)
-        for item in longer:
-            assert isinstance(item.message, ToolMessage)
-            ledger = ledger.added([self._placeholder(item, item.message)])
-        self._ledger = ledger
+        added = [self._placeholder(item, item.message) for item in longer if isinstance(item.message, ToolMessage)]
+        self._ledger = self._without(ledger, item_ids, added)
 
-    def _without(self, ledger: Ledger, item_ids: Collection[str]) -> Ledger:
-        """The ledger once the later placeholders of these items have replaced them."""
-        expires = ledger.cache_expires_at
-        return ledger.evicted(item_ids, cold=expires is not None and self._clock() >= expires)
+    def _without(self, ledger: Ledger, item_ids: Collection[str], longer: Sequence[Candidate | int]) -> Ledger:
+        """The ledger once placeholders have replaced these items; they are ``longer`` than the later ones."""
+        cold = ledger.is_cold(self._clock())
+        return ledger.after([Left(item_ids, cold, longer)]) if longer else ledger.evicted(item_ids, cold=cold)
 
-    def restored(self, item: ContextItem, items: Iterable[ContextItem], arguments: Mapping[str, Any]) -> None:
+    def restored(self, item: ContextItem, items: Collection[ContextItem], arguments: Mapping[str, Any]) -> None:
         """The content of ``item`` is back among ``items``, once the candidates know it.
 
         ``arguments`` are those of its call, if it is a result.
         """
         held = {item_id: h.candidate for item_id, h in self.ledger.held.items() if item_id != item.id}
         if isinstance(item.message, ToolMessage):
-            self._arguments = {**self._arguments, item.message.tool_call_id: arguments}
+            self._calls = {**self._calls, item.message.tool_call_id: _Call.of(arguments)}
             held |= {c.id: c for c in self._result(item, item.message) if isinstance(c, Candidate)}
-        self._rebuilt(items, held)
+        self._rebuilt(list(items), held, unchanged=[one.id for one in items].index(item.id))
 
     def pin(self, item_ids: Collection[str], *, pinned: bool) -> None:
         """These items stay, however well it would pay to evict them, or not any more."""
@@ -195,21 +225,38 @@ class SessionPricing:
             ]
             self._ledger = self.ledger.with_pinned(free, pinned)
 
-    def rebuilt(self, items: Iterable[ContextItem]) -> None:
-        """The context was rewritten in the middle: it now holds ``items``, and nothing of it is cached."""
-        self._rebuilt(items, {item_id: h.candidate for item_id, h in self.ledger.held.items()})
+    def rebuilt(self, items: Iterable[ContextItem], *, unchanged: int) -> None:
+        """The context was rewritten in the middle: it now holds ``items``, of which the first ones are unchanged."""
+        self._rebuilt(list(items), {item_id: h.candidate for item_id, h in self.ledger.held.items()}, unchanged)
 
-    def _rebuilt(self, items: Iterable[ContextItem], held: Mapping[str, Candidate]) -> None:
+    def going_on_from(self, before: "SessionPricing", *, unchanged_tokens: int) -> None:
+        """What was entered here is the context of ``before`` up to ``unchanged_tokens``; what that knew is known."""
+        self._ledger = self.ledger.going_on_from(before.ledger, unchanged_tokens=unchanged_tokens)
+
+    def _rebuilt(self, items: Sequence[ContextItem], held: Mapping[str, Candidate], unchanged: int) -> None:
         parts: list[Candidate | int] = []
         for item in items:
             ids = [item.id, *(trim.stored.id for trim in self._candidates.trims_of(item.id))]
             inside = [held[one] for one in ids if one in held]
             parts += [max(0, item.token_count - sum(c.tokens for c in inside)), *inside]
-        self._ledger = self.ledger.rebuilt(parts)
+        same = sum(item.token_count for item in items[:unchanged])
+        self._ledger = self.ledger.rebuilt(parts, unchanged_tokens=same)
 
-    def resumed(self, last_call_at: float) -> None:
-        """The session was taken up again; its cache counts from its last call, in seconds of the clock (0: unknown)."""
-        self._ledger = replace(self.ledger, cache_expires_at=last_call_at + self._terms.ttl_s)
+    def follow_host_breakpoints(self) -> None:
+        """The only cache breakpoints stand at the end of the requests: every change rewrites all of them."""
+        self._ledger = replace(self.ledger, rates=replace(self.ledger.rates, rewrites_all=True))
+
+    def resumed(self, last_call_at: float, usage: Usage) -> None:
+        """The session was taken up again; its cache counts from its last call, in seconds of the clock (0: unknown).
+
+        ``usage``: what that call was billed; nothing where it is not known.
+        """
+        ledger = self.ledger
+        billed = Billed.of(usage, charges_writes=self._charges_writes)
+        if billed.prompt and billed.held is not None:
+            share = (billed.prompt - billed.held) / billed.prompt
+            ledger = ledger.lost(round(share * (ledger.total_tokens - ledger.new_tokens)))
+        self._ledger = replace(ledger, cache_expires_at=last_call_at + self._terms.ttl_s)
 
     # Deciding --------------------------------------------------------------------------------------------------------
 
@@ -218,10 +265,12 @@ class SessionPricing:
 
         ``plan`` is empty when this is.
         """
-        return [e.item_id for e in self._possible(plan(self.ledger, now=self._clock()).evictions)]
+        return [e.item_id for e in self._possible(self._decided(self.ledger, self._clock()).evictions)]
 
     def leaves_unsent(self) -> bool:
         """Whether something would leave before it is ever sent, by the sizes that are known."""
+        if self._steps and isinstance(self._steps[-1], Replied):
+            return False  # everything was sent before the reply
         return bool(self._possible(arrivals(self.ledger)))
 
     def plan(self) -> tuple[Offload | Trim, ...]:
@@ -233,23 +282,35 @@ class SessionPricing:
         """
         now, ledger, steps = self._clock(), self.ledger, dict[str, Offload | Trim]()
         while True:
-            evictions = self._possible(plan(ledger, now=now).evictions)
+            evictions = self._possible(self._decided(ledger, now).evictions)
             sizes = self._candidates.sizes(e.item_id for e in evictions)
             if (resized := ledger.resized(sizes)) is not ledger:
-                self._ledger, ledger = self._ledger.resized(sizes), resized
+                self._ledger = resized if ledger is self._ledger else self._ledger.resized(sizes)
+                ledger = resized
                 continue
             made = {e.item_id: self._candidates.step(e.item_id, str(e.why)) for e in evictions}
             found = {one: step for one, step in made.items() if step is not None}
             if not found.keys() - steps.keys():
                 return tuple(steps.values())
             steps.update(found)
-            ledger = self._without(ledger, found)
             longer = sum(_longer(step) for step in found.values())
-            ledger = ledger.added([longer]) if longer > 0 else ledger
+            ledger = self._without(ledger, found, [longer] if longer > 0 else ())
+
+    def _decided(self, ledger: Ledger, now: float) -> EconomicPlan:
+        """What the planner says to ``ledger``: what it said the last time, if nothing has changed since."""
+        cold = ledger.is_cold(now)
+        if self._planned is None or self._planned[0] is not ledger or self._planned[1] != cold:
+            self._planned = ledger, cold, next_plan(ledger, self._ripening, now=now)
+        return self._planned[2]
 
     def _possible(self, evictions: Sequence[Eviction]) -> list[Eviction]:
         """Those of them for which a placeholder is written: not for a result that must be seen, whatever it says."""
         return [e for e in evictions if not self._candidates.must_be_seen_whole(e.item_id)]
+
+    def next_start(self) -> str | None:
+        """The item at which the next batch will begin, as far as one can say; None: nothing is near."""
+        found = next_start(self.ledger, self._ripening)
+        return None if found is None else self._candidates.owner(found)
 
     def decisions(self) -> tuple[EvictionDecision, ...]:
         """What the planner thinks of every item that could leave: why it leaves or stays, and when it would go."""

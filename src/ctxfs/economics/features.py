@@ -1,12 +1,12 @@
 """What the planner knows of an item: whose result it is, which files it is about, which identifiers it brought in."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
 __all__ = [
-    "IdentifierIndex",
+    "MAX_IDENTIFIER_CHARS",
     "ToolClass",
     "classify",
     "identifiers_in",
@@ -26,7 +26,7 @@ MAX_IDENTIFIER_CHARS: Final = 40
 
 _PATH_KEYS = ("path", "file_path", "filePath", "filename", "file", "notebook_path", "target_file")
 _PATCH_HEADER = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
-_WRITING = ("write", "edit", "create", "insert", "patch", "replace")
+_WRITING = re.compile("write|edit|create|insert|patch|replace")
 _WRITING_WHOLE = ("write", "write_file", "create", "create_file")
 _READING = (
     "read",
@@ -41,10 +41,13 @@ _READING = (
     "tail",
     "less",
     "bat",
+    "git show",
     "task",
     "agent",
 )
 _SEARCHING = ("grep", "glob", "search", "web_search", "web_fetch", "ls", "list", "rg", "find", "tree")
+_MAPPINGS = (dict, Mapping)  # the class of most first: others take many times as long to ask for
+_SEQUENCES = (list, Sequence)
 _COMMAND_KEYS = ("command", "cmd")
 _COMMAND_ENDS = re.compile(r"&&|\|\||;|\n")
 _COMMAND_CHARS = 1_000
@@ -86,74 +89,48 @@ def classify(name: str, *, is_input: bool) -> ToolClass:
 def program_of(arguments: Mapping[str, Any]) -> str:
     """The program whose output a call of a shell shows: the first word of its last command; "" for any other call.
 
+    ``git show`` prints files as they were, so it is told apart from ``git``.
     ``cd``, assignments and output that is redirected to a file show nothing. The text after ``<<`` is data.
     """
-    command = next((arguments[key] for key in _COMMAND_KEYS if arguments.get(key)), "")
+    command = next((found for found in map(arguments.get, _COMMAND_KEYS) if found), "")
+    if not command:
+        return ""
     if isinstance(command, list):
         command = command[-1] if command else ""  # as in ["bash", "-lc", "cat a.py"]
     program = ""
     for line in _COMMAND_ENDS.split(str(command)[:_COMMAND_CHARS].partition("<<")[0]):
         words = [word for word in line.split("|")[0].split() if "=" not in word]
         if words and words[0] not in _SILENT and ">" not in line:
-            program = words[0].rpartition("/")[2]
+            program = "git show" if words[:2] == ["git", "show"] else words[0].rpartition("/")[2]
     return program
 
 
 def writes(tool_name: str) -> bool:
     """Whether a call of this tool changes the files it names."""
     name = tool_name.lower()
-    return any(word in name for word in _WRITING) and name != "write_stdin"
+    return _WRITING.search(name) is not None and name != "write_stdin"
 
 
 def paths_of(arguments: Mapping[str, Any]) -> tuple[str, ...]:
     """The files that a call names: in the usual arguments, or in the headers of a patch."""
-    named = [value for key in _PATH_KEYS if isinstance(value := arguments.get(key), str)]
+    named = [value for value in map(arguments.get, _PATH_KEYS) if isinstance(value, str)]
     patched = [path for text in strings_of(arguments) if "*** " in text for path in _PATCH_HEADER.findall(text)]
     return tuple(dict.fromkeys([*named, *patched]))
 
 
 def strings_of(value: Any) -> list[str]:
     """All strings in a JSON value, as the model wrote them (unescaped), keys left out."""
+    texts: list[str] = []
+    _add_strings(value, texts)
+    return texts
+
+
+def _add_strings(value: Any, texts: list[str]) -> None:
     if isinstance(value, str):
-        return [value]
-    if isinstance(value, Mapping):
-        return [text for inner in value.values() for text in strings_of(inner)]
-    if isinstance(value, Sequence):
-        return [text for inner in value for text in strings_of(inner)]
-    return []
-
-
-class IdentifierIndex:
-    """The identifiers that a session has brought in so far; the first item that brings one in lists it.
-
-    Grows with the session and is fed in the order of the messages, so that it depends on the history alone.
-    """
-
-    __slots__ = ("_layers",)
-
-    def __init__(self) -> None:
-        # Known names are written to the first layer; a draft puts its own layer above the layers that it came from.
-        self._layers: tuple[set[str], ...] = (set(),)
-
-    def draft(self) -> "IdentifierIndex":
-        """Return an index to read more texts on trial: what they bring in is known here only by ``take``."""
-        draft = IdentifierIndex()
-        draft._layers = (set(), *self._layers)
-        return draft
-
-    @property
-    def added(self) -> frozenset[str]:
-        """What is known here and not in the index that this is a draft of."""
-        return frozenset(self._layers[0])
-
-    def take(self, identifiers: Iterable[str]) -> None:
-        """Count these as known."""
-        self._layers[0].update(identifiers)
-
-    def new_in(self, text: str) -> list[str]:
-        """The identifiers of ``text`` that no earlier text had, in order; they count as known from now on."""
-        found = list(identifiers_in(text))
-        for known in self._layers:
-            found = [name for name in found if name not in known]
-        self.take(found)
-        return [name for name in found if len(name) <= MAX_IDENTIFIER_CHARS]
+        texts.append(value)
+    elif isinstance(value, _MAPPINGS):
+        for inner in value.values():
+            _add_strings(inner, texts)
+    elif isinstance(value, _SEQUENCES):
+        for inner in value:
+            _add_strings(inner, texts)

@@ -7,54 +7,24 @@ recounted.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from math import inf
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from ctxfs.economics.ledger_steps import Added, Candidate, Replied, Step
+from ctxfs.economics.belief import NO_BILL, Checked
+from ctxfs.economics.held import NO_OUTCOME, Held, Outcome
+from ctxfs.economics.leaving import walked, without
+from ctxfs.economics.ledger_steps import Added, Billed, Candidate, Left, ReadBack, Replied, Step
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 
 __all__ = [
     "ITEMS_PER_FILE",
-    "Held",
     "Ledger",
-    "Outcome",
-    "at_arrival",
 ]
 
 ITEMS_PER_FILE: Final = 32
 """So many of a file's newest items count as worked on with it: what a call costs must not grow with the session."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How many items left, and how often something of them was read back."""
-
-    left: int = 0
-    read_back: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """An item that is in the context in full.
-
-    ``patience``: the read-backs to expect of it against its rent, as an age in calls: an item is ripe at ``patience``
-    times what is the same for all items of one ``lesson``. ``arrived``: the calls made before it came. ``born``: the
-    call it counts as having come before, moved forward when its files are worked on. ``changed``: one of its files was
-    changed since. ``tokens_after``: what stands between it and the next held item, and stays.
-    """
-
-    candidate: Candidate
-    tokens: int
-    saved_tokens: int
-    patience: float
-    lesson: str
-    arrived: int
-    born: float
-    changed: bool = False
-    tokens_after: int = 0
 
 
 def _empty() -> MappingProxyType[Any, Any]:
@@ -65,13 +35,17 @@ def _empty() -> MappingProxyType[Any, Any]:
 class Ledger:
     """The state of one session, as the planner sees it.
 
-    ``calls``: model calls made. ``total_tokens``: the context now. ``new_tokens``: its end that no request has carried
-    yet, from the last reply on. ``gone_tokens``: tokens that were freed by evictions which had to pay;
-    ``gone_new_tokens``: tokens evicted before they were ever sent. ``spent``: what the calls would have cost
-    without eviction; ``saved``: how much less they did cost, rewrites and read-backs counted in. ``cache_expires_at``:
-    when the provider forgets the prefix, on the caller's clock; None means not before the next call. ``held``: by id,
-    in the order of the context. ``memory``: what happened to the evicted items of each tool. ``by_path``: the newest
-    held items of a file, oldest first.
+    ``calls``: model calls made. ``total_tokens``: the context now. ``new_tokens``: its end that the provider does not
+    hold: what no request has carried yet, from the last reply on, and what its cache lost. ``gone_tokens``: how much
+    longer the rest would be without eviction, and ``gone_new_tokens``: how much longer the new end would be; what was
+    read back is taken off, and what leaves by another rule is not counted. ``reply_tokens``: the last reply's, with
+    which the context ends if ``reply_is_last``. ``is_detour``: the next request is there only for what is read back.
+    ``spent``: what the calls would have cost without eviction; ``saved``: how much less they did cost, rewrites and
+    read-backs counted in; ``read_back_cost``: what read-backs cost. ``cache_expires_at``: when the provider forgets
+    the prefix, on the caller's clock; None means not before the next call. ``held``: by id, in the order of the
+    context. ``memory``: what happened to the evicted items of each tool. ``by_path``: the newest held items of a file,
+    oldest first. ``rewritten_tokens``: how much of what was sent the next request writes again, for what was evicted.
+    ``misses``: how many of the last calls found less than half of what the cache was believed to hold.
     """
 
     parameters: EvictionParameters = field(default_factory=EvictionParameters)
@@ -81,26 +55,34 @@ class Ledger:
     new_tokens: int = 0
     gone_tokens: int = 0
     gone_new_tokens: int = 0
+    reply_tokens: int = 0
+    is_detour: bool = False
     spent: float = 0.0
     saved: float = 0.0
+    read_back_cost: float = 0.0
     cache_expires_at: float | None = None
     held: MappingProxyType[str, Held] = field(default_factory=_empty)
     memory: MappingProxyType[str, Outcome] = field(default_factory=_empty)
     left: MappingProxyType[str, str] = field(default_factory=_empty)
     by_path: MappingProxyType[str, tuple[str, ...]] = field(default_factory=_empty)
+    reply_is_last: bool = False
+    rewritten_tokens: int = 0
+    misses: int = 0
 
     def after(self, steps: Iterable[Step]) -> "Ledger":
         """Take ``steps`` in: the same as one by one, with one copy of the tables for all of them."""
-        ledger, tables = _writable(self)
+        draft = _Draft.of(self)
         for step in steps:
             match step:
                 case Added(parts):
-                    ledger = _appended(ledger, tables, parts, arrived=ledger.calls)
+                    draft.add(parts)
                 case Replied():
-                    ledger = _replied(ledger, tables, step)
+                    draft.reply(step)
+                case Left():
+                    draft.evict(step)
                 case _:
-                    ledger = ledger.read_back(step.item_id)
-        return ledger
+                    draft.read_back(step)
+        return draft.ledger()
 
     def added(self, parts: Iterable[Candidate | int]) -> "Ledger":
         """Take in what the next request will carry, as ``Added`` does."""
@@ -113,97 +95,109 @@ class Ledger:
         paths: Collection[str] = (),
         changed_paths: Collection[str] = (),
         cache_expires_at: float | None = None,
+        billed: Billed | None = None,
     ) -> "Ledger":
         """Take in a reply, as ``Replied`` does."""
-        return self.after([Replied(parts, paths, changed_paths, cache_expires_at)])
+        return self.after([Replied(parts, paths, changed_paths, cache_expires_at, billed)])
 
     def evicted(self, item_ids: Collection[str], *, cold: bool = False) -> "Ledger":
-        """Replace these items by their placeholders; ids that are not held change nothing.
-
-        ``cold``: the cache has expired, so that nothing is rewritten for it.
-        """
-        leaving = self.held.keys() & frozenset(item_ids)
-        if not leaving:
-            return self
-        held, found = self.held.copy(), _walked(self, leaving)
-        for item_id in leaving:
-            del held[item_id]
-        for item_id, tokens in found.behind.items():
-            held[item_id] = _followed_by(held[item_id], tokens)
-        memory, left = self.memory.copy(), self.left.copy()
-        left.update(found.lessons)
-        for lesson, number in Counter(found.lessons.values()).items():
-            past = memory.get(lesson, Outcome())
-            memory[lesson] = replace(past, left=past.left + number)
-        new_tokens = self.new_tokens - found.freed_new
-        dearer = 0.0 if cold else self.rates.write - self.rates.read
-        return replace(
-            self,
-            total_tokens=self.total_tokens - found.freed,
-            new_tokens=new_tokens,
-            gone_tokens=self.gone_tokens + found.priced,
-            gone_new_tokens=self.gone_new_tokens + found.freed_new,
-            saved=self.saved - dearer * max(0, found.rewritten - new_tokens),
-            held=MappingProxyType(held),
-            memory=MappingProxyType(memory),
-            left=MappingProxyType(left),
-        )
+        """Replace these items by their placeholders, as ``Left`` does; ids that are not held change nothing."""
+        return self if self.held.keys().isdisjoint(item_ids) else self.after([Left(item_ids, cold)])
 
     def resized(self, placeholder_tokens: Mapping[str, int]) -> "Ledger":
         """The same, with the exact sizes of these items' placeholders; ids that are not held change nothing.
 
         An item whose placeholder saves too little is no longer held: it stays.
         """
-        sizes = {
-            i: t for i, t in placeholder_tokens.items() if i in self.held and t != _placeholder_tokens(self.held[i])
-        }
+        sizes = {i: t for i, t in placeholder_tokens.items() if i in self.held and t != self.held[i].placeholder_tokens}
         if not sizes:
             return self
-        held, last = dict[str, Held](), ""
-        for item_id, h in self.held.items():
-            size = sizes.get(item_id, _placeholder_tokens(h))
-            if self.parameters.could_leave(h.tokens, size):
-                held[item_id] = _resized(self, h, size) if item_id in sizes else h
-                last = item_id
-            elif last:
-                held[last] = _followed_by(held[last], h.tokens + h.tokens_after)
-        return replace(self, held=MappingProxyType(held))
+        held, stays = self.held.copy(), set[str]()
+        for item_id, size in sizes.items():
+            if self.parameters.could_leave(held[item_id].tokens, size):
+                held[item_id] = held[item_id].resized(size, self.parameters, self.rates)
+            else:
+                stays.add(item_id)
+        return replace(self, held=MappingProxyType(without(held, stays) if stays else held))
 
     def with_pinned(self, item_ids: Collection[str], pinned: bool) -> "Ledger":
         """The same, with these items pinned, or free again; ids that are not held change nothing."""
         held = self.held.copy()
         for item_id in held.keys() & frozenset(item_ids):
-            candidate = replace(held[item_id].candidate, pinned=pinned)
-            held[item_id] = replace(held[item_id], candidate=candidate, patience=_patience(self, candidate))
+            held[item_id] = held[item_id].with_pinned(pinned, self.parameters, self.rates)
         return replace(self, held=MappingProxyType(held))
 
-    def read_back(self, item_id: str) -> "Ledger":
-        """Take in that the model came back for something, as ``ReadBack`` does."""
-        lesson = self.left.get(item_id)
-        if lesson is None:
-            return self
-        past = self.memory[lesson]
-        memory = self.memory | {lesson: replace(past, read_back=past.read_back + 1)}
-        return replace(self, memory=MappingProxyType(memory), saved=self.saved - self.read_back_price())
+    def read_back(self, item_id: str, parts: Iterable[Candidate | int] = ()) -> "Ledger":
+        """Take in what the model read back of an item, as ``ReadBack`` does."""
+        return self.after([ReadBack(item_id, parts)])
 
-    def rebuilt(self, parts: Iterable[Candidate | int]) -> "Ledger":
-        """The context was rewritten as ``parts`` (compaction, resume): nothing of it is cached, all else is kept."""
+    def rebuilt(self, parts: Iterable[Candidate | int], *, unchanged_tokens: int = 0) -> "Ledger":
+        """The context was rewritten as ``parts``, behind its first ``unchanged_tokens``; all else is kept."""
+        known = min(unchanged_tokens, self.total_tokens - self.new_tokens)
         empty = replace(
-            self, total_tokens=0, new_tokens=0, gone_tokens=0, gone_new_tokens=0, held=_empty(), by_path=_empty()
+            self,
+            total_tokens=0,
+            new_tokens=0,
+            gone_tokens=0,
+            gone_new_tokens=0,
+            reply_tokens=0,
+            is_detour=False,
+            reply_is_last=False,
+            rewritten_tokens=0,
+            held=_empty(),
+            by_path=_empty(),
         )
-        return _appended(*_writable(empty), parts, arrived=self.calls - 1)
+        draft = _Draft.of(empty)
+        draft.append(parts, arrived=self.calls - 1)
+        draft.new_tokens -= known
+        return draft.ledger()
 
-    def read_back_price(self) -> float:
-        """What one read-back costs now: another call over the whole context, and a page of what had left."""
+    def lost(self, tokens: int) -> "Ledger":
+        """The same, once so many tokens at the end of what was sent are not in the provider's cache."""
+        draft = _Draft.of(self)
+        draft.lose(tokens)
+        return draft.ledger()
+
+    def going_on_from(self, before: "Ledger", *, unchanged_tokens: int) -> "Ledger":
+        """The same context, which was that of ``before`` up to ``unchanged_tokens``: what that knew is known here."""
+        known = min(unchanged_tokens, before.total_tokens - before.new_tokens)
+        left = {item_id: lesson for item_id, lesson in before.left.items() if item_id not in self.held}
+        return replace(
+            self.lost(self.total_tokens - self.new_tokens - known),
+            spent=before.spent,
+            saved=before.saved,
+            read_back_cost=before.read_back_cost,
+            cache_expires_at=before.cache_expires_at,
+            memory=before.memory,
+            left=MappingProxyType(left),
+            misses=before.misses,
+        )
+
+    def read_back_price(self, content_tokens: int | None = None) -> float:
+        """What one read-back costs now: another call over the whole context, and a page.
+
+        ``content_tokens``: the size of what is read back, which may be less than a page; None: a page of it.
+        """
         p, rates = self.parameters, self.rates
-        asked = rates.output * p.read_back_output_tokens
-        return rates.read * self.total_tokens + asked + rates.write * p.page_tokens
+        page = p.page_tokens if content_tokens is None else min(p.page_tokens, content_tokens)
+        return rates.read * self.total_tokens + rates.output * p.read_back_output_tokens + rates.write * page
 
     @property
     def spent_then(self) -> float:
         """What the session will have cost without eviction once the next request is sent."""
-        known = self.total_tokens - self.new_tokens + self.gone_tokens
-        return self.spent + self.rates.read * known + self.rates.write * (self.new_tokens + self.gone_new_tokens)
+        return self.spent + _next_request(self, self.rates)[0]
+
+    @property
+    def saved_then(self) -> float:
+        """What the session will have saved once the next request is sent, if nothing more is evicted."""
+        never, paid = _next_request(self, self.rates)
+        return self.saved + never - paid
+
+    def is_cold(self, now: float | None) -> bool:
+        """Whether the provider holds nothing at the time ``now``, which is None where time has no say."""
+        if now is not None and self.cache_expires_at is not None and now >= self.cache_expires_at:
+            return True
+        return self.calls > 0 and self.new_tokens >= self.total_tokens
 
     def is_new(self, held: Held) -> bool:
         """Whether no request has carried the item yet."""
@@ -214,154 +208,182 @@ class Ledger:
         return reversed(tuple(self.held.values()))
 
 
-def at_arrival(lesson: str) -> str:
-    """Where it is remembered what became of a tool's results that left at arrival."""
-    return f"arrival:{lesson}"
+def _next_request(state: "Ledger | _Draft", rates: Rates) -> tuple[float, float]:
+    """What the next request costs without eviction, and as the context is."""
+    known, new = state.total_tokens - state.new_tokens, state.new_tokens
+    at = rates.at(state.total_tokens)
+    paid = at.read * known + at.write * new
+    if state.is_detour:  # without eviction there would be neither this request nor the reply that asked for it
+        return 0.0, paid + at.output * state.reply_tokens
+    longer = rates.at(state.total_tokens + state.gone_tokens + state.gone_new_tokens)
+    return longer.read * (known + state.gone_tokens) + longer.write * (new + state.gone_new_tokens), paid
 
 
-@dataclass(slots=True)
-class _Walked:
-    """What leaving does, in tokens. ``behind``: what stays where something leaves, by the held item before it."""
-
-    freed: int = 0
-    freed_new: int = 0
-    priced: int = 0
-    rewritten: int = 0
-    behind: dict[str, int] = field(default_factory=dict)
-    lessons: dict[str, str] = field(default_factory=dict)
+_SAME: Final = tuple(f.name for f in fields(Ledger) if f.name not in {"parameters", "rates", "held", "by_path"})
+"""The fields that a draft has as they are."""
 
 
-def _walked(ledger: Ledger, leaving: Collection[str]) -> _Walked:
-    """Walk from the end of the context to the item before the first that leaves; what is older is not looked at."""
-    found, to_find, passed, behind, unsent = _Walked(), len(leaving), 0, 0, ledger.new_tokens
-    for item_id in reversed(ledger.held):
-        h = ledger.held[item_id]
-        unsent -= h.tokens + h.tokens_after
-        if item_id not in leaving:
-            if behind:
-                found.behind[item_id], behind = behind, 0
-            if not to_find:
-                break
-            passed += h.tokens + h.tokens_after
-            continue
-        saved, stays = h.saved_tokens, h.tokens - h.saved_tokens + h.tokens_after
-        to_find -= 1
-        behind += stays
-        passed += stays
-        found.freed += saved
-        found.lessons[item_id] = at_arrival(h.lesson) if ledger.is_new(h) else h.lesson
-        if unsent >= 0:
-            found.freed_new += saved
-        elif not h.candidate.pinned:
-            found.priced += saved
-            found.rewritten = passed
-    return found
+@dataclass(slots=True, kw_only=True)
+class _Draft:
+    """A ledger that nobody else has yet, so that it may be changed in place; ``base`` is the one that it came from."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Tables:
-    """The tables of a ledger that nobody else has yet, so that they may be changed in place."""
-
+    base: Ledger
+    calls: int
+    total_tokens: int
+    new_tokens: int
+    gone_tokens: int
+    gone_new_tokens: int
+    reply_tokens: int
+    is_detour: bool
+    spent: float
+    saved: float
+    read_back_cost: float
+    cache_expires_at: float | None
     held: dict[str, Held]
     by_path: dict[str, tuple[str, ...]]
+    memory: MappingProxyType[str, Outcome]
+    left: MappingProxyType[str, str]
+    reply_is_last: bool
+    rewritten_tokens: int
+    misses: int
 
+    @classmethod
+    def of(cls, ledger: Ledger) -> "_Draft":
+        """A copy of ``ledger``; the tables that few steps change are copied by these."""
+        same = {name: getattr(ledger, name) for name in _SAME}
+        return cls(base=ledger, held=ledger.held.copy(), by_path=ledger.by_path.copy(), **same)
 
-def _writable(ledger: Ledger) -> tuple[Ledger, _Tables]:
-    tables = _Tables(ledger.held.copy(), ledger.by_path.copy())
-    views = MappingProxyType(tables.held), MappingProxyType(tables.by_path)
-    return replace(ledger, held=views[0], by_path=views[1]), tables
+    def ledger(self) -> Ledger:
+        """The ledger that this has become; it must not be changed any more."""
+        same: dict[str, Any] = {name: getattr(self, name) for name in _SAME}
+        tables = MappingProxyType(self.held), MappingProxyType(self.by_path)
+        return replace(self.base, held=tables[0], by_path=tables[1], **same)
 
+    def add(self, parts: Iterable[Candidate | int]) -> None:
+        """See ``Added``."""
+        self.is_detour = self.reply_is_last = False
+        self.append(parts, arrived=self.calls)
 
-def _appended(ledger: Ledger, tables: _Tables, parts: Iterable[Candidate | int], *, arrived: int) -> Ledger:
-    held, by_path = tables.held, tables.by_path
-    last, stays, added = next(reversed(held), ""), 0, 0
-    for part in parts:
-        tokens = part if isinstance(part, int) else part.tokens
-        added += tokens
-        if isinstance(part, int) or not ledger.parameters.could_leave(part.tokens, part.placeholder_tokens):
-            stays += tokens
-            continue
+    def append(self, parts: Iterable[Candidate | int], *, arrived: int) -> None:
+        """These stand at the end of the context now; they came after ``arrived`` calls."""
+        held, by_path, rates = self.held, self.by_path, self.base.rates
+        last, stays = next(reversed(held), ""), 0
+        for part in parts:
+            tokens = part if isinstance(part, int) else part.tokens
+            self.total_tokens += tokens
+            self.new_tokens += tokens
+            if isinstance(part, int) or not self.base.parameters.could_leave(part.tokens, part.placeholder_tokens):
+                stays += tokens
+                continue
+            if last and stays:
+                held[last] = held[last].followed_by(stays)
+            held[part.id] = Held.of(part, self.base.parameters, rates, arrived=arrived, born=self.calls - 1)
+            for path in part.paths:
+                known = (item_id for item_id in by_path.get(path, ()) if item_id in held)
+                by_path[path] = (*known, part.id)[-ITEMS_PER_FILE:]
+            last, stays = part.id, 0
         if last and stays:
-            held[last] = _followed_by(held[last], stays)
-        held[part.id] = _held(ledger, part, arrived=arrived)
-        for path in part.paths:
-            known = (item_id for item_id in by_path.get(path, ()) if item_id in held)
-            by_path[path] = (*known, part.id)[-ITEMS_PER_FILE:]
-        last, stays = part.id, 0
-    if last and stays:
-        held[last] = _followed_by(held[last], stays)
-    return replace(ledger, total_tokens=ledger.total_tokens + added, new_tokens=ledger.new_tokens + added)
+            held[last] = held[last].followed_by(stays)
 
+    def reply(self, reply: Replied) -> None:
+        """See ``Replied``."""
+        never, paid = _next_request(self, self.base.rates)
+        checked = NO_BILL
+        if reply.billed is not None:
+            written = self.new_tokens + self.rewritten_tokens
+            checked = Checked.of(reply.billed, total=self.total_tokens, written=written, misses=self.misses)
+            never, paid = self._with_miss(checked.missed, never, paid)
+        self.spent += never
+        self.saved += never - paid
+        if self.is_detour:
+            self.read_back_cost += paid
+            self.gone_tokens -= self.reply_tokens
+        self.gone_tokens += self.gone_new_tokens
+        self.new_tokens = self.gone_new_tokens = self.rewritten_tokens = 0
+        self.is_detour = False
+        self.lose(checked.lost)
+        self.misses = checked.misses
+        self.calls += 1
+        self.cache_expires_at = reply.cache_expires_at
+        self._work_on(reply.paths, frozenset(reply.changed_paths))
+        before = self.total_tokens
+        self.append(reply.parts, arrived=self.calls - 1)
+        self.reply_tokens = self.total_tokens - before
+        self.reply_is_last = True
 
-def _replied(ledger: Ledger, tables: _Tables, reply: Replied) -> Ledger:
-    rates, known = ledger.rates, ledger.total_tokens - ledger.new_tokens + ledger.gone_tokens
-    seen = replace(
-        ledger,
-        calls=ledger.calls + 1,
-        new_tokens=0,
-        gone_tokens=ledger.gone_tokens + ledger.gone_new_tokens,
-        gone_new_tokens=0,
-        spent=ledger.spent + rates.read * known + rates.write * (ledger.new_tokens + ledger.gone_new_tokens),
-        saved=ledger.saved + rates.read * ledger.gone_tokens + rates.write * ledger.gone_new_tokens,
-        cache_expires_at=reply.cache_expires_at,
-    )
-    _work_on(seen, tables, reply.paths, frozenset(reply.changed_paths))
-    return _appended(seen, tables, reply.parts, arrived=seen.calls - 1)
+    def _with_miss(self, missed: int, never: float, paid: float) -> tuple[float, float]:
+        """What the last request cost without eviction, and as it was, with what the cache had lost."""
+        rates, known = self.base.rates, self.total_tokens - self.new_tokens
+        extra = (rates.write - rates.read) * missed
+        if not extra or self.is_detour:
+            return never, paid + extra
+        return never + extra * (known + self.gone_tokens) / known, paid + extra
 
+    def lose(self, tokens: int) -> None:
+        """So many tokens at the end of what was sent are not in the provider's cache."""
+        known = self.total_tokens - self.new_tokens
+        lost = min(known, max(0, tokens))
+        if lost:
+            gone = round(self.gone_tokens * lost / known)
+            self.new_tokens += lost
+            self.gone_new_tokens += gone
+            self.gone_tokens -= gone
 
-def _held(ledger: Ledger, candidate: Candidate, *, arrived: int) -> Held:
-    return Held(
-        candidate=candidate,
-        tokens=candidate.tokens,
-        saved_tokens=candidate.tokens - candidate.placeholder_tokens,
-        patience=_patience(ledger, candidate),
-        lesson=f"{'placeholder:' if candidate.is_placeholder else ''}{candidate.tool_class}:{candidate.tool}",
-        arrived=arrived,
-        born=ledger.calls - 1,
-    )
+    def _work_on(self, paths: Collection[str], changed: frozenset[str]) -> None:
+        """Make the items of these files younger, and those of changed files less likely to be needed."""
+        touched: dict[str, bool] = {}
+        for path in paths:
+            for item_id in self.by_path.get(path, ()):
+                if item_id in self.held:
+                    touched[item_id] = touched.get(item_id, False) or path in changed
+        p = self.base.parameters
+        for item_id, is_changed in touched.items():
+            h = self.held[item_id]
+            first = is_changed and not h.changed
+            self.held[item_id] = replace(
+                h,
+                born=self.calls - (self.calls - h.born) * p.activity_factor,
+                changed=h.changed or is_changed,
+                patience=h.patience * p.age_of(p.changed_factor) if first else h.patience,
+            )
 
+    def evict(self, step: Left) -> None:
+        """See ``Left``."""
+        held, rates, leaving = self.held, self.base.rates, self.held.keys() & frozenset(step.item_ids)
+        found = walked(held, leaving, calls=self.calls, new_tokens=self.new_tokens)
+        for item_id in leaving:
+            del held[item_id]
+        for item_id, tokens in found.behind.items():
+            held[item_id] = held[item_id].followed_by(tokens)
+        self.left = MappingProxyType({**self.left, **found.lessons})
+        memory = dict(self.memory)
+        for lesson, number in Counter(found.lessons.values()).items():
+            past = memory.get(lesson, NO_OUTCOME)
+            memory[lesson] = replace(past, left=past.left + number)
+        self.memory = MappingProxyType(memory)
+        self.total_tokens -= found.freed_new + found.freed_pinned + found.priced
+        self.new_tokens -= found.freed_new
+        self.gone_tokens += found.priced
+        self.gone_new_tokens += found.freed_new
+        dearer = 0.0 if step.cold else rates.write - rates.read
+        passed = self.total_tokens if rates.rewrites_all and found.rewritten > self.new_tokens else found.rewritten
+        again = max(0, passed - self.new_tokens)
+        self.rewritten_tokens = max(self.rewritten_tokens, again)
+        self.saved -= dearer * again
+        self._add_surplus(step.longer)
 
-def _patience(ledger: Ledger, candidate: Candidate) -> float:
-    if candidate.pinned:
-        return inf
-    needs = ledger.parameters.needs(candidate.tool_class, candidate.tokens)
-    saved = candidate.tokens - candidate.placeholder_tokens
-    return ledger.parameters.age_of(needs / (ledger.rates.read * saved))
+    def read_back(self, step: ReadBack) -> None:
+        """See ``ReadBack``."""
+        if (lesson := self.left.get(step.item_id)) is None:
+            self.add(step.parts)
+            return
+        past = self.memory[lesson]
+        self.memory = MappingProxyType(self.memory | {lesson: replace(past, read_back=past.read_back + 1)})
+        self.is_detour = self.is_detour or self.reply_is_last
+        self._add_surplus(step.parts)
 
-
-def _placeholder_tokens(held: Held) -> int:
-    return held.tokens - held.saved_tokens
-
-
-def _resized(ledger: Ledger, held: Held, placeholder_tokens: int) -> Held:
-    candidate = replace(held.candidate, placeholder_tokens=placeholder_tokens)
-    patience, p = _patience(ledger, candidate), ledger.parameters
-    return replace(
-        held,
-        candidate=candidate,
-        saved_tokens=held.tokens - placeholder_tokens,
-        patience=patience * p.age_of(p.changed_factor) if held.changed else patience,
-    )
-
-
-def _work_on(ledger: Ledger, tables: _Tables, paths: Collection[str], changed: frozenset[str]) -> None:
-    """Make the items of these files younger, and those of changed files less likely to be needed."""
-    touched: dict[str, bool] = {}
-    for path in paths:
-        for item_id in tables.by_path.get(path, ()):
-            if item_id in tables.held:
-                touched[item_id] = touched.get(item_id, False) or path in changed
-    p = ledger.parameters
-    for item_id, is_changed in touched.items():
-        h = tables.held[item_id]
-        first = is_changed and not h.changed
-        tables.held[item_id] = replace(
-            h,
-            born=ledger.calls - (ledger.calls - h.born) * p.activity_factor,
-            changed=h.changed or is_changed,
-            patience=h.patience * p.age_of(p.changed_factor) if first else h.patience,
-        )
-
-
-def _followed_by(held: Held, tokens: int) -> Held:
-    return replace(held, tokens_after=held.tokens_after + tokens)
+    def _add_surplus(self, parts: Iterable[Candidate | int]) -> None:
+        """Append what the context would not hold without eviction."""
+        before = self.new_tokens
+        self.append(parts, arrived=self.calls)
+        self.gone_new_tokens -= self.new_tokens - before

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from math import sqrt
 from types import MappingProxyType
 from typing import Any
 
@@ -13,19 +14,19 @@ __all__ = ["DEFAULT_NEEDS", "EvictionParameters"]
 
 DEFAULT_NEEDS: Mapping[ToolClass, float] = MappingProxyType(
     {
-        ToolClass.FILE: 0.5,
-        ToolClass.SEARCH: 0.15,
-        ToolClass.OTHER: 0.06,
-        ToolClass.WHOLE: 0.8,
-        ToolClass.EDIT: 1.0,
+        ToolClass.FILE: 0.1,
+        ToolClass.SEARCH: 0.025,
+        ToolClass.OTHER: 0.02,
+        ToolClass.WHOLE: 0.25,
+        ToolClass.EDIT: 0.12,
     }
 )
-"""Read-backs per call to expect of a new item of 500 tokens, fitted to recorded sessions together with the rest."""
+"""Read-backs per call to expect of a new item of 500 tokens, counted in recorded sessions."""
 
 DEFAULT_ARRIVAL_NEEDS: Mapping[ToolClass, float] = MappingProxyType(
-    {ToolClass.FILE: 0.42, ToolClass.SEARCH: 0.2, ToolClass.OTHER: 0.14}
+    {ToolClass.FILE: 0.36, ToolClass.SEARCH: 0.15, ToolClass.OTHER: 0.12}
 )
-"""Read-backs to expect of each page of a result that the model never saw, counted in recorded sessions."""
+"""Read-backs to expect of a result of one page that the model never saw, counted in recorded sessions."""
 
 _NEEDS_UNIT_TOKENS = 500
 
@@ -41,10 +42,11 @@ class EvictionParameters:
     age_exponent: how fast it falls with age in calls (age to the minus this); above 1.
     activity_factor: what is left of an item's age when a call names one of its files; 1 means all of it.
     changed_factor: it is multiplied by this once a file of the item was changed; 1 means no difference.
-    caution: how much a read-back counts against a saving; 1 is its price.
+    caution: how much a read-back counts against a saving; 1 is its price. Where a cached token costs less than a tenth
+        of an uncached one, it counts less in proportion.
     page_tokens: what a read-back brings into the context.
     read_back_output_tokens: what the model writes to ask for it.
-    horizon_calls: the calls still expected at the first one; ``horizon_growth``: so many more for every call made.
+    horizon_calls: the calls still expected at the first one; ``horizon_growth``: how many more with each call made.
     rent_share: a batch waits until the cache reads that it could have saved reach this share of its rewrite; 0 means it
         goes as soon as it pays by the horizon.
     company_factor: an item joins a batch early when its risk is up to this many times its rent; 1 means never early.
@@ -52,11 +54,12 @@ class EvictionParameters:
         was saved so far; so a session that ends at once after it has lost no more than that.
     arrival_tokens: a result above this many tokens may leave before it was ever sent; 0 means never. Where an
         ``EagerPolicy`` (such as ``materialize``) decides about what was never sent, it decides alone.
-    arrival_needs_by_class: the read-backs to expect in all of each page of such a result. A class that is missing, as
-        arguments are, never leaves unseen.
+    arrival_needs_by_class: the read-backs to expect in all of such a result of one page; of a file in proportion to its
+        pages, of other results to the root of their number. A class that is missing, as arguments are, never leaves
+        unseen.
     arrival_caution: how much these count against that saving; 1 is their price.
-    arrival_margin: as long as nothing was saved, a result must be worth this many times the read-backs expected of it
-        to be evicted unseen; what is missing may come from what was saved so far, and from the bound of ``max_loss``.
+    least_cost: what a session is expected to cost in all at least, in uncached input tokens. The share ``max_loss`` of
+        what it is expected to cost, and what was saved so far, must cover the read-backs of results evicted unseen.
     memory_weight: how many items of a tool must have been evicted for their history to count as much as
         ``needs_by_class``; ``arrival_memory_weight``: the same for items evicted on arrival. 0 means no memory.
     tool_inputs: whether the arguments of calls may be evicted.
@@ -64,18 +67,18 @@ class EvictionParameters:
     short_placeholders: a placeholder is one line, with a short name that the tools of ctxfs find; False: three lines,
         with the path. In a session with the layout "text", whose files any tool can read, it has the path anyway.
     digest_share, digest_identifiers: a placeholder lists identifiers, in at most this share of the content's tokens and
-        at most so many; 0 means none. The bounds on every digest hold as well.
+        at most this number of them; 0 means none. The bounds on every digest hold as well.
 
     Raises:
         ConfigError: a value that cannot work.
     """
 
     needs_by_class: Mapping[ToolClass, float] = field(default_factory=lambda: DEFAULT_NEEDS)
-    size_exponent: float = 1.2
-    age_exponent: float = 2.0
+    size_exponent: float = 0.75
+    age_exponent: float = 1.4
     activity_factor: float = 0.3
     changed_factor: float = 0.4
-    caution: float = 5.0
+    caution: float = 9.0
     page_tokens: int = 1_000
     read_back_output_tokens: int = 120
     horizon_calls: float = 10.0
@@ -85,8 +88,8 @@ class EvictionParameters:
     max_loss: float = 0.03
     arrival_tokens: int = 400
     arrival_needs_by_class: Mapping[ToolClass, float] = field(default_factory=lambda: DEFAULT_ARRIVAL_NEEDS)
-    arrival_caution: float = 1.0
-    arrival_margin: float = 1.5
+    arrival_caution: float = 1.5
+    least_cost: float = 35_000
     memory_weight: float = 5.0
     arrival_memory_weight: float = 3.0
     tool_inputs: bool = True
@@ -116,10 +119,11 @@ class EvictionParameters:
     def arrival_needs(self, tool_class: ToolClass, tokens: int) -> float:
         """The read-backs to expect in all of a result that is evicted before it was sent, as they count."""
         pages = max(1.0, tokens / max(1, self.page_tokens))
-        return float(self.arrival_caution * self.arrival_needs_by_class[tool_class] * pages)
+        reads = pages if tool_class is ToolClass.FILE else sqrt(pages)
+        return float(self.arrival_caution * self.arrival_needs_by_class[tool_class] * reads)
 
     def age_of(self, risk_to_rent: float) -> float:
-        """The age in calls at which a risk that is so many times the rent at the age of one call has fallen to it."""
+        """The age in calls at which the risk is as low as the rent; at one call it is ``risk_to_rent`` times that."""
         return float(risk_to_rent ** (1 / self.age_exponent))
 
     def could_leave(self, tokens: int, placeholder_tokens: int) -> bool:

@@ -9,6 +9,9 @@ that grows with the item's size and falls with its age, as ``needs * age ** -age
   (ski rental), and the calls still to come are expected to save more than it costs;
 - a large new result may be evicted before it is ever sent: nothing is rewritten then, and its writing is saved too;
 - no batch costs more than ``max_loss`` of what the session would have cost so far, on top of what was saved so far;
+- nothing leaves unseen whose read-backs could cost more than ``max_loss`` of what the session is expected to cost, on
+  top of what was saved so far;
+- where every token of a request above a length costs more, the context is held under that length if it pays;
 - nothing leaves that would make the context shorter than the shortest prefix that the provider caches;
 - when the cache has expired, or there is none, a rewrite costs nothing extra, and ripe items are evicted at once.
 
@@ -19,23 +22,61 @@ the same plan.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from itertools import takewhile
+from typing import Final, NamedTuple
 
-from ctxfs.economics.ledger import Held, Ledger, Outcome, at_arrival
+from ctxfs.economics.features import ToolClass
+from ctxfs.economics.held import NO_OUTCOME, Held, at_arrival, is_of_arrival
+from ctxfs.economics.ledger import Ledger
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.price_steps import under_step
+from ctxfs.economics.prices import ANTHROPIC_RATES
+from ctxfs.economics.ripening import Ripening
 
-__all__ = ["EconomicPlan", "Eviction", "EvictionDecision", "Why", "arrivals", "decisions", "plan"]
+__all__ = [
+    "AgeFactors",
+    "EconomicPlan",
+    "Eviction",
+    "EvictionDecision",
+    "Why",
+    "arrivals",
+    "best_batch",
+    "decisions",
+    "needs_no_rewrite",
+    "next_plan",
+    "plan",
+]
+
+_USUAL_READ_BACKS: Final = 0.3
+"""Of each result that was evicted unseen, counted in recorded sessions."""
+
+_LEAST_FACTOR: Final = 0.7
+"""A session without read-backs makes them no rarer than this, compared with the usual."""
+
+_SURPRISE: Final = 6
+"""How many times as many read-backs as expected must be covered, if all of a result takes as many."""
 
 
 class Why(StrEnum):
-    """Why an item is evicted, or why it stays."""
+    """Why an item is evicted, or why it stays. A session's journal holds these texts."""
 
-    ARRIVAL = "leaves before it is sent: a read-back would cost less than sending it"
-    BATCH = "leaves: its rent is above its risk, and the batch has earned its rewrite"
-    EXPIRED = "leaves: the cache has expired, so nothing is rewritten for it"
+    ARRIVAL = "evicted before it is sent: reading it back is expected to cost less than sending it"
+    BATCH = "evicted: reading it back is expected to cost less than keeping it, and that pays for rewriting the cache"
+    STEP = "evicted: every token of a longer request costs more, and that pays for rewriting the cache"
+    EXPIRED = "evicted: the prompt cache has expired, so nothing has to be rewritten for it"
     NEW = "stays: the model has not seen it yet"
-    PINNED = "stays: another rule decides when it leaves"
-    YOUNG = "stays: the chance that it is needed again is above its rent"
-    WAITING = "stays: ripe, but the batch has not earned its rewrite yet"
+    PINNED = "stays: another rule decides when it is evicted"
+    YOUNG = "stays: reading it back is still expected to cost more than keeping it"
+    WAITING = "stays: worth evicting, but what could be evicted with it does not pay for rewriting the cache yet"
+
+
+_EXPIRED_BEFORE = "leaves: the cache has expired, so nothing is rewritten for it"
+"""What the journals of earlier versions say for ``Why.EXPIRED``."""
+
+
+def needs_no_rewrite(reason: str) -> bool:
+    """Whether an eviction with this reason in a journal cost no rewrite, since the cache had expired."""
+    return reason in {Why.EXPIRED, _EXPIRED_BEFORE}
 
 
 class Eviction(NamedTuple):
@@ -111,12 +152,22 @@ def plan(ledger: Ledger, *, now: float | None = None) -> EconomicPlan:
 
     ``now`` is on the clock of ``ledger.cache_expires_at``; None means that the cache is as warm as it was.
     """
-    cold = now is not None and ledger.cache_expires_at is not None and now >= ledger.cache_expires_at
-    batch, cost, gain = _batch(ledger, cold=cold)
+    return next_plan(ledger, None, now=now)
+
+
+def next_plan(ledger: Ledger, ripening: Ripening | None, *, now: float | None) -> EconomicPlan:
+    """``plan``; ``ripening``, kept from plan to plan of a session, passes over items that cannot be ripe."""
+    cold = ledger.is_cold(now)
+    batch, cost, gain = best_batch(ledger, cold=cold, ripening=ripening)
     arrivals = _arrivals(ledger, freed=sum(h.saved_tokens for h in batch))
     why = Why.EXPIRED if cold else Why.BATCH
+    evictions = [*_evictions(batch, why), *_evictions(arrivals, Why.ARRIVAL)]
+    if ledger.rates.steps:
+        more = under_step(ledger, [*batch, *arrivals], _Losses(ledger), cold=cold)
+        evictions = _in_order(ledger, [*evictions, *_evictions(more.leaving, Why.EXPIRED if cold else Why.STEP)])
+        cost, gain = cost + more.rewrite_cost, gain + more.gain
     return EconomicPlan(
-        evictions=(*_evictions(batch, why), *_evictions(arrivals, Why.ARRIVAL)),
+        evictions=tuple(evictions),
         rewrite_cost=cost,
         expected_gain=gain + sum(ledger.rates.write * h.saved_tokens for h in arrivals),
     )
@@ -130,7 +181,7 @@ def arrivals(ledger: Ledger) -> tuple[Eviction, ...]:
 def decisions(ledger: Ledger, *, now: float | None = None) -> tuple[EvictionDecision, ...]:
     """Say of every held item whether it leaves now, and if not, why and when it could."""
     leaving = {e.item_id: e.why for e in plan(ledger, now=now).evictions}
-    age_factors, found = _AgeFactors(ledger), []
+    age_factors, found = AgeFactors(ledger), []
     for item_id, h in ledger.held.items():
         age, ripe_age = ledger.calls - h.born, h.patience * age_factors[h.lesson]
         rent, ripe_in_calls = ledger.rates.read * h.saved_tokens, max(0.0, ripe_age - age)
@@ -148,12 +199,12 @@ def decisions(ledger: Ledger, *, now: float | None = None) -> tuple[EvictionDeci
     return tuple(found)
 
 
-class _AgeFactors(dict[str, float]):
+class AgeFactors(dict[str, float]):
     """By lesson: what an item's patience is multiplied by to get the age at which it is ripe."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()
-        self._ledger, self._weight = ledger, ledger.parameters.caution * ledger.read_back_price()
+        self._ledger, self._weight = ledger, _caution(ledger) * ledger.read_back_price()
 
     def __missing__(self, lesson: str) -> float:
         p = self._ledger.parameters
@@ -161,34 +212,68 @@ class _AgeFactors(dict[str, float]):
         return factor
 
 
+def _caution(ledger: Ledger) -> float:
+    """How much a read-back counts: less where cached tokens cost so little that items would stay for good."""
+    return ledger.parameters.caution * min(1.0, ledger.rates.read / ANTHROPIC_RATES.read)
+
+
 def _taught(ledger: Ledger, lesson: str, weight: float) -> float:
     """How much more (above 1) or less a tool's items are read back than expected; 1 without memory."""
     if not weight:
         return 1.0
-    seen = ledger.memory.get(lesson, Outcome())
+    seen = ledger.memory.get(lesson, NO_OUTCOME)
     return (weight + seen.read_back) / (weight + seen.left)
 
 
 def _arrivals(ledger: Ledger, *, freed: int) -> list[Held]:
-    """New results that cost less as a placeholder than sent in full; a batch that leaves with them ``freed`` tokens."""
+    """New results that cost less as a placeholder than sent in full; a batch that leaves with them ``freed`` tokens.
+
+    What reading it back would cost must be covered by what was saved so far, and by the share that the session may lose
+    of what it is expected to cost in all.
+    """
     p = ledger.parameters
     if not p.arrival_tokens or not ledger.new_tokens:
         return []
-    price, budget = ledger.read_back_price(), ledger.saved + p.max_loss * ledger.spent_then
-    room, known, found = _room(ledger) - freed, p.arrival_needs_by_class, list[Held]()
-    for h in ledger.newest_first():
-        if not ledger.is_new(h):
-            break
-        if h.tokens <= p.arrival_tokens or h.candidate.pinned or h.saved_tokens > room:
+    known = p.arrival_needs_by_class
+    could = [h for h in takewhile(ledger.is_new, ledger.newest_first()) if h.tokens > p.arrival_tokens]
+    could = [h for h in could if not h.candidate.pinned and h.candidate.tool_class in known]
+    if not could:
+        return []
+    rates, factor = ledger.rates, _session_factor(ledger)
+    covered = ledger.saved_then + p.max_loss * _expected_cost(ledger)
+    room, found = _room(ledger) - freed, list[Held]()
+    for h in could:
+        if h.saved_tokens > room:
             continue
-        if h.candidate.tool_class not in known:
-            continue
-        gain, loss = ledger.rates.write * h.saved_tokens, price * _chance_of_read_back(ledger, h)
-        if gain > loss and (risk := max(0.0, p.arrival_margin * loss - gain)) <= budget:
-            budget -= risk
+        gain, price = rates.write * h.saved_tokens, ledger.read_back_price(h.tokens)
+        expected = factor * _chance_of_read_back(ledger, h)
+        risk = max(0.0, price * min(_whole(p, h), _SURPRISE * expected) - gain)
+        if gain > price * expected and risk <= covered:
+            covered -= risk
             room -= h.saved_tokens
             found.append(h)
     return found[::-1]
+
+
+def _whole(parameters: EvictionParameters, held: Held) -> float:
+    """How many read-backs it takes to see all that is needed: a file is read page by page, other output looked up."""
+    is_file = held.candidate.tool_class is ToolClass.FILE
+    return max(1.0, held.tokens / max(1, parameters.page_tokens)) if is_file else 1.0
+
+
+def _expected_cost(ledger: Ledger) -> float:
+    """What the session is expected to cost in the end, without eviction."""
+    p = ledger.parameters
+    return max(p.least_cost, ledger.spent_then * (1 + p.horizon(ledger.calls) / max(1, ledger.calls)))
+
+
+def _session_factor(ledger: Ledger) -> float:
+    """How many times as often as usual this session's model has read back what it had not seen, within bounds."""
+    if not ledger.parameters.arrival_memory_weight:
+        return 1.0
+    seen = [outcome for lesson, outcome in ledger.memory.items() if is_of_arrival(lesson)]
+    left, read_back = sum(o.left for o in seen), sum(o.read_back for o in seen)
+    return max(_LEAST_FACTOR, (1 + read_back) / (1 + _USUAL_READ_BACKS * left))
 
 
 def _room(ledger: Ledger) -> int:
@@ -205,14 +290,14 @@ def _chance_of_read_back(ledger: Ledger, held: Held) -> float:
     expected = p.arrival_needs(held.candidate.tool_class, held.tokens)
     if not p.arrival_memory_weight:
         return expected
-    seen = ledger.memory.get(at_arrival(held.lesson), Outcome())
+    seen = ledger.memory.get(at_arrival(held.lesson), NO_OUTCOME)
     return (p.arrival_memory_weight * expected + seen.read_back) / (p.arrival_memory_weight + seen.left)
 
 
 _Batch = tuple[list[Held], float, float]
 
 
-def _batch(ledger: Ledger, *, cold: bool) -> _Batch:
+def best_batch(ledger: Ledger, *, cold: bool, ripening: Ripening | None) -> _Batch:
     """The best batch: the ripe items from one item on; what its rewrite costs and what it gains.
 
     Walks from the end to the start, and counts the cached tokens behind each item once the batch is evicted. Of the
@@ -224,17 +309,22 @@ def _batch(ledger: Ledger, *, cold: bool) -> _Batch:
     # - nearly ripe: it joins if its eviction gains anything, but no rent of it is due yet;
     # - young: it stays.
     # A batch can start at each item that joined, once the rent due has earned the share of its rewrite. The walk ends
-    # where a rewrite exceeds the budget: further to the start it would cost even more.
-    p, calls, read, age_factors = ledger.parameters, ledger.calls, ledger.rates.read, _AgeFactors(ledger)
+    # where a rewrite exceeds the budget: further to the start it would cost even more, unless all is written anyway.
+    p, calls, read, age_factors = ledger.parameters, ledger.calls, ledger.rates.read, AgeFactors(ledger)
     early, rent_share, exponent = p.company_factor ** (-1 / p.age_exponent), p.rent_share, p.age_exponent
     write, risks = ledger.rates.write, _Risks(ledger)
-    dearer = 0.0 if cold else write - read
-    budget = max(0.0, ledger.saved + p.max_loss * ledger.spent)
+    dearer, whole = 0.0 if cold else write - read, ledger.rates.rewrites_all
+    budget = max(0.0, _batch_funds(ledger) + p.max_loss * ledger.spent)
     ripe: list[Held] = []
     best, best_gain, best_cost, room = 0, 0.0, 0.0, _room(ledger)
+    sent, gone = ledger.total_tokens - ledger.new_tokens, 0
     behind, due, gained = -ledger.new_tokens, 0.0, 0.0  # what is new is written in any case; due: tokens times calls
-    for h in ledger.newest_first():
-        behind += h.tokens_after + h.tokens
+    if ripening is None:
+        found: Iterable[tuple[int, Held]] = ((0, h) for h in ledger.newest_first())
+    else:
+        found = ripening.newest_first(ledger, age_factors, early=early)
+    for passed, h in found:
+        behind += passed + h.tokens_after + h.tokens
         if h.arrived >= calls - h.candidate.is_placeholder:  # a placeholder that described it is read twice
             continue
         age, ripe_age, saved = calls - h.born, h.patience * age_factors[h.lesson], h.saved_tokens
@@ -242,36 +332,60 @@ def _batch(ledger: Ledger, *, cold: bool) -> _Batch:
             continue
         # What leaving saves over the horizon, net of read-backs and before the rewrite.
         stays = risks.stays + write if cold or behind <= 0 else risks.stays
-        gain = saved * (stays - risks[age] * ripe_age**exponent)
+        gain = saved * (stays - risks.at(age) * ripe_age**exponent)
         if age > ripe_age:
             due += saved * (age - ripe_age)
         elif gain <= 0:
             continue
         ripe.append(h)
+        gone += saved if behind > 0 else 0
         behind, room = behind - saved, room - saved
         gained += gain
-        cost = dearer * behind if behind > 0 else 0.0
-        if cost > budget:
+        cost = dearer * (sent - gone if whole else behind) if behind > 0 else 0.0
+        if cost > budget and not whole:
             break
-        if (cold or read * due >= rent_share * cost) and gained - cost > best_gain:
+        if cost <= budget and (cold or read * due >= rent_share * cost) and gained - cost > best_gain:
             best, best_gain, best_cost = len(ripe), gained - cost, cost
     return ripe[:best][::-1], best_cost, best_gain
 
 
-class _Risks(dict[float, float]):
-    """By age: the risk per saved token over the horizon, for a ripe age of one call. ``stays``: the rent meanwhile."""
+def _batch_funds(ledger: Ledger) -> float:
+    """What was saved so far. What read-backs have lost is not held against a batch: it would make it good."""
+    saved = min(ledger.saved, ledger.saved_then)
+    return saved if saved >= 0 else min(0.0, saved + ledger.read_back_cost)
+
+
+class _Risks:
+    """What staying costs over the horizon, for each token saved: its rent (``stays``), or its risk at an age."""
 
     def __init__(self, ledger: Ledger) -> None:
-        super().__init__()
-        self.horizon = ledger.parameters.horizon(ledger.calls)
-        self.stays = ledger.rates.read * self.horizon
-        self._read, self._slope = ledger.rates.read, ledger.parameters.age_exponent - 1
+        self._horizon, self._read = ledger.parameters.horizon(ledger.calls), ledger.rates.read
+        self._slope = ledger.parameters.age_exponent - 1
+        self.stays = self._read * self._horizon
 
-    def __missing__(self, age: float) -> float:
-        # The integral of risk, rent times (ripe_age / age) ** age_exponent, over the horizon.
-        end, slope = age + self.horizon, self._slope
-        self[age] = float(self._read * (age**-slope - end**-slope) / slope)
-        return self[age]
+    def at(self, age: float) -> float:
+        """The risk for a ripe age of one call: the integral of rent times (ripe_age / age) ** age_exponent."""
+        slope = self._slope
+        return float(self._read * (age**-slope - (age + self._horizon) ** -slope) / slope)
+
+
+class _Losses:
+    """What an item's eviction is expected to lose over the horizon, without the rewrite; below 0 it gains."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger, self._age_factors, self._risks = ledger, AgeFactors(ledger), _Risks(ledger)
+        self._exponent = ledger.parameters.age_exponent
+
+    def __call__(self, held: Held) -> float:
+        ripe_age = held.patience * self._age_factors[held.lesson]
+        risk = self._risks.at(self._ledger.calls - held.born) * ripe_age**self._exponent
+        return float(held.saved_tokens * (risk - self._risks.stays))
+
+
+def _in_order(ledger: Ledger, evictions: Iterable[Eviction]) -> list[Eviction]:
+    """The evictions in the order of the context."""
+    by_id = {eviction.item_id: eviction for eviction in evictions}
+    return [by_id[item_id] for item_id in ledger.held if item_id in by_id]
 
 
 def _why_it_stays(ledger: Ledger, held: Held, *, ripe: bool) -> Why:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
-from ctxfs.checks import require_int, require_kind, require_number
+from ctxfs.checks import require_bool, require_int, require_kind, require_number
 from ctxfs.errors import ConfigError
 from ctxfs.llm.base import Usage
 from ctxfs.models.known import model_or_relative, warn_unknown
@@ -24,10 +24,12 @@ class Rates:
     that the model writes. A provider without a prompt cache has ``read == write``. ``steps``: the rates of requests
     with more tokens than a number, in the order of the numbers, in the same unit; of a step's own steps nothing is
     used. ``least_cached_tokens``: the provider caches no shorter prefix than this; 0 means that it caches any.
+    ``rewrites_all``: a change anywhere makes the provider write the whole prompt again, as where the only cache
+    breakpoints stand at the end of the requests; False: it writes what comes after the change.
 
     Raises:
-        ConfigError: a price that is not positive, reading dearer than writing, a step in another form, or a shortest
-            prefix that is not a number of tokens.
+        ConfigError: a price that is not positive, reading that costs more than writing, a step in another form, a
+            shortest prefix that is not a number of tokens, or a switch that is not True or False.
     """
 
     read: float
@@ -35,6 +37,7 @@ class Rates:
     output: float
     steps: tuple[tuple[int, "Rates"], ...] = ()
     least_cached_tokens: int = 0
+    rewrites_all: bool = False
 
     def __post_init__(self) -> None:
         for name in ("read", "write", "output"):
@@ -42,6 +45,7 @@ class Rates:
         if not 0 < self.read <= self.write or self.output <= 0:
             raise ConfigError(f"{self}: prices are positive, and a cached token costs no more than a written one")
         require_int("least_cached_tokens", self.least_cached_tokens, at_least=0)
+        require_bool("rewrites_all", self.rewrites_all)
         require_kind("steps", self.steps, tuple, "pairs of a number of tokens and the Rates above it")
         for above_tokens, rates in self.steps:
             require_int("a step", above_tokens, at_least=1)
@@ -77,7 +81,7 @@ class Rates:
         """The rates as ``from_mapping`` reads them, as JSON values; what is empty or 0 is not named."""
         plain = {"read": self.read, "write": self.write, "output": self.output}
         steps = {str(above_tokens): rates.to_mapping() for above_tokens, rates in self.steps}
-        more = {"steps": steps, "least_cached_tokens": self.least_cached_tokens}
+        more = {"steps": steps, "least_cached_tokens": self.least_cached_tokens, "rewrites_all": self.rewrites_all}
         return plain | {name: value for name, value in more.items() if value}
 
     @classmethod

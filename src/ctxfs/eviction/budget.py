@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from math import ceil, floor
 from statistics import median
 from types import MappingProxyType
@@ -96,6 +97,11 @@ class Budget:
         return int(self.limit_tokens * self.low_water)
 
 
+@cache
+def _prior(model: str) -> float:
+    return next((prior for start, prior in _PRIORS.items() if model.startswith(start)), _DEFAULT_PRIOR)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """Our count against what the provider billed, for one model.
@@ -114,7 +120,7 @@ class Calibration:
         """Billed tokens for each counted one: the median of what was observed, or a cautious prior before that."""
         if self.ratios:
             return median(self.ratios)
-        return next((prior for start, prior in _PRIORS.items() if self.model.startswith(start)), _DEFAULT_PRIOR)
+        return _prior(self.model)
 
     def observed(self, *, model: str, counted: int, real: int) -> "Calibration":
         """Learn from one call: a prompt of ``counted`` tokens was billed as ``real``. Another model starts over."""

@@ -44,8 +44,19 @@ class _Option:
     eager_placeholder: Placeholder | None = None
     is_new: bool = True
 
-    def offload(self, reason: str) -> Offload:
-        return Offload.of(self.written(self.item), self.path, reason)
+    def offload(self, reason: str, *, eager: bool = False) -> Offload:
+        """How it is evicted; ``eager``: by the placeholder for what the model has not seen, if there is one."""
+        later = self.placeholder
+        now = self.eager_placeholder if eager and self.eager_placeholder is not None else later
+        return Offload(
+            item_id=self.item.id,
+            path=self.path,
+            placeholder=now.text,
+            tokens_before=self.item.token_count,
+            tokens_after=now.tokens,
+            reason=reason,
+            later=(later.text, later.tokens),
+        )
 
     def written(self, item: ContextItem) -> ContextItem:
         return replace(item, placeholder=self.placeholder.text, placeholder_tokens=self.placeholder.tokens)
@@ -67,7 +78,7 @@ class Candidates:
         if options.trims:
             self._trims_of[item.id] = options.trims
             self._trims |= {trim.stored.id: trim for trim in options.trims}
-        placeholder = options.placeholder or Placeholder.of(item)
+        placeholder = None if item.pinned else options.placeholder or Placeholder.of(item)
         if placeholder is not None and (not item.destroyed or item.can_shrink):
             self._enter(_Option(item, path, placeholder, options.eager_placeholder))
 
@@ -110,6 +121,10 @@ class Candidates:
     def trims_of(self, item_id: str) -> list[Trim]:
         """How the large arguments of a reply may be evicted that are still in it."""
         return [trim for trim in self._trims_of.get(item_id, ()) if trim.stored.id in self._trims]
+
+    def owner(self, one: str) -> str:
+        """The item that ``one`` is, or the reply whose arguments would be stored so."""
+        return self._trims[one].item_id if one in self._trims else one
 
     def unwritten(self, ids: Iterable[str]) -> list[Placeholder]:
         """The placeholders that have yet to be written to evict these items."""
@@ -155,6 +170,4 @@ class Candidates:
             return trim if trim.reason == reason else replace(trim, reason=reason)
         if self.must_be_seen(one):
             return None
-        option = self._options[one]
-        offload, eager = option.offload(reason), option.eager_placeholder
-        return offload if eager is None else replace(offload, placeholder=eager.text, tokens_after=eager.tokens)
+        return self._options[one].offload(reason, eager=True)

@@ -71,6 +71,24 @@ class ArchiveSlot:
     name: str
     path: str
 
+    def archive(
+        self, items: Sequence[ContextItem], placeholder: str, *, counter: TokenCounter, reason: str
+    ) -> Archive | None:
+        """The archive of ``items`` here; None: ``placeholder`` would not be smaller than they are."""
+        before, after = sum(i.token_count for i in items), counter.count(placeholder)
+        if after >= before:
+            return None
+        return Archive(
+            item_id=self.item_id,
+            name=self.name,
+            path=self.path,
+            item_ids=tuple(i.id for i in items),
+            placeholder=placeholder,
+            tokens_before=before,
+            tokens_after=after,
+            reason=reason,
+        )
+
 
 _DEFAULT_RULES: Mapping[ItemType, Rule] = MappingProxyType(
     {
@@ -277,17 +295,4 @@ def archive_of(items: Sequence[ContextItem], *, slot: ArchiveSlot | None, counte
     if slot is None:
         return None
     text = render(slot.path, f"{len(items)} earlier messages were moved there, in order.")
-    before = sum(i.token_count for i in items)
-    after = counter.count(text)
-    if after >= before:
-        return None
-    return Archive(
-        item_id=slot.item_id,
-        name=slot.name,
-        path=slot.path,
-        item_ids=tuple(i.id for i in items),
-        placeholder=text,
-        tokens_before=before,
-        tokens_after=after,
-        reason="whole exchanges, stored together",
-    )
+    return slot.archive(items, text, counter=counter, reason="whole exchanges, stored together")

@@ -15,7 +15,12 @@ from ctxfs.eviction.holds import Holds
 from ctxfs.eviction.plan import Plan
 from ctxfs.items import ContextItem
 
-__all__ = ["EphemeralLedger"]
+__all__ = ["EphemeralLedger", "keep_recent_reason"]
+
+
+def keep_recent_reason(tool: str, count: int) -> str:
+    """Why a result of ``tool``, of which the last ``count`` stay, is evicted or stays: for people, with the setting."""
+    return f"{tool} keeps its last {count} (setting: keep_recent)"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -70,7 +75,7 @@ class EphemeralLedger:
     def due(self) -> list[tuple[int, str, str]]:
         """Every result that is due now, oldest first: its position, its id, and why."""
         return sorted(
-            (h.position, h.item_id, f"{tool} keeps its last {self._keep_recent[tool]}")
+            (h.position, h.item_id, keep_recent_reason(tool, self._keep_recent[tool]))
             for tool, held in self._held.items()
             for h in held[: -self._keep_recent[tool]]
             if h.can_leave and h.position < self._seen and h.item_id not in self._holds

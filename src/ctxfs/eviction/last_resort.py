@@ -58,15 +58,21 @@ class LastResort:
         tokens = self.counter.count(text)
         return replace(offload, placeholder=text, tokens_after=tokens) if tokens < item.token_count else offload
 
-    def replies(self, items: Iterable[ContextItem], path_of: Callable[[ContextItem], str]) -> list[Offload]:
-        """The offloads of replies: their text and thinking, and the large arguments of their calls.
+    def replies(
+        self, items: Iterable[ContextItem], path_of: Callable[[ContextItem], str], *, pinned: Collection[str] = ()
+    ) -> list[Offload]:
+        """The offloads of replies that are not ``pinned``, by id: text and thinking, and large arguments of calls.
 
         The calls stay, to be answered; and so does the thinking of the last reply if it has calls, since a provider
         wants it back with their results. The type table has no say about the text: otherwise a reply leaves in an
         archive, which it does not govern.
         """
         replies = [i for i in items if i.item_type is ItemType.ASSISTANT_MESSAGE]
-        made = (self._reply(i, path_of(i), is_last=i is replies[-1]) for i in replies if not i.destroyed)
+        made = (
+            self._reply(i, path_of(i), is_last=i is replies[-1])
+            for i in replies
+            if not i.destroyed and i.id not in pinned
+        )
         return [offload for offload in made if offload.tokens_after < offload.tokens_before]
 
     def _reply(self, item: ContextItem, path: str, *, is_last: bool) -> Offload:

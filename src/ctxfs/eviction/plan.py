@@ -28,6 +28,11 @@ class Offload:
     content: Content | None = None
     later: tuple[str, int] | None = None
 
+    @property
+    def stored_id(self) -> str:
+        """The id under which what leaves is stored."""
+        return self.item_id
+
     @classmethod
     def of(cls, item: ContextItem, path: str, reason: str) -> "Offload":
         """What replaces ``item``, which has a placeholder, by it."""
@@ -59,6 +64,11 @@ class Trim:
     tokens_before: int
     tokens_after: int
     reason: str
+
+    @property
+    def stored_id(self) -> str:
+        """The id under which what leaves is stored."""
+        return self.stored.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

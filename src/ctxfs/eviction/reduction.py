@@ -28,9 +28,10 @@ from ctxfs.eviction.compaction import (
     as_it_is,
     readable_later,
     seen_items,
+    with_exchanges,
 )
 from ctxfs.eviction.last_resort import LastResort, largest_first
-from ctxfs.eviction.plan import Archive, Offload, Plan
+from ctxfs.eviction.plan import Offload, Plan
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.summary import STAGES_CHARS, prompt, replaced_by_summary, summary_text
 from ctxfs.items import ContextItem, ItemType
@@ -67,7 +68,7 @@ class View:
     that each item has or would get, absolute, by item id. ``slot``: the id and the file of the next archive; None:
     whole messages cannot be moved into one, since somebody else owns their order. ``with_placeholder`` gives an item
     with the placeholder that may replace it. ``reader`` is the name of the tool that opens the files. ``staying``: ids
-    of items that only the last resort evicts.
+    of items that only the last resort evicts. ``pinned``: ids of those among them that are never evicted.
     """
 
     items: Sequence[ContextItem]
@@ -77,10 +78,16 @@ class View:
     with_placeholder: Callable[[ContextItem], ContextItem] = as_it_is
     reader: str = READ_TOOL
     staying: Collection[str] = ()
+    pinned: Collection[str] = ()
 
     def path_of(self, item: ContextItem) -> str:
         """The file that ``item`` has or would get."""
         return self.paths[item.id]
+
+    @property
+    def unpinned(self) -> Sequence[ContextItem]:
+        """The items that may be evicted, if nothing else helps."""
+        return [item for item in self.items if item.id not in self.pinned]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +222,9 @@ class Reduction:
             text = prompt(items, quote_chars=quote_chars)
             if self.counter.count(text) * self.calibration.factor <= limit:
                 return AskForSummary(prompt=text)
-        return SummaryFailed(reason="what is to be summarised does not fit the window, however short it is quoted")
+        return SummaryFailed(
+            reason="the prompt for a summary does not fit the window, however little it quotes of each message"
+        )
 
     def _answered(self, view: View, answer: Reply | ModelError) -> Step | None:
         if isinstance(answer, PromptTooLong):
@@ -232,20 +241,10 @@ class Reduction:
         items, slot = replaced_by_summary(view.items, view.staying), view.slot
         assert slot is not None, "who asks for summaries has a place for them"
         text = summary_text(summary, items, slot.path)
-        before = sum(item.token_count for item in items)
-        after = self.counter.count(text)
-        if after >= before:
+        archive = slot.archive(items, text, counter=self.counter, reason="summarised by the model")
+        if archive is None:
+            after, before = self.counter.count(text), sum(item.token_count for item in items)
             return SummaryFailed(reason=f"the summary has {after} tokens, what it replaces only {before}")
-        archive = Archive(
-            item_id=slot.item_id,
-            name=slot.name,
-            path=slot.path,
-            item_ids=tuple(item.id for item in items),
-            placeholder=text,
-            tokens_before=before,
-            tokens_after=after,
-            reason="summarised by the model",
-        )
         return Plan(archive=archive, first_changed=items[0].id)
 
     # As long as it could not be sent ---------------------------------------------------------------------------------
@@ -261,13 +260,13 @@ class Reduction:
         return self._contents(view, [item for item in readable_later(view.items) if item.id not in view.staying])
 
     def _largest(self, view: View) -> Plan | None:
-        return self._contents(view, view.items)
+        return self._contents(view, view.unpinned)
 
     def _contents(self, view: View, items: Sequence[ContextItem]) -> Plan | None:
         return self._largest_of(view, lambda last: last.contents(items, view.path_of, seen=seen_items(view.items)))
 
     def _replies(self, view: View) -> Plan | None:
-        return self._largest_of(view, lambda last: last.replies(view.items, view.path_of))
+        return self._largest_of(view, lambda last: last.replies(view.items, view.path_of, pinned=view.pinned))
 
     def _largest_of(self, view: View, offloads: Callable[[LastResort], list[Offload]]) -> Plan | None:
         if not (over := self._over(view)):
@@ -278,14 +277,15 @@ class Reduction:
         return largest_first(offloads(last), free_tokens=over) or None
 
     def _seen_exchanges(self, view: View) -> Plan | None:
-        return self._compacted(SEEN_EXCHANGES, view, self._over(view))
+        return self._compacted(SEEN_EXCHANGES, view, self._over(view), view.pinned)
 
     def _everything_seen(self, view: View) -> Plan | None:
         """All that the model has replied to, but the system prompt and what must not leave."""
         if not self._over(view):
             return None
         stays = {ItemType.SYSTEM_PROMPT, *(kind for kind in _USERS if not self._policy.type_enabled[kind])}
-        going = [item for item in seen_items(view.items) if item.item_type not in stays]
+        pinned = with_exchanges(view.items, view.pinned)
+        going = [i for i in seen_items(view.items) if i.item_type not in stays and i.id not in pinned]
         archive = archive_of(going, slot=view.slot, counter=self.counter) if going else None
         return Plan(archive=archive, first_changed=going[0].id) if archive is not None else None
 
@@ -305,4 +305,7 @@ def overflow(
         return None
     left = sorted((i for i in items if not i.destroyed), key=lambda i: -i.token_count)
     stuck = [f"{i.id} ({i.token_count:,} tokens)" for i in left[:_STUCK_SHOWN]]
-    return ContextOverflow(budget.limit_tokens, surely, stuck)
+    error = ContextOverflow(budget.limit_tokens, surely, stuck)
+    if left and all(item.pinned for item in left[:_STUCK_SHOWN]):
+        return error.because("these are pinned, so they stay: unpin one")
+    return error

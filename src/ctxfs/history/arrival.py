@@ -3,12 +3,11 @@
 from collections.abc import Callable, Collection
 
 from ctxfs.context.entry import Incoming, new_item
-from ctxfs.history.fingerprint import Key
 from ctxfs.history.view import Decision
 from ctxfs.llm.messages import Content, ToolMessage
 from ctxfs.materialize import Materialize, Materializer
+from ctxfs.session.fingerprint import Key, decided_at_source
 from ctxfs.session.names import NameAllocator
-from ctxfs.session.records import Decided
 from ctxfs.tokens import TokenCounter, count_content
 
 __all__ = ["arriving"]
@@ -29,7 +28,7 @@ def arriving(
 ) -> Decision | None:
     """What is decided about a new result; None when it stays as it is.
 
-    ``stub``: what another library put in its place already, so that it is to be stored in any case; None: the limits of
+    ``stub``: what another library put in its place already, so that it must be stored in any case; None: the limits of
     ``settings`` decide. ``tools`` names the tools that the model can read with, ``reader`` that which opens files.
     """
     incoming = Incoming(message=ToolMessage(key.call_id, tool, content))
@@ -45,16 +44,5 @@ def arriving(
             return None
         item, offload = eager.item, eager.build()
         replacement, tokens, reason = offload.placeholder, offload.tokens_after, offload.reason
-    decided = Decided(
-        kind=key.kind,
-        call_id=key.call_id,
-        sha256=key.sha256,
-        item_id=item.id,
-        content=replacement,
-        tokens_before=item.content_tokens,
-        tokens=tokens,
-        reason=reason,
-        tool=tool,
-        sent=False,
-    )
+    decided = decided_at_source(key, item, replacement, tokens, reason=reason, tool=tool)
     return Decision(contents=(item,), decided=(decided,))

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ctxfs.checks import require_kind
+from ctxfs.collector import collector_paused
 from ctxfs.errors import ConfigError, ContextOverflow, PromptTooLong, SessionLocked, StorageError, WriteFailed
-from ctxfs.events import ContextEvent, Evicted, Offloaded, OffloadFailed
+from ctxfs.events import ContentReadBack, ContextEvent, Evicted, Offloaded, OffloadFailed, story
 from ctxfs.eviction.plan import Plan
 from ctxfs.eviction.reduction import Done, Overflow, Reduction
 from ctxfs.eviction.window import CompactionController
@@ -18,7 +19,6 @@ from ctxfs.history.branch import Branch
 from ctxfs.history.counting import NotingCounter
 from ctxfs.history.decisions import Decisions
 from ctxfs.history.files import SessionFiles
-from ctxfs.history.fingerprint import Key, sha256_of
 from ctxfs.history.parts import Edits, Part, plain_content
 from ctxfs.history.settings import HistorySettings
 from ctxfs.history.view import Decision, HistoryView, ViewRules
@@ -26,10 +26,13 @@ from ctxfs.items import ContentRange
 from ctxfs.llm.base import UsageLike
 from ctxfs.llm.messages import Content
 from ctxfs.materialize import Materialize
+from ctxfs.recall.tools import WRITING_TOOLS, recall_tools
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import NameAllocator, layout_named
+from ctxfs.session.fingerprint import Key, sha256_of
+from ctxfs.session.names import NameAllocator, layout_of, path_of
 from ctxfs.session.records import CallMade, PartsNoted, Record
-from ctxfs.tokens import default_counter
+from ctxfs.session.shared import SharedFileSystem
+from ctxfs.tokens import count_content, default_counter
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.read import read_tool
 from ctxfs.tools.retrieval import retrieval_tools
@@ -38,7 +41,7 @@ __all__ = ["HistoryCore"]
 
 T = TypeVar("T")
 
-_log = logging.getLogger("ctxfs")
+_log = logging.getLogger("ctxfs.history")
 
 _TRIES = 5
 """How often a plan is made again because another process decided something meanwhile."""
@@ -55,7 +58,7 @@ class HistoryCore:
     ``fs`` is the session; nothing is read or written before the first use.
     """
 
-    def __init__(self, fs: ContextFileSystem, settings: HistorySettings) -> None:
+    def __init__(self, fs: SharedFileSystem, settings: HistorySettings) -> None:
         self.fs = fs
         self._settings = settings
         self._lock = threading.RLock()
@@ -84,17 +87,36 @@ class HistoryCore:
                 self._files.close()
                 self._begin()
 
-    def rewrite(self, shown: Sequence[Part], branch: str, overhead_tokens: int) -> Edits:
-        """See ``History.rewrite``."""
+    def rewrite(
+        self,
+        shown: Sequence[Part],
+        branch: str,
+        overhead_tokens: int,
+        *,
+        is_own: bool = False,
+        host_breakpoints: bool = False,
+    ) -> Edits:
+        """See ``History.rewrite``; ``is_own``: nobody can change what the parts hold.
+
+        ``host_breakpoints``: the request ends with cache breakpoints of its program's.
+        """
         kept = self._branch(branch)
-        kept.unsettled |= kept.view.update(shown)
-        if kept.unsettled or kept.overhead_tokens != overhead_tokens:
+        if host_breakpoints:
+            kept.view.follow_host_breakpoints()
+        with collector_paused(len(shown) - kept.view.parts):
+            kept.unsettled |= kept.view.update(shown, is_own=is_own)
+            due = kept.unsettled or kept.overhead_tokens != overhead_tokens
+            plan = kept.view.transcript.plan() if due else Plan()
+        if due:
             kept.overhead_tokens, kept.failed = overhead_tokens, False
-            self._decide(kept, kept.view.transcript.plan())
+            self._decide(kept, plan)
             kept.overflow = self._reduced(kept, kept.controller.fit(kept.counted_tokens, self.counting))
-            kept.marks.sent(tuple([item.message for item in kept.view.items]))
+            spare = kept.view.transcript.before_next_eviction()
+            kept.marks.sent(tuple([item.message for item in kept.view.items]), spare=spare)
             kept.unsettled = kept.failed
         kept.view.sent_at = self._settings.clock()
+        text = "session %s, branch %r: %d parts take %d tokens, %d of them replaced"
+        _log.debug(text, self.fs.session_id, branch, len(shown), kept.counted_tokens, len(kept.view.replaced))
         return Edits(
             kept.view.edits(shown),
             tokens=kept.counted_tokens,
@@ -119,7 +141,7 @@ class HistoryCore:
                 settings=self._settings.materialize or Materialize(),
                 tools=tuple(tool.name for tool in self.tools),
                 reader=self._settings.read_tool,
-                path_of=self.fs.path_of,
+                path_of=partial(path_of, self.fs.base),
                 counter=self.counting,
             )
             if made is None:
@@ -137,6 +159,7 @@ class HistoryCore:
         kept = self._branch(branch)
         call = self.fs.writer.call_made(usage, model, counted_tokens=kept.counted_tokens)
         kept.controller.observe(call)
+        kept.view.transcript.billed(call.usage)
         kept.view.sent_at = self._settings.clock()
         self._bills.append(call)
         if len(self._bills) >= _BILLS:
@@ -159,7 +182,9 @@ class HistoryCore:
             counter, reader = self._settings.counter, self._settings.read_tool
             retrieval = retrieval_tools(self.fs, counter=counter)
             own = any(tool.name == reader for tool in retrieval)
-            self._tools = retrieval if own else (read_tool(self.fs, counter=counter, name=reader), *retrieval)
+            readers = retrieval if own else (read_tool(self.fs, counter=counter, name=reader), *retrieval)
+            found = recall_tools(self.fs, counter=counter) if self._settings.recall else ()
+            self._tools = (*readers, *found)
         return self._tools
 
     def run_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
@@ -167,12 +192,16 @@ class HistoryCore:
         tool = next((tool for tool in self.tools if tool.name == name), None)
         if tool is None:
             raise ConfigError(f"there is no tool {name!r}: use one of {', '.join(tool.name for tool in self.tools)}")
-        result = self._files.read(partial(tool.run, arguments))
+        work = partial(tool.run, arguments)
+        result = self._files.leased(work) if name in WRITING_TOOLS else self._files.read(work)
         if result.source is not None:
             source = result.source
             sha256 = sha256_of(plain_content(Part("result", result.content, 0)))
             self._sources[sha256] = source
             self._new_sources[sha256] = (source.item_id, source.first_line, source.last_line)
+            lines = {"first_line": source.first_line, "last_line": source.last_line}
+            tokens = count_content(self.counting, result.content)
+            self._tell(ContentReadBack(item_id=source.item_id, tokens=tokens, **lines))
         return result
 
     def read(self, work: Callable[[ContextFileSystem], Awaitable[T]]) -> T:
@@ -199,7 +228,7 @@ class HistoryCore:
         self.counting.learn(state.noted_tokens if self._settings.counter is None else {})
         for sha256, (item_id, first, last) in state.noted_sources.items():
             if sha256 not in self._sources and (stored := state.stored.get(item_id)) is not None:
-                path = self.fs.path_of(stored.name)
+                path = path_of(self.fs.base, stored.name)
                 self._sources[sha256] = ContentRange(item_id=item_id, path=path, first_line=first, last_line=last)
 
     @property
@@ -211,7 +240,7 @@ class HistoryCore:
 
     def _free_names(self) -> NameAllocator:
         state = self._files.state
-        return NameAllocator(state.ids, layout=layout_named(state.layout or self._settings.layout))
+        return NameAllocator(state.ids, layout=layout_of(state.layout, self._settings.file_layout))
 
     def _branch(self, name: str) -> Branch:
         require_kind("branch", name, str, "a name")
@@ -219,6 +248,8 @@ class HistoryCore:
             calls = [call for call in self._files.state.calls if not call.summary]
             view = HistoryView(self._view_rules(), self._decisions)
             view.sent_at = calls[-1].made_at if calls else None
+            if self._settings.host_breakpoints:
+                view.follow_host_breakpoints()
             kept = Branch(view, CompactionController(self._settings.guard))
             kept.controller.resumed(calls if not name else ())
             while len(self._branches) >= self._settings.kept_branches:
@@ -235,7 +266,7 @@ class HistoryCore:
             pricing=self._settings.pricing_on,
             clock=self._settings.clock,
             counter=self.counting,
-            path_of=self.fs.path_of,
+            path_of=partial(path_of, self.fs.base),
             names=self._free_names,
             sources=self._sources.get,
         )
@@ -245,6 +276,8 @@ class HistoryCore:
         for _ in range(_TRIES):
             if not plan.offloads:
                 return
+            if _log.isEnabledFor(logging.DEBUG):
+                _log.debug("session %s: planned: %s", self.fs.session_id, plan.explain())
             decision = kept.view.decision(plan)
             try:
                 written = self._write(decision)
@@ -305,9 +338,11 @@ class HistoryCore:
     def _tell_decided(self, decision: Decision) -> None:
         stored = {item.id: item for item in decision.contents}
         for one in decision.decided:
-            path = self.fs.path_of(self._files.state.stored[one.item_id].name)
+            path = path_of(self.fs.base, self._files.state.stored[one.item_id].name)
             if one.item_id in stored:
-                self._tell(Offloaded(item_id=one.item_id, path=path, tokens=stored[one.item_id].content_tokens))
+                size = self._files.state.stored[one.item_id].size_bytes
+                tokens = stored[one.item_id].content_tokens
+                self._tell(Offloaded(item_id=one.item_id, path=path, tokens=tokens, size_bytes=size))
             self._tell(
                 Evicted(
                     item_id=one.item_id,
@@ -320,6 +355,8 @@ class HistoryCore:
             )
 
     def _tell(self, event: ContextEvent) -> None:
+        if not isinstance(event, OffloadFailed) and _log.isEnabledFor(logging.INFO):  # a failure was logged already
+            _log.info("session %s: %s", self.fs.session_id, story(event))
         if self._settings.on_event is not None:
             self._settings.on_event(event)
 

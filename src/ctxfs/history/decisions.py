@@ -6,7 +6,7 @@ decision about it, is sent as the same bytes, whatever was restarted, forked, re
 
 from collections.abc import Iterable, Sequence
 
-from ctxfs.history.fingerprint import Key, sha256_of
+from ctxfs.session.fingerprint import Key, sha256_of
 from ctxfs.session.records import Decided
 
 __all__ = ["Decisions", "key_of"]
@@ -56,6 +56,8 @@ class Decisions:
 
         Where its call has no id, or had none when it was decided, the content alone says which part it is.
         """
+        if not self._log:
+            return None
         found = self._by_key.get(key)
         if found is None and (other := self._by_hash.get((key.kind, key.sha256))) is not None:
             found = other if not key.call_id or not other.call_id else None
@@ -63,5 +65,7 @@ class Decisions:
 
     def replacing(self, key: Key) -> Decided | None:
         """The decision whose replacement this part is; None if it is not a replacement."""
+        if not self._log:
+            return None
         found = self._by_replacement.get((key.kind, key.call_id, key.sha256))
         return found or self._by_replacement.get((key.kind, "", key.sha256))

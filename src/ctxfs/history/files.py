@@ -11,8 +11,8 @@ from typing import TypeVar
 import anyio
 
 from ctxfs.items import ContextItem
-from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Record
+from ctxfs.session.shared import SharedFileSystem
 from ctxfs.session.state import SessionState
 from ctxfs.storage.session_dir import LOG_NAME
 from ctxfs.storage.threads import begin
@@ -45,7 +45,7 @@ class SessionFiles:
     ``wait_s``: for how many seconds to wait while another process writes.
     """
 
-    def __init__(self, fs: ContextFileSystem, *, wait_s: float) -> None:
+    def __init__(self, fs: SharedFileSystem, *, wait_s: float) -> None:
         self.fs = fs
         self._wait_s = wait_s
         self._seen: tuple[int, int] | None = None
@@ -68,10 +68,14 @@ class SessionFiles:
         self._seen = self._size()
 
     def catch_up(self) -> bool:
-        """Take in what other processes wrote; false when there is nothing. Costs one system call then."""
-        if self._size() == self._seen:
+        """Take in what other processes wrote; false when there is nothing.
+
+        That costs one system call then, or one
+        request to a store that is in no directory.
+        """
+        if not self._is_behind():
             return False
-        self._leased(self._nothing)
+        self.leased(self._nothing)
         return True
 
     async def _nothing(self) -> bool:
@@ -95,9 +99,11 @@ class SessionFiles:
             return True
 
         known = len(self.state.decisions)
-        return self._leased(work)
+        return self.leased(work)
 
-    def _leased(self, work: Callable[[], Awaitable[T]]) -> T:
+    def leased(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Run an async function that may write to the session. Raises ``SessionLocked`` if another process does."""
+
         async def leased() -> T:
             await self.fs.acquire(wait_s=self._wait_s)
             try:
@@ -109,8 +115,15 @@ class SessionFiles:
         self._seen = self._size()
         return done
 
+    def _is_behind(self) -> bool:
+        if self.fs.is_on_disk:
+            return self._size() != self._seen
+        return run_alone(self.fs.is_behind)
+
     def _size(self) -> tuple[int, int] | None:
         """What of the journal changes when somebody writes to it; None when it is not there."""
+        if not self.fs.is_on_disk:
+            return None
         try:
             status = os.stat(self.fs.session_path / LOG_NAME)  # noqa: PTH116 - the cheapest
         except OSError:

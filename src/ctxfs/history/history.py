@@ -1,9 +1,7 @@
 """Beside a history that somebody else owns: parts in, edits out, from any thread and any event loop."""
 
 import logging
-import os
 import threading
-import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,7 @@ from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
 from ctxfs.history.core import HistoryCore
-from ctxfs.history.fingerprint import Key, sha256_of
+from ctxfs.history.forked import forget_in_forked
 from ctxfs.history.parts import Edits, Part, result_content
 from ctxfs.history.settings import HistorySettings
 from ctxfs.history.views import VIEWS, Api
@@ -32,7 +30,10 @@ from ctxfs.llm.overflow import too_long
 from ctxfs.materialize import Materialize
 from ctxfs.placeholder.text import READ_TOOL
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.fingerprint import Key, sha256_of
 from ctxfs.session.names import TEXT
+from ctxfs.session.shared import SharedFileSystem
+from ctxfs.storage.sessions import SessionStores
 from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import Tool, ToolResult
 
@@ -40,12 +41,10 @@ __all__ = ["History"]
 
 T = TypeVar("T")
 
-_log = logging.getLogger("ctxfs")
+_log = logging.getLogger("ctxfs.history")
 
 _MEMORIES = 8
 """So many requests are remembered at most, to read only what is new in the next one of their branch."""
-
-_histories: "weakref.WeakSet[History]" = weakref.WeakSet()
 
 
 class History:
@@ -63,6 +62,7 @@ class History:
     Args:
         session_id: an existing session goes on where it stood; None makes a new one.
         root_path: the directory that holds sessions; None means ``~/.agent/context``.
+        store: where sessions are, instead of a directory: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
         model: whose window and prices count, as the provider names it; "" is an unknown model: a window of 128,000
             tokens, and Anthropic's price ratios.
         keep_recent: how many results stay, by tool; those beyond are replaced exactly then, and by no other rule. Of
@@ -78,12 +78,19 @@ class History:
         materialize: from what size on ``arrive`` replaces a result; None means the default limits.
         layout: in which form contents are stored in a new session; "text" (the content as it is, which any tool can
             read) or "envelope" (JSON with its metadata).
+        compress_from_chars: contents of more than about this many characters are compressed (zstd); their files are for
+            ctxfs's own tools then. 0: none; None: none in the layout "text", those above 32,768 in "envelope".
         read_tool: the name of the tool with which the model opens the file that a placeholder names; the first of
             ``tools`` has it. If the framework has a tool of that name that opens files, leave that one out. With
             "context_read" there is no such tool beside the four of ctxfs.
+        recall: whether ``tools`` also search and read everything that the session ever stored, show what it holds, and
+            keep the model's notes.
         counter: counts tokens; None means the exact o200k counter.
         on_event: called, synchronously, with what was replaced and with what could not be stored.
         lease_wait_s: for how many seconds to wait while another process writes; after that nothing new is replaced.
+        host_breakpoints: the framework sets prompt-cache breakpoints of its own, only at the end of its requests, so
+            that replacing anything makes the provider write all of it again: it is replaced less often then. What
+            ``messages`` is given shows its breakpoints itself.
 
     Raises:
         ConfigError: a setting of another type, one that cannot work, or two that contradict each other.
@@ -95,6 +102,7 @@ class History:
         session_id: str | None = None,
         *,
         root_path: str | Path | None = None,
+        store: SessionStores | str | None = None,
         model: str = "",
         keep_recent: Mapping[str, int] | None = None,
         offload_policy: OffloadPolicy | None = None,
@@ -103,10 +111,13 @@ class History:
         pricing: EvictionPricing | Auto | None = "auto",
         materialize: Materialize | None = None,
         layout: str = TEXT.name,
+        compress_from_chars: int | None = None,
         read_tool: str = READ_TOOL,
+        recall: bool = False,
         counter: TokenCounter | None = None,
         on_event: Callable[[ContextEvent], None] | None = None,
         lease_wait_s: float = 10.0,
+        host_breakpoints: bool = False,
     ) -> None:
         self._settings = HistorySettings(
             model=model,
@@ -117,15 +128,18 @@ class History:
             pricing=pricing,
             materialize=materialize,
             layout=layout,
+            compress_from_chars=compress_from_chars,
             read_tool=read_tool,
+            recall=recall,
             counter=counter,
             on_event=on_event,
             lease_wait_s=lease_wait_s,
+            host_breakpoints=host_breakpoints,
         )
-        fs = ContextFileSystem(session_id, root_path=root_path, layout=self._settings.file_layout)
+        fs = SharedFileSystem(session_id, root_path=root_path, store=store, layout=self._settings.file_layout)
         self._core = HistoryCore(fs, self._settings)
         self._forget()
-        _histories.add(self)
+        forget_in_forked(self, History._after_fork)
 
     def _forget(self) -> None:
         """Know nothing of requests that were read."""
@@ -134,7 +148,7 @@ class History:
 
     def _after_fork(self) -> None:
         self._inherited = fs = self._core.fs  # its handles are the parent's: they are never closed here
-        fs = ContextFileSystem(fs.session_id, root_path=fs.session_path.parent, layout=self._settings.file_layout)
+        fs = SharedFileSystem(fs.session_id, store=fs.stores, layout=self._settings.file_layout)
         self._core = HistoryCore(fs, self._settings)
         self._forget()
 
@@ -147,7 +161,7 @@ class History:
 
     @property
     def session_path(self) -> Path:
-        """The session's directory, absolute."""
+        """The session's directory, absolute. Raises ``ConfigError`` if it has none on this machine."""
         return self._core.fs.session_path
 
     @property
@@ -253,11 +267,13 @@ class History:
         """Return what the method of the name ``api`` does, and the edits that led to it."""
         view = VIEWS[api]
         with self._reading:  # of one branch, one request at a time
-            parts = view.parts_of(body, self._wire_memory(api, branch))
+            memory = self._wire_memory(api, branch)
+            parts, is_own = view.parts_of(body, memory), memory.is_own
         beside = view.beside(body)
         with self._core.used():
             overhead = self._core.counting.count(json_codec.dumps_text(beside)) if beside else 0
-            edits = self._core.rewrite(parts, branch, overhead)
+            marked = view.is_marked(body)
+            edits = self._core.rewrite(parts, branch, overhead, is_own=is_own, host_breakpoints=marked)
         if edits.overflow is not None:
             _log.warning("session %s: %s", self.session_id, edits.overflow)
         return view.applied(body, edits), edits
@@ -357,6 +373,7 @@ class History:
         Raises:
             ConfigError: there is no such tool.
             InvalidToolArguments: the arguments do not validate; the message tells the model what to change.
+            SessionLocked: a note cannot be written, since another process holds the session, and does not let go.
 
         """
         with self._core.used():
@@ -381,13 +398,3 @@ class History:
     async def aread(self, work: Callable[[ContextFileSystem], Awaitable[T]]) -> T:
         """``read``, awaited."""
         return await to_thread.run_sync(partial(self.read, work))
-
-
-def _forget_all() -> None:
-    """Reset every history in a forked process: threads, handles and locks belong to the parent."""
-    for history in list(_histories):
-        history._after_fork()  # noqa: SLF001 - of this module
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)

@@ -39,6 +39,10 @@ class Part(NamedTuple):
     tool: str = ""
     stays: bool = False
 
+    def with_content(self, content: Any) -> "Part":
+        """The part with other content; ``_replace`` takes three times as long."""
+        return Part(self.kind, content, *self[2:])
+
 
 class Edits(Mapping[Hashable, Replacement]):
     """What to replace in a history, by place; what is not in it stays as it is.

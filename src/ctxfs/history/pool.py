@@ -11,6 +11,8 @@ from ctxfs.checks import require_int, require_number, require_text
 from ctxfs.errors import ConfigError
 from ctxfs.history.history import History
 from ctxfs.session.names import session_name
+from ctxfs.storage.sessions import SessionStores
+from ctxfs.storage.stores import stores_at
 from ctxfs.tools.base import Tool
 
 __all__ = ["Histories", "history_of", "require_history"]
@@ -24,6 +26,7 @@ class Histories:
 
     Args:
         root_path: the directory that holds sessions; None means ``~/.agent/context``.
+        store: where sessions are, instead of a directory: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
         max_open: how many histories are kept open at most; the least recently used is closed first.
         idle_s: for how many seconds a history stays open that nobody uses.
         clock: gives seconds.
@@ -38,6 +41,7 @@ class Histories:
         self,
         root_path: str | Path | None = None,
         *,
+        store: SessionStores | str | None = None,
         max_open: int = 64,
         idle_s: float = 300.0,
         clock: Callable[[], float] = time.monotonic,
@@ -45,7 +49,7 @@ class Histories:
     ) -> None:
         require_int("max_open", max_open, at_least=1)
         require_number("idle_s", idle_s, at_least=0)
-        self._root_path = root_path
+        self._stores = stores_at(root_path, store)
         self._max_open = max_open
         self._idle_s = idle_s
         self._clock = clock
@@ -53,7 +57,7 @@ class Histories:
         self._lock = threading.Lock()
         self._open: dict[str, tuple[History, float]] = {}
         # Refuses what cannot work, and writes nothing.
-        self._any = History(session_name("settings"), root_path=root_path, **settings)
+        self._any = History(session_name("settings"), store=self._stores, **settings)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -70,7 +74,7 @@ class Histories:
         with self._lock:
             history, _ = self._open.pop(session_id, (None, now))
             if history is None:
-                history = History(session_id, root_path=self._root_path, **self._settings)
+                history = History(session_id, store=self._stores, **self._settings)
             self._open[session_id] = (history, now)
             idle = self._idle(now)
         for other in idle:
@@ -78,7 +82,7 @@ class Histories:
         return history
 
     def _idle(self, now: float) -> list[History]:
-        """Take out what is to be closed, the longest unused first."""
+        """Take out the histories to close, the longest unused first."""
         going = [name for name, (_, used) in self._open.items() if now - used > self._idle_s]
         surplus = len(self._open) - len(going) - self._max_open
         going += [name for name in self._open if name not in going][: max(0, surplus)]

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ctxfs.checks import require_int, require_kind, require_number
+from ctxfs.checks import require_bool, require_int, require_kind, require_number
 from ctxfs.context.settings import Auto, agreed_policy, check_keep_recent, economy_for, eviction_rules, window_for
 from ctxfs.economics.economy import EvictionPricing
 from ctxfs.errors import ConfigError, ToolDefinitionError
@@ -15,7 +15,7 @@ from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
 from ctxfs.items import ItemType
 from ctxfs.materialize import Materialize
-from ctxfs.session.names import LAYOUTS, Layout
+from ctxfs.session.names import Layout, layout_with
 from ctxfs.session.records import EvictionSet
 from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import check_tool_name
@@ -40,26 +40,33 @@ class HistorySettings:
     pricing: EvictionPricing | Auto | None
     materialize: Materialize | None
     layout: str
+    compress_from_chars: int | None
     read_tool: str
+    recall: bool
     counter: TokenCounter | None
     on_event: Callable[[ContextEvent], None] | None
     lease_wait_s: float
+    host_breakpoints: bool
     kept_branches: int = 64
     """So many branches are kept in memory; another one is derived again when it comes back."""
     guard: Window = field(init=False)
     policy: OffloadPolicy = field(init=False)
     priced: EvictionPricing | None = field(init=False)
+    file_layout: Layout = field(init=False)
+    """In which form contents are stored in a new session."""
 
     def __post_init__(self) -> None:
         check_keep_recent(self.keep_recent)
+        require_bool("recall", self.recall)
+        require_bool("host_breakpoints", self.host_breakpoints)
+        if self.host_breakpoints and self.pricing is None:
+            raise ConfigError("host_breakpoints has no effect without pricing: leave one of them out")
         require_int("digest_tokens", self.digest_tokens, at_least=0)
         require_number("lease_wait_s", self.lease_wait_s, at_least=0)
         require_kind("model", self.model, str, "a model's name")
         require_kind("offload_policy", self.offload_policy, OffloadPolicy, "OffloadPolicy(...)")
         require_kind("materialize", self.materialize, Materialize, "Materialize(...)")
         require_kind("on_event", self.on_event, Callable, "a function of an event")
-        if self.layout not in LAYOUTS:
-            raise ConfigError(f"layout is {self.layout!r}: use one of {', '.join(LAYOUTS)}")
         try:
             check_tool_name(self.read_tool)
         except ToolDefinitionError as error:
@@ -71,16 +78,12 @@ class HistorySettings:
         object.__setattr__(self, "guard", guard)
         object.__setattr__(self, "policy", agreed_policy(self.offload_policy, guard.compaction))
         object.__setattr__(self, "priced", priced)
+        object.__setattr__(self, "file_layout", layout_with(self.layout, self.compress_from_chars))
 
     @property
     def clock(self) -> Callable[[], float]:
         """Gives seconds since the epoch."""
         return time.time if self.priced is None else self.priced.clock
-
-    @property
-    def file_layout(self) -> Layout:
-        """In which form contents are stored in a new session."""
-        return LAYOUTS[self.layout]
 
     @property
     def rules(self) -> EvictionSet:

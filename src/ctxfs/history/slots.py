@@ -1,16 +1,16 @@
 """A part of a history in the message that it is of: how parts become messages of ours, and what replaces them. Pure."""
 
-import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 from ctxfs.eviction.plan import Offload, Trim
-from ctxfs.history.fingerprint import Key
 from ctxfs.history.parts import Part
 from ctxfs.items import ContextItem
+from ctxfs.jsontext.codec import json_copy
 from ctxfs.llm.messages import THINKING, AssistantMessage, Block, Message, ToolMessage, UserMessage
+from ctxfs.session.fingerprint import Key
 from ctxfs.session.records import Decided
 from ctxfs.tokens import TokenCounter, count_content
 
@@ -47,19 +47,20 @@ class Slot:
     ledger_id: str = ""
 
 
-def groups_of(parts: Sequence[Part]) -> Iterator[Sequence[Part]]:
+def groups_of(slots: Sequence[Slot]) -> Iterator[Sequence[Slot]]:
     """The parts message by message: what a model says between two things that it is told is one reply."""
-    start = 0
-    for end, part in enumerate(parts, 1):
-        if part.kind in SAID and end < len(parts) and parts[end].kind in SAID:
-            continue
-        yield parts[start:end]
-        start = end
+    said, start = [slot.part.kind in SAID for slot in slots], 0
+    for end, (one, following) in enumerate(pairwise([*said, False]), 1):
+        if not (one and following):
+            yield slots[start:end]
+            start = end
 
 
 def snapshot(content: str | tuple[Block, ...] | dict[str, Any]) -> Any:
     """``content`` as nobody can change it later: a framework may edit its own dicts in place."""
-    return content if isinstance(content, str) else copy.deepcopy(content)
+    if isinstance(content, str):
+        return content
+    return tuple(map(json_copy, content)) if isinstance(content, tuple) else json_copy(content)
 
 
 def message_of(part: Part) -> Message:

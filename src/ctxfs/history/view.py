@@ -8,13 +8,13 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ctxfs.context.entry import Entry, EntryRules, Incoming, Known, build_entry, new_item, recorded_entry
+from ctxfs.context.entry import Entry, EntryRules, Incoming, Known, new_item, recorded_entry, taken_entry
 from ctxfs.context.transcript import Transcript
 from ctxfs.economics.economy import EvictionPricing
+from ctxfs.economics.identifiers import IdentifierIndex
 from ctxfs.eviction.plan import Offload, Plan, Trim
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.history.decisions import Decisions
-from ctxfs.history.fingerprint import Key, sha256_of
 from ctxfs.history.parts import Part, Replacement, plain_content
 from ctxfs.history.slots import (
     SAID,
@@ -29,7 +29,8 @@ from ctxfs.history.slots import (
     snapshot,
 )
 from ctxfs.items import ContentRange, ContextItem
-from ctxfs.llm.messages import AssistantMessage, Block
+from ctxfs.llm.messages import AssistantMessage, Block, unchanged
+from ctxfs.session.fingerprint import Key, sha256_of
 from ctxfs.session.names import NameAllocator
 from ctxfs.session.records import Decided
 from ctxfs.tokens import TokenCounter, count_block
@@ -61,7 +62,7 @@ class ViewRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is to be recorded about some parts: ``contents`` are stored first, unless the session has them already."""
+    """What must be recorded about some parts: ``contents`` are stored first, unless the session has them already."""
 
     contents: tuple[ContextItem, ...]
     decided: tuple[Decided, ...]
@@ -73,7 +74,8 @@ class HistoryView:
 
     ``decisions`` is the session's table; ``version`` is how much of it is taken in here. ``replaced`` is what stands
     for the parts that the history shows as they were, by their number. ``sent_at`` is when it was sent last, in seconds
-    since the epoch, or the reply to it came; None: that is not known.
+    since the epoch, or the reply to it came; None: that is not known. ``host_breakpoints``: the requests end with cache
+    breakpoints that their program set.
     """
 
     rules: ViewRules
@@ -82,6 +84,7 @@ class HistoryView:
     transcript: Transcript = field(init=False)
     replaced: dict[int, Replacement] = field(init=False)
     sent_at: float | None = None
+    host_breakpoints: bool = False
     _slots: list[Slot] = field(init=False)
     _ends: list[int] = field(init=False)
     _by_content: dict[tuple[str, str], list[int]] = field(init=False)
@@ -89,8 +92,10 @@ class HistoryView:
     _keys: set[Key] = field(init=False)
     _allocated: set[str] = field(init=False)
     _known: Known = field(init=False)
+    _entry_rules: EntryRules = field(init=False)
     _said: int = field(init=False)
     _taking: bool = False
+    _own: tuple[Part, ...] = ()
 
     def __post_init__(self) -> None:
         self._reset()
@@ -99,10 +104,25 @@ class HistoryView:
         rules = self.rules
         pricing = rules.pricing(self._now)
         self.transcript = Transcript(rules.keep_recent, rules.path_of, economy=pricing, policy=rules.policy)
-        self._known = Known(rules.names())
-        self._slots, self._ends, self._by_content, self._by_item = [], [], {}, {}
+        self._follow_host()
+        self._entry_rules = self.transcript.entry_rules(
+            rules.counter, digest_tokens=rules.digest_tokens, reader=rules.reader
+        )
+        # The slots hold all texts in any case, and nobody waits for an event loop.
+        self._known = Known(rules.names(), IdentifierIndex(max_unread_chars=None))
+        self._slots, self._ends, self._by_content, self._by_item, self._own = [], [], {}, {}, ()
         self._keys, self._allocated, self.replaced, self._said = set(), set(), {}, 0
         self.version = len(self.decisions)
+
+    def follow_host_breakpoints(self) -> None:
+        """The requests end with cache breakpoints that their program set."""
+        if not self.host_breakpoints:
+            self.host_breakpoints = True
+            self._follow_host()
+
+    def _follow_host(self) -> None:
+        if self.host_breakpoints and self.transcript.economy is not None:
+            self.transcript.economy.follow_host_breakpoints()
 
     def _now(self) -> float:
         """The time by which the cache expires: a reply that comes in was given when the history was sent last."""
@@ -110,8 +130,11 @@ class HistoryView:
 
     # Coming in -------------------------------------------------------------------------------------------------------
 
-    def update(self, parts: Sequence[Part]) -> bool:
+    def update(self, parts: Sequence[Part], *, is_own: bool = False) -> bool:
         """Take in the history as it is now; false when it is the one that was seen last, and nothing new was decided.
+
+        ``is_own``: nobody can change what the parts hold, so that those which are the same objects as the last time
+        need not be looked at.
 
         Raises:
             TranscriptError: something among the parts is not one.
@@ -120,16 +143,18 @@ class HistoryView:
         behind = self.version < len(self.decisions)
         if behind and not self._follow():
             self._reset()
-        same = self._same(parts)
+        own, self._own = (self._own if is_own else ()), ()
+        same = self._same(parts, unchanged(own, parts))
         if same < len(self._slots) or (same < len(parts) and self._goes_on(parts[same])):
             self._reset()
             same, behind = 0, True
         self._take(parts[same:])
+        self._own = tuple(parts) if is_own else ()
         return behind or same < len(parts)
 
-    def _same(self, parts: Sequence[Part]) -> int:
-        """How many of the parts from the first one on are those that were seen, in whichever form."""
-        for number, (slot, part) in enumerate(zip(self._slots, parts, strict=False)):
+    def _same(self, parts: Sequence[Part], known: int) -> int:
+        """How many of the parts from the first one on are those that were seen, in whichever form; ``known`` are."""
+        for number, (slot, part) in enumerate(zip(self._slots[known:], parts[known:], strict=False), known):
             if slot.part != part and not self._is_still(number, slot, part):
                 return number
         return min(len(self._slots), len(parts))
@@ -141,7 +166,7 @@ class HistoryView:
             return False
         content = plain_content(part)
         if content == seen.content:
-            slot.part = part._replace(content=seen.content)
+            slot.part = part.with_content(seen.content)
             return True
         decided, sha256 = self._decided(slot), sha256_of(content)
         original = sha256 == slot.key.sha256
@@ -152,26 +177,28 @@ class HistoryView:
             self.replaced[number] = decided.content
         else:
             self.replaced.pop(number, None)
-        slot.part = part._replace(content=snapshot(content))
+        slot.part = part.with_content(snapshot(content))
         return True
 
     def _key(self, part: Part, content: Any) -> tuple[Key, bool]:
         """By what a part is known, and whether it is shown as it was: false for what is a replacement already."""
         key = Key(part.kind, part.id, sha256_of(content))
-        if self.decisions.of(key) is None and (replaced := self.decisions.replacing(key)) is not None:
+        if not self.decisions or self.decisions.of(key) is not None:
+            return key, True
+        if (replaced := self.decisions.replacing(key)) is not None:
             return Key(replaced.kind, replaced.call_id, replaced.sha256), False
         return key, True
 
     def _decided(self, slot: Slot) -> Decided | None:
         """What was decided about a part, unless it stays as it is."""
-        return None if slot.part.stays else self.decisions.of(slot.key)
+        return None if slot.part.stays or not self.decisions else self.decisions.of(slot.key)
 
     def _goes_on(self, part: Part) -> bool:
         """Whether a part belongs to the reply that was taken in last."""
         return bool(self._slots) and self._slots[-1].part.kind in SAID and part.kind in SAID
 
     def _take(self, parts: Sequence[Part]) -> None:
-        groups = [[self._slot(part) for part in group] for group in groups_of(parts)]  # may refuse one
+        groups = list(groups_of([self._slot(part) for part in parts]))  # may refuse one
         self._taking = True
         try:
             for slots in groups:
@@ -184,47 +211,44 @@ class HistoryView:
 
     def _slot(self, part: Part) -> Slot:
         content = plain_content(part)
-        return Slot(part._replace(content=snapshot(content)), *self._key(part, content))
+        key, original = self._key(part, content)
+        return Slot(part if content is part.content else part.with_content(snapshot(content)), key, original)
 
     def _enter(self, slots: Sequence[Slot]) -> None:
         """Take in one message: a reply with its calls, a result, or what the user said."""
         entry = self._reply(slots) if slots[0].part.kind in SAID else self._alone(slots[0])
-        self._known.take(entry)
         self._allocated.update(entry.new_ids)
         self.transcript.enter(entry)
-        for slot in slots:
-            number = len(self._slots)
-            slot.item_id = entry.item.id
-            self._slots.append(slot)
-            self._keys.add(slot.key)
-            self._by_content.setdefault((slot.key.kind, slot.key.sha256), []).append(number)
-            self._by_item.setdefault(slot.item_id, []).append(number)
-            if slot.original and (decided := self._decided(slot)) is not None:
+        item_id, first, any_decided = entry.item.id, len(self._slots), bool(self.decisions)
+        self._by_item.setdefault(item_id, []).extend(range(first, first + len(slots)))
+        for number, slot in enumerate(slots, first):
+            key = slot.key
+            slot.item_id = item_id
+            self._keys.add(key)
+            self._by_content.setdefault((key.kind, key.sha256), []).append(number)
+            if any_decided and slot.original and (decided := self._decided(slot)) is not None:
                 self.replaced[number] = decided.content
+        self._slots += slots
         self._ends.append(len(self._slots) - 1)
         if slots[0].part.kind in SAID:
             self._said = len(self._slots)
 
     def _alone(self, slot: Slot) -> Entry:
-        part, rules = slot.part, self._entry_rules()
+        part, rules = slot.part, self._entry_rules
         incoming = Incoming(message=message_of(part), source=self.rules.sources(slot.key.sha256))
         decided = self._decided(slot)
         if decided is None and slot.original and not part.stays and slot.key not in self._keys:
-            entry = build_entry(incoming, self._known, rules)
+            entry = taken_entry(incoming, self._known, rules)
             slot.ledger_id = entry.item.id
             return entry
-        item_id, name = self._known.names.draft().allocate(*incoming.id_request)
+        item_id, name = self._known.names.allocate(*incoming.id_request)
         item = new_item(incoming, item_id=item_id, name=name, counter=rules.counter)
         if decided is not None:
             item = replaced_item(item, decided)
         return Entry(item=item)  # it stays as it is
 
-    def _entry_rules(self) -> EntryRules:
-        rules = self.rules
-        return self.transcript.entry_rules(rules.counter, digest_tokens=rules.digest_tokens, reader=rules.reader)
-
     def _reply(self, slots: Sequence[Slot]) -> Entry:
-        rules = self._entry_rules()
+        rules = self._entry_rules
         blocks: list[Block] = []
         stays: list[int] = []
         seen: set[Key] = set()
@@ -237,9 +261,9 @@ class HistoryView:
                 stays.append(first)
             seen.add(slot.key)
         incoming = Incoming(message=AssistantMessage(tuple(blocks)))
-        item_id, name = self._known.names.draft().allocate(*incoming.id_request)
+        item_id, name = self._known.names.allocate(*incoming.id_request)
         item = new_item(incoming, item_id=item_id, name=name, counter=rules.counter)
-        entry = recorded_entry(replace(item, trimmed=tuple(stays)), self._known, rules)
+        entry = recorded_entry(replace(item, trimmed=tuple(stays)) if stays else item, self._known, rules)
         ledger_ids = {trim.block: trim.stored.id for trim in entry.options.trims}
         for slot in slots:
             assert slot.blocks is not None
@@ -247,6 +271,11 @@ class HistoryView:
         return entry
 
     # Going out -------------------------------------------------------------------------------------------------------
+
+    @property
+    def parts(self) -> int:
+        """How many parts the history had that was seen last."""
+        return len(self._slots)
 
     @property
     def tokens(self) -> int:
@@ -269,7 +298,7 @@ class HistoryView:
         return sum(one.tokens_before - one.tokens for one in decided if one is not None)
 
     def places_after(self, messages: Sequence[int], parts: Sequence[Part]) -> list[Hashable]:
-        """The places in ``parts`` at which the first so many messages end, for each of ``messages``."""
+        """For each number in ``messages``, the place in ``parts`` at which that many messages end; none for 0."""
         return [parts[self._ends[count - 1]].place for count in messages if count]
 
     # Deciding --------------------------------------------------------------------------------------------------------
@@ -294,7 +323,18 @@ class HistoryView:
                 decided.append(decided_by(slots[0], step, step.placeholder, stored_id, sent=sent))
             else:
                 decided += self._decided_blocks(slots, step, item)
-        return Decision(contents=tuple(contents.values()), decided=tuple(decided))
+        return Decision(contents=tuple(contents.values()), decided=tuple(self._with_rewritten(plan, decided)))
+
+    def _with_rewritten(self, plan: Plan, decided: Sequence[Decided]) -> Iterator[Decided]:
+        """``decided``, whose first decision about what was sent says what all of them have written again."""
+        sent = [number for step in plan.offloads if (number := self._by_item[step.item_id][0]) < self._said]
+        first, items = min(sent, default=self._said), self.transcript.items
+        again = [item_id for item_id, numbers in self._by_item.items() if first <= numbers[0] < self._said]
+        freed = sum(one.tokens_before - one.tokens for one in decided if one.sent)
+        tokens = sum(items[item_id].token_count for item_id in again) - freed
+        for one in decided:
+            yield replace(one, tokens_rewritten=tokens) if one.sent else one
+            tokens = 0 if one.sent else tokens
 
     def _decided_blocks(self, slots: Sequence[Slot], step: Offload, item: ContextItem) -> Iterator[Decided]:
         """A reply whose text and arguments are replaced: a decision for each part of it that changes."""

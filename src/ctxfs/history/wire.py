@@ -1,17 +1,22 @@
 """What the views of the three wire formats share: a request's list of messages, read and rewritten. Pure."""
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ctxfs.errors import TranscriptError
 from ctxfs.history.parts import Part, Replacement
+from ctxfs.jsontext.codec import json_copy
 from ctxfs.llm.messages import Block, to_plain
 
 __all__ = ["Body", "WireMemory", "WireView", "blocks_or_text", "edited_list", "messages_in", "parts_in", "spread"]
 
 Body = Mapping[str, Any]
 """The body of a request, as it would be sent."""
+
+_DICTS = frozenset({dict})
+
+_RUN = 256
+"""So many messages are compared at once, and one by one only where a run differs."""
 
 
 def messages_in(body: Body, key: str) -> list[Mapping[str, Any]]:
@@ -25,6 +30,8 @@ def messages_in(body: Body, key: str) -> list[Mapping[str, Any]]:
     found = given.get(key) if isinstance(given, Mapping) else None
     if not isinstance(found, list | tuple):
         raise TranscriptError([f"the body of a request needs a list under {key!r}"])
+    if _DICTS.issuperset(map(type, found)):  # without a look at each, of which there may be thousands
+        return list(found)
     messages = [message if isinstance(message, dict) else to_plain(message) for message in found]
     for number, message in enumerate(messages):
         if not isinstance(message, Mapping):
@@ -48,31 +55,46 @@ class WireMemory:
     """What was read of a request last, so that of the next one only what is new has to be read.
 
     Messages are compared with copies: a message that was changed in place is read again. Nothing is copied before the
-    second request, since many histories are shown only once.
+    second request, since many histories are shown only once; from then on the parts are read from the copies.
+    ``is_own``: nobody else can change what the parts hold that were read last.
     """
 
     def __init__(self) -> None:
+        self.is_own = False
         self._messages: list[Mapping[str, Any]] = []
         self._parts: list[Part] = []
         self._tools = _Tools()
         self._ends: list[tuple[int, int]] = [(0, 0)]  # of parts and of what was learned, after so many messages
         self._requests = 0
 
-    def known(self, messages: Sequence[Mapping[str, Any]]) -> tuple[int, list[Part], _Tools]:
-        """How many of the messages, from the first one on, are the same; their parts, and what they say of tools."""
-        pairs = enumerate(zip(self._messages, messages, strict=False))
-        same = next((n for n, (old, new) in pairs if old != new), min(len(self._messages), len(messages)))
+    def known(
+        self, messages: Sequence[Mapping[str, Any]]
+    ) -> tuple[Sequence[Mapping[str, Any]], int, list[Part], _Tools]:
+        """The messages that are new, to be read, after how many that are known; the parts of these, and their tools."""
+        same = _same(self._messages, messages)
         parts, learned = self._ends[same]
         del self._messages[same:], self._ends[same + 1 :]
-        return same, self._parts[:parts], _Tools(self._tools.learned[:learned])
-
-    def keep(self, messages: Sequence[Mapping[str, Any]], parts: list[Part], tools: _Tools, ends: list[Any]) -> None:
-        """Keep the ``messages`` that were new, after the unchanged ones, and where the parts of each end."""
         self._requests += 1
-        if self._requests > 1:
-            self._messages += copy.deepcopy(messages)
+        self.is_own = self._requests > 1
+        new = json_copy(messages[same:]) if self.is_own else messages[same:]
+        return new, same, self._parts[:parts], _Tools(self._tools.learned[:learned])
+
+    def keep(self, new: Sequence[Mapping[str, Any]], parts: list[Part], tools: _Tools, ends: list[Any]) -> None:
+        """Keep the messages that were new, after the unchanged ones, and where the parts of each end."""
+        if self.is_own:
+            self._messages += new
             self._ends += ends
             self._parts, self._tools = list(parts), tools
+
+
+def _same(old: Sequence[Any], new: Sequence[Any]) -> int:
+    """How many messages from the first one on are equal in both."""
+    pairs = min(len(old), len(new))
+    for start in range(0, pairs, _RUN):
+        before, after = old[start : min(start + _RUN, pairs)], new[start : min(start + _RUN, pairs)]
+        if before != after:
+            return start + next(n for n, (one, other) in enumerate(zip(before, after, strict=True)) if one != other)
+    return pairs
 
 
 def parts_in(
@@ -94,16 +116,16 @@ def parts_in(
     """
     messages = messages_in(body, key)
     memory = memory or WireMemory()
-    same, parts, tools = memory.known(messages)
+    new, same, parts, tools = memory.known(messages)
     ends: list[tuple[int, int]] = []
-    for number in range(same, len(messages)):
+    for number, message in enumerate(new, same):
         try:
-            read(messages[number], number, parts, tools)
+            read(message, number, parts, tools)
         except (KeyError, TypeError, AttributeError) as error:
             said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise TranscriptError([f"{key}[{number}] is not {what}: {said}"]) from error
         ends.append((len(parts), len(tools.learned)))
-    memory.keep(messages[same:], parts, tools, ends)
+    memory.keep(new, parts, tools, ends)
     return parts
 
 
@@ -116,12 +138,14 @@ class WireView(NamedTuple):
 
     ``parts_of`` reads what ``memory`` does not know; it raises ``TranscriptError`` for any other body. ``applied``
     gives the body to send: what did not change is the same object, and the fields of what did are kept. ``beside``
-    gives what is sent beside the history and takes up room, as JSON: the system prompt, the tools.
+    gives what is sent beside the history and takes up room, as JSON: the system prompt, the tools. ``is_marked``: the
+    request ends with breakpoints of a prompt cache.
     """
 
     parts_of: _Reading
     applied: Callable[[Body, Mapping[Any, Replacement]], Body]
     beside: Callable[[Body], Any]
+    is_marked: Callable[[Body], bool] = lambda _: False
 
 
 def edited_list(

@@ -17,6 +17,10 @@ _OWN = {"tool_use": "input", "tool_result": "content"}
 """Blocks that are a part of their own, and what of them can be replaced."""
 
 
+_LAST = 3
+"""So many messages at the end of a request may have breakpoints that its program moves along with each request."""
+
+
 def _parts_of(body: Body, memory: WireMemory | None = None) -> list[Part]:
     return parts_in(body, "messages", "a message of the Messages API", _read, memory)
 
@@ -77,5 +81,13 @@ def _beside(body: Body) -> Any:
     return {key: body[key] for key in ("system", "tools") if body.get(key)}
 
 
-MESSAGES = WireView(_parts_of, _applied, _beside)
+def _is_marked(body: Body) -> bool:
+    """Whether the request asks for a breakpoint at its end, or has one in its last messages, where a host sets it."""
+    if body.get("cache_control"):
+        return True
+    contents = [to_plain(message).get("content") for message in body["messages"][-_LAST:]]
+    return any(last_mark(to_plain(block) for block in content) for content in contents if not isinstance(content, str))
+
+
+MESSAGES = WireView(_parts_of, _applied, _beside, _is_marked)
 """A request to the Messages API."""

@@ -1,5 +1,6 @@
 """JSON in and out, exact: what was dumped loads equal, lone surrogates and integers over 64 bits included."""
 
+import copy
 import json
 import reprlib
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ __all__ = [
     "dumps_exact",
     "dumps_text",
     "dumps_unchecked",
+    "json_copy",
     "loads",
     "loads_record",
 ]
@@ -31,6 +33,24 @@ _BOUND = 10**4300  # Python reads back no more digits; nan and the infinities do
 _STR = frozenset({str})
 _ALWAYS_JSON = frozenset({str, bool, type(None)})
 _NUMBERS = frozenset({int, float})
+_ATOMS = _ALWAYS_JSON | _NUMBERS
+
+
+def json_copy(value: Any) -> Any:
+    """Copy what is probably JSON, several times faster than ``copy.deepcopy``, which copies what is not."""
+    try:
+        return _copied(value)
+    except RecursionError:  # it holds itself
+        return copy.deepcopy(value)
+
+
+def _copied(value: Any) -> Any:
+    kind = type(value)
+    if kind is dict:
+        return {key: one if type(one) in _ATOMS else _copied(one) for key, one in value.items()}
+    if kind is list:
+        return [one if type(one) in _ATOMS else _copied(one) for one in value]
+    return value if kind in _ATOMS else copy.deepcopy(value)
 
 
 def check_json(value: Any, place: str = "value", *, max_depth: int = MAX_DEPTH) -> None:

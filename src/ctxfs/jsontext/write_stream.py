@@ -10,28 +10,39 @@ from ctxfs.steps import checkpoint
 __all__ = ["BLOCK", "has_surrogates", "is_longer", "json_pieces"]
 
 BLOCK = 262_144
-_END = object()
+
+_PLAIN = frozenset({int, float, bool, type(None)})
 
 
 def is_longer(value: Any, limit_chars: int) -> bool:
     """Tell by an estimate whether the JSON of ``value`` is longer, looking at no more of it than that takes."""
+    if isinstance(value, str):
+        return len(value) > limit_chars
     left = limit_chars
-    stack = [iter((value,))]
+    stack: list[Iterator[Any]] = [iter((value,))]
     while stack and left >= 0:
-        top = next(stack[-1], _END)
-        if top is _END:
+        for top in stack[-1]:
+            left -= 4
+            kind = type(top)
+            if kind is str:
+                left -= len(top)
+            elif kind in _PLAIN:
+                pass
+            elif kind is dict or isinstance(top, Mapping):
+                left -= sum(
+                    map(len, map(str, islice(top, max(0, left))))
+                )  # keys that are no text are refused elsewhere
+                stack.append(iter(top.values()))
+                break
+            elif isinstance(top, list | tuple):
+                stack.append(iter(top))
+                break
+            elif isinstance(top, str):
+                left -= len(top)
+            if left < 0:
+                break
+        else:
             stack.pop()
-            continue
-        if isinstance(top, str):
-            left -= len(top)
-        elif isinstance(top, Mapping):
-            left -= sum(
-                len(str(key)) for key in islice(top, max(0, left))
-            )  # keys that are no text are refused elsewhere
-            stack.append(iter(top.values()))
-        elif isinstance(top, (list, tuple)):
-            stack.append(iter(top))
-        left -= 4
     return left < 0
 
 
@@ -43,8 +54,11 @@ def has_surrogates(value: Any) -> bool:
         if isinstance(top, str):
             if not top.isascii() and _has_surrogates(top):
                 return True
-        elif isinstance(top, Mapping):
-            stack.extend(top)
+        elif type(top) in _PLAIN:
+            continue
+        elif type(top) is dict or isinstance(top, Mapping):
+            if not all(map(str.isascii, map(str, top))):
+                stack.extend(top)
             stack.extend(top.values())
         elif isinstance(top, (list, tuple)):
             stack.extend(top)

@@ -13,7 +13,7 @@ from ctxfs.errors import ConfigError, MissingApiKey, UnsupportedCacheTtl
 from ctxfs.llm.accumulate import ReplyBuilder
 from ctxfs.llm.base import ModelEvent, ModelRequest, Reply, Retrying
 from ctxfs.llm.client_settings import check_client, retry_policy
-from ctxfs.llm.connection import Connection
+from ctxfs.llm.connection import Connection, require_sdk
 from ctxfs.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
 from ctxfs.llm.serialize import CACHE_TTLS, MessagesSerializer
 from ctxfs.llm.sse import streamed_reply
@@ -30,7 +30,7 @@ KEY_VARIABLE = "ANTHROPIC_API_KEY"
 
 
 class ChatAnthropic:
-    """A model of Anthropic's, streaming, with prompt-cache breakpoints and retries; works on asyncio and trio.
+    """A model of Anthropic's, streaming, with prompt-cache breakpoints and retries; needs the extra ``anthropic``.
 
     ``api_key`` None: from ``ANTHROPIC_API_KEY``, when it is first needed. ``base_url`` None: from
     ``ANTHROPIC_BASE_URL``, else Anthropic's own. ``max_tokens`` bounds a reply unless the request says otherwise.
@@ -38,7 +38,7 @@ class ChatAnthropic:
     only a ``tool_choice`` is left out of a request without tools, and names its tool as the tool is sent.
     ``cache`` False sets no breakpoints; ``cache_ttl`` "1h" costs more to write. ``max_retries`` 0 never retries;
     None is four times; ``retry`` is a whole policy in its place. ``timeout_s`` bounds the silence on the connection.
-    ``sleep`` waits between attempts.
+    ``sleep`` waits between attempts. It works on asyncio and on trio.
 
     A reply that the token limit cut has the stop reason "max_tokens". A tool call whose arguments are no JSON object
     has the single argument ``INVALID_JSON``.
@@ -100,7 +100,8 @@ class ChatAnthropic:
         return self._model
 
     def check(self) -> None:
-        """Raise ``MissingApiKey`` when there is no key."""
+        """Raise ``MissingExtra`` without the SDK, ``MissingApiKey`` without a key."""
+        require_sdk("anthropic")
         self._key()
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
@@ -114,6 +115,7 @@ class ChatAnthropic:
         """Send ``request``; yield deltas (and ``Retrying``, after which they start over), then one ``Reply``.
 
         Raises:
+            MissingExtra: the SDK is not installed.
             ModelError: the call failed, after all retries where retrying could help.
 
         """
@@ -150,6 +152,7 @@ class ChatAnthropic:
         return key
 
     async def _connect(self) -> "AsyncAnthropic":
+        self.check()
         return await self._connection.client(partial(_new_client, self._key(), self._base_url, self._timeout_s))
 
 

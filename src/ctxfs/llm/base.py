@@ -40,6 +40,19 @@ class ToolSchema:
     description: str
     input_schema: Mapping[str, Any]
 
+    def for_messages(self) -> dict[str, Any]:
+        """Return the tool as the Messages API takes it."""
+        return {"name": self.name, "description": self.description, "input_schema": dict(self.input_schema)}
+
+    def for_chat(self) -> dict[str, Any]:
+        """Return the tool as the Chat Completions API takes it."""
+        function = {"name": self.name, "description": self.description, "parameters": dict(self.input_schema)}
+        return {"type": "function", "function": function}
+
+    def for_responses(self) -> dict[str, Any]:
+        """Return the tool as the Responses API takes it; not strict, as parameters may be optional."""
+        return {"type": "function", **self.for_chat()["function"], "strict": False}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
@@ -47,12 +60,14 @@ class ModelRequest:
 
     ``max_tokens`` bounds the reply; None leaves it to the model's own default. ``breakpoints``: after how many of the
     messages the prompt is worth caching, for providers that have to be told; None leaves it to the serializer.
+    ``status`` is shown after the messages in this request only, behind everything that is cached; "" is none.
     """
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSchema, ...] = ()
     max_tokens: int | None = None
     breakpoints: tuple[int, ...] | None = None
+    status: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

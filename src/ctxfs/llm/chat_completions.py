@@ -39,7 +39,7 @@ WIRE_LIMITS: Mapping[Dialect, WireLimits] = {
 _DONE: Mapping[str, Any] = {"role": "assistant", "content": "Done."}
 """What a dialect gets between a tool's message and a user's that does not take one right after the other."""
 
-_log = logging.getLogger("ctxfs")
+_log = logging.getLogger("ctxfs.llm")
 
 
 def to_chat_body(body: Mapping[str, Any], *, max_tokens_field: str, dialect: Dialect = "openai") -> dict[str, Any]:

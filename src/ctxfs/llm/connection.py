@@ -1,12 +1,21 @@
 """A model's connection to its provider: an SDK's client, made when it is first needed."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Generic, Protocol, TypeVar
 
 import anyio
 from anyio import to_thread
 
-__all__ = ["Client", "Connection"]
+from ctxfs.errors import MissingExtra
+
+__all__ = ["Client", "Connection", "require_sdk"]
+
+
+def require_sdk(package: str) -> None:
+    """Raise ``MissingExtra`` unless the SDK is installed; its extra has its name."""
+    if find_spec(package) is None:
+        raise MissingExtra(package, package)
 
 
 class Client(Protocol):

@@ -162,11 +162,8 @@ class AssistantMessage:
         """The tool calls of this reply, in order."""
         if isinstance(self.content, str):
             return ()
-        return tuple(
-            ToolCall(name=b["name"], arguments=b["input"], id=b["id"])
-            for b in self.content
-            if b.get("type") == "tool_use"
-        )
+        calls = [block for block in self.content if block.get("type") == "tool_use"]
+        return tuple([ToolCall(call["name"], call["input"], call["id"]) for call in calls])
 
     @property
     def text(self) -> str:
@@ -219,11 +216,10 @@ def check_message(message: Any) -> Message:
     if not isinstance(message, ToolMessage):
         return message if content is message.content else replace(message, content=content)
     path = message.offload_path
-    return replace(
-        message,
-        content=content,
+    return ToolMessage(
         tool_call_id=check_name(message.tool_call_id, "tool_call_id"),
         tool_name=check_name(message.tool_name, "tool_name"),
+        content=content,
         is_error=check_flag(message.is_error, "is_error"),
         offloaded=check_flag(message.offloaded, "offloaded"),
         offload_path=path if path is None else check_name(path, "offload_path"),

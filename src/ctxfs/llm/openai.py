@@ -4,17 +4,16 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast, get_args
 from urllib.parse import urlsplit
 
 import anyio
 
-from ctxfs.errors import ConfigError, InvalidRequest, MissingApiKey, MissingExtra
+from ctxfs.errors import ConfigError, InvalidRequest, MissingApiKey
 from ctxfs.llm.base import ModelEvent, ModelRequest, Reply
 from ctxfs.llm.chat_completions import MAX_TOOLS, WIRE_LIMITS, ChatReplyBuilder, Dialect, to_chat_body
 from ctxfs.llm.client_settings import check_client, retry_policy
-from ctxfs.llm.connection import Connection
+from ctxfs.llm.connection import Connection, require_sdk
 from ctxfs.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
 from ctxfs.llm.serialize import MessagesSerializer
 from ctxfs.llm.sse import streamed_reply
@@ -97,8 +96,7 @@ class ChatOpenAI:
 
     def check(self) -> None:
         """Raise ``MissingExtra`` without the SDK, ``MissingApiKey`` without a key where one is needed."""
-        if find_spec("openai") is None:
-            raise MissingExtra("openai", "openai")
+        require_sdk("openai")
         self._key()
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
@@ -121,7 +119,6 @@ class ChatOpenAI:
             ModelError: the call failed, after all retries where retrying could help.
 
         """
-        self.check()
         client = await self._connect()
         body = self.body(request)
         # Mistral's API sends the usage unasked, and refuses to be asked for it.
@@ -146,6 +143,7 @@ class ChatOpenAI:
         return key or "not-needed"
 
     async def _connect(self) -> "AsyncOpenAI":
+        self.check()
         return await self._connection.client(partial(_new_client, self._key(), self._url(), self._timeout_s))
 
 

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any
 
 from ctxfs.errors import TranscriptError
+from ctxfs.jsontext.write_stream import has_surrogates
 from ctxfs.llm.base import ModelRequest
 from ctxfs.llm.messages import (
     THINKING,
@@ -115,6 +116,8 @@ class MessagesSerializer:
             _set_breakpoints(
                 body, ends, {"type": "ephemeral"} if cache_ttl == "5m" else {"type": "ephemeral", "ttl": cache_ttl}
             )
+        if request.status:
+            body["messages"] = _with_status(body["messages"], request.status)
         return body
 
     def _take(self, messages: tuple[Message, ...]) -> None:
@@ -168,6 +171,14 @@ class MessagesSerializer:
             self._ended.append({"role": turn.role, "content": turn.content})
         else:
             self._turns.pop()
+
+
+def _with_status(messages: list[dict[str, Any]], status: str) -> list[dict[str, Any]]:
+    """The messages with a text at their end; none of them is changed in place."""
+    block = {"type": "text", "text": encodable(status)}
+    if messages and messages[-1]["role"] == "user":
+        return [*messages[:-1], {"role": "user", "content": [*messages[-1]["content"], block]}]
+    return [*messages, {"role": "user", "content": [block]}]
 
 
 def from_dict(message: Mapping[str, Any], tool_names: Mapping[str, str]) -> list[Message]:
@@ -251,7 +262,7 @@ def _blocks(content: Content, wire: WireNames | None = None) -> list[Block]:
     for block in content:
         if _is_refused(block):
             continue
-        cleaned = _clean(block)
+        cleaned = _clean(block) if has_surrogates(block) else block
         if "cache_control" in cleaned:
             cleaned = {k: v for k, v in cleaned.items() if k != "cache_control"}
         blocks.append(wire.call(cleaned, block) if wire and block["type"] == "tool_use" else cleaned)

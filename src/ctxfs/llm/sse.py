@@ -10,7 +10,7 @@ from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import ModelEvent, Reply
 from ctxfs.llm.retry import broken, classify
 
-__all__ = ["Builder", "EventReader", "StreamedResponse", "event_data", "streamed_reply"]
+__all__ = ["Builder", "EventReader", "StreamedResponse", "UsageReader", "event_data", "streamed_reply"]
 
 END = b"[DONE]"
 """What Chat Completions sends last, and what is no JSON."""
@@ -128,6 +128,43 @@ class EventReader:
         """At the end: the response, if it was one JSON object."""
         body = b"\n".join([*(self._before or ()), self._rest]).strip()
         return body if self._before is not None and body.startswith(b"{") else None
+
+
+class UsageReader:
+    """Takes the bytes of a response as they come, and keeps what they say of the bill: the usage, and the model."""
+
+    def __init__(self) -> None:
+        self._usage: dict[str, Any] = {}
+        self._model: str | None = None
+        self._events = EventReader()
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes; what is not about the bill is ignored."""
+        for data in self._events.feed(chunk):
+            self._take(data)
+
+    def bill(self) -> tuple[dict[str, Any], str | None] | None:
+        """At the end: the usage and the model, once; None if the response said nothing of them, or was asked before.
+
+        A response without events is one JSON object.
+        """
+        self._take(self._events.rest() or b"")
+        self._events, usage, self._usage = EventReader(), self._usage, {}
+        return (usage, self._model) if usage else None
+
+    def _take(self, data: bytes) -> None:
+        if b'"usage"' not in data:
+            return
+        try:
+            event = json_codec.loads(data)
+        except ValueError:
+            return
+        for said in (event, *(event.get(key) for key in ("message", "response"))) if isinstance(event, dict) else ():
+            if not isinstance(said, Mapping):
+                continue
+            usage = said.get("usage")
+            self._usage |= {key: value for key, value in (usage or {}).items() if value is not None}
+            self._model = said.get("model") or self._model
 
 
 async def event_data(response: StreamedResponse) -> AsyncGenerator[bytes, None]:

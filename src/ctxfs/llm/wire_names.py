@@ -25,7 +25,7 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireLimits:
-    """Which call ids and tool names a provider takes: letters, digits, ``_`` and ``-``, up to so many characters.
+    """Which call ids and tool names a provider takes: letters, digits, ``_`` and ``-``, and how long they may be.
 
     ``exact_ids``: ids have exactly ``max_id_chars`` characters, letters and digits only.
     """

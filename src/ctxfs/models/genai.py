@@ -41,6 +41,9 @@ _WRITE_TTL: Mapping[str, CacheTtl] = {
 _OPENAI_12H = 2.5
 """What OpenAI charges for writes that are kept for twelve hours, in uncached input tokens, where it charges at all."""
 
+_DAYS = 100
+"""The prices of so many days are kept; those of one take a hundredth of a second to read."""
+
 _NOT_TEXT = re.compile(
     r"audio|realtime|transcribe|tts|image|embed|whisper|moderation|live|ocr|voice|robotics|omni|vision|banana|search"
     r"|davinci|babbage|curie|^ada|^ft:|\.ft-|:free|:thinking|:extended|^palm|-bison|gecko|voxtral"
@@ -93,10 +96,13 @@ def rows_of(providers: Iterable[Any], day: date) -> dict[str, Row]:
     return {name: row for name, row in rows.items() if not _implied(name, row, rows)}
 
 
-def live_rows() -> Mapping[str, Row] | None:
-    """The rows of the installed ``genai-prices``, at today's prices; None where it is not installed or too old."""
+def live_rows(day: date | None = None) -> Mapping[str, Row] | None:
+    """The rows of the installed ``genai-prices``, at the prices of ``day``; None where it is not installed or too old.
+
+    ``day`` None: today.
+    """
     snapshots = installed_snapshots()
-    return None if snapshots is None else _LIVE.rows(snapshots.get_snapshot(), datetime.now(UTC).date())
+    return None if snapshots is None else _LIVE.rows(snapshots.get_snapshot(), day or datetime.now(UTC).date())
 
 
 @cache
@@ -115,13 +121,18 @@ class LiveRows:
     """The rows of the last snapshot that was asked for: ``genai-prices`` replaces its own when it updates itself."""
 
     def __init__(self) -> None:
-        self._made: tuple[object, date, Mapping[str, Row]] | None = None
+        self._snapshot: object = None
+        self._made: dict[date, Mapping[str, Row]] = {}
 
     def rows(self, snapshot: Any, day: date) -> Mapping[str, Row]:
-        """The rows of ``snapshot``, at the prices of ``day``; made only when one of them has changed."""
-        if self._made is None or self._made[0] is not snapshot or self._made[1] != day:
-            self._made = (snapshot, day, rows_of(snapshot.providers, day))
-        return self._made[2]
+        """The rows of ``snapshot``, at the prices of ``day``; kept for the last days that were asked for."""
+        if self._snapshot is not snapshot:
+            self._snapshot, self._made = snapshot, {}
+        if day not in self._made:
+            if len(self._made) >= _DAYS:
+                self._made = {}
+            self._made[day] = rows_of(snapshot.providers, day)
+        return self._made[day]
 
 
 _LIVE = LiveRows()

@@ -1,14 +1,34 @@
 """The table of models: the one that ships with ctxfs, or a newer one where ``genai-prices`` is installed."""
 
+import re
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from functools import lru_cache
+from importlib import metadata
 
 from ctxfs.models.genai import SNAPSHOT, Row, Step, live_rows
 from ctxfs.models.prices import Prices
 
-__all__ = ["ModelInfo", "UnknownModel", "known_model", "model_or_relative", "warn_unknown"]
+__all__ = [
+    "KnownModels",
+    "ModelInfo",
+    "UnknownModel",
+    "day_of",
+    "known_model",
+    "known_models",
+    "model_or_relative",
+    "warn_unknown",
+]
+
+
+_RESELLER = re.compile(r"^(?!ft:)(?:.*/)?(?:[a-z_-]+:)?(?:[a-z_-]+\.)*")
+"""What stands in front of a model's name where somebody else than its maker serves it, or a library says who does."""
+
+_SAME_MODEL = re.compile(rf"{SNAPSHOT.pattern}(?::\d+|:(?:nitro|floor|online|exacto)|\[1m\])*")
+"""What may follow a model's name: what ``SNAPSHOT`` says, and a reseller's version or route."""
 
 
 class UnknownModel(UserWarning):
@@ -36,35 +56,64 @@ class ModelInfo:
     prices: Prices | None = None
 
 
-def known_model(model: str) -> ModelInfo | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownModels:
+    """Whose models are known, and from where: ``source`` names the table, ``by_provider`` counts the names in it."""
+
+    source: str
+    by_provider: Mapping[str, int]
+
+
+def known_models() -> KnownModels:
+    """Count what is known."""
+    if live_rows() is None:
+        from ctxfs.models.table import DATE, VERSION  # noqa: PLC0415 — as in ``_rows``
+
+        source = f"the table of ctxfs, of {DATE} (genai-prices {VERSION})"
+    else:
+        source = f"genai-prices {metadata.version('genai-prices')}, today's prices"
+    return KnownModels(source=source, by_provider=dict(Counter(row[0] for row in _rows().values())))
+
+
+def known_model(model: str, *, day: date | None = None) -> ModelInfo | None:
     """What is known of ``model``: by the longest name in the table that it starts with; None when it is unknown.
 
     Dates, builds and channels may follow the name (``-20250929``, ``@001``, ``-latest``); anything else is another
-    model. Prices are today's.
+    model. What says who serves it is passed over (``us.anthropic.claude-…``, ``openrouter/openai/gpt-…``,
+    ``vertex_ai/…``, ``azure/…``, ``openai:gpt-…``): the prices are those of its maker. ``day``: with ``genai-prices``
+    installed, the prices of that day; None: today's.
     """
-    found = _find(model, _rows())
-    return found[0] if found is not None and found[1] else None
+    info, is_known = model_or_relative(model, day=day)
+    return info if is_known else None
 
 
-def model_or_relative(model: str) -> tuple[ModelInfo | None, bool]:
+def day_of(at: float | None) -> date | None:
+    """The day of a time in seconds since the epoch, in UTC, whose prices count; None: not known, so today's do."""
+    return datetime.fromtimestamp(at, UTC).date() if at else None
+
+
+def model_or_relative(model: str, *, day: date | None = None) -> tuple[ModelInfo | None, bool]:
     """What is known of ``model``, or of the longest name in the table that it starts with; and whether it is the model.
 
     None, False: no name in the table is like it.
     """
-    return _find(model, _rows()) or (None, False)
+    rows, name = _rows(day), model.lower()
+    found = _find(name, rows)
+    if found is None or not found[1]:
+        found = _find(_RESELLER.sub("", name), rows) or found
+    return found or (None, False)
 
 
-def _find(model: str, rows: Mapping[str, Row]) -> tuple[ModelInfo, bool] | None:
-    name = model.lower()
+def _find(name: str, rows: Mapping[str, Row]) -> tuple[ModelInfo, bool] | None:
     for end in range(len(name), 0, -1):
         row, rest = rows.get(name[:end]), name[end:]
-        if row is not None and (not rest or rest[0] in "-@:./"):
-            return _info(name[:end], row), SNAPSHOT.fullmatch(rest) is not None
+        if row is not None and (not rest or rest[0] in "-@:./["):
+            return _info(name[:end], row), _SAME_MODEL.fullmatch(rest) is not None
     return None
 
 
-def _rows() -> Mapping[str, Row]:
-    rows = live_rows()
+def _rows(day: date | None = None) -> Mapping[str, Row]:
+    rows = live_rows(day)
     if rows is None:
         from ctxfs.models.table import ROWS  # noqa: PLC0415 — hundreds of rows, which an import of ctxfs can do without
 

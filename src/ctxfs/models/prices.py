@@ -29,8 +29,8 @@ class Prices:
         cache_read: a token of the prompt that the cache held. ``input`` where there is no cache.
         cache_write: a token that is written to the cache, by how long it is kept; the first is what the provider does
             unasked. Empty: the provider caches by itself and charges ``input``.
-        steps: the prices of requests whose whole prompt has more than so many tokens; every token of such a request
-            costs them. The highest number passed counts. Empty: all prompts cost the same.
+        steps: by a number of tokens, the prices of requests whose whole prompt has more; every token of such a
+            request costs them. The highest number passed counts. Empty: all prompts cost the same.
 
     Raises:
         ConfigError: a price that is not a number of 0 or more, an input that is free, an unknown time, or steps that

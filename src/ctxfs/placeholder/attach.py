@@ -1,7 +1,7 @@
 """The placeholder that may replace an item's content one day, written when it is needed, and the digest in it. Pure."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ctxfs.items import ContextItem, ItemType
@@ -125,15 +125,30 @@ def placeholder_for(
     if bare_tokens >= item.content_tokens:
         return None
 
-    def write() -> tuple[str, int]:
-        described = digest() if item.source is None else ""
-        if described:
-            text = render(path, described, reader=reader, short=short)
-            if (tokens := counter.count(text)) < item.content_tokens:
-                return text, tokens
-        return bare, bare_tokens
-
+    write = _Written(item, path, counter, digest, reader, short, bare, bare_tokens)
     return Placeholder(bare_tokens, write, content_tokens=item.content_tokens)
+
+
+@dataclass(slots=True, eq=False)
+class _Written:
+    """What gives the text of a placeholder: one object, since a session holds one for each of its items."""
+
+    item: ContextItem
+    path: str
+    counter: TokenCounter
+    digest: Callable[[], str]
+    reader: str
+    short: str | None
+    bare: str
+    bare_tokens: int
+
+    def __call__(self) -> tuple[str, int]:
+        described = self.digest() if self.item.source is None else ""
+        if described:
+            text = render(self.path, described, reader=self.reader, short=self.short)
+            if (tokens := self.counter.count(text)) < self.item.content_tokens:
+                return text, tokens
+        return self.bare, self.bare_tokens
 
 
 def with_placeholder(item: ContextItem, *, path: str, counter: TokenCounter, reader: str = READ_TOOL) -> ContextItem:

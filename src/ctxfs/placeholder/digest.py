@@ -8,19 +8,23 @@ can be taken for a placeholder of its own.
 
 import csv
 import re
-from collections.abc import Sequence
-from itertools import chain, islice
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice, takewhile, zip_longest
+from typing import Final, NamedTuple
 
 from ctxfs.content.readable import readable_text
 from ctxfs.jsontext.shape import PREFIX_CHARS, Detail, JsonPrefix, parse_prefix, shape
 from ctxfs.llm.messages import Content
 from ctxfs.placeholder.lines import (
+    ERROR,
     LINE_CHARS,
     NUMBERED,
+    Found,
     Pick,
     clean_line,
+    error_in,
     error_lines,
+    errors_of,
     head_lines,
     latin1_re2,
     line_count,
@@ -81,11 +85,16 @@ _CODE = re.compile(
 
 _HEADING = re.compile(rf"(?:{NUMBERED})?#{{1,6}} \S")
 
-_MAY_OUTLINE = latin1_re2(
+_TELLING = latin1_re2(
     rb"(?m)^(?:[ \t]{0,8}[0-9\x80-\xff]{1,28}(?:\xe2\x86\x92|\t|[:|] ?))?(?:#{1,6} |[ \t]{0,16}"
     + f"{_MODIFIERS}(?:{_DEFINES}|type |(?:const|let|var) ))".encode()
+    + b"|"
+    + ERROR
 )
-"""Finds every line that ``_CODE`` or ``_HEADING`` matches, and a few more; only these lines are given to those two."""
+"""Finds every line with an error, and every line that ``_CODE`` or ``_HEADING`` matches, and a few more."""
+
+_MAY_BE_TABLE = re.compile(r"[^\n]{0,4096}?[|\t,;]")
+"""What separates the columns stands in the first line already."""
 
 _HEADER_CELL = re.compile(r"[^\W\d][\w .()/%#-]{0,39}")
 
@@ -147,18 +156,20 @@ def _estimated_tokens(text: str, counter: TokenCounter) -> int:
 
 
 def _structure(text: str, lines: int, budget_tokens: int, counter: TokenCounter) -> str:
-    """What fits the content, of so many ``lines``, best, and only that; "" when nothing does within the budget."""
-    head = head_lines(text)
+    """The one description that suits a text of ``lines`` lines best; "" when none fits the budget."""
     if (parsed := parse_prefix(text)) is not None:
         return _fitting_shape("JSON: ", parsed, budget_tokens, counter)
-    if (record := _json_lines(text, head)) is not None:
+    if (record := _json_lines(text)) is not None:
         return _fitting_shape("JSON lines, each like ", record, budget_tokens, counter)
-    if title := _table(text, head):
-        return _numbered(text, title, head[:_TABLE_LINES], budget_tokens, counter)
-    if outline := _outline(text, lines):
+    if title := _table(text):
+        return _numbered(text, title, islice(head_lines(text), _TABLE_LINES), budget_tokens, counter)
+    if len(text) > _MAX_SOURCE_CHARS or lines > _MAX_SOURCE_LINES:
+        return _log(text, lines, error_lines(text), budget_tokens, counter)
+    telling = _telling_lines(text)
+    if outline := _outline(text, lines, telling):
         ranked = sorted(outline, key=lambda p: _indent(text, p))
         return _numbered(text, "", ranked, budget_tokens, counter)
-    return _log(text, head, tail_lines(text, lines), budget_tokens, counter)
+    return _log(text, lines, errors_of(text, telling.errors), budget_tokens, counter)
 
 
 def _fitting_shape(title: str, parsed: JsonPrefix, budget_tokens: int, counter: TokenCounter) -> str:
@@ -169,17 +180,21 @@ def _fitting_shape(title: str, parsed: JsonPrefix, budget_tokens: int, counter: 
     return ""
 
 
-def _json_lines(text: str, head: Sequence[Pick]) -> JsonPrefix | None:
+def _json_lines(text: str) -> JsonPrefix | None:
     """The first record, when the first lines are JSON objects."""
-    records = [p for p in head if p.end > p.start][:3]
+    records = list(islice((p for p in head_lines(text) if p.end > p.start), 3))
     if len(records) < 2:
         return None
-    parsed = [parse_prefix(text[p.start : min(p.end, p.start + PREFIX_CHARS + 1)]) for p in records]
-    return parsed[0] if all(p is not None and isinstance(p.value, dict) for p in parsed) else None
+    parsed = (parse_prefix(text[p.start : min(p.end, p.start + PREFIX_CHARS + 1)]) for p in records)
+    objects = list(takewhile(lambda p: p is not None and isinstance(p.value, dict), parsed))
+    return objects[0] if len(objects) == len(records) else None
 
 
-def _table(text: str, head: Sequence[Pick]) -> str:
+def _table(text: str) -> str:
     """The kind of table, with its columns; "" if the text is not a table."""
+    if not _MAY_BE_TABLE.match(text):
+        return ""
+    head = list(head_lines(text))
     sample = [text[p.start : min(p.end, p.start + 4096)].rstrip("\r") for p in head]
     if all(re.match(NUMBERED, line) for line in sample):
         sample = [re.sub(rf"\A{NUMBERED}", "", line) for line in sample]
@@ -221,20 +236,36 @@ def _is_cell(cell: str) -> bool:
     )
 
 
-def _outline(text: str, lines: int) -> list[Pick]:
-    """Lines that define something, or the headings of a document; [] when it does not look like either."""
-    if len(text) > _MAX_SOURCE_CHARS or lines > _MAX_SOURCE_LINES:
-        return []
-    code, headings = [], []
-    for found in lines_with(_MAY_OUTLINE, text):
-        if found.start and text[found.start - 1] != "\n":
+class _Telling(NamedTuple):
+    """Lines that define something, the headings of a document, and lines in which something says "error"."""
+
+    code: list[Pick]
+    headings: list[Pick]
+    errors: list[Found]
+
+
+def _telling_lines(text: str) -> _Telling:
+    """Find them in one pass."""
+    found = _Telling([], [], [])
+    for line in lines_with(_TELLING, text):
+        if line.offset:  # nothing at its begin: what was found says "error"
+            found.errors.append(line)
+            continue
+        if (error := error_in(text, line)) is not None:
+            found.errors.append(error)
+        if line.start and text[line.start - 1] != "\n":
             continue  # the rest of a line that is longer than a slice
-        pick = found.pick(text, found.start)
+        pick = line.pick(text, line.start)
         if _CODE.match(text, pick.start, pick.end):
-            code.append(pick)
+            found.code.append(pick)
         elif _HEADING.match(text, pick.start, pick.end):
-            headings.append(pick)
-    for picks, density in ((code, 80), (headings, 120)):
+            found.headings.append(pick)
+    return found
+
+
+def _outline(text: str, lines: int, telling: _Telling) -> list[Pick]:
+    """Lines that define something, or the headings of a document; [] when it does not look like either."""
+    for picks, density in ((telling.code, 80), (telling.headings, 120)):
         if len(picks) >= 3 and len(picks) * density >= lines:
             return [] if _is_run_output(text) else picks
     return []
@@ -245,32 +276,32 @@ def _indent(text: str, pick: Pick) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _log(text: str, head: Sequence[Pick], tail: Sequence[Pick], budget_tokens: int, counter: TokenCounter) -> str:
+def _log(text: str, lines: int, found: Iterator[Pick], budget_tokens: int, counter: TokenCounter) -> str:
     """Errors, head and tail by turns, most telling first; the error count as the title."""
-    found = error_lines(text)
     errors = list(islice(found, _MAX_ERROR_LINES))
     more = next(found, None) is not None
     title = f"{'Over ' if more else ''}{plural(len(errors), 'line')} with errors." if errors else ""
     spread = [*errors[:1], *errors[-1:], *errors[1:-1]]
-    return _numbered(text, title, _interleaved(tail, head, spread), budget_tokens, counter)
+    ranked = _interleaved(tail_lines(text, lines), head_lines(text), spread)
+    return _numbered(text, title, ranked, budget_tokens, counter)
 
 
-def _interleaved(*groups: Sequence[Pick]) -> list[Pick]:
-    longest = max(len(group) for group in groups)
-    return [group[i] for i in range(min(longest, _MAX_PICKS)) for group in groups if i < len(group)]
+def _interleaved(*groups: Iterable[Pick]) -> Iterator[Pick]:
+    """The first of each group, the second of each, and so on."""
+    return filter(None, chain.from_iterable(zip_longest(*groups)))
 
 
 def _is_run_output(text: str) -> bool:
     return any(_RUN_OUTPUT.search(text[a:b].encode("utf-8", "surrogatepass")) for a, b in slices(text))
 
 
-def _numbered(text: str, title: str, ranked: Sequence[Pick], budget_tokens: int, counter: TokenCounter) -> str:
+def _numbered(text: str, title: str, ranked: Iterable[Pick], budget_tokens: int, counter: TokenCounter) -> str:
     """As many of the lines as fit, the first ones first, shown in the order of the text."""
     width = max(48, min(LINE_CHARS, budget_tokens // 2))
     chosen: dict[int, str] = {}
     used = counter.count(title) + 1
     misses = 0
-    for pick in ranked[:_MAX_PICKS]:
+    for pick in islice(ranked, _MAX_PICKS):
         if pick.number in chosen or not (line := shown(text, pick, width)):
             continue
         cost = counter.count(line) + 1

@@ -1,21 +1,25 @@
 """Lines of a text, by number: the first, the last, those with errors, and how one is shown. Pure."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import re2
 
 from ctxfs.steps import checkpoint
 
 __all__ = [
+    "ERROR",
     "LINE_CHARS",
     "NUMBERED",
+    "Found",
     "Pick",
     "clean_line",
+    "error_in",
     "error_lines",
+    "errors_of",
     "head_lines",
     "latin1_re2",
     "line_count",
@@ -49,19 +53,22 @@ def latin1_re2(pattern: bytes) -> Any:
     return re2.compile(pattern, options)
 
 
-_ERROR = latin1_re2(
+ERROR: Final = (
     rb"(?im)\b(?:errors?|exception|traceback|fatal|panic|panicked|critical|fail|fails|failed|failures?|segfault|"
     rb"segmentation fault|core dumped|cannot|denied|not found|timed out|abort|aborted)\b"
     rb"|(?-i:[a-z](?:Error|Exception)\b)|^E   "
 )
+"""An expression for what says in a line that something went wrong."""
+
+_ERROR = latin1_re2(ERROR)
 
 _NO_ERROR = re.compile(r"\b(?:0|no|without)\s+(?:errors?|fail(?:ed|ures?)?|exceptions?)\b", re.IGNORECASE)
 
 NUMBERED = r"[ \t]{0,8}\d{1,7}(?:→|\t|[:|] ?)"
+_NUMBERED = re.compile(NUMBERED)
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(NamedTuple):
     """A line worth showing: its number and its characters' place in the text (cut to what is ever shown)."""
 
     number: int
@@ -71,8 +78,13 @@ class Pick:
 
 def error_lines(text: str, *, number: int = 1, begin: int = 0) -> Iterator[Pick]:
     """Find the lines that speak of an error, from the line ``number`` on, which begins at the character ``begin``."""
+    return errors_of(text, lines_with(_ERROR, text, number=number, begin=begin))
+
+
+def errors_of(text: str, lines: Iterable["Found"]) -> Iterator[Pick]:
+    """Which of ``lines``, found by what says so, speak of an error."""
     last = 0
-    for found in lines_with(_ERROR, text, number=number, begin=begin):
+    for found in lines:
         pick = _error_pick(text, found)
         said = _NO_ERROR.search(text, pick.start, min(pick.end, pick.start + LINE_CHARS))
         if found.number > last and not said:  # a line longer than a slice is found again
@@ -118,6 +130,13 @@ def lines_with(expression: Any, text: str, *, number: int = 1, begin: int = 0) -
             number += data.count(b"\n", position)
 
 
+def error_in(text: str, line: Found) -> Found | None:
+    """The same line, found by the first word that says that something went wrong; None if there is none."""
+    data = text[line.start : line.end].encode("utf-8", "surrogatepass")
+    match = _ERROR.search(data)
+    return None if match is None else replace(line, offset=_chars(data[: match.start()]))
+
+
 def _error_pick(text: str, found: Found) -> Pick:
     """The line from its begin or, where the error stands far to the right, from a little before the error."""
     return found.pick(text, found.start if found.offset < LINE_CHARS // 2 else found.start + found.offset - 24)
@@ -130,7 +149,7 @@ def _chars(data: bytes) -> int:
 def shown(text: str, pick: Pick, width: int) -> str:
     """The line with its number, one copy of it only if the content numbers its lines itself; "" for a blank line."""
     raw = text[pick.start : min(pick.end, pick.start + 2 * width)]
-    numbered = re.match(NUMBERED, raw)
+    numbered = _NUMBERED.match(raw)
     if numbered and numbered[0].strip("→\t:| ") == str(pick.number):
         raw = raw[numbered.end() :]
     raw = clean_line(raw).rstrip()
@@ -178,17 +197,15 @@ def lines_of(text: str) -> Iterator[Pick]:
         start, number = end + 1, number + 1
 
 
-def head_lines(text: str) -> list[Pick]:
+def head_lines(text: str) -> Iterator[Pick]:
     """The first lines."""
-    return list(islice(lines_of(text), _SAMPLE_LINES))
+    return islice(lines_of(text), _SAMPLE_LINES)
 
 
-def tail_lines(text: str, lines: int) -> list[Pick]:
-    """The last lines, the last one first, of a text of so many ``lines``."""
-    found: list[Pick] = []
-    number, end = lines, len(text) - text.endswith("\n")
-    while number > 0 and len(found) < _SAMPLE_LINES:
+def tail_lines(text: str, lines: int) -> Iterator[Pick]:
+    """The last lines, the last one first, of a text that has ``lines`` lines."""
+    end = len(text) - text.endswith("\n")
+    for number in range(lines, max(0, lines - _SAMPLE_LINES), -1):
         start = text.rfind("\n", 0, end) + 1
-        found.append(Pick(number, start, end))
-        number, end = number - 1, start - 1
-    return found
+        yield Pick(number, start, end)
+        end = start - 1

@@ -80,9 +80,17 @@ def check(report: Report) -> str:
     paid, modelled = (
         total_usd(values) or 0.0 for values in ((s.replayed_usd for s in checked), (s.recorded.usd for s in checked))
     )
-    off = modelled / paid - 1
-    away = f"{abs(off):.1%} {'above' if off >= 0 else 'below'} the bill"
-    return f"Check: the replay of what was recorded costs {_usd(modelled)}, {away} of its calls ({_usd(paid)})."
+    away = _away(modelled / paid - 1, digits=1)
+    said = f"Check: the replay of what was recorded costs {_usd(modelled)}, {away} the bill of its calls ({_usd(paid)})"
+    if len(checked) > 1:
+        each = [s.recorded.usd / s.replayed_usd - 1 for s in checked if s.recorded.usd and s.replayed_usd]
+        said += f"; single sessions from {_away(min(each))} to {_away(max(each))}"
+    return f"{said}."
+
+
+def _away(off: float, *, digits: int = 0) -> str:
+    """How far off something is, with its direction."""
+    return f"{abs(off):.{digits}%} {'above' if off >= 0 else 'below'}"
 
 
 def _notes(report: Report) -> list[str]:
@@ -93,6 +101,8 @@ def _notes(report: Report) -> list[str]:
     if none.missed_tokens and without:
         perfect = ", ".join(f"{p.policy} {p.cost_without_misses / without:.3f}" for p in report.policies)
         notes.append(f"Where the cache lost what it held, so does the replay; had it lost nothing: {perfect}.")
+    if short := sum(call.is_reply_counted for s in report.sessions for call in s.bill):
+        notes.append(f"{short:,} calls were recorded with less output than their replies hold: the replies count.")
     if unknown := unpriced(call for s in report.sessions for call in s.bill):
         notes.append(f"No price is known of {', '.join(unknown)}: give --model or --rates.")
     if assumed := sorted({s.model or "a model that is not named" for s in report.sessions if s.recorded.usd is None}):

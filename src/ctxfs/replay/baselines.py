@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ctxfs.llm.base import Usage
 from ctxfs.replay.cost import Replacement, Run
 from ctxfs.replay.session import Item, Session
 
@@ -35,10 +36,10 @@ class _AsRecordedRun:
         due = next(self._cleared)
         return [Replacement(index, CLEARED_TOKENS) for index in due if self._sizes.get(index, 0) > CLEARED_TOKENS]
 
-    def replied(self, reply: Sequence[Item]) -> None:
+    def replied(self, reply: Sequence[Item], _billed: Usage) -> None:
         self._sizes |= {item.index: item.tokens for item in reply}
 
-    def read_back(self, _index: int, _call: Item, _page: Item) -> None:
+    def read_back(self, _index: int, _call: Item, _page: Item, _billed: Usage) -> None:
         """The agent did not know that it could."""
 
 
@@ -77,9 +78,9 @@ class _WindowRun:
         summary = Replacement(first.index, SUMMARY_TOKENS, first.quotable)
         return [summary, *(Replacement(item.index, 0, item.quotable) for item in rest)]
 
-    def replied(self, reply: Sequence[Item]) -> None:
+    def replied(self, reply: Sequence[Item], _billed: Usage) -> None:
         self._kept += reply
         self._total += sum(item.tokens for item in reply)
 
-    def read_back(self, _index: int, _call: Item, _page: Item) -> None:
+    def read_back(self, _index: int, _call: Item, _page: Item, _billed: Usage) -> None:
         """Nothing is read back: a summary shows what it replaced."""

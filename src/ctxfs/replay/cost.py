@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from ctxfs.economics.prices import Rates
+from ctxfs.llm.base import Usage
 from ctxfs.recordings.recording import Kind
 from ctxfs.replay.session import Item, Session, Turn
 
@@ -54,11 +55,14 @@ class Run(Protocol):
     def plan(self, added: Sequence[Item], at: float, /) -> Sequence[Replacement]:
         """Before a request that carries ``added`` for the first time, at this time in seconds: what is evicted now."""
 
-    def replied(self, reply: Sequence[Item], /) -> None:
-        """The model replied."""
+    def replied(self, reply: Sequence[Item], billed: Usage, /) -> None:
+        """The model replied; ``billed``: what the request was billed, as far as it matters to the cache."""
 
-    def read_back(self, index: int, call: Item, page: Item, /) -> None:
-        """The model came back for something of the item ``index``; ``call`` and ``page`` end the context now."""
+    def read_back(self, index: int, call: Item, page: Item, billed: Usage, /) -> None:
+        """The model came back for something of the item ``index``; ``call`` and ``page`` end the context now.
+
+        ``billed``: what the request was billed that ``call`` is the reply to.
+        """
 
 
 class Policy(Protocol):
@@ -156,6 +160,7 @@ class _Replay:
         self._calls: list[CallFigures] = []
         self._cost = self._read_back_cost = self._missed_cost = 0.0
         self._missed = 0
+        self._billed = Usage()  # of the last request
         self._read = self._written = self._breaks = self._evictions = self._stored = self._read_backs = 0
 
     def call(self, turn: Turn) -> None:
@@ -179,12 +184,13 @@ class _Replay:
         cost = rates.read * cached + rates.write * (total - cached)
         self._read += cached
         self._written += total - cached
+        self._billed = Usage(cache_read_input_tokens=cached, cache_creation_input_tokens=total - cached)
         read_backs = self._read_back(turn, unseen)
         self._cost += cost + read_backs
         self._read_back_cost += read_backs
         self._calls.append(CallFigures(total, cost + read_backs))
         self._append(turn.reply)
-        self._run.replied(turn.reply)
+        self._run.replied(turn.reply, self._billed)
 
     def result(self) -> Cost:
         """The bill."""
@@ -269,7 +275,8 @@ class _Replay:
         self._read_backs += 1
         self._append([call, page])
         self._sent(at)
-        self._run.read_back(source.index if source.page_of is None else source.page_of, call, page)
+        self._run.read_back(source.index if source.page_of is None else source.page_of, call, page, self._billed)
+        self._billed = Usage(cache_read_input_tokens=total, cache_creation_input_tokens=added)
         return rates.read * total + rates.output * call.tokens + rates.write * added
 
     def _asking(self) -> Item:

@@ -12,6 +12,7 @@ from ctxfs.economics.prices import Rates
 from ctxfs.eviction.candidates import Candidates
 from ctxfs.eviction.plan import Offload, Trim
 from ctxfs.items import ContentRange, ContextItem, ItemType
+from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
 from ctxfs.recordings.recording import Kind
 from ctxfs.replay.cost import Replacement, Run
@@ -82,15 +83,16 @@ class _EconomicRun:
         self._candidates.left(left, shrinkable)
         return [self._replacement(step) for step in steps]
 
-    def replied(self, reply: Sequence[Item]) -> None:
+    def replied(self, reply: Sequence[Item], billed: Usage) -> None:
+        self._economy.billed(billed)
         message = AssistantMessage(tuple(_block(item) for item in reply))
         item = self._item(ItemType.ASSISTANT_MESSAGE, "", message, sum(i.tokens for i in reply))
         trims = self._entered(recorded_entry(item, self._known, self._rules)).options.trims
         self._items.update((trim.stored.id, reply[trim.block]) for trim in trims)
         self._ids.update((reply[trim.block].index, trim.stored.id) for trim in trims)
 
-    def read_back(self, index: int, call: Item, page: Item) -> None:
-        self.replied((call,))
+    def read_back(self, index: int, call: Item, page: Item, billed: Usage) -> None:
+        self.replied((call,), billed)
         source = ContentRange(item_id=self._ids[index], path=self._path_of(self._ids[index]), first_line=1, last_line=1)
         self._enter(page, source)
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from math import isinf
-from pathlib import Path
 
 import anyio.to_thread
 
@@ -11,23 +11,24 @@ from ctxfs.context.entry import Known
 from ctxfs.context.repair import repaired
 from ctxfs.context.transcript import Transcript
 from ctxfs.economics.economy import CacheTerms, EvictionPricing
+from ctxfs.economics.paid import Paid
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import EvictionDecision
-from ctxfs.economics.prices import ANTHROPIC_RATES, Rates, bill_usd
+from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.holds import RESTORED_REPLIES
+from ctxfs.eviction.keep_recent import keep_recent_reason
 from ctxfs.eviction.plan import Plan
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.items import ItemType
 from ctxfs.llm.base import Usage
-from ctxfs.models.known import known_model
-from ctxfs.models.prices import TTL_SECONDS, CacheTtl, Prices
+from ctxfs.models.prices import TTL_SECONDS, Prices
 from ctxfs.replay.journal_costs import Account, Departure, account
 from ctxfs.session.damaged import counted
 from ctxfs.session.entries import Entry, Place, entries
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import NameAllocator, layout_named
+from ctxfs.session.names import ENVELOPE, NameAllocator, layout_of, path_of
 from ctxfs.session.records import CallMade, EvictionSet
 from ctxfs.tokens import load_counter
 
@@ -111,7 +112,7 @@ class Explanation:
     """
 
     session_id: str
-    session_path: Path
+    session_path: str
     model: str
     replies: int
     context_tokens: int
@@ -136,13 +137,13 @@ async def explain(fs: ContextFileSystem, *, prices: Prices | None = None) -> Exp
     rules = fs.state.eviction or _NO_RULES
     plan, decisions = await _next(fs, rules, costs)  # reads the items, and so finds what is damaged
     held = await entries(fs)
-    paid = _Paid(prices, ttl_s=rules.ttl_s)
+    paid = Paid(prices, ttl_s=rules.ttl_s)
     listed = paid.prices(model)
     rates = _rates(rules) or (Rates.of(listed) if listed else ANTHROPIC_RATES)
     window_tokens = rules.window_tokens or Budget.of_model(model).limit_tokens
     return Explanation(
         session_id=fs.session_id,
-        session_path=fs.session_path,
+        session_path=fs.base,
         model=model,
         replies=costs.replies,
         context_tokens=_context_tokens(held, costs),
@@ -167,10 +168,11 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet, costs: Account) -> tu
     """Plan as a session that goes on now would, without being its writer; and what the planner says of each item."""
     counter = await load_counter()
     items = counted(await fs.items(), counter)
-    names = NameAllocator({item.id for item in items} | fs.stored().keys(), layout=layout_named(fs.state.layout))
+    taken = {item.id for item in items} | fs.state.stored.keys()
+    names = NameAllocator(taken, layout=layout_of(fs.state.layout, ENVELOPE))
     policy = OffloadPolicy.from_mapping(rules.policy) if rules.policy is not None else None
-    transcript = Transcript(rules.keep_recent, fs.path_of, economy=_economy(rules), policy=policy)
-    last_call_at = costs.turns[-1].made_at if costs.turns else None
+    in_session = partial(path_of, fs.base)
+    transcript = Transcript(rules.keep_recent, in_session, economy=_economy(rules), policy=policy)
 
     def plan() -> tuple[Plan, dict[str, EvictionDecision]]:
         going_on = repaired(items, names=names, counter=counter).items
@@ -179,7 +181,7 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet, costs: Account) -> tu
             going_on,
             known=Known(names),
             rules=entry_rules,
-            last_call_at=last_call_at,
+            last_call=costs.turns[-1] if costs.turns else None,
             restored=fs.state.replies_since_restored(),
         )
         decisions = transcript.economy.decisions() if transcript.economy is not None else ()
@@ -308,9 +310,8 @@ class _Reasons:
             return f"stays: it was restored, {replies_left} more replies"
         keep = self._rules.keep_recent.get(entry.tool_name or "")
         if keep is not None:
-            return (
-                f"{'leaves next' if entry.item_id in self._due else 'stays'}: {entry.tool_name} keeps its last {keep}"
-            )
+            reason = keep_recent_reason(entry.tool_name or "", keep)
+            return f"{'evicted next' if entry.item_id in self._due else 'stays'}: {reason}"
         if (decision := self._decisions.get(entry.item_id)) is not None:
             return str(decision.why)
         if entry.item_type is ItemType.TOOL_RESULT and self._rules.parameters is None:
@@ -342,37 +343,6 @@ def _effect(costs: Account, rates: Rates, prices: Prices | None, *, window_token
     )
 
 
-class _Paid:
-    """What calls cost: at the prices that were given, or at each model's list prices."""
-
-    def __init__(self, given: Prices | None, *, ttl_s: float) -> None:
-        self._given = given
-        self._ttl_s = ttl_s
-        self._listed: dict[str, Prices | None] = {}
-
-    def prices(self, model: str) -> Prices | None:
-        """The prices of ``model``; None when they are not known."""
-        if self._given is not None:
-            return self._given
-        if model not in self._listed:
-            info = known_model(model)
-            self._listed[model] = info.prices if info is not None else None
-        return self._listed[model]
-
-    def usd(self, calls: Sequence[CallMade]) -> float | None:
-        """What ``calls`` cost; None when the prices of a model are not known."""
-        bills = []
-        for call in calls:
-            if (prices := self.prices(call.model)) is None:
-                return None
-            bills.append(bill_usd(call.usage, prices, self._ttl(prices)))
-        return sum(bills)
-
-    def _ttl(self, prices: Prices) -> CacheTtl | None:
-        """How long the session's cache is kept, where the provider offers that time."""
-        return next((ttl for ttl in prices.cache_ttls if TTL_SECONDS[ttl] == self._ttl_s), None)
-
-
-def _bill(calls: Sequence[CallMade], paid: _Paid) -> Bill:
+def _bill(calls: Sequence[CallMade], paid: Paid) -> Bill:
     counts = {field.name: sum(getattr(call.usage, field.name) for call in calls) for field in fields(Usage)}
     return Bill(calls=len(calls), **counts, usd=paid.usd(calls))

@@ -5,18 +5,19 @@ cache, and writes the rest; changing an item writes everything after it again. W
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from ctxfs.economics.planner import Why
+from ctxfs.economics.planner import needs_no_rewrite
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage
 from ctxfs.session.names import safe_name
 from ctxfs.session.records import CallMade, Decided, ItemAdded, Record, Removed, Replaced, Restored
 from ctxfs.session.state import SessionState
+from ctxfs.timeline.changes import rewritten_tokens
 
-__all__ = ["Account", "Departure", "Rewrite", "account"]
+__all__ = ["Account", "Departure", "JournalAccount", "Rewrite", "account", "items_in"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,17 +81,31 @@ class Account:
         ``window_tokens``: the largest prompt. Without eviction a context could not have grown beyond it, so a call
         saves at most the difference; None means no limit.
         """
-        saved, evicted = 0.0, 0
+        return sum(self.saved_by_call(rates, window_tokens=window_tokens), 0.0)
+
+    def saved_by_call(self, rates: Rates = ANTHROPIC_RATES, *, window_tokens: int | None = None) -> Sequence[float]:
+        """The same for each call, in order."""
+        saved = []
+        for context, (evicted, unwritten) in zip(self.contexts, self._evicted(), strict=True):
+            room = evicted if window_tokens is None else max(0, window_tokens - context)
+            saved.append(rates.read * min(evicted, room) + (rates.write - rates.read) * min(unwritten, room))
+        return saved
+
+    def unevicted_contexts(self) -> Sequence[int]:
+        """What the request before each reply would have carried had nothing been evicted, in tokens."""
+        return [context + evicted for context, (evicted, _) in zip(self.contexts, self._evicted(), strict=True)]
+
+    def _evicted(self) -> Iterator[tuple[int, int]]:
+        """For each call, the tokens that evictions had freed, and how many of them it would have been first to send."""
+        evicted = 0
         departures = deque(sorted(self.departures, key=lambda d: d.after_call))
-        for call, context in enumerate(self.contexts):
+        for call in range(len(self.contexts)):
             unwritten = 0
             while departures and departures[0].after_call <= call:
                 departure = departures.popleft()
                 evicted += departure.tokens_freed
                 unwritten += 0 if departure.sent else departure.tokens_freed
-            room = evicted if window_tokens is None else max(0, window_tokens - context)
-            saved += rates.read * min(evicted, room) + (rates.write - rates.read) * min(unwritten, room)
-        return saved
+            yield evicted, unwritten
 
     def rewriting(self, rates: Rates = ANTHROPIC_RATES) -> float:
         """What rewriting cost above reading from a warm cache."""
@@ -103,20 +118,20 @@ class Account:
 
 def account(records: Iterable[Record]) -> Account:
     """Read a session's journal from its first record on."""
-    book = _Book()
+    so_far = JournalAccount()
     for record in records:
-        book.take(record)
-    return book.account
+        so_far.take(record)
+    return so_far.account
 
 
-class _Book:
-    """The account so far, and what is needed to go on with it.
+class JournalAccount:
+    """The account of a journal so far, record by record, as its session grows; ``state`` is what it adds up to.
 
     ``known`` are the items that the last request or its reply carried, ``changed`` those at which the next one differs.
     """
 
     def __init__(self) -> None:
-        self._state = SessionState()
+        self.state = SessionState()
         self._departures: list[Departure] = []
         self._rewrites: list[Rewrite] = []
         self._read_backs: list[tuple[ContentRange, int]] = []
@@ -124,9 +139,12 @@ class _Book:
         self._tokens = 0
         self._known: set[str] = set()
         self._changed: set[str] = set()
+        self._rewritten = 0
+        self._archives: set[str] = set()
 
     @property
-    def _replies(self) -> int:
+    def replies(self) -> int:
+        """The model's replies so far."""
         return len(self._contexts)
 
     @property
@@ -136,34 +154,44 @@ class _Book:
             departures=tuple(self._departures),
             rewrites=tuple(self._rewrites),
             read_backs=tuple(self._read_backs),
-            replies=self._replies,
+            replies=self.replies,
             contexts=tuple(self._contexts),
-            calls=tuple(self._state.calls),
+            calls=tuple(self.state.calls),
         )
 
-    def take(self, record: Record) -> None:
-        """Take in the next record."""
+    @property
+    def contexts(self) -> Sequence[int]:
+        """See ``Account.contexts``; a view that grows."""
+        return self._contexts
+
+    def take(self, record: Record) -> Departure | None:
+        """Take in the next record; returns what leaves by it."""
+        known = len(self._departures)
         match record:
+            case Replaced(change=change) if change < 0:
+                self._returned(record.item_id, record.token_count)
             case Replaced():
                 self._replaced(record)
+            case ItemAdded(returned=True):
+                self._returned(record.item.id, record.item.token_count)
             case Removed():
                 self._removed(record)
             case Decided():
                 self._decided(record)
-            case CallMade() if not self._state.items and not record.summary:
-                self._contexts.append(record.counted_tokens)  # the history is a framework's: its replies are not here
+            case CallMade() if not self.state.items and not record.summary:
+                self._called(record)
             case Restored():
-                self._departures = [d for d in self._departures if record.item_id not in d.item_ids]
-                self._changed.add(record.item_id)
-        changed = _ids_in(record)
+                self._returned(record.item_id, 0)
+        changed = items_in(record)
         before = self._tokens - self._tokens_of(changed)
-        self._state.apply(record)
-        if isinstance(record, ItemAdded):
+        self.state.apply(record)
+        if isinstance(record, ItemAdded) and not record.returned:
             self._added(record.item)
         self._tokens = before + self._tokens_of(changed)
+        return self._departures[-1] if len(self._departures) > known else None
 
     def _tokens_of(self, item_ids: Iterable[str]) -> int:
-        items = self._state.items
+        items = self.state.items
         return sum(items[i].token_count for i in item_ids if i in items)
 
     def _added(self, item: ContextItem) -> None:
@@ -172,19 +200,19 @@ class _Book:
         if item.item_type is not ItemType.ASSISTANT_MESSAGE:
             return
         if self._changed and (tokens := self._written_anew()):
-            self._rewrites.append(Rewrite(after_call=self._replies, tokens=tokens))
+            self._rewrites.append(Rewrite(after_call=self.replies, tokens=tokens))
         self._changed.clear()
         self._contexts.append(self._tokens)
-        self._known = set(self._state.items)
+        self._known = set(self.state.items)
 
     def _written_anew(self) -> int:
         """The tokens of what was known, from the first change on."""
-        ids = list(self._state.items)
-        first = next((n for n, item_id in enumerate(ids) if item_id in self._changed), len(ids))
-        return sum(self._state.items[i].token_count for i in ids[first:] if i in self._known)
+        items = list(self.state.items.values())
+        first = next((n for n, item in enumerate(items) if item.id in self._changed), len(items))
+        return rewritten_tokens(items, first, self._known)
 
     def _replaced(self, record: Replaced) -> None:
-        item = self._state.items.get(record.item_id)
+        item = self.state.items.get(record.item_id)
         if item is None:
             return
         sent = item.id in self._known
@@ -192,22 +220,43 @@ class _Book:
             Departure(
                 item_ids=(self._what_left(item, record),),
                 reason=record.reason,
-                after_call=self._replies,
+                after_call=self.replies,
                 tokens_before=item.token_count,
                 tokens_after=record.token_count,
                 sent=sent,
             )
         )
-        if sent and record.reason != Why.EXPIRED:
+        if sent and not needs_no_rewrite(record.reason):
             self._changed.add(item.id)
 
+    def _returned(self, item_id: str, tokens: int) -> None:
+        """What had left is back, with so many ``tokens``: nothing is saved by it, and what follows is written again."""
+        kept: list[Departure] = []
+        for departure in self._departures:
+            others = tuple(other for other in departure.item_ids if other != item_id)
+            if others == departure.item_ids:
+                kept.append(departure)
+            elif others:
+                kept.append(replace(departure, item_ids=others, tokens_before=departure.tokens_before - tokens))
+        self._departures = kept
+        self._changed.add(item_id)
+
+    def _called(self, record: CallMade) -> None:
+        """A call on a history that a framework owns: its replies are not here."""
+        if self._rewritten:
+            self._rewrites.append(Rewrite(after_call=self.replies, tokens=self._rewritten))
+            self._rewritten = 0
+        self._contexts.append(record.counted_tokens)
+
     def _decided(self, record: Decided) -> None:
-        """A part of a history that a framework owns; what stands behind it there is not known here."""
+        """A part of such a history; several before one call are one change, at the first of them."""
+        if not needs_no_rewrite(record.reason):
+            self._rewritten = max(self._rewritten, record.tokens_rewritten)
         self._departures.append(
             Departure(
                 item_ids=(record.item_id,),
                 reason=record.reason,
-                after_call=self._replies,
+                after_call=self.replies,
                 tokens_before=record.tokens_before,
                 tokens_after=record.tokens,
                 sent=record.sent,
@@ -221,18 +270,20 @@ class _Book:
             return item.id
         call = item.message.content[blocks[0]]
         stored = safe_name(f"{call['id']}.input") if isinstance(call, dict) else ""
-        return stored if stored in self._state.stored else item.id
+        return stored if stored in self.state.stored else item.id
 
     def _removed(self, record: Removed) -> None:
-        going = [self._state.items[i] for i in record.item_ids if i in self._state.items]
-        if not going:
+        going = [self.state.items[i] for i in record.item_ids if i in self.state.items]
+        if not going or {item.id for item in going} <= self._archives:  # all that an archive stood for is back
             return
-        archive = self._state.items.get(record.archive or "")
+        if record.archive is not None:
+            self._archives.add(record.archive)
+        archive = self.state.items.get(record.archive or "")
         self._departures.append(
             Departure(
                 item_ids=tuple(item.id for item in going),
                 reason=record.reason,
-                after_call=self._replies,
+                after_call=self.replies,
                 tokens_before=sum(item.token_count for item in going),
                 tokens_after=archive.token_count if archive is not None else 0,
                 sent=any(item.id in self._known for item in going),
@@ -243,13 +294,13 @@ class _Book:
 
     def _behind(self, going: Collection[str]) -> set[str]:
         """The item that follows the first of ``going`` and stays, if there is one."""
-        ids = list(self._state.items)
+        ids = list(self.state.items)
         first = next(n for n, item_id in enumerate(ids) if item_id in going)
         return {next((i for i in ids[first:] if i not in going), "")}
 
 
-def _ids_in(record: Record) -> tuple[str, ...]:
-    """The items of the context that a record adds, changes or removes."""
+def items_in(record: Record) -> tuple[str, ...]:
+    """The ids of the items of the context that a record adds, changes or removes."""
     match record:
         case ItemAdded():
             return (record.item.id,)

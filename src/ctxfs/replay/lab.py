@@ -27,7 +27,19 @@ from ctxfs.replay.tariff import PriceOptions, Tariff, billed_calls, tariff_of
 from ctxfs.replay.watched import Eviction, Watched, by_tool
 from ctxfs.tokens import CharsCounter, default_counter
 
-__all__ = ["PROCESSES", "Mapped", "Progress", "Tokens", "counter_named", "map_sessions", "replay_files", "run_policies"]
+__all__ = [
+    "PROCESSES",
+    "Mapped",
+    "Progress",
+    "Tokens",
+    "counter_named",
+    "map_sessions",
+    "policy_for",
+    "replay_files",
+    "replay_thread",
+    "run_policies",
+    "ttl_of",
+]
 
 PROCESSES: Final = 2
 
@@ -109,8 +121,10 @@ class Loaded:
 def run_policies(loaded: Loaded, *, policies: Sequence[str], cached: Cached = "prefix") -> SessionReport:
     """Replay the threads of one recording under each policy, and under none at all for comparison."""
     threads, recording = loaded.threads, loaded.recording
-    never = summed([_replayed(thread, Never(), cached) for thread in threads])
+    never = summed([replay_thread(thread, Never(), cached) for thread in threads])
     none = never.cost
+    turns = [turn for thread in threads for turn in thread.session.turns]
+    replies = [(turn.call, sum(item.tokens for item in turn.reply)) for turn in turns if turn.call is not None]
     priced = [(thread.session, thread.tariff.rates) for thread in threads]
     results, both = (sum(oracle_cost(*p, tool_inputs=inputs) for p in priced) / none for inputs in (False, True))
     return SessionReport(
@@ -119,13 +133,13 @@ def run_policies(loaded: Loaded, *, policies: Sequence[str], cached: Cached = "p
         model=recording.model,
         compacts_at=threads[0].tariff.compacts_at,
         calls=sum(len(thread.session.turns) for thread in threads),
-        bill=billed_calls(recording),
+        bill=billed_calls(recording, replies),
         recorded=_run(threads, "as-recorded", lambda _: AsRecorded(), cached, none),
         cost_of_none=none,
         missed_cost_of_none=never.missed_cost,
         oracle_results=results,
         oracle_results_and_inputs=both,
-        runs=tuple(_run(threads, _short(name), partial(_policy, name), cached, none) for name in policies),
+        runs=tuple(_run(threads, _short(name), partial(policy_for, name, cached), cached, none) for name in policies),
     )
 
 
@@ -133,14 +147,14 @@ def _short(name: str) -> str:
     return Path(name).stem if name.endswith(".toml") else name
 
 
-def _policy(name: str, thread: Thread) -> Policy:
+def policy_for(name: str, cached: Cached, thread: Thread) -> Policy:
+    """The policy of that name, told of a thread's prices, how long its cache lasts and what a break rewrites."""
     tariff = thread.tariff
-    return policy_named(
-        name, rates=tariff.rates, count=thread.count, compacts_at=tariff.compacts_at, ttl_s=_ttl_s(thread)
-    )
+    rates = replace(tariff.rates, rewrites_all=cached == "tail")
+    return policy_named(name, rates=rates, count=thread.count, compacts_at=tariff.compacts_at, ttl_s=ttl_of(thread))
 
 
-def _ttl_s(thread: Thread) -> float:
+def ttl_of(thread: Thread) -> float:
     """How long the cache keeps what nobody reads; for ever where no times were recorded."""
     return thread.tariff.ttl_s if any(turn.at for turn in thread.session.turns) else math.inf
 
@@ -153,7 +167,7 @@ def _run(
     evictions: list[Eviction] = []
     for thread in threads:
         watched = Watched(policy(thread))
-        costs.append(_replayed(thread, watched, cached))
+        costs.append(replay_thread(thread, watched, cached))
         evictions += watched.evictions.values()
     seconds = time.perf_counter() - start
     figures = summed(costs)
@@ -168,9 +182,10 @@ def _run(
     )
 
 
-def _replayed(thread: Thread, policy: Policy, cached: Cached) -> Cost:
+def replay_thread(thread: Thread, policy: Policy, cached: Cached = "prefix") -> Cost:
+    """Replay a thread with the misses of its bill, or of its pauses where it has none."""
     is_billed = any(turn.call is not None and turn.call.usage is not None for turn in thread.session.turns)
-    ttl_s = math.inf if is_billed else _ttl_s(thread)  # a bill says what the cache had lost
+    ttl_s = math.inf if is_billed else ttl_of(thread)  # a bill says what the cache had lost
     return replay_session(thread.session, policy, thread.tariff.rates, cached=cached, ttl_s=ttl_s)
 
 

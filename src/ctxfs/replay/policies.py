@@ -11,6 +11,7 @@ from ctxfs.economics.features import identifiers_in
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import Rates
 from ctxfs.errors import ConfigError
+from ctxfs.llm.base import Usage
 from ctxfs.recordings.recording import Kind
 from ctxfs.replay.baselines import Window
 from ctxfs.replay.cost import MIN_PLACEHOLDER_TOKENS, Policy, Replacement, Run
@@ -115,10 +116,10 @@ class _Passive:
     def plan(self, _added: Sequence[Item], _at: float) -> Sequence[Replacement]:
         return ()
 
-    def replied(self, _reply: Sequence[Item]) -> None:
+    def replied(self, _reply: Sequence[Item], _billed: Usage) -> None:
         """Nothing to remember."""
 
-    def read_back(self, _index: int, _call: Item, _page: Item) -> None:
+    def read_back(self, _index: int, _call: Item, _page: Item, _billed: Usage) -> None:
         """Nothing to remember."""
 
 
@@ -194,10 +195,10 @@ class _ClearRun(_Passive):
         self._total -= freed
         return [_bare(item) for item in due]
 
-    def replied(self, reply: Sequence[Item]) -> None:
+    def replied(self, reply: Sequence[Item], _billed: Usage) -> None:
         self._add(reply)
 
-    def read_back(self, _index: int, call: Item, page: Item) -> None:
+    def read_back(self, _index: int, call: Item, page: Item, _billed: Usage) -> None:
         self._total += call.tokens + page.tokens
 
     def _add(self, items: Sequence[Item]) -> None:
@@ -266,10 +267,10 @@ class _SkiRentalRun(_Passive):
             del self._offers[r.index]
         return batch
 
-    def replied(self, reply: Sequence[Item]) -> None:
+    def replied(self, reply: Sequence[Item], _billed: Usage) -> None:
         self._context += [(i, i.tokens) for i in reply]
 
-    def read_back(self, _index: int, call: Item, page: Item) -> None:
+    def read_back(self, _index: int, call: Item, page: Item, _billed: Usage) -> None:
         self._context += [(call, call.tokens), (page, page.tokens)]
 
     def _batch(self, kept: frozenset[int]) -> list[Replacement]:

@@ -8,9 +8,7 @@ from typing import Literal
 from ctxfs.errors import ReplayFormatError
 from ctxfs.recordings.formats.table import EXPECTED, load
 from ctxfs.recordings.recording import Kind
-from ctxfs.replay.cost import replay_session
-from ctxfs.replay.economic import Economic
-from ctxfs.replay.lab import Loaded, Thread, Tokens, load_threads, run_policies
+from ctxfs.replay.lab import Loaded, Thread, Tokens, load_threads, policy_for, replay_thread, run_policies, ttl_of
 from ctxfs.replay.report import Report
 from ctxfs.replay.session import Item
 from ctxfs.replay.tariff import PriceOptions
@@ -48,10 +46,14 @@ class RecordedItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedSession:
-    """One recording with ctxfs: what it comes to, and its items in order."""
+    """One recording with ctxfs: what it comes to, and its items in order.
+
+    ``cache_ttl_s``: after how many seconds without a call its prompt cache is lost; infinite where no times are known.
+    """
 
     report: Report
     items: tuple[RecordedItem, ...]
+    cache_ttl_s: float
 
 
 def explain_recording(
@@ -78,12 +80,12 @@ def _explained(loaded: Loaded, tokens: Tokens, *, is_repriced: bool) -> Recorded
     session = run_policies(loaded, policies=("none", "economic"))
     items = [item for number, thread in enumerate(loaded.threads, 1) for item in _items(number, thread)]
     report = Report(tokens=tokens, sessions=(session,), is_repriced=is_repriced)
-    return RecordedSession(report=report, items=tuple(items))
+    return RecordedSession(report=report, items=tuple(items), cache_ttl_s=min(map(ttl_of, loaded.threads)))
 
 
 def _items(number: int, thread: Thread) -> Sequence[RecordedItem]:
-    watched = Watched(Economic(name="economic", rates=thread.tariff.rates, count=thread.count))
-    replay_session(thread.session, watched, thread.tariff.rates)
+    watched = Watched(policy_for("economic", "prefix", thread))
+    replay_thread(thread, watched)
     found = []
     for place, turn in enumerate(thread.session.turns, 1):
         seen = [(item, place) for item in turn.added] + [(item, place + 1) for item in turn.reply]

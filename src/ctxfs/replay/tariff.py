@@ -3,18 +3,18 @@
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates, bill_usd
 from ctxfs.errors import ConfigError
 from ctxfs.llm.base import Usage
-from ctxfs.models.known import ModelInfo, known_model
+from ctxfs.models.known import day_of, known_model
 from ctxfs.models.prices import TTL_SECONDS, CacheTtl, Prices
 from ctxfs.recordings.recording import ModelCall, Recording
 
-__all__ = ["BilledCall", "PriceOptions", "Tariff", "billed_calls", "listed", "parse_rates", "tariff_of", "unpriced"]
+__all__ = ["BilledCall", "PriceOptions", "Tariff", "billed_calls", "parse_rates", "tariff_of", "unpriced"]
 
 _MILLION: Final = 1_000_000
 _WINDOW_SHARE: Final = 0.85
@@ -50,9 +50,9 @@ class PriceOptions:
             return
         if self.rates is not None:
             raise ConfigError("give a model or rates, not both")
-        info = listed(self.model)
+        info = known_model(self.model)
         if info is None or info.prices is None:
-            raise ConfigError(f"the prices of {self.model!r} are not known: give rates instead")
+            raise ConfigError(f"the prices of {self.model!r} are not known: give rates (--rates) instead")
         info.prices.ttl(self.ttl, model=self.model)
 
 
@@ -76,6 +76,7 @@ class BilledCall:
     """One call as it was billed.
 
     ``day``: the local date, empty: not recorded. ``usd`` None: no price is known. ``is_aside``: no thread has it.
+    ``is_reply_counted``: the recording has less output than the reply holds, which counts instead.
     """
 
     id: str
@@ -84,11 +85,7 @@ class BilledCall:
     usage: Usage
     usd: float | None
     is_aside: bool = False
-
-
-def listed(model: str) -> ModelInfo | None:
-    """What is known of a model, also when its name says who serves it (``google/gemini-3-pro-preview``)."""
-    return known_model(model) or known_model(model.rpartition("/")[2])
+    is_reply_counted: bool = False
 
 
 def parse_rates(text: str) -> tuple[Rates, float | None]:
@@ -113,7 +110,8 @@ def tariff_of(thread: Recording, options: PriceOptions) -> Tariff:
     The cache is kept as long as most of what was written to it was. Without known prices, Anthropic's rates count.
     """
     model = options.model or thread.model
-    info = listed(model) if options.rates is None else None
+    day = day_of(next((call.at for call in thread.calls if call.at is not None), None))
+    info = known_model(model, day=None if options.model else day) if options.rates is None else None
     prices = info.prices if info is not None else None
     usages = [call.usage for call in thread.calls if call.usage is not None]
     longest = max((u.total_input_tokens for u in usages), default=0)
@@ -146,26 +144,44 @@ def _ttl(prices: Prices, thread: Recording, asked: CacheTtl | None) -> CacheTtl 
     return "1h" if "1h" in prices.cache_write and for_an_hour * 2 > written else None
 
 
-def billed_calls(recording: Recording) -> tuple[BilledCall, ...]:
-    """What each call of a recording was billed, those that stand in no thread too."""
+def billed_calls(recording: Recording, replies: Iterable[tuple[ModelCall, int]] = ()) -> tuple[BilledCall, ...]:
+    """What each call of a recording was billed, those that stand in no thread too.
+
+    ``replies``: what the replies to calls hold, in tokens. Some agents record the usage at a reply's beginning, when
+    hardly anything of it was written: it cannot have cost less than what it holds.
+    """
     asides = {id(call) for call in recording.asides}
+    held = {id(call): tokens for call, tokens in replies}
     return tuple(
-        _billed(call, call.usage, call.model or recording.model, is_aside=id(call) in asides)
+        _billed(
+            call, call.usage, call.model or recording.model, is_aside=id(call) in asides, held=held.get(id(call), 0)
+        )
         for call in recording.calls
         if call.usage is not None
     )
 
 
-def _billed(call: ModelCall, usage: Usage, model: str, *, is_aside: bool) -> BilledCall:
+def _billed(call: ModelCall, usage: Usage, model: str, *, is_aside: bool, held: int) -> BilledCall:
+    is_short = held > usage.output_tokens and call.usd is None
+    if is_short:
+        usage = replace(usage, output_tokens=held)
     day = datetime.fromtimestamp(call.at).astimezone().date().isoformat() if call.at is not None else ""
-    return BilledCall(id=call.id, model=model, day=day, usage=usage, usd=_usd(call, usage, model), is_aside=is_aside)
+    return BilledCall(
+        id=call.id,
+        model=model,
+        day=day,
+        usage=usage,
+        usd=_usd(call, usage, model),
+        is_aside=is_aside,
+        is_reply_counted=is_short,
+    )
 
 
 def _usd(call: ModelCall, usage: Usage, model: str) -> float | None:
     """What the recording says that a call cost, or else its list price."""
     if call.usd is not None:
         return call.usd
-    info = listed(model)
+    info = known_model(model, day=day_of(call.at))
     if info is None or info.prices is None:
         return None
     paid = info.prices.at(usage.total_input_tokens)

@@ -167,7 +167,7 @@ def _fold(found: Sequence[_Trials], part: range, names: Sequence[str]) -> Fold:
 
 
 def _best(found: Sequence[_Trials]) -> int:
-    """The trial that is cheapest in all and for the average session, with no session dearer than never evicting."""
+    """The trial that is cheapest in all and for the average session, and no session costs more than without it."""
 
     def price(trial: int) -> float:
         each = [t.costs[trial] / t.none for t in found]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ctxfs.llm.base import Usage
 from ctxfs.replay.cost import Policy, Replacement, Run
 from ctxfs.replay.session import Item, Session
 
@@ -67,15 +68,15 @@ class _WatchedRun:
                 found.tokens = r.tokens
         return planned
 
-    def replied(self, reply: Sequence[Item]) -> None:
+    def replied(self, reply: Sequence[Item], billed: Usage) -> None:
         self._items |= {item.index: item for item in reply}
-        self._run.replied(reply)
+        self._run.replied(reply, billed)
 
-    def read_back(self, index: int, *page: Item) -> None:
-        self._items |= {item.index: item for item in page}
+    def read_back(self, index: int, call: Item, page: Item, billed: Usage) -> None:
+        self._items |= {call.index: call, page.index: page}
         if index in self._evictions:
             self._evictions[index].read_backs += 1
-        self._run.read_back(index, *page)
+        self._run.read_back(index, call, page, billed)
 
 
 def by_tool(evictions: Sequence[Eviction]) -> tuple[ToolFigures, ...]:

@@ -1,4 +1,4 @@
-"""A request as the proxy sees it: of which API and conversation it is, and what it was billed. Pure."""
+"""A request as the proxy sees it: of which API and conversation it is. Pure."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ctxfs.history.parts import Part
 from ctxfs.history.views import Api
 
-__all__ = ["BASE_URLS", "Provider", "UsageHeard", "api_of", "branch_of", "thread_of"]
+__all__ = ["BASE_URLS", "Provider", "api_of", "branch_of", "thread_of"]
 
 
 class Provider(NamedTuple):
@@ -76,26 +76,3 @@ def _name(tool: Mapping[str, Any]) -> str:
     function = tool.get("function")
     named = function if isinstance(function, Mapping) else tool
     return str(named.get("name") or tool.get("type"))
-
-
-class UsageHeard:
-    """What the provider says of a reply, whole or event by event: its usage, and the model."""
-
-    def __init__(self) -> None:
-        self.usage: dict[str, Any] = {}
-        self.model: str | None = None
-
-    def feed(self, data: bytes) -> None:
-        """Take the data of an event, or a whole reply; any other data is ignored."""
-        if b'"usage"' not in data:
-            return
-        try:
-            event = json.loads(data)
-        except ValueError:
-            return
-        for said in (event, *(event.get(key) for key in ("message", "response"))) if isinstance(event, dict) else ():
-            if not isinstance(said, Mapping):
-                continue
-            usage = said.get("usage")
-            self.usage |= {key: value for key, value in (usage or {}).items() if value is not None}
-            self.model = said.get("model") or self.model

@@ -1,6 +1,6 @@
 """Beside Claude Code: the one server of its plug-in, which is hook and reader.
 
-The hook gets what each tool returned, before the model sees it, and gives back what is to be sent instead: a summary of
+The hook gets what each tool returned, before the model sees it, and returns what to send instead: a summary of
 a large text, which is stored in full. With the other tools the model reads what was stored.
 """
 
@@ -110,6 +110,6 @@ def _response(given: Any) -> Any:
 async def serve(plugin: Plugin) -> None:
     """Serve the plug-in over standard input and output until that ends."""
     try:
-        await serve_stdio(server_of(plugin.tools, plugin.run, changes=[HOOK]))
+        await serve_stdio(server_of(plugin.tools, plugin.run))
     finally:
         plugin.histories.close()

@@ -45,15 +45,13 @@ class Call(NamedTuple):
     meta: Mapping[str, Any]
 
 
-def server_of(
-    tools: Sequence[Tool], run: Callable[[Call], Awaitable[ToolResult]], *, changes: Sequence[str] = ()
-) -> Server[Any]:
+def server_of(tools: Sequence[Tool], run: Callable[[Call], Awaitable[ToolResult]]) -> Server[Any]:
     """Make a server that offers ``tools``, and runs them by ``run``.
 
-    What the tool cannot do is an error that the model sees; ``changes`` names the tools that do not only read.
+    What the tool cannot do is an error that the model sees.
     """
     by_name = {tool.name: tool for tool in tools}
-    offered = [_shown(tool, read_only=tool.name not in changes) for tool in tools]
+    offered = [_shown(tool) for tool in tools]
 
     async def list_tools(_context: Any, _params: Any) -> ListToolsResult:
         return ListToolsResult(tools=offered)
@@ -91,12 +89,12 @@ async def serve_stdio(server: Server[Any]) -> None:
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
-def _shown(tool: Tool, *, read_only: bool) -> McpTool:
+def _shown(tool: Tool) -> McpTool:
     return McpTool(
         name=tool.name,
         description=tool.description,
         input_schema=dict(tool.input_schema),
-        annotations=ToolAnnotations(read_only_hint=read_only, destructive_hint=False, open_world_hint=False),
+        annotations=ToolAnnotations(read_only_hint=tool.read_only, destructive_hint=False, open_world_hint=False),
     )
 
 

@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ctxfs.errors import CtxfsError
+from ctxfs.errors import ConfigError, CtxfsError, SessionError, StorageError
 from ctxfs.events import ContextEvent, Evicted
 from ctxfs.history.history import History
 from ctxfs.history.parts import Edits
@@ -33,14 +33,15 @@ from ctxfs.history.pool import Histories
 from ctxfs.history.views import VIEWS, Api
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Usage
-from ctxfs.llm.sse import EventReader
-from ctxfs.serve.calls import BASE_URLS, UsageHeard, api_of, branch_of, thread_of
+from ctxfs.llm.overflow import too_long
+from ctxfs.llm.sse import UsageReader
+from ctxfs.serve.calls import BASE_URLS, api_of, branch_of, thread_of
 from ctxfs.serve.savings import Savings
 from ctxfs.storage.threads import begin
 
 __all__ = ["Proxy"]
 
-_log = logging.getLogger("ctxfs")
+_log = logging.getLogger("ctxfs.serve")
 
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _NOT_FORWARDED = frozenset(
@@ -48,6 +49,12 @@ _NOT_FORWARDED = frozenset(
     | {"transfer-encoding", "proxy-authorization", "proxy-authenticate", "proxy-connection"}
 )
 """Headers that are about one connection."""
+
+_TOO_LONG = (400, 413)
+"""Statuses under which a provider refuses a prompt as too long."""
+
+_SHOWN = (ConfigError, SessionError, StorageError)
+"""Errors whose text quotes nothing of a request."""
 
 _TIMEOUT = httpx2.Timeout(None, connect=30.0)
 """A model may think for as long as it likes; its client knows how long it waits."""
@@ -61,6 +68,25 @@ class _Sent:
     branch: str
     model: str
     edits: Edits
+
+
+_Rewritten = tuple[bytes, _Sent | None]
+"""What to send for a request, and None where that is the request as it came, since it cannot be rewritten."""
+
+
+class _Forwarded(StreamingResponse):
+    """An answer of the provider's, as it came."""
+
+    @classmethod
+    def of(cls, answer: httpx2.Response, content: AsyncIterator[bytes]) -> Self:
+        """The answer with its own headers."""
+        forwarded = cls(content, answer.status_code)
+        forwarded.raw_headers = [
+            (name.lower(), value)
+            for name, value in answer.headers.raw
+            if (known := name.lower().decode("latin-1")) == "content-length" or known not in _NOT_FORWARDED
+        ]
+        return forwarded
 
 
 @dataclass(slots=True)
@@ -106,6 +132,7 @@ class Proxy:
         config = uvicorn.Config(
             self.app, log_config=None, access_log=False, timeout_graceful_shutdown=1, server_header=False
         )
+        config.load()  # an event loop would wait for the files that it imports, and for imports of other threads
         self._client = httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=False)
         self._server = uvicorn.Server(config)
         self._serving = begin(partial(self._server.run, [listening]))
@@ -147,72 +174,96 @@ class Proxy:
         return Starlette(routes=[Route("/{path:path}", forward, methods=_METHODS)], lifespan=lifespan)
 
     async def _forward(self, request: Request, provider: str, path: str) -> Response:
+        query = request.scope["query_string"].decode("ascii")
+        url = f"{self._upstream(provider)}{path}{f'?{query}' if query else ''}"
         api = api_of(provider, path) if request.method == "POST" else None
-        content: bytes | AsyncIterator[bytes] = request.stream()
-        sent = None
-        if api is not None:
-            try:
-                content, sent = await self._rewritten(await request.body(), api, request)
-            except ClientDisconnect:
-                return Response(status_code=499)
-        headers = [(name, value) for name, value in request.headers.raw if name.decode("latin-1") not in _NOT_FORWARDED]
-        if api is not None:  # its reply must be readable for its bill
+        try:
+            if api is not None:
+                return await self._replied(request, url, api)
+            content = request.stream() if _has_body(request) else None
+            answer = await self._send(request, url, content)
+            return _Forwarded.of(answer, answer.aiter_raw())
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except httpx2.RequestError as error:
+            message = f"ctxfs proxy: {httpx2.URL(url).host} cannot be reached: {error}"
+            return JSONResponse({"type": "error", "error": {"type": "api_error", "message": message}}, 502)
+
+    async def _replied(self, request: Request, url: str, api: Api) -> Response:
+        """The reply to a request for one, which is rewritten; once more if the prompt is refused as too long."""
+        raw = await request.body()
+        content, sent = await self._rewritten(raw, api, request)
+        answer = await self._send(request, url, content, rewritten=content is not raw)
+        if sent is not None and answer.status_code in _TOO_LONG:
+            refusal = b"".join([chunk async for chunk in answer.aiter_raw()])
+            if not await self._taken_in(refusal, answer, sent):
+                return _Forwarded.of(answer, _once(refusal))
+            content, sent = await self._rewritten(raw, api, request)
+            answer = await self._send(request, url, content, rewritten=content is not raw)
+        return _Forwarded.of(answer, self._answer(answer, sent))
+
+    async def _taken_in(self, refusal: bytes, answer: httpx2.Response, sent: _Sent) -> bool:
+        """Whether ``refusal`` says that the prompt was too long, and more of it could be replaced for that."""
+        try:
+            said = too_long(_decoded(refusal, answer.headers).decode(), status=answer.status_code)
+            if said is not None:
+                await sent.history.arefused(said, branch=sent.branch)
+        except (CtxfsError, ValueError):  # nothing more can be replaced: the program gets the refusal
+            return False
+        return said is not None
+
+    async def _send(
+        self, request: Request, url: str, content: bytes | AsyncIterator[bytes] | None, *, rewritten: bool = False
+    ) -> httpx2.Response:
+        """Send ``content`` with the headers of ``request``; the answer is not read yet.
+
+        ``rewritten``: it is not the body that came, and not compressed.
+        """
+        left_out = {*_NOT_FORWARDED, "content-encoding"} if rewritten else _NOT_FORWARDED
+        headers = [(name, value) for name, value in request.headers.raw if name.decode("latin-1") not in left_out]
+        if isinstance(content, bytes):  # its reply must be readable for its bill
             headers = [*(one for one in headers if one[0] != b"accept-encoding"), (b"accept-encoding", b"identity")]
         elif (length := request.headers.get("content-length")) is not None:
             headers.append((b"content-length", length.encode()))
-        query = request.scope["query_string"].decode("ascii")
-        url = f"{self._upstream(provider)}{path}{f'?{query}' if query else ''}"
-        outgoing = self._client.build_request(
-            request.method,
-            url,
-            headers=headers,
-            content=content if api is not None or _has_body(request) else None,
-        )
-        try:
-            answer = await self._client.send(outgoing, stream=True)
-        except httpx2.RequestError as error:
-            message = f"ctxfs proxy: {outgoing.url.host} cannot be reached: {error}"
-            return JSONResponse({"type": "error", "error": {"type": "api_error", "message": message}}, 502)
-        forwarded = StreamingResponse(self._answer(answer, sent), answer.status_code)
-        forwarded.raw_headers = [
-            (name.lower(), value)
-            for name, value in answer.headers.raw
-            if (known := name.lower().decode("latin-1")) == "content-length" or known not in _NOT_FORWARDED
-        ]
-        return forwarded
+        outgoing = self._client.build_request(request.method, url, headers=headers, content=content)
+        return await self._client.send(outgoing, stream=True)
 
     def _upstream(self, provider: str) -> str:
         return self.upstreams.get(provider, BASE_URLS[provider].upstream).rstrip("/")
 
     async def _answer(self, answer: httpx2.Response, sent: _Sent | None) -> AsyncIterator[bytes]:
         """The bytes of a reply as they come, and what they say of its bill."""
-        reader, heard = EventReader(), UsageHeard()
+        heard = UsageReader()
         listens = sent is not None and answer.is_success
         try:
             async for chunk in answer.aiter_raw():
                 if listens:
-                    for data in reader.feed(chunk):
-                        heard.feed(data)
+                    heard.feed(chunk)
                 yield chunk
         finally:
             with CancelScope(shield=True):  # also when the client goes away
                 await answer.aclose()
                 if sent is not None and listens:
-                    heard.feed(reader.rest() or b"")
-                    await self._billed(sent, heard)
+                    await self._billed(sent, heard.bill())
 
     # Rewriting -------------------------------------------------------------------------------------------------------
 
-    async def _rewritten(self, raw: bytes, api: Api, request: Request) -> tuple[bytes, _Sent | None]:
+    async def _rewritten(self, raw: bytes, api: Api, request: Request) -> _Rewritten:
         """The request to send; as it came, and None, where it cannot be rewritten."""
         try:
-            body = json_codec.loads(raw)
+            body = json_codec.loads(_decoded(raw, request.headers))
             return await to_thread.run_sync(partial(self._edited, raw, body, api, dict(request.headers)))
-        except (CtxfsError, ValueError) as error:
+        except _SHOWN as error:
             self.savings.problem(f"{type(error).__name__}: {error}"[:200])
-            return raw, None
+        except CtxfsError as error:  # its text may quote a message
+            self.savings.problem(f"{type(error).__name__}: it is not a request that this API takes")
+        except ValueError:
+            encoding = request.headers.get("content-encoding")
+            packed = f"its body is compressed ({encoding!r:.20}), and cannot be unpacked"
+            self.savings.problem(packed if encoding else "its body is no JSON")
+        return raw, None
 
-    def _edited(self, raw: bytes, body: Any, api: Api, headers: Mapping[str, str]) -> tuple[bytes, _Sent | None]:
+    def _edited(self, raw: bytes, body: Any, api: Api, headers: Mapping[str, str]) -> _Rewritten:
         parts = VIEWS[api].parts_of(body)
         model, thread = str(body.get("model", "")), thread_of(headers, body, otherwise=str(self.session_id))
         branch = branch_of(body, parts)
@@ -225,20 +276,21 @@ class Proxy:
             self._pools[model] = Histories(self.root_path, model=model, **self.settings)
         return self._pools[model].of(thread)
 
-    async def _billed(self, sent: _Sent, heard: UsageHeard) -> None:
+    async def _billed(self, sent: _Sent, bill: tuple[dict[str, Any], str | None] | None) -> None:
         self.savings.calls += 1
-        if not heard.usage:
+        if bill is None:
             return
+        model = bill[1] or sent.model
         try:
-            usage = Usage.of(heard.usage)
-            await sent.history.areplied(usage, heard.model or sent.model or None, branch=sent.branch)
+            usage = Usage.of(bill[0])
+            await sent.history.areplied(usage, model or None, branch=sent.branch)
         except CtxfsError as error:  # its reply is the client's, whatever its bill says
             _log.warning("session %s: %s", sent.history.session_id, error)
             return
         self.savings.called(
             (sent.history.session_id, sent.branch),
             usage,
-            heard.model or sent.model,
+            model,
             counted_tokens=sent.edits.tokens,
             freed_tokens=sent.edits.freed_tokens,
         )
@@ -246,3 +298,17 @@ class Proxy:
 
 def _has_body(request: Request) -> bool:
     return "content-length" in request.headers or "transfer-encoding" in request.headers
+
+
+async def _once(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+def _decoded(raw: bytes, headers: Mapping[str, str]) -> bytes:
+    """A body as its headers say that it is compressed; ValueError if it is not."""
+    if "content-encoding" not in headers:
+        return raw
+    try:
+        return httpx2.Response(200, headers={"content-encoding": headers["content-encoding"]}, content=raw).content
+    except httpx2.DecodingError as error:
+        raise ValueError(str(error)) from error

@@ -1,4 +1,4 @@
-"""Many items in one text: readable in pages, and exact. Pure.
+"""Many items in one text: readable in pages, and exact.
 
 A message is a header line, then its content, then a newline. The header says how long the content is, so nothing in a
 content can be taken for a header::
@@ -10,10 +10,11 @@ content can be taken for a header::
     line two
 
 An item whose content was damaged is marked so ("tool_result of Read (damaged)"); the archive has what took its place.
+Pure.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from ctxfs.errors import CorruptContent
@@ -24,7 +25,7 @@ from ctxfs.session.names import safe_name
 from ctxfs.session.records import Record, Removed
 from ctxfs.session.state import SessionState
 
-__all__ = ["archived_items", "read_archive", "write_archive"]
+__all__ = ["archived_items", "read_archive", "rewritten_archive", "write_archive"]
 
 _HEADER = re.compile(r"=== (\S+) ([^\n]*), (text|json), (\d+) characters\n")
 _DAMAGED = " (damaged)"
@@ -45,8 +46,24 @@ def read_archive(archive: str) -> dict[str, Content]:
     return {item_id: content for item_id, _, content in _entries(archive)}
 
 
+def rewritten_archive(archive: str, change: Callable[[str, Content], Content]) -> str:
+    """The archive with each content as ``change`` gives it, by item id. Raises as ``read_archive``."""
+    entries = ((header, content, change(header[1], content)) for header, content in _messages(archive))
+    return "".join(
+        header.string[header.start() : header.end() + int(header[4]) + 1]
+        if new == content
+        else _message(f"{header[1]} {header[2]}", new)
+        for header, content, new in entries
+    )
+
+
 def _entries(archive: str) -> Iterator[tuple[str, bool, Content]]:
     """Each item's id, whether its content was damaged, and what the model saw of it last."""
+    return ((header[1], header[2].endswith(_DAMAGED), content) for header, content in _messages(archive))
+
+
+def _messages(archive: str) -> Iterator[tuple[re.Match[str], Content]]:
+    """Each message's header, and what the model saw of it last."""
     position = 0
     while position < len(archive):
         header = _HEADER.match(archive, position)
@@ -55,7 +72,7 @@ def _entries(archive: str) -> Iterator[tuple[str, bool, Content]]:
         end = header.end() + int(header[4])
         text = archive[header.end() : end]
         content: Content = text if header[3] == "text" else tuple(json_codec.loads(text))
-        yield header[1], header[2].endswith(_DAMAGED), content
+        yield header, content
         position = end + 1
 
 
@@ -87,5 +104,9 @@ def _entry(item: ContextItem) -> str:
     content = item.message.content
     what = f"{item.item_type} of {safe_name(item.tool_name)}" if item.tool_name else str(item.item_type)
     what += _DAMAGED if item.damaged is not None else ""
+    return _message(f"{item.id} {what}", content)
+
+
+def _message(what: str, content: Content) -> str:
     form, text = ("text", content) if isinstance(content, str) else ("json", json_codec.dumps_text(content))
-    return f"=== {item.id} {what}, {form}, {len(text)} characters\n{text}\n"
+    return f"=== {what}, {form}, {len(text)} characters\n{text}\n"

@@ -8,7 +8,7 @@ import errno
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ctxfs.errors import CorruptContent, CtxfsError, NotStored, StorageError, UnknownItem, UnsafePath
+from ctxfs.errors import ContentGone, CorruptContent, CtxfsError, NotStored, StorageError, UnknownItem, UnsafePath
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Block, Content, SystemMessage, ToolMessage
 from ctxfs.tokens import TokenCounter, count_content
@@ -33,13 +33,19 @@ _AGAIN = {ItemType.TOOL_RESULT: "; call the tool again if you need it"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedContent:
-    """An item's content that cannot be read: its file ``name``, inside the session, and what is wrong with it."""
+    """An item's content that cannot be read: its file ``name``, inside the session, and what is wrong with it.
+
+    ``removed``: it is not damaged, but was removed on purpose; ``detail`` is its tombstone.
+    """
 
     item_id: str
     name: str
     detail: str
+    removed: bool = False
 
     def __str__(self) -> str:
+        if self.removed:
+            return f"the content of {self.item_id} was {self.detail}"
         return f"the content of {self.item_id} is damaged: {self.name}: {self.detail}"
 
 
@@ -48,7 +54,7 @@ def detail_of(error: CtxfsError) -> str | None:
     match error:
         case NotStored():
             return MISSING
-        case CorruptContent():
+        case CorruptContent() | ContentGone():
             return error.detail
         case UnsafePath():
             return error.reason
@@ -82,7 +88,8 @@ def with_stand_ins(items: Sequence[ContextItem], damaged: Mapping[str, DamagedCo
 
 def _stand_in(item: ContextItem, found: DamagedContent, following: Sequence[ContextItem]) -> ContextItem:
     what, again = _KINDS[item.item_type], _AGAIN.get(item.item_type, "")
-    text = f"[the content of this {what} is damaged: {found.name}: {found.detail}{again}]"
+    how = f"was {found.detail}" if found.removed else f"is damaged: {found.name}: {found.detail}"
+    text = f"[the content of this {what} {how}{again}]"
     content: Content = text
     if isinstance(item.message, AssistantMessage):
         content = ({"type": "text", "text": text}, *_answered_calls(following))

@@ -7,6 +7,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ctxfs.content.blocks import text_lines
+from ctxfs.content.compression import SUFFIX, ZSTD, first_frame
+from ctxfs.content.file import trailer_of
 from ctxfs.content.reader import ContentReader, scan_blocks
 from ctxfs.content.stored import Stored
 from ctxfs.errors import CtxfsError
@@ -14,7 +16,7 @@ from ctxfs.items import ItemType
 from ctxfs.jsontext.tokens import JsonTokens
 from ctxfs.session.field_types import check_types
 from ctxfs.session.index import Index
-from ctxfs.session.names import ARTIFACTS, ENVELOPE, TERMINAL, TEXT
+from ctxfs.session.names import ARTIFACTS, ENVELOPE, TERMINAL, TEXT, is_compressed
 from ctxfs.session.state import SessionState
 from ctxfs.storage.base import Store
 
@@ -72,10 +74,15 @@ async def _describe(store: Store, name: str, indexed: Stored | None) -> Stored |
     try:
         if indexed is not None and (await scan_blocks(store, indexed)).root == indexed.digest:
             return indexed
-        parse = _parse_artifact if name.startswith(ARTIFACTS) else _PARSERS.get(PurePosixPath(name).suffix)
+        parse = _parse_artifact if name.startswith(ARTIFACTS) else _PARSERS.get(PurePosixPath(_plain(name)).suffix)
         return None if parse is None else await measure(store, await parse(store, name))
     except (CtxfsError, ValueError, KeyError, TypeError):
         return None
+
+
+def _plain(name: str) -> str:
+    """The name that the file would have if it was not compressed."""
+    return name.removesuffix(SUFFIX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +97,7 @@ class StoredDraft:
     raw: bool
     offloaded_at: int
     metadata: Mapping[str, Any]
+    compression: str = ""
 
     def stored(self, encoding: str) -> Stored:
         """What is known of the content, if ``encoding`` is how it became bytes; nothing of it is measured yet."""
@@ -108,20 +116,22 @@ class StoredDraft:
             raw=self.raw,
             offloaded_at=self.offloaded_at,
             metadata={**self.metadata, "encoding": encoding},
+            compression=self.compression,
         )
         check_types(entry)  # what an envelope says of itself may be anything
         return entry
 
 
 async def _parse_envelope(store: Store, name: str) -> StoredDraft:
-    head, offset = parse_header(await store.read(name, 0, HEADER_WINDOW))
+    compression = ZSTD if is_compressed(name) else ""
+    head, offset = _parse_start(await store.read(name, 0, HEADER_WINDOW), compression)
     encoding = str(head["metadata"]["encoding"])
-    trailer = b"}\n" if encoding == "blocks" else b'"}\n'
+    trailer = trailer_of(encoding, raw=False, compression=compression)
     end = await store.size(name) - len(trailer)
     if await store.read(name, end) != trailer:
         raise ValueError("it does not end like an envelope")
     item_id = str(head["item_id"])
-    if PurePosixPath(name).name != item_id + ENVELOPE.extension:
+    if PurePosixPath(_plain(name)).name != item_id + ENVELOPE.extension:
         raise ValueError("the envelope is another item's")
     return StoredDraft(
         item_id=item_id,
@@ -132,11 +142,25 @@ async def _parse_envelope(store: Store, name: str) -> StoredDraft:
         raw=False,
         offloaded_at=int(head["offloaded_at"]),
         metadata=head["metadata"],
+        compression=compression,
     )
 
 
+def _parse_start(data: bytes, compression: str) -> tuple[dict[str, Any], int]:
+    """Read the start of an envelope's file: its keys, and where its content starts. Raises ValueError."""
+    if not compression:
+        return parse_header(data)
+    found = first_frame(data, HEADER_WINDOW)
+    if found is None:
+        raise ValueError("its first frame is cut off")
+    head, end = parse_header(found[0])
+    if end != len(found[0]):
+        raise ValueError("its first frame is not the head of an envelope")
+    return head, found[1]
+
+
 async def _parse_text(store: Store, name: str) -> StoredDraft:
-    parts = PurePosixPath(name).parts
+    parts = PurePosixPath(_plain(name)).parts
     metadata = {"tool_name": parts[1]} if len(parts) > 2 else {}
     return await _raw_draft(store, name, parts[-1].removesuffix(TEXT.extension), ItemType(parts[0]), metadata)
 
@@ -159,6 +183,7 @@ async def _raw_draft(
         raw=True,
         offloaded_at=0,
         metadata=metadata,
+        compression=ZSTD if is_compressed(name) and not name.startswith(ARTIFACTS) else "",
     )
 
 

@@ -46,10 +46,12 @@ async def entries(fs: ContextFileSystem) -> list[Entry]:
 
     Which contents of the context are damaged is known once they were read; see ``ContextFileSystem.items``.
     """
-    stored, decided = fs.stored(), dict[str, list[Decided]]()
+    stored, decided = fs.state.stored, dict[str, list[Decided]]()
     for decision in fs.state.decisions:
         decided.setdefault(decision.item_id, []).append(decision)
     found = {item.id: entry_of(item, stored.get(item.id)) for item in await fs.items(load=False)}
+    if found:  # what stands for a content is in an item of the context then, and counted there
+        decided.clear()
     all_of_it = [*found.values(), *(_outside(s, decided.get(i, ())) for i, s in stored.items() if i not in found)]
     damaged = {content.item_id: content.detail for content in fs.recovery.contents}
     return [replace(entry, damaged=damaged.get(entry.item_id)) for entry in all_of_it]

@@ -3,10 +3,11 @@
 A journal or an archive may come from anywhere; what has the wrong type is damage, and is found here and not later.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
+from functools import cache, lru_cache
 from math import isfinite
+from operator import attrgetter
 from types import MappingProxyType, UnionType
 from typing import Any, get_args, get_origin
 
@@ -20,12 +21,13 @@ _Accepted = tuple[type, ...]
 def check_types(value: Any) -> None:
     """Raise ``InvalidRecord`` when a field of the dataclass ``value``, or of one in it, is not of its type."""
     kind: type = type(value)
-    for name, expected in _types_of(kind).items():
-        found = getattr(value, name)
-        if type(found) not in expected.sure:
+    values = _values_of(kind)(value)
+    for number, name, expected in _unsure(kind, tuple(map(type, values))):
+        found = values[number]
+        if type(found) not in expected.inner:
             expected.check(name, found)
-            if is_dataclass(found):
-                check_types(found)
+        if type(found) in expected.inner or is_dataclass(found):
+            check_types(found)
 
 
 def check_values(kind: type, values: Mapping[str, Any]) -> None:
@@ -41,16 +43,20 @@ def check_values(kind: type, values: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _FieldType:
-    """What a field takes. ``sure``: types of which every value will do; ``parts``: those of a tuple's parts."""
+    """What a field takes. ``sure``: types of which every value will do; ``inner``: dataclasses, checked in turn.
+
+    ``parts``: the types of a tuple's parts.
+    """
 
     sure: frozenset[type]
+    inner: frozenset[type]
     accepted: _Accepted
     parts: _Accepted
 
     def check(self, name: str, value: Any) -> None:
         if not isinstance(value, self.accepted) or (isinstance(value, float) and not isfinite(value)):
             raise InvalidRecord(f"{name} is {value!r:.80}")
-        if isinstance(value, tuple) and not all(isinstance(part, self.parts) for part in value):
+        if isinstance(value, tuple) and value and not all(isinstance(part, self.parts) for part in value):
             raise InvalidRecord(f"{name} has parts of the wrong type: {value!r:.80}")
 
 
@@ -60,10 +66,25 @@ def _types_of(kind: type) -> Mapping[str, _FieldType]:
     return MappingProxyType({field.name: _field_type(field.type) for field in fields(kind)})
 
 
+@lru_cache(maxsize=1_024)  # of types that others made, too
+def _unsure(kind: type, found: tuple[type, ...]) -> tuple[tuple[int, str, "_FieldType"], ...]:
+    """The fields of a dataclass that must be looked at, if their values have the types ``found``; and their places."""
+    pairs = enumerate(zip(_types_of(kind).items(), found, strict=False))
+    return tuple((place, name, expected) for place, ((name, expected), own) in pairs if own not in expected.sure)
+
+
+@cache
+def _values_of(kind: type) -> Callable[[Any], tuple[Any, ...]]:
+    """Gives the values of all fields, with the first one twice: of a single one there would be no tuple."""
+    names = tuple(_types_of(kind))
+    return attrgetter(*names, names[0])
+
+
 def _field_type(annotation: Any) -> _FieldType:
     accepted = _accepted(annotation)
-    sure = frozenset(kind for kind in accepted if kind not in (float, tuple) and not is_dataclass(kind))
-    return _FieldType(sure, accepted, _parts(annotation))
+    inner = frozenset(kind for kind in accepted if is_dataclass(kind))
+    sure = frozenset(kind for kind in accepted if kind not in (float, tuple)) - inner
+    return _FieldType(sure, inner, accepted, _parts(annotation))
 
 
 def _accepted(annotation: Any) -> _Accepted:

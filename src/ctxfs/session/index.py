@@ -7,9 +7,10 @@ from typing import Any
 
 from ctxfs.content.stored import Stored
 from ctxfs.jsontext import codec as json_codec
-from ctxfs.session.records import from_json, to_json
+from ctxfs.session.record_json import from_json, to_json
+from ctxfs.storage.base import SharedStore, Store
 
-__all__ = ["INDEX_NAME", "Index", "parse_index", "render_index"]
+__all__ = ["INDEX_NAME", "Index", "parse_index", "render_index", "wants_index"]
 
 INDEX_NAME = "index.json"
 SCHEMA_VERSION = "1.0"
@@ -68,3 +69,8 @@ def parse_index(data: bytes) -> Index:
 def _fields(line: bytes) -> dict[str, Any]:
     fields: dict[str, Any] = json_codec.loads_record(line, "entry")
     return fields
+
+
+def wants_index(store: Store) -> bool:
+    """Whether the index is written in this store."""
+    return store.wants_index if isinstance(store, SharedStore) else True

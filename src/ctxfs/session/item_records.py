@@ -1,24 +1,26 @@
 """What the journal says of an item, with paths as they are inside the session: it may move. Pure."""
 
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ctxfs.content.stored import Stored
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import ToolMessage
-from ctxfs.session.records import ItemAdded, Replaced
+from ctxfs.session.names import SESSION_SCHEME, path_of
+from ctxfs.session.records import ItemAdded, Record, Replaced
 
-__all__ = ["absolute", "added", "metadata_of", "replacement"]
+__all__ = ["absolute", "added", "ids_of", "metadata_of", "replacement"]
 
 
-def added(item: ContextItem, session_path: Path, *, content_stored: bool, before: str | None) -> ItemAdded:
+def added(item: ContextItem, base: str, *, content_stored: bool, before: str | None) -> ItemAdded:
     """Say that ``item`` joined the context; ``content_stored``: its content is in its file, and not here."""
-    item = item.moved_to(_relative(item.offload_path, session_path))
+    item = item.moved_to(_relative(item.offload_path, base))
     if content_stored:
         item = item.with_content("")
     return ItemAdded(item=item, content_stored=content_stored, before=before)
 
 
-def replacement(item: ContextItem, session_path: Path, reason: str, *, saved_chars: int | None = None) -> Replaced:
+def replacement(item: ContextItem, base: str, reason: str, *, saved_chars: int | None = None) -> Replaced:
     """The record that ``item`` has a new form in the context; ``saved_chars``: see ``Replaced``."""
     # What leaves the moment it comes in is recorded with its later placeholder.
     later = item.placeholder if item.can_shrink and saved_chars is None else None
@@ -26,7 +28,7 @@ def replacement(item: ContextItem, session_path: Path, reason: str, *, saved_cha
         item_id=item.id,
         content=item.message.content,
         token_count=item.token_count,
-        path=_relative(item.offload_path, session_path),
+        path=_relative(item.offload_path, base),
         destroyed=item.destroyed,
         reason=reason,
         trimmed=item.trimmed,
@@ -36,10 +38,10 @@ def replacement(item: ContextItem, session_path: Path, reason: str, *, saved_cha
     )
 
 
-def absolute(item: ContextItem, session_path: Path) -> ContextItem:
+def absolute(item: ContextItem, base: str) -> ContextItem:
     """``item`` as it is outside of the journal."""
     path = item.offload_path
-    return item if path is None or path.startswith("/") else item.moved_to(f"{session_path}/{path}")
+    return item if path is None or path.startswith(("/", SESSION_SCHEME)) else item.moved_to(path_of(base, path))
 
 
 def metadata_of(item: ContextItem) -> dict[str, Any]:
@@ -57,5 +59,15 @@ def metadata_of(item: ContextItem) -> dict[str, Any]:
     return data
 
 
-def _relative(path: str | None, session_path: Path) -> str | None:
-    return path if path is None else path.removeprefix(f"{session_path}/")
+def _relative(path: str | None, base: str) -> str | None:
+    return path if path is None else path.removeprefix(f"{base}/")
+
+
+def ids_of(records: Iterable[Record]) -> Iterator[str]:
+    """The ids that records give to items and contents."""
+    for record in records:
+        match record:
+            case ItemAdded():
+                yield record.item.id
+            case Stored():
+                yield record.item_id

@@ -7,21 +7,16 @@ the record's bytes, so that a line is whole or not there. A commit of several re
 import re
 import reprlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ctxfs.errors import InvalidRecord
 from ctxfs.jsontext import codec as json_codec
-from ctxfs.session.records import (
-    Record,
-    UnknownRecord,
-    from_json,
-    is_accounting,
-    to_json,
-)
+from ctxfs.session.record_json import from_json, is_accounting, to_json
+from ctxfs.session.records import Record, UnknownRecord
 
-__all__ = ["Damage", "Scan", "encode_line", "scan"]
+__all__ = ["Damage", "Scan", "encode_line", "is_whole", "rewritten", "scan"]
 
 VERSION = 1
 
@@ -63,7 +58,11 @@ def encode_line(seq: int, records: Sequence[Record]) -> bytes:
         raise InvalidRecord(f"this cannot be recorded: {error!r}") from error
     if rec is None:
         raise InvalidRecord(f"this would be read back as something else: {reprlib.repr(list(records))}")
-    return b'{"v":%d,"seq":%d,"len":%d,"crc":"%08x","rec":%b}\n' % (VERSION, seq, len(rec), _crc(seq, rec), rec)
+    return _line(seq, rec) + b"\n"
+
+
+def _line(seq: int, rec: bytes) -> bytes:
+    return b'{"v":%d,"seq":%d,"len":%d,"crc":"%08x","rec":%b}' % (VERSION, seq, len(rec), _crc(seq, rec), rec)
 
 
 def _encoded(records: Sequence[Record]) -> bytes | None:
@@ -112,6 +111,48 @@ def scan(data: bytes, *, last_seq: int = 0, offset: int = 0) -> Scan:
     )
 
 
+def is_whole(data: bytes) -> bool:
+    """Whether each line of a journal, from its first one, has its checksum and its number; none of them is decoded.
+
+    What follows the last newline does not count: it was never acknowledged.
+    """
+    lines = data.split(b"\n")[:-1]
+    try:
+        return all(_checked(line)[1] == number for number, line in enumerate(lines, 1))
+    except ValueError:
+        return False
+
+
+def rewritten(log: bytes, change: Callable[[Any], Any]) -> bytes:
+    """The log with each record's JSON data as ``change`` gives it; each line keeps its number and its length.
+
+    Damaged lines, and those of a later version, stay as they are.
+
+    Raises:
+        InvalidRecord: a changed line would be longer, or would be read back as something else.
+
+    """
+    return b"\n".join(_rewritten_line(line, change) for line in log.split(b"\n"))
+
+
+def _rewritten_line(line: bytes, change: Callable[[Any], Any]) -> bytes:
+    try:
+        version, seq, rec = _checked(line)
+        data = json_codec.loads_record(rec, "rec")
+        parts = list(_parts(data))
+    except _UNREADABLE:
+        return line
+    changed = [change(part) for part in parts] if version == VERSION else parts
+    if changed == parts:
+        return line
+    new = {**data, "records": changed} if data.get("type") == "batch" else changed[0]
+    for dump in (json_codec.dumps_unchecked, json_codec.dumps_exact):
+        shorter = dump(new)
+        if len(shorter) <= len(rec) and json_codec.loads_record(shorter, "rec") == new:
+            return _line(seq, shorter.ljust(len(rec)))
+    raise InvalidRecord(f"line {seq} of the journal cannot be written again in its place")
+
+
 def _end_of_lines(data: bytes) -> int:
     """Return where the last line ends that reached the medium.
 
@@ -136,6 +177,17 @@ class _Line:
 
 
 def _decode_line(line: bytes, last_seq: int) -> _Line:
+    version, seq, rec = _checked(line)
+    if seq <= last_seq:
+        raise ValueError(f"line {seq} comes after line {last_seq}")
+    data = json_codec.loads_record(rec, "rec")
+    if version != VERSION:
+        return _Line(seq=seq, records=[UnknownRecord(data=data)])
+    return _decode_parts(seq, _parts(data))
+
+
+def _checked(line: bytes) -> tuple[int, int, bytes]:
+    """The version and the number of a line, and the bytes of its record. Raises ValueError if it is not whole."""
     head = _HEAD.match(line)
     if head is None or not line.endswith(b"}"):
         raise ValueError("not a journal line")
@@ -143,12 +195,7 @@ def _decode_line(line: bytes, last_seq: int) -> _Line:
     rec = line[head.end() : -1]
     if len(rec) != length or _crc(seq, rec) != crc:
         raise ValueError(f"the checksum of line {seq} does not match")
-    if seq <= last_seq:
-        raise ValueError(f"line {seq} comes after line {last_seq}")
-    data = json_codec.loads_record(rec, "rec")
-    if int(head[1]) != VERSION:
-        return _Line(seq=seq, records=[UnknownRecord(data=data)])
-    return _decode_parts(seq, _parts(data))
+    return int(head[1]), seq, rec
 
 
 def _decode_parts(seq: int, parts: Sequence[Any]) -> _Line:
@@ -161,7 +208,8 @@ def _decode_parts(seq: int, parts: Sequence[Any]) -> _Line:
         except _UNREADABLE as error:
             if len(parts) == 1 or not is_accounting(part):
                 raise
-            lost.append(f"what a call cost is not readable in line {seq}: {error}")
+            what = "cost" if part["type"] == "call_made" else "sent"
+            lost.append(f"what a call {what} is not readable in line {seq}: {error}")
     return _Line(seq=seq, records=records, lost=lost)
 
 

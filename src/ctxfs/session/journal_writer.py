@@ -5,9 +5,10 @@ fails in a group is written again by itself, so that its failure is nobody else'
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import count
 
 from anyio.lowlevel import checkpoint_if_cancelled
 
@@ -15,11 +16,24 @@ from ctxfs.content.blocks import index_name
 from ctxfs.content.file import ContentFile, IndexChunks
 from ctxfs.content.stored import Stored
 from ctxfs.errors import ConfigError, SessionClosed, SessionError, WriteFailed
-from ctxfs.session.index import INDEX_NAME, render_index
+from ctxfs.session.index import INDEX_NAME, render_index, wants_index
 from ctxfs.session.journal import encode_line, scan
-from ctxfs.session.records import CallMade, Record, WriterOpened
+from ctxfs.session.records import (
+    CallMade,
+    ContentRemoved,
+    ItemAdded,
+    Pinned,
+    Record,
+    Removed,
+    Replaced,
+    RequestSent,
+    Restored,
+    ToolsDefined,
+    Undone,
+    WriterOpened,
+)
 from ctxfs.session.recovery import SessionScan
-from ctxfs.session.state import SessionState, fold
+from ctxfs.session.state import SessionState, evicts, fold
 from ctxfs.storage.base import LeaseStore, NewFile, Store
 from ctxfs.storage.loop_lock import LoopLock
 from ctxfs.storage.threads import uninterrupted
@@ -28,7 +42,10 @@ __all__ = ["Commit", "JournalReader", "JournalWriter"]
 
 INDEX_MIN_CHANGES = 32
 
-logger = logging.getLogger(__name__)
+Preface = WriterOpened | ToolsDefined | RequestSent
+"""What a line of the journal begins with: who writes from there on, and what was sent before its changes."""
+
+logger = logging.getLogger("ctxfs.session")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +53,9 @@ class Commit:
     """What becomes durable together: contents, then records; all of it, or nothing.
 
     ``files``: one whose item was stored meanwhile is left out. ``records``: model calls with the number 0 get theirs
-    when they are written. ``deferred`` gives the last records; it is called in a worker thread, when the files were
-    written, so that deciding takes its time while the disk takes its own.
+    when they are written, and evictions and restorations the time and the call. ``deferred`` gives the last records; it
+    is called in a worker thread, when the files were written, so that deciding takes its time while the disk takes its
+    own.
     """
 
     files: Sequence[ContentFile] = ()
@@ -58,15 +76,18 @@ class _Pending:
 
 @dataclass(slots=True)
 class _Batch:
-    """Commits that are written together, as line ``seq`` of the journal, after ``calls`` model calls.
+    """Commits that are written together, as line ``seq`` of the journal, after what ``state`` holds, at ``now``.
 
-    ``opened``: the writer that writes them, if the line must say so.
+    ``preface``: what the line begins with. ``change``: the number of the change that evictions are a part of; 0: each
+    commit is a change of its own.
     """
 
     commits: Sequence[_Pending]
     seq: int
-    calls: int
-    opened: Sequence[WriterOpened] = ()
+    state: SessionState
+    now: float
+    preface: Sequence[Preface] = ()
+    change: int = 0
     line: bytes = field(default=b"", init=False)
 
     def files(self) -> list[NewFile]:
@@ -80,14 +101,15 @@ class _Batch:
 
     def encode(self) -> bytes:
         """One line for all, so that a power failure leaves all of it or nothing; once the files were written."""
-        calls = self.calls
+        state = self.state
+        stamps = _Stamps(len(state.calls), state.replies, state.changes, self.now, self.change)
         for pending in self.commits:
+            stamps.begin()
             deferred = pending.commit.deferred
             records = [*(file.stored for file in pending.files), *pending.commit.records]
-            pending.records = _numbered([*records, *(deferred() if deferred is not None else ())], calls)
-            calls += sum(isinstance(record, CallMade) for record in records)
+            pending.records = [stamps.put_on(r) for r in (*records, *(deferred() if deferred is not None else ()))]
         records = [record for pending in self.commits for record in pending.records]
-        self.line = encode_line(self.seq, [*self.opened, *records]) if records else b""
+        self.line = encode_line(self.seq, [*self.preface, *records]) if records else b""
         return self.line
 
 
@@ -111,6 +133,10 @@ class JournalReader:
         async with self._turn:  # what one caller has read, no other one reads again
             return self._take_in(await self._store.read_log(self._end))
 
+    async def has_more(self) -> bool:
+        """Whether another process appended something since that was not taken in."""
+        return bool(await self._store.read_log(self._end))
+
     def _take_in(self, appended: bytes) -> tuple[Record, ...]:
         if not appended:
             return ()
@@ -123,13 +149,38 @@ class JournalReader:
 class JournalWriter(JournalReader):
     """The state of an open session, and the only way to change it: a commit that is durable first."""
 
-    def __init__(self, store: Store, session_id: str) -> None:
+    def __init__(self, store: Store, session_id: str, clock: Callable[[], float] = time.time) -> None:
         super().__init__(store, session_id)
-        self.opened: tuple[WriterOpened, ...] = ()  # recorded with the next line: who writes from there on
+        self._clock = clock
+        self._preface: tuple[Preface, ...] = ()
+        self._change = 0
         self._queue: list[_Pending] = []
         self._ended = False
         self._index_seq = -1
         self._index_size = 0
+        self._wants_index = wants_index(store)
+
+    def begin_line(self, *records: Preface) -> None:
+        """Begin the next line with ``records``, one of each kind: the last one that was given."""
+        self.begin_line_without(*(type(record) for record in records))
+        self._preface = (*self._preface, *records)
+
+    def request_to_write(self) -> RequestSent | None:
+        """The request that the next line begins with; None: it begins with none."""
+        return next((record for record in self._preface if isinstance(record, RequestSent)), None)
+
+    def begin_line_without(self, *kinds: type[Preface]) -> None:
+        """Do not begin the next line with records of these kinds."""
+        self._preface = tuple(record for record in self._preface if type(record) not in kinds)
+
+    @contextmanager
+    def one_change(self) -> Iterator[None]:
+        """All that is evicted inside is one change, to be undone together."""
+        self._change = self.state.changes + 1
+        try:
+            yield
+        finally:
+            self._change = 0
 
     async def commit(self, commit: Commit) -> None:
         """Write ``commit`` and take its records in when they are durable.
@@ -167,7 +218,14 @@ class JournalWriter(JournalReader):
         """Write them together or, when that fails, one by one: one caller's failure is not another's."""
         try:
             self.check_open()
-            batch = _Batch(commits, seq=self._seq + 1, calls=len(self.state.calls), opened=self.opened)
+            batch = _Batch(
+                commits,
+                seq=self._seq + 1,
+                state=self.state,
+                now=self._clock(),
+                preface=self._preface,
+                change=self._change,
+            )
             await self._store.commit(batch.files(), batch.encode)
         except Exception as error:  # noqa: BLE001 - raised in its caller
             if len(commits) == 1:
@@ -179,11 +237,21 @@ class JournalWriter(JournalReader):
         if batch.line:
             self._seq += 1
             self._end += len(batch.line)
-            fold(self.state, batch.opened)
-            self.opened = ()
+            fold(self.state, batch.preface)
+            self._preface = tuple(record for record in self._preface if record not in batch.preface)
         for pending in commits:
             fold(self.state, pending.records)
             pending.done = True
+
+    @uninterrupted
+    async def remove(self, tombstones: Sequence[ContentRemoved]) -> None:
+        """Remove contents for good: ``tombstones`` are durable before the first file goes. Raises as ``commit``.
+
+        What may go is decided in ``ctxfs.cleanup``; nothing is checked here. A file that cannot be removed is left to
+        the next writer that opens the session.
+        """
+        await self.commit(Commit(records=tombstones))
+        await self._store.delete([name for gone in tombstones for name in (gone.name, index_name(gone.name))])
 
     async def release(self) -> None:
         """Let another writer in; until ``acquire`` every commit raises ``SessionClosed``."""
@@ -214,8 +282,8 @@ class JournalWriter(JournalReader):
             raise SessionClosed(f"session {self._session_id} was closed in the meantime: open it and start again")
 
     async def write_index(self) -> None:
-        """Write the index unless it says all already. Raises ``WriteFailed``."""
-        if self._index_seq == self._seq:
+        """Write the index unless it says all already, or the store does without it. Raises ``WriteFailed``."""
+        if self._index_seq == self._seq or not self._wants_index:
             return
         seq, entries = self._seq, list(self.state.stored.values())
         await self._store.replace(INDEX_NAME, render_index(self._session_id, seq, entries))
@@ -223,7 +291,7 @@ class JournalWriter(JournalReader):
 
     async def _write_index_if_due(self) -> None:
         changes = len(self.state.stored) - self._index_size
-        if self._ended or changes < max(INDEX_MIN_CHANGES, self._index_size // 2):
+        if self._ended or not self._wants_index or changes < max(INDEX_MIN_CHANGES, self._index_size // 2):
             return
         try:
             await self.write_index()
@@ -251,10 +319,33 @@ def _next_batch(queue: Iterable[_Pending], stored: Mapping[str, Stored]) -> tupl
     return batch, waiting
 
 
-def _numbered(records: Iterable[Record], calls: int) -> list[Record]:
-    """``records``, with model calls that have no number numbered from ``calls`` + 1 on."""
-    numbers = count(calls + 1)
-    return [
-        replace(record, number=next(numbers)) if isinstance(record, CallMade) and not record.number else record
-        for record in records
-    ]
+@dataclass(slots=True)
+class _Stamps:
+    """What records get when they are written: model calls their number, and what changes items its time and call."""
+
+    calls: int
+    replies: int
+    changes: int
+    now: float
+    change: int
+    _is_new: bool = True
+
+    def begin(self) -> None:
+        """Begin with the next commit: what it evicts is a change."""
+        self._is_new = True
+
+    def put_on(self, record: Record) -> Record:
+        """``record``, the next one of the journal, with what it gets."""
+        match record:
+            case CallMade():
+                self.calls += 1
+                return record if record.number else replace(record, number=self.calls)
+            case ItemAdded():
+                self.replies += record.is_reply
+            case Replaced() | Removed() if evicts(record):
+                if self._is_new:
+                    self.changes, self._is_new = self.change or self.changes + 1, False
+                return replace(record, at=self.now, after_call=self.replies, change=self.changes)
+            case Replaced() | Removed() | Restored() | Undone() | Pinned():
+                return replace(record, at=self.now, after_call=self.replies)
+        return record

@@ -8,19 +8,23 @@ import base64
 import hashlib
 import random
 import re
-from collections import ChainMap
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
+from ctxfs.checks import require_int
+from ctxfs.content.compression import SUFFIX
 from ctxfs.errors import ConfigError
 from ctxfs.items import ItemType
+from ctxfs.jsontext.write_stream import is_longer
+from ctxfs.llm.messages import Content
 
 __all__ = [
     "ARTIFACTS",
     "ENVELOPE",
     "LAYOUTS",
+    "SESSION_SCHEME",
     "SHORT",
     "TERMINAL",
     "TEXT",
@@ -28,8 +32,12 @@ __all__ = [
     "NameAllocator",
     "artifact_name",
     "check_session_id",
-    "layout_named",
+    "is_compressed",
+    "layout_of",
+    "layout_with",
+    "logical_base",
     "new_session_id",
+    "path_of",
     "safe_name",
     "session_name",
     "short_name",
@@ -40,10 +48,15 @@ ARTIFACTS = "artifacts/"
 
 TERMINAL = f"{ARTIFACTS}terminal/"
 
+MESSAGE = "msg_"
+"""How the ids begin that messages get, which have none of their own."""
+
 SHORT = "stored/"
 """How short names of what is stored begin. No file has such a name."""
 
 SHORT_LENGTH = 8
+
+SESSION_SCHEME = "ctxfs://"
 
 MAX_NAME = 120
 
@@ -84,7 +97,7 @@ def _hash(raw: str) -> str:
 
 
 def _is_safe(raw: str) -> bool:
-    return SAFE.fullmatch(raw) is not None and not raw.endswith(".") and not _is_reserved(raw)
+    return SAFE.fullmatch(raw) is not None and raw[-1] != "." and not _is_reserved(raw)
 
 
 def _is_reserved(name: str) -> bool:
@@ -114,33 +127,63 @@ class Layout:
     """Where content goes inside a session and in which form.
 
     ``raw``: the file is the content as it is, and its metadata is in the index; otherwise it is a JSON envelope.
-    Artifacts are raw in every layout.
+    Artifacts are raw in every layout. ``compress_from_chars``: content whose JSON has more than about this many
+    characters is compressed, and its file's name says so; 0: none is. Artifacts never are.
     """
 
     name: str
     extension: str
     raw: bool
+    compress_from_chars: int = 0
 
-    def file_name(self, item_type: ItemType, item_id: str, tool_name: str | None) -> str:
-        """Return the name of an item's file; ``item_id`` is safe already."""
-        directory = item_type.value if tool_name is None else f"{item_type.value}/{safe_name(tool_name)}"
-        return f"{directory}/{item_id}{self.extension}"
+    def file_name(
+        self, item_type: ItemType, item_id: str, tool_name: str | None, content: Content | None = None
+    ) -> str:
+        """Return the name of an item's file; ``item_id`` is safe already, ``content`` None is small."""
+        directory = f"{item_type}" if tool_name is None else f"{item_type}/{safe_name(tool_name)}"
+        compressed = content is not None and self._compresses(content)
+        return f"{directory}/{item_id}{self.extension}{SUFFIX if compressed else ''}"
+
+    def _compresses(self, content: Content) -> bool:
+        return self.compress_from_chars > 0 and is_longer(content, self.compress_from_chars)
 
     def is_raw(self, name: str) -> bool:
         """Whether the file ``name`` is its content as it is."""
         return self.raw or name.startswith(ARTIFACTS)
 
 
-ENVELOPE = Layout(name="envelope", extension=".json", raw=False)
+ENVELOPE = Layout(name="envelope", extension=".json", raw=False, compress_from_chars=32_768)
+"""Smaller contents would be compressed for nothing: they take a few blocks of the disk in any case."""
 
 TEXT = Layout(name="text", extension=".txt", raw=True)
 
 LAYOUTS: Mapping[str, Layout] = MappingProxyType({layout.name: layout for layout in (ENVELOPE, TEXT)})
 
 
-def layout_named(name: str | None) -> Layout:
-    """The layout that a journal names; ``ENVELOPE`` when it names none that is known here."""
-    return LAYOUTS.get(name or ENVELOPE.name, ENVELOPE)
+def layout_with(name: str, compress_from_chars: int | None) -> Layout:
+    """Return the layout that settings describe; ``compress_from_chars`` None: as the layout has it.
+
+    Raises ``ConfigError``.
+    """
+    if name not in LAYOUTS:
+        raise ConfigError(f"layout is {name!r}: use one of {', '.join(LAYOUTS)}")
+    if compress_from_chars is None:
+        return LAYOUTS[name]
+    require_int("compress_from_chars", compress_from_chars, at_least=0)
+    return replace(LAYOUTS[name], compress_from_chars=compress_from_chars)
+
+
+def layout_of(recorded: str | None, wanted: Layout) -> Layout:
+    """Return the layout of a session whose journal names ``recorded``, None if it names none.
+
+    A session keeps its layout; what is compressed in it is the business of ``wanted``, if that is the same layout.
+    """
+    return wanted if recorded in (None, wanted.name) else LAYOUTS.get(recorded or "", ENVELOPE)
+
+
+def is_compressed(name: str) -> bool:
+    """Whether the file that a session gave this name is compressed."""
+    return name.endswith(SUFFIX)
 
 
 class NameAllocator:
@@ -150,7 +193,7 @@ class NameAllocator:
         self._layout = layout
         # Taken names are written to the first layer; a draft puts its own layer above the layers that it came from.
         self._layers: tuple[set[str], ...] = (set(),)
-        self._repeats: ChainMap[str, int] = ChainMap()  # up to which number repeats of a name are taken, without a gap
+        self._repeats: tuple[dict[str, int], ...] = ({},)  # up to which number repeats are taken, without a gap
         self._messages = 0  # the same for msg_001, msg_002, ...
         self._terminals = 0
         self.take(taken)
@@ -163,29 +206,37 @@ class NameAllocator:
     def draft(self) -> "NameAllocator":
         """Return names to give out on trial: what the draft gives out is taken here only by ``take``."""
         draft = NameAllocator(layout=self._layout)
-        draft._layers = (set(), *self._layers)
-        draft._repeats = self._repeats.new_child()
+        draft._layers, draft._repeats = (set(), *self._layers), ({}, *self._repeats)
         draft._messages = self._messages
         return draft
 
     def is_free(self, item_id: str) -> bool:
         """Whether nobody has this id, in upper or lower case."""
         key = item_id.casefold()
-        return not any(key in layer for layer in self._layers)
+        for layer in self._layers:  # noqa: SIM110 - asked for every name, often
+            if key in layer:
+                return False
+        return True
 
     def take(self, item_ids: Iterable[str]) -> None:
         """Never give out these ids."""
-        keys = {item_id.casefold() for item_id in item_ids}
-        if keys <= self._layers[0]:
-            return
-        self._layers[0].update(keys)
-        for name in {key.rpartition("~")[0] for key in keys if "~" in key}:
-            while not self.is_free(f"{name}~{self._repeats.get(name, 1) + 1}"):
-                self._repeats[name] = self._repeats.get(name, 1) + 1
-        self._next_message()
+        taken = self._layers[0]
+        for item_id in item_ids:
+            key = item_id.casefold()
+            if key in taken:
+                continue
+            taken.add(key)
+            if "~" in key:
+                name = key.rpartition("~")[0]
+                while not self.is_free(f"{name}~{self._repeated(name) + 1}"):
+                    self._repeats[0][name] = self._repeated(name) + 1
+            elif key.startswith(MESSAGE):
+                self._next_message()
 
-    def allocate(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
-        """Return a new item id and the name of its file.
+    def allocate(
+        self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None, content: Content | None = None
+    ) -> tuple[str, str]:
+        """Return a new item id and the name of the file for its ``content`` (None: it will be small).
 
         Without a ``raw_id`` (None or empty) a message gets the next of msg_001, msg_002, ... A repeated id becomes
         ``id~2``, ``id~3``, ...
@@ -195,7 +246,7 @@ class NameAllocator:
         else:
             item_id = self._next_message()
         self.take([item_id])
-        return item_id, self._layout.file_name(item_type, item_id, tool_name)
+        return item_id, self._layout.file_name(item_type, item_id, tool_name, content)
 
     def allocate_terminal(self) -> tuple[str, str]:
         """Return a new id for what a command prints, terminal_001, terminal_002, ..., and the name of its file."""
@@ -207,14 +258,17 @@ class NameAllocator:
                 return snippet_id, terminal_name(snippet_id)
 
     def _next_message(self) -> str:
-        while not self.is_free(item_id := f"msg_{self._messages + 1:03}"):
+        while not self.is_free(item_id := f"{MESSAGE}{self._messages + 1:03}"):
             self._messages += 1
         return item_id
+
+    def _repeated(self, name: str) -> int:
+        return next((layer[name] for layer in self._repeats if name in layer), 1)
 
     def _free_id(self, name: str) -> str:
         if self.is_free(name):
             return name
-        number = self._repeats.get(name.casefold(), 1)
+        number = self._repeated(name.casefold())
         while True:
             number += 1
             suffix = f"~{number}"
@@ -233,6 +287,16 @@ def session_name(raw: str) -> str:
     """Return a session id for ``raw``, such as a framework's id of a thread; distinct ones give distinct ids."""
     name = safe_name(raw)
     return name if name == raw and not HASHED.search(raw) else f"{name.partition('~')[0][:PREFIX_LENGTH]}.{_hash(raw)}"
+
+
+def path_of(base: str, name: str) -> str:
+    """The path of a file of the session whose paths begin with ``base``: see ``ContextFileSystem.base``."""
+    return f"{base}/{name}"
+
+
+def logical_base(session_id: str) -> str:
+    """What the paths of a session begin with that is in no directory of this machine: the same on every machine."""
+    return f"{SESSION_SCHEME}{session_id}"
 
 
 def check_session_id(session_id: str) -> str:

@@ -1,55 +1,58 @@
-"""The records of a session's journal, as values, and their JSON form.
+"""The records of a session's journal, as values; ``session.record_json`` has their JSON form.
 
-Fields are only ever added, with a default; a record of an unknown type is kept as it is. Paths inside the session are
-recorded as names relative to it, so that a session can be moved.
+Fields are only ever added, with a default. Paths inside the session are recorded as names relative to it, so that a
+session can be moved.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from ctxfs.content.stored import Stored
-from ctxfs.items import ContentRange, ContextItem, ItemType
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import (
-    AssistantMessage,
-    Content,
-    Message,
-    SystemMessage,
-    ToolMessage,
-    UserMessage,
-    check_content,
-)
-from ctxfs.session.field_types import check_values
+from ctxfs.llm.messages import Content
+from ctxfs.session.names import safe_name
 
 __all__ = [
     "CallMade",
     "Closed",
+    "ContentRemoved",
     "Decided",
     "EvictionSet",
     "ItemAdded",
+    "NoteWritten",
     "PartsNoted",
+    "Pinned",
     "Record",
     "Removed",
     "Replaced",
+    "RequestSent",
     "Restored",
     "SessionStarted",
+    "SessionTagged",
+    "ToolsDefined",
+    "Undone",
     "UnknownRecord",
     "WriterOpened",
-    "from_json",
-    "is_accounting",
-    "to_json",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStarted:
-    """The first record. ``started_at`` is in seconds since the epoch; ``rebuilt``: the journal before was lost."""
+    """The first record. ``started_at`` is in seconds since the epoch; ``rebuilt``: the journal before was lost.
+
+    ``forked_from``: the session whose history this one shares, "" for none, up to the request of the call ``forked_at``
+    (0: all of it).
+    """
 
     session_id: str
     started_at: float
     layout: str = "envelope"
     rebuilt: bool = False
+    forked_from: str = ""
+    forked_at: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +87,19 @@ class EvictionSet:
 class ItemAdded:
     """An item joined the context, before the item ``before`` (None: at the end).
 
-    ``content_stored``: the item's content is in its file, and empty here.
+    ``content_stored``: the item's content is in its file, and empty here. ``returned``: it was in the context before,
+    and had left as a whole.
     """
 
     item: ContextItem
     content_stored: bool = False
     before: str | None = None
+    returned: bool = False
+
+    @property
+    def is_reply(self) -> bool:
+        """Whether the model gave it now."""
+        return self.item.item_type is ItemType.ASSISTANT_MESSAGE and not self.returned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +109,10 @@ class Replaced:
     ``path`` is where the original is, None when it is only in part elsewhere. ``trimmed``: see ``ContextItem``.
     ``saved_chars``: how much shorter the item is, if it left the moment it came in; None when it left later, and in
     sessions of 0.1.0. ``placeholder``: the shorter one that may replace it later, of ``placeholder_tokens``; None: the
-    one that was recorded with the item, or there is none.
+    one that was recorded with the item, or there is none. ``at`` is when, in seconds since the epoch (0: not recorded),
+    ``after_call`` how many replies the model had given (None: not recorded). ``change`` is the number of what was
+    evicted together, by which it is undone; 0: it was not recorded, see ``SessionState.changes``; -1: nothing was
+    evicted, but what had been is back.
     """
 
     item_id: str
@@ -112,24 +125,90 @@ class Replaced:
     saved_chars: int | None = None
     placeholder: str | None = None
     placeholder_tokens: int = 0
+    at: float = 0.0
+    after_call: int | None = None
+    change: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """An item's stored content is back in the context; it has ``token_count`` tokens (None: as when it entered)."""
+    """An item's stored content is back in the context; it has ``token_count`` tokens (None: as when it entered).
+
+    ``at`` and ``after_call``: see ``Replaced``.
+    """
 
     item_id: str
     reason: str = ""
     token_count: int | None = None
+    at: float = 0.0
+    after_call: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """Items left the context; what was stored of them stays. ``archive``: the item whose content holds theirs."""
+    """Items left the context; what was stored of them stays. ``archive``: the item whose content holds theirs.
+
+    ``at``, ``after_call`` and ``change``: see ``Replaced``; without an archive there is no change to undo.
+    """
 
     item_ids: tuple[str, ...]
     reason: str
     archive: str | None = None
+    at: float = 0.0
+    after_call: int | None = None
+    change: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undone:
+    """The change of this number is undone: the records of the same commit, before this one, say what that did.
+
+    ``at`` and ``after_call``: see ``Replaced``.
+    """
+
+    change: int
+    at: float = 0.0
+    after_call: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """These items of the context stay from here on, whatever rule evicts others; ``pinned`` False: not any more.
+
+    ``at`` and ``after_call``: see ``Replaced``.
+    """
+
+    item_ids: tuple[str, ...]
+    pinned: bool = True
+    at: float = 0.0
+    after_call: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsDefined:
+    """Definitions of tools that requests carry, as JSON data; ``sha256`` names them. Recorded once in a session.
+
+    An accounting record, as ``RequestSent``: nothing in the session depends on it.
+    """
+
+    sha256: str
+    tools: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSent:
+    """The context as it stands here was sent to the model, or was given out to be sent.
+
+    It is written with the next change of the session, so the last one before a reply is the request that it answers.
+    ``sent_at`` is in seconds since the epoch. ``breakpoints``: after how many of the messages a cache breakpoint was
+    to be set. ``tools``: the ``ToolsDefined`` that went with it; "" when the tools are not known. ``status``: what
+    stood behind the messages in this request only.
+    """
+
+    sent_at: float
+    breakpoints: tuple[int, ...] = ()
+    tools: str = ""
+    status: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +237,8 @@ class Decided:
     The part is known by its ``kind`` ("user", "reply", "call" or "result"), the ``call_id`` of its call ("" where it
     has none) and the ``sha256`` of its content. ``item_id``: the item that holds this content. ``content``: a text or
     blocks; of a call, its arguments. ``tokens_before`` and ``tokens`` count the part and what stands for it. ``sent``:
-    a request had carried the part.
+    a request had carried the part. ``tokens_rewritten``: what of the requests before stands at and behind the part, so
+    that the next one writes it again; of decisions that are made together the first one says it.
     """
 
     kind: str
@@ -171,6 +251,7 @@ class Decided:
     reason: str
     tool: str = ""
     sent: bool = True
+    tokens_rewritten: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +264,63 @@ class PartsNoted:
 
     tokens: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentRemoved:
+    """A stored content was removed on purpose; this tombstone is durable before its file goes.
+
+    ``removed_at`` is in seconds since the epoch, ``by`` the command or program that removed it, and ``reason`` why it
+    could go. ``erased``: also from the journal and from archives. The rest says what it held, as ``Stored`` did.
+    """
+
+    item_id: str
+    item_type: ItemType
+    name: str
+    tool_name: str
+    size_bytes: int
+    lines: int
+    removed_at: float
+    by: str
+    reason: str
+    erased: bool = False
+
+    @classmethod
+    def of(cls, stored: Stored, *, removed_at: float, by: str, reason: str) -> "ContentRemoved":
+        """Return the tombstone of a content."""
+        return cls(
+            item_id=stored.item_id,
+            item_type=stored.item_type,
+            name=stored.name,
+            tool_name=stored.tool_name or "",
+            size_bytes=stored.size_bytes,
+            lines=stored.lines,
+            removed_at=removed_at,
+            by=by,
+            reason=reason,
+        )
+
+    def __str__(self) -> str:
+        """Say what was removed, when, by whom and why, for people and models."""
+        day = datetime.fromtimestamp(self.removed_at, UTC).date().isoformat()
+        what = f"{self.item_type.replace('_', ' ')}{f' of {safe_name(self.tool_name)}' if self.tool_name else ''}"
+        held = f"{self.lines:,} {'line' if self.lines == 1 else 'lines'}, {self.size_bytes:,} bytes"
+        return f"removed on {day} by {self.by} ({self.reason}); it held a {what} of {held}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionTagged:
+    """The session has these tags from here on, and no other; see ``ctxfs.cleanup``."""
+
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteWritten:
+    """The model's note ``number`` is now ``text``; an empty text removes it."""
+
+    number: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,182 +346,16 @@ Record = (
     | Replaced
     | Restored
     | Removed
+    | Undone
+    | Pinned
+    | ToolsDefined
+    | RequestSent
     | CallMade
     | Decided
     | PartsNoted
+    | ContentRemoved
+    | SessionTagged
+    | NoteWritten
     | Closed
     | UnknownRecord
 )
-
-_TYPES: dict[str, type] = {
-    "session_started": SessionStarted,
-    "writer_opened": WriterOpened,
-    "eviction_set": EvictionSet,
-    "item_added": ItemAdded,
-    "stored": Stored,
-    "replaced": Replaced,
-    "restored": Restored,
-    "removed": Removed,
-    "call_made": CallMade,
-    "decided": Decided,
-    "parts_noted": PartsNoted,
-    "closed": Closed,
-}
-
-_RECORDED = {entry.name: entry.default for entry in fields(ContextItem) if entry.name not in {"message", "damaged"}}
-"""What is recorded of an item beside its message, with the defaults: these are left out.
-
-The next opening of the session looks again whether its content is damaged.
-"""
-
-_NAMES = {kind: name for name, kind in _TYPES.items()}
-
-_FIELDS = {kind: tuple(entry.name for entry in fields(kind)) for kind in (*_TYPES.values(), ToolMessage, Usage)}
-
-_SIZES = ("size_bytes", "chars", "lines", "blocks", "content_offset", "content_length", "offloaded_at")
-
-_ITEM_TYPES = {item_type.value: item_type for item_type in ItemType}
-
-_ROLES: dict[type, str] = {SystemMessage: "system", UserMessage: "user", AssistantMessage: "assistant"}
-
-_KINDS: dict[str, type[SystemMessage | UserMessage | AssistantMessage]] = {
-    "system": SystemMessage,
-    "user": UserMessage,
-    "assistant": AssistantMessage,
-}
-
-
-def to_json(record: Record) -> dict[str, Any]:
-    """Return the record as JSON data, its type first."""
-    if isinstance(record, UnknownRecord):
-        return dict(record.data)
-    kind = type(record)
-    data: dict[str, Any] = {"type": _NAMES[kind], **_values_of(record, kind)}
-    if isinstance(record, ItemAdded):
-        data["item"] = _item_to_json(record.item)
-    elif isinstance(record, CallMade):
-        data["usage"] = _values_of(record.usage, Usage)
-    return data
-
-
-def _values_of(value: Any, kind: type) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in _FIELDS[kind]}
-
-
-def from_json(data: Mapping[str, Any]) -> Record:
-    """Return the record. Raises KeyError, TypeError or ValueError if it is not a record, or lacks a field."""
-    if not isinstance(data, dict):
-        raise TypeError("a record is an object")
-    kind = _TYPES.get(data.get("type", ""))
-    if kind is None:
-        return UnknownRecord(data=data)
-    values = {name: data[name] for name in _FIELDS[kind] if name in data}
-    convert = _CONVERTERS.get(kind)
-    if convert is not None:
-        convert(values)
-    check_values(kind, values)
-    record: Record = kind(**values)
-    return record
-
-
-def is_accounting(data: Any) -> bool:
-    """Whether JSON data is a record that nothing in the session depends on: what a call cost."""
-    return isinstance(data, dict) and data.get("type") == _NAMES[CallMade]
-
-
-def _convert_item_added(values: dict[str, Any]) -> None:
-    values["item"] = _item_from_json(values["item"])
-
-
-def _convert_eviction(values: dict[str, Any]) -> None:
-    if not all(isinstance(keep, int) and keep > 0 for keep in values.get("keep_recent", {}).values()):
-        raise ValueError("a tool keeps at least one result")
-
-
-def _convert_stored(values: dict[str, Any]) -> None:
-    values["item_type"] = _item_type(values["item_type"])
-    if min([values[name] for name in _SIZES]) < 0:
-        raise ValueError("a size is negative")
-
-
-def _convert_replaced(values: dict[str, Any]) -> None:
-    values["content"] = check_content(values["content"])
-    values["trimmed"] = tuple(values.get("trimmed", ()))
-
-
-def _convert_removed(values: dict[str, Any]) -> None:
-    values["item_ids"] = tuple(values["item_ids"])
-
-
-def _convert_call(values: dict[str, Any]) -> None:
-    values["usage"] = Usage(**{name: count for name, count in values["usage"].items() if name in _FIELDS[Usage]})
-
-
-def _convert_decided(values: dict[str, Any]) -> None:
-    if values["kind"] != "call":
-        values["content"] = check_content(values["content"])
-    elif not isinstance(values["content"], dict):
-        raise ValueError("the arguments of a call are an object")
-
-
-def _convert_noted(values: dict[str, Any]) -> None:
-    if not all(isinstance(count, int) and count >= 0 for count in values.get("tokens", {}).values()):
-        raise ValueError("a count of tokens is a number")
-    for source in values.get("sources", {}).values():
-        if [type(part) for part in source] != [str, int, int]:
-            raise ValueError("a source is an item, its first line and its last")
-
-
-_CONVERTERS: dict[type, Callable[[dict[str, Any]], None]] = {
-    EvictionSet: _convert_eviction,
-    ItemAdded: _convert_item_added,
-    Stored: _convert_stored,
-    Replaced: _convert_replaced,
-    Removed: _convert_removed,
-    CallMade: _convert_call,
-    Decided: _convert_decided,
-    PartsNoted: _convert_noted,
-}
-
-
-def _item_to_json(item: ContextItem) -> dict[str, Any]:
-    message = _message_to_json(item.message)
-    data: dict[str, Any] = {"id": item.id, "item_type": item.item_type, "message": message}
-    for name, default in _RECORDED.items():
-        value = getattr(item, name)
-        if value != default:
-            data[name] = asdict(value) if isinstance(value, ContentRange) else value
-    return data
-
-
-def _item_from_json(data: Mapping[str, Any]) -> ContextItem:
-    values = {name: data[name] for name in _RECORDED if name in data}
-    values["item_type"] = _item_type(values["item_type"])
-    values["message"] = _message_from_json(data["message"])
-    if "trimmed" in values:
-        values["trimmed"] = tuple(values["trimmed"])
-    if values.get("source") is not None:
-        values["source"] = ContentRange(**values["source"])
-    check_values(ContextItem, values)
-    return ContextItem(**values)
-
-
-def _item_type(name: str) -> ItemType:
-    return _ITEM_TYPES.get(name) or ItemType(name)
-
-
-def _message_to_json(message: Message) -> dict[str, Any]:
-    check_content(message.content)  # names the place of what could not be read back
-    if isinstance(message, ToolMessage):
-        return {"role": "tool", **_values_of(message, ToolMessage)}
-    return {"role": _ROLES[type(message)], "content": message.content}
-
-
-def _message_from_json(data: Mapping[str, Any]) -> Message:
-    content = check_content(data["content"])
-    if data["role"] == "tool":
-        values = {name: data[name] for name in _FIELDS[ToolMessage] if name in data}
-        values["content"] = content
-        check_values(ToolMessage, values)
-        return ToolMessage(**values)
-    return _KINDS[data["role"]](content)

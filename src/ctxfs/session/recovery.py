@@ -6,15 +6,18 @@ Nothing here writes: it returns what is there and what to do about it, and the s
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ctxfs.collector import collector_paused
+from ctxfs.content.blocks import index_name
 from ctxfs.content.stored import Stored
 from ctxfs.errors import NotStored
 from ctxfs.session.damaged import MISSING, DamagedContent
 from ctxfs.session.discovery import unknown_files
-from ctxfs.session.index import INDEX_NAME, Index, parse_index
+from ctxfs.session.index import INDEX_NAME, Index, parse_index, wants_index
 from ctxfs.session.journal import Damage, Scan, scan
 from ctxfs.session.names import TERMINAL
 from ctxfs.session.state import SessionState, fold
 from ctxfs.storage.base import Store
+from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.threads import run_to_completion
 
 __all__ = ["Journal", "Recovery", "SessionScan", "growing_logs", "quarantine", "read_journal", "scan_session"]
@@ -45,12 +48,23 @@ class Recovery:
         """Whether there was nothing to repair."""
         return self == Recovery()
 
+    @property
+    def damage_lines(self) -> tuple[str, ...]:
+        """A line for each damage of the journal and each content that is missing or damaged."""
+        return (*self.journal_damage_lines, *map(str, self.contents))
+
+    @property
+    def journal_damage_lines(self) -> tuple[str, ...]:
+        """A line for each damage of the journal."""
+        return tuple(f"{LOG_NAME}, at byte {damage.offset:,}: {damage.reason}" for damage in self.damages)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionScan:
     """A session as it was found. ``new``: there is nothing yet. ``orphans``: records that its journal lacks.
 
-    ``name_conflicts``: foreign files under names that belong to items of the context.
+    ``name_conflicts``: foreign files under names that belong to items of the context. ``leftovers``: files of contents
+    whose removal was cut short after it was recorded.
     """
 
     state: SessionState
@@ -59,6 +73,7 @@ class SessionScan:
     new: bool
     orphans: tuple[Stored, ...] = ()
     name_conflicts: tuple[str, ...] = ()
+    leftovers: tuple[str, ...] = ()
     recovery: Recovery = field(default_factory=Recovery)
 
 
@@ -75,8 +90,9 @@ async def read_journal(store: Store) -> Journal:
     data = await store.read_log()
 
     def read() -> Journal:
-        found = scan(data)
-        return Journal(state=fold(SessionState(), found.records), scan=found)
+        with collector_paused(data.count(b"\n")):
+            found = scan(data)
+            return Journal(state=fold(SessionState(), found.records), scan=found)
 
     return await run_to_completion(read)
 
@@ -113,7 +129,7 @@ async def scan_session(store: Store, *, read_only: bool) -> SessionScan:
         adopted=tuple(entry.name for entry in adopt),
         foreign=tuple(foreign),
         rebuilt_journal=not started and anything,
-        rebuilt_index=started and (index is None or _contradicts(index, state)),
+        rebuilt_index=started and wants_index(store) and (index is None or _contradicts(index, state)),
         contents=_missing(state, names),
     )
     claimed = {item.name for item in state.items.values() if item.id not in state.content_stored}
@@ -124,6 +140,7 @@ async def scan_session(store: Store, *, read_only: bool) -> SessionScan:
         new=not started,
         orphans=tuple(adopt),
         name_conflicts=tuple(name for name in foreign if name in claimed),
+        leftovers=_leftovers(state, names),
         recovery=recovery,
     )
 
@@ -155,6 +172,12 @@ def _missing(state: SessionState, names: list[str]) -> tuple[DamagedContent, ...
     )
 
 
+def _leftovers(state: SessionState, names: list[str]) -> tuple[str, ...]:
+    in_use = {entry.name for entry in state.stored.values()}
+    gone = {entry.name for entry in state.removed.values() if entry.name not in in_use}
+    return tuple(name for name in names if name in gone or name.removesuffix(index_name("")) in gone)
+
+
 async def _read_index(store: Store) -> tuple[Index | None, bool]:
     """Return the index, None if it is missing or damaged, and whether its file is there."""
     try:
@@ -168,4 +191,6 @@ async def _read_index(store: Store) -> tuple[Index | None, bool]:
 
 def _contradicts(index: Index, state: SessionState) -> bool:
     """Whether the index contradicts the journal; an index that lags behind does not."""
-    return any(state.stored.get(item_id) != entry for item_id, entry in index.items.items())
+    return any(
+        state.stored.get(item_id) != entry for item_id, entry in index.items.items() if item_id not in state.removed
+    )

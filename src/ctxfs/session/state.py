@@ -1,29 +1,37 @@
 """The state of a session: what the records of its journal add up to. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Any
 
 from ctxfs.content.stored import Stored
-from ctxfs.errors import NotRestorable, UnknownItem
+from ctxfs.errors import ContentGone, NotRestorable, UnknownItem
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.session.names import short_name
 from ctxfs.session.records import (
     CallMade,
     Closed,
+    ContentRemoved,
     Decided,
     EvictionSet,
     ItemAdded,
+    NoteWritten,
     PartsNoted,
+    Pinned,
     Record,
     Removed,
     Replaced,
+    RequestSent,
     Restored,
     SessionStarted,
+    SessionTagged,
+    ToolsDefined,
+    Undone,
     WriterOpened,
 )
 
-__all__ = ["OffloadStats", "SessionState", "fold"]
+__all__ = ["OffloadStats", "SessionState", "evicts", "fold"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +56,19 @@ class SessionState:
     every id ever given out, ``eviction`` the rules in force, ``paths`` where the session lay, ``eager_stats`` what
     items saved that left the moment they came in. ``replies`` counts the replies of the model, ``restored`` is how many
     there were when an item of the context was restored. ``decisions`` are those about a history that a framework owns,
-    ``noted_tokens`` and ``noted_sources`` what is known of its parts.
+    ``noted_tokens`` and ``noted_sources`` what is known of its parts. ``tools`` are the definitions that requests
+    carried, by SHA-256, ``request`` the last request. ``removed`` are the tombstones of contents that were removed on
+    purpose, by item id; ``tags`` are the session's,
+    ``notes`` the model's, by number.
+
+    ``changes`` is the number of the last change: of what was evicted together. Where the journal does not say the
+    number, what is recorded in a row was evicted together. ``undone`` are the numbers of those that were undone.
     """
 
     items: dict[str, ContextItem] = field(default_factory=dict)
     content_stored: set[str] = field(default_factory=set)
     stored: dict[str, Stored] = field(default_factory=dict)
+    removed: dict[str, ContentRemoved] = field(default_factory=dict)
     by_name: dict[str, str] = field(default_factory=dict)
     ids: set[str] = field(default_factory=set)
     archived: dict[str, str] = field(default_factory=dict)
@@ -64,6 +79,12 @@ class SessionState:
     decisions: list[Decided] = field(default_factory=list)
     noted_tokens: dict[str, int] = field(default_factory=dict)
     noted_sources: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    notes: dict[int, str] = field(default_factory=dict)
+    tools: dict[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
+    request: RequestSent | None = None
+    changes: int = 0
+    undone: set[int] = field(default_factory=set)
+    tags: tuple[str, ...] = ()
     paths: set[str] = field(default_factory=set)
     eager_stats: OffloadStats = OffloadStats()
     epoch: int = 0
@@ -71,9 +92,12 @@ class SessionState:
     closed: bool = False
     _by_short_name: dict[str, str | None] = field(default_factory=dict)
     _shortened: int = 0
+    _in_change: bool = False
 
     def find_short(self, name: str) -> str | None:
-        """The id of what is stored under a short name; None for an unknown name, and for one that two ids have."""
+        """The id of what is or was stored under a short name; None for an unknown name, and for one of two ids."""
+        if not self._shortened:
+            self._by_short_name = {short_name(item_id): item_id for item_id in self.removed}
         for item_id in islice(self.stored, self._shortened, None):  # what was stored since a name was last looked up
             short = short_name(item_id)
             self._by_short_name[short] = None if short in self._by_short_name else item_id
@@ -82,6 +106,30 @@ class SessionState:
 
     def apply(self, record: Record) -> None:
         """Take one record in. A record about an item that is not there changes nothing: its line may be damaged."""
+        change = self.change_of(record)
+        self.changes, self._in_change = max(self.changes, change), change > 0
+        match record:
+            case SessionStarted() | WriterOpened() | SessionTagged() | Closed():
+                self._opened(record)
+            case EvictionSet():
+                self.eviction = record
+            case ItemAdded():
+                self._add(record)
+            case Stored() | ContentRemoved():
+                self._keep(record)
+            case Replaced():
+                self._replace(record)
+            case Restored():
+                self._restore(record)
+            case Removed():
+                self._remove(record)
+            case Undone() | Pinned() | ToolsDefined() | RequestSent() | CallMade():
+                self._note(record)
+            case Decided() | PartsNoted() | NoteWritten():
+                self._learn(record)
+
+    def _opened(self, record: SessionStarted | WriterOpened | SessionTagged | Closed) -> None:
+        """Take in what concerns the session as a whole."""
         match record:
             case SessionStarted():
                 self.layout = record.layout
@@ -89,33 +137,55 @@ class SessionState:
                 self.epoch = record.epoch
                 self.paths.add(record.path)
                 self.closed = False
-            case EvictionSet():
-                self.eviction = record
-            case ItemAdded():
-                self._add(record)
-            case Stored():
-                self.stored[record.item_id] = record
-                self.by_name[record.name] = record.item_id
-                self.ids.add(record.item_id)
-            case Replaced():
-                self._replace(record)
-            case Restored():
-                self._restore(record)
-            case Removed():
-                self._remove(record)
-            case CallMade():
-                self.calls.append(record)
-            case Decided() | PartsNoted():
-                self._learn(record)
-            case Closed():
+            case SessionTagged():
+                self.tags = record.tags
+            case _:
                 self.closed = True
+
+    def _keep(self, record: Stored | ContentRemoved) -> None:
+        """Take in that a content is stored, or that it is no more; its name and its id are never given out again."""
+        if isinstance(record, Stored):
+            self.stored[record.item_id] = record
+            self.removed.pop(record.item_id, None)
+        else:
+            self.stored.pop(record.item_id, None)
+            self.removed[record.item_id] = record
+            if record.erased and record.item_id in self.items and not self.items[record.item_id].offloaded:
+                self.content_stored.add(record.item_id)  # which says, instead of the content, that it is gone
+            self._by_short_name, self._shortened = {}, 0
+        self.by_name[record.name] = record.item_id
+        self.ids.add(record.item_id)
+
+    def _note(self, record: Undone | Pinned | ToolsDefined | RequestSent | CallMade) -> None:
+        """Take in what was undone, what is pinned, and what concerns a call of the model."""
+        match record:
+            case Undone():
+                self.undone.add(record.change)
+            case Pinned():
+                there = (self.items[item_id] for item_id in record.item_ids if item_id in self.items)
+                self.items.update({item.id: replace(item, pinned=record.pinned) for item in there})
+            case ToolsDefined():
+                self.tools[record.sha256] = record.tools
+            case RequestSent():
+                self.request = record
+            case _:
+                self.calls.append(record)
+
+    def change_of(self, record: Record) -> int:
+        """The number of the change that ``record``, the next one, is a part of; 0: it is no such change."""
+        if not isinstance(record, Replaced | Removed) or not evicts(record):
+            return 0
+        return record.change or self.changes + (not self._in_change)
 
     def _add(self, record: ItemAdded) -> None:
         item = record.item
         if item.item_type is ItemType.COMPACTION_SUMMARY:  # until 0.1.0 it was recorded like an item that was offloaded
             item = replace(item, offloaded=False, destroyed=False)
         self.ids.add(item.id)
-        self.replies += item.item_type is ItemType.ASSISTANT_MESSAGE
+        self.replies += record.is_reply
+        if record.returned:
+            self.archived.pop(item.id, None)
+            self.restored[item.id] = self.replies
         if record.content_stored:
             self.content_stored.add(item.id)
         if record.before is None or record.before not in self.items:
@@ -125,10 +195,15 @@ class SessionState:
         position = next(index for index, (item_id, _) in enumerate(entries) if item_id == record.before)
         self.items = dict([*entries[:position], (item.id, item), *entries[position:]])
 
-    def _learn(self, record: Decided | PartsNoted) -> None:
-        """Take in what concerns a history that a framework owns."""
+    def _learn(self, record: Decided | PartsNoted | NoteWritten) -> None:
+        """Take in what concerns a history that a framework owns, and the model's notes."""
         if isinstance(record, Decided):
             self.decisions.append(record)
+            return
+        if isinstance(record, NoteWritten):
+            self.notes[record.number] = record.text
+            if not record.text:
+                del self.notes[record.number]
             return
         self.noted_tokens.update(record.tokens)
         for sha256, (item_id, first_line, last_line) in record.sources.items():
@@ -151,11 +226,16 @@ class SessionState:
             return
         self.content_stored.discard(item.id)
         self.restored.pop(item.id, None)
-        if record.placeholder is not None:
-            item = replace(item, placeholder=record.placeholder, placeholder_tokens=record.placeholder_tokens)
         self.items[item.id] = item.offloaded_to(
-            record.path, record.content, record.token_count, destroyed=record.destroyed, trimmed=record.trimmed
+            record.path,
+            record.content,
+            record.token_count,
+            destroyed=record.destroyed,
+            trimmed=record.trimmed,
+            later=None if record.placeholder is None else (record.placeholder, record.placeholder_tokens),
         )
+        if record.change < 0:
+            self.restored[item.id] = self.replies
 
     def _restore(self, record: Restored) -> None:
         item = self.items.get(record.item_id)
@@ -171,6 +251,8 @@ class SessionState:
         item, stored = self.items.get(item_id), self.stored.get(item_id)
         if item is not None and stored is not None:
             return
+        if (gone := self.removed.get(item_id)) is not None:
+            raise ContentGone(item_id, str(gone))
         if item is not None and item.destroyed and item.source is not None:
             lines = f"lines {item.source.first_line}-{item.source.last_line} of {item.source.item_id}"
             raise NotRestorable(item_id, f"it only repeats {lines}: restore that item, or read the lines again")
@@ -185,6 +267,11 @@ class SessionState:
     def replies_since_restored(self) -> dict[str, int]:
         """For each item of the context that was restored, how often the model has replied since."""
         return {item_id: self.replies - before for item_id, before in self.restored.items()}
+
+
+def evicts(record: Replaced | Removed) -> bool:
+    """Whether the record is a part of a change: something was evicted, and can come back."""
+    return record.change >= 0 if isinstance(record, Replaced) else record.archive is not None
 
 
 def fold(state: SessionState, records: Iterable[Record]) -> SessionState:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ctxfs.content.reader import ContentReader
 from ctxfs.content.stored import Stored
 from ctxfs.errors import NotStored, StorageError
-from ctxfs.session.index import INDEX_NAME, parse_index
+from ctxfs.session.index import INDEX_NAME, parse_index, wants_index
 from ctxfs.session.journal import Damage
 from ctxfs.session.recovery import read_journal
 from ctxfs.storage.base import Store
@@ -41,10 +41,11 @@ async def verify(store: Store, entries: Sequence[Stored], damages: Sequence[Dama
     problems = [Problem(name=LOG_NAME, detail=damage.reason) for damage in damages]
     for entry in entries:
         try:
-            await ContentReader(store, entry).load()
+            await ContentReader(store, entry).check()
         except (StorageError, NotStored) as error:
             problems.append(Problem(name=entry.name, detail=str(error)))
-    problems.extend(await _verify_index(store))
+    if wants_index(store):
+        problems.extend(await _verify_index(store))
     return VerifyReport(checked=len(entries), problems=tuple(problems))
 
 
@@ -53,9 +54,9 @@ async def _verify_index(store: Store) -> list[Problem]:
         index = parse_index(await store.read(INDEX_NAME))
     except (NotStored, ValueError) as error:
         return [Problem(name=INDEX_NAME, detail=f"{error}: opening the session for writing rebuilds it")]
-    known = (await read_journal(store)).state.stored
+    state = (await read_journal(store)).state
     return [
         Problem(name=INDEX_NAME, detail=f"it contradicts the journal about {item_id}")
         for item_id, entry in index.items.items()
-        if known.get(item_id) != entry
+        if state.stored.get(item_id) != entry and item_id not in state.removed
     ]

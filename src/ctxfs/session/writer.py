@@ -1,8 +1,7 @@
 """The writing side of an open session: each method builds a commit, and returns when it is durable."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -13,25 +12,26 @@ from ctxfs.errors import ConfigError
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.jsontext.write_stream import has_surrogates, is_longer
 from ctxfs.llm.base import Usage, UsageLike, check_model
-from ctxfs.llm.messages import has_media
+from ctxfs.llm.messages import Content, has_media
 from ctxfs.session.damaged import refuse_damaged
 from ctxfs.session.field_types import check_types
-from ctxfs.session.item_records import added, metadata_of, replacement
+from ctxfs.session.item_records import added, ids_of, metadata_of, replacement
 from ctxfs.session.journal_writer import Commit, JournalWriter
-from ctxfs.session.names import Layout, NameAllocator, layout_named
+from ctxfs.session.names import Layout, NameAllocator, is_compressed, layout_of
 from ctxfs.session.records import (
     CallMade,
     Closed,
     EvictionSet,
-    ItemAdded,
     Record,
     Removed,
+    RequestSent,
     Restored,
     SessionStarted,
+    ToolsDefined,
     WriterOpened,
 )
 from ctxfs.session.recovery import Recovery, quarantine, scan_session
-from ctxfs.storage.base import GrowingStore, Store
+from ctxfs.storage.base import GrowingStore, SharedStore, Store
 from ctxfs.storage.threads import uninterrupted
 
 __all__ = ["EvictionStep", "SessionWriter"]
@@ -49,11 +49,18 @@ class SessionWriter:
     Args:
         store: the session's storage, open for writing.
         session_id: the session's id.
-        session_path: the session's directory, absolute.
-        layout: where contents go, and in which form, in a new session; an existing one keeps its own.
+        base: what the session's paths begin with.
+        layout: where contents go, and in which form, in a new session; an existing one keeps its own, and of this one
+            with the same name it takes what is compressed.
         clock: gives seconds since the epoch.
-        inline_limit_chars: content whose JSON has more than about so many characters goes to a file of its own when its
-            item is added.
+        inline_limit_chars: content whose JSON has more than about this many characters goes to a file of its own when
+            its item is added.
+
+    Attributes:
+        names: allocates ids and names.
+        growing: what is being written as a command prints, by its item's id.
+        restore_live: does what ``ContextFileSystem.restore`` is asked for; called like ``restore``. Set by a context
+            that is open on the session, so that its live items change too; None if there is none.
 
     """
 
@@ -62,35 +69,42 @@ class SessionWriter:
         store: Store,
         *,
         session_id: str,
-        session_path: Path,
+        base: str,
         layout: Layout,
         clock: Callable[[], float],
         inline_limit_chars: int,
     ) -> None:
-        self.journal = JournalWriter(store, session_id)
+        self.journal = JournalWriter(store, session_id, clock)
         self.names = NameAllocator(layout=layout)
         self.growing: dict[str, GrowingLog] = {}
+        self.restore_live: Callable[..., Awaitable[object]] | None = None
         self._store = store
         self._session_id = session_id
-        self._session_path = session_path
+        self._base = base
         self._layout = layout
         self._clock = clock
         self._inline_limit_chars = inline_limit_chars
         self._epoch = 0
         self._released = False
 
+    @property
+    def epoch(self) -> int:
+        """The number of this writer: higher for each one that opened the session, or took it over."""
+        return self._epoch
+
     # Opening and closing ---------------------------------------------------------------------------------------------
 
     async def open(self) -> Recovery:
         """Take up what the session holds, repair what a crash left, and record that this writer opened it."""
         found = await scan_session(self._store, read_only=False)
-        if found.state.layout is not None:
-            self._layout = layout_named(found.state.layout)
+        self._layout = layout_of(found.state.layout, self._layout)
         if found.recovery.cut_bytes:
             await self._store.truncate_log(found.log_end)
         for name in found.name_conflicts:
             await quarantine(self._store, name)
-        records: list[Record] = [*found.orphans, self._opened(found.state.epoch + 1)]
+        if found.leftovers:
+            await self._store.delete(found.leftovers)
+        records: list[Record] = [*found.orphans, self._opened(found.state.epoch)]
         if found.new:
             records.insert(0, self._started(rebuilt=found.recovery.rebuilt_journal))
         self.journal.resume(found)
@@ -103,9 +117,11 @@ class SessionWriter:
         layout, now = self._layout.name, self._clock()
         return SessionStarted(session_id=self._session_id, started_at=now, layout=layout, rebuilt=rebuilt)
 
-    def _opened(self, epoch: int) -> WriterOpened:
-        self._epoch = epoch
-        return WriterOpened(epoch=epoch, path=str(self._session_path), opened_at=self._clock())
+    def _opened(self, last_epoch: int) -> WriterOpened:
+        """Number this writer: one more than the last that the journal has, or as the store numbers it."""
+        given = self._store.epoch if isinstance(self._store, SharedStore) else 0
+        self._epoch = max(given, last_epoch + 1)
+        return WriterOpened(epoch=self._epoch, path=self._base, opened_at=self._clock())
 
     @uninterrupted
     async def release(self) -> None:
@@ -123,9 +139,9 @@ class SessionWriter:
         gained = await self.journal.acquire()
         if gained is not None:
             self._released = False
-            self.names.take(_ids_of(gained))
+            self.names.take(ids_of(gained))
             if (epoch := self.journal.state.epoch) != self._epoch:  # another one wrote: the next line is ours again
-                self.journal.opened = (self._opened(epoch + 1),)
+                self.journal.begin_line(self._opened(epoch))
         return gained
 
     async def close(self) -> None:
@@ -148,9 +164,11 @@ class SessionWriter:
 
     # Items -----------------------------------------------------------------------------------------------------------
 
-    def allocate(self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None) -> tuple[str, str]:
+    def allocate(
+        self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None, content: Content | None = None
+    ) -> tuple[str, str]:
         """Return a new item's id and the name of its file; see ``NameAllocator.allocate``."""
-        return self.names.allocate(item_type, raw_id, tool_name)
+        return self.names.allocate(item_type, raw_id, tool_name, content)
 
     async def add(
         self,
@@ -161,7 +179,7 @@ class SessionWriter:
         deferred: Callable[[], Sequence[Record]] | None = None,
         steps: Sequence[EvictionStep] = (),
         removing: Collection[str] = (),
-        calls: Sequence[CallMade] = (),
+        calls: Sequence[tuple[str, CallMade]] = (),
     ) -> None:
         """Record items that join the context and the evictions that this causes, in one commit: all of it, or nothing.
 
@@ -172,7 +190,8 @@ class SessionWriter:
             deferred: gives the records of these evictions; see ``Commit``.
             steps: what else is evicted; see ``evict``.
             removing: ids of items that leave the context in the same commit: the new ones take their place.
-            calls: the model calls that came to this, as ``call_made`` gives them.
+            calls: the model calls that came to this, as ``call_made`` gives them, each with the id of the item that it
+                gave; "" for none.
 
         Raises:
             CorruptContent: an item's content is damaged, and it only says so.
@@ -184,11 +203,15 @@ class SessionWriter:
         needed = (i for i in items if self._needs_file(i) or (i.id in evicting and self._must_store(i)))
         filed = {**{item.id: item for item in needed}, **leaving}
         in_file = {*filed, *(i.id for i in items if i.id in stored and i.offload_path is None)}
-        joined = [added(i, self._session_path, content_stored=i.id in in_file, before=before) for i in items]
+        joined: list[Record] = []
+        for item in items:
+            joined.append(added(item, self._base, content_stored=item.id in in_file, before=before))
+            joined += [call for gave, call in calls if gave == item.id]
+        joined += [call for gave, call in calls if all(gave != item.id for item in items)]
         removed = [Removed(item_ids=tuple(removing), reason="a new one took its place")] if removing else []
-        replaced = [replacement(new, self._session_path, reason) for _, new, reason in steps]
+        replaced = [replacement(new, self._base, reason) for _, new, reason in steps]
         files = [self._file_for(item) for item in filed.values()]
-        records: list[Record] = [*joined, *removed, *calls, *replaced]
+        records: list[Record] = [*joined, *removed, *replaced]
         await self.journal.commit(Commit(files=files, records=records, deferred=deferred))
 
     async def store(
@@ -205,7 +228,7 @@ class SessionWriter:
 
     async def replace(self, items: Sequence[ContextItem], *, reason: str) -> None:
         """Record that items were replaced by their placeholders; their contents are already stored."""
-        records = [replacement(item, self._session_path, reason) for item in items]
+        records = [replacement(item, self._base, reason) for item in items]
         await self.journal.commit(Commit(records=records))
 
     async def evict(self, steps: Sequence[EvictionStep]) -> None:
@@ -228,7 +251,7 @@ class SessionWriter:
         ``before`` is the item that follows it, None at the end. One commit: all of it happens, or nothing.
         """
         full = replace(item.with_content(content), offload_path=None)
-        joined = added(item, self._session_path, content_stored=False, before=before)
+        joined = added(item, self._base, content_stored=False, before=before)
         removed = Removed(item_ids=tuple(item_ids), reason=reason, archive=item.id)
         await self.journal.commit(Commit(files=[self._file_for(full)], records=[joined, removed]))
 
@@ -242,12 +265,21 @@ class SessionWriter:
         record = Restored(item_id=item_id, reason=reason, token_count=token_count)
         await self.journal.commit(Commit(records=[record]))
 
-    async def decide(self, contents: Sequence[ContextItem], records: Sequence[Record]) -> None:
-        """Store contents and record what was decided about the history that they are from, in one commit."""
+    async def decide(
+        self,
+        contents: Sequence[ContextItem],
+        records: Sequence[Record] = (),
+        *,
+        deferred: Callable[[], Sequence[Record]] | None = None,
+    ) -> None:
+        """Store contents and record what was decided about the history that they are from, in one commit.
+
+        ``deferred`` gives the last records; see ``Commit``.
+        """
         refuse_damaged(contents)
         files = [self._file_for(item) for item in contents if self._must_store(item)]
-        if files or records:
-            await self.journal.commit(Commit(files=files, records=records))
+        if files or records or deferred is not None:
+            await self.journal.commit(Commit(files=files, records=records, deferred=deferred))
 
     # Model calls and rules -------------------------------------------------------------------------------------------
 
@@ -273,7 +305,30 @@ class SessionWriter:
         self, usage: UsageLike, model: str | None, *, counted_tokens: int = 0, summary: bool = False
     ) -> None:
         """Record what a call on the context as it stands was billed, and nothing else; raises like ``call_made``."""
-        await self.add([], calls=[self.call_made(usage, model, counted_tokens=counted_tokens, summary=summary)])
+        await self.add([], calls=[("", self.call_made(usage, model, counted_tokens=counted_tokens, summary=summary))])
+
+    def request_sent(self, breakpoints: Sequence[int], tools: ToolsDefined | None) -> None:
+        """Begin the next line of the journal with what is sent now: the context as it stands; see ``RequestSent``.
+
+        ``tools`` None: they are not known.
+        """
+        sha256 = "" if tools is None else tools.sha256
+        sent = RequestSent(sent_at=self._clock(), breakpoints=tuple(breakpoints), tools=sha256)
+        new = tools is not None and sha256 not in self.journal.state.tools
+        self.journal.begin_line(*([tools] if tools is not None and new else ()), sent)
+
+    def status_sent(self, status: str) -> None:
+        """The request of ``request_sent`` also carries ``status``."""
+        if (sent := self.journal.request_to_write() or self.journal.state.request) is not None:
+            self.journal.begin_line(replace(sent, status=status))
+
+    def request_unknown(self) -> None:
+        """What is sent now is not what the journal holds: no record of a request begins its next line."""
+        self.journal.begin_line_without(RequestSent)
+
+    async def record(self, records: Sequence[Record]) -> None:
+        """Record what concerns items that the session has, in one commit."""
+        await self.journal.commit(Commit(records=records))
 
     async def record_eviction(self, rules: EvictionSet) -> None:
         """Record by which rules results leave from here on; nothing is written when that is known."""
@@ -331,16 +386,7 @@ class SessionWriter:
             item_type=item.item_type,
             name=item.name,
             raw=self._layout.is_raw(item.name),
+            compressed=is_compressed(item.name),
             offloaded_at=int(self._clock()),
             extra={**metadata_of(item), **(metadata or {})},
         )
-
-
-def _ids_of(records: Iterable[Record]) -> Iterator[str]:
-    """The ids that records give to items and contents."""
-    for record in records:
-        match record:
-            case ItemAdded():
-                yield record.item.id
-            case Stored():
-                yield record.item_id

@@ -1,8 +1,11 @@
 """Where sessions live: the store protocol, local disk and memory."""
 
-from ctxfs.storage.base import GrowingStore, LeaseStore, NewFile, Store
+from ctxfs.storage.base import GrowingStore, LeaseStore, NewFile, SharedStore, Store
 from ctxfs.storage.local import Durability, LocalStore
+from ctxfs.storage.local_sessions import LocalSessions
 from ctxfs.storage.port import FileKind, FileStat, FileSystem, OsFileSystem
+from ctxfs.storage.sessions import SessionFound, SessionStores
+from ctxfs.storage.stores import stores_at
 
 __all__ = [
     "Durability",
@@ -11,8 +14,13 @@ __all__ = [
     "FileSystem",
     "GrowingStore",
     "LeaseStore",
+    "LocalSessions",
     "LocalStore",
     "NewFile",
     "OsFileSystem",
+    "SessionFound",
+    "SessionStores",
+    "SharedStore",
     "Store",
+    "stores_at",
 ]

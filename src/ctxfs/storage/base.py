@@ -6,11 +6,24 @@ a disk, in memory or in an object store.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ctxfs.errors import UnsafePath
 
-__all__ = ["GrowingStore", "LeaseStore", "NewFile", "Store", "ThreadStore", "check_name", "is_hidden"]
+__all__ = [
+    "DirectoryStore",
+    "GrowingStore",
+    "LeaseStore",
+    "LinkingStore",
+    "NewFile",
+    "SharedStore",
+    "Store",
+    "ThreadStore",
+    "check_name",
+    "check_session_name",
+    "is_hidden",
+]
 
 MAX_PART_BYTES = 255
 HIDDEN_PREFIX = "."
@@ -106,6 +119,45 @@ class LeaseStore(Store, Protocol):
 
 
 @runtime_checkable
+class SharedStore(LeaseStore, Protocol):
+    """A store that several machines reach. It numbers its writers, and takes a session from one that is silent.
+
+    A writer that was taken over learns it at its next commit, which raises ``SessionLocked`` and stores nothing.
+    A request without an answer raises ``OutcomeUnknown``: the session has to be opened again.
+    """
+
+    wants_index: bool
+    """Whether ``index.json`` is written; False: nobody would look into it, and each writing is a request."""
+
+    @property
+    def epoch(self) -> int:
+        """Return the number that the store gave this writer, higher than each earlier one's; 0: it does not write.
+
+        A tool may hand it on to a service that has to refuse a writer that was taken over.
+        """
+
+
+@runtime_checkable
+class DirectoryStore(Store, Protocol):
+    """A store whose files are in a directory of this machine, where programs other than ctxfs can read them."""
+
+    @property
+    def directory(self) -> Path:
+        """The session's directory, absolute: placeholders name its files."""
+
+
+@runtime_checkable
+class LinkingStore(Store, Protocol):
+    """A store that can have files in common with another session."""
+
+    async def share(self, names: Sequence[str], source: Store) -> list[str]:
+        """Give files of another session the same names here, durably; returns those that have to be copied instead.
+
+        Raises ``NotStored`` and ``WriteFailed``.
+        """
+
+
+@runtime_checkable
 class ThreadStore(Store, Protocol):
     """A store whose files can be read in any thread, without a wait between one piece and the next."""
 
@@ -127,6 +179,13 @@ def check_name(name: str) -> tuple[str, ...]:
                 "without '\\' and NUL, and cannot be '.' or '..'",
             )
     return parts
+
+
+def check_session_name(session_id: str) -> str:
+    """Return ``session_id``, which must be a single part of a name. Raises ``UnsafePath``."""
+    if len(check_name(session_id)) != 1:
+        raise UnsafePath(session_id, "is not a session id")
+    return session_id
 
 
 def is_hidden(name: str) -> bool:

@@ -8,7 +8,7 @@ from ctxfs.errors import UnsafePath
 from ctxfs.storage.failures import opening
 from ctxfs.storage.port import FileKind, FileStat, FileSystem, close_quietly
 
-__all__ = ["Directories", "Parts", "check_file", "check_only_name", "check_owner", "make_root"]
+__all__ = ["Directories", "Parts", "check_file", "check_only_name", "check_owner", "make_root", "may_hold"]
 
 MAX_OPEN = 64
 
@@ -141,3 +141,8 @@ def _is_missing(fs: FileSystem, path: Path) -> bool:
     except OSError:
         pass  # whatever is wrong with it is said when it is opened
     return False
+
+
+def may_hold(directory: str, prefix: str) -> bool:
+    """Whether names below ``directory`` can start with ``prefix``."""
+    return directory.startswith(prefix) or prefix.startswith(directory)

@@ -1,16 +1,16 @@
 """Sessions on the local disk: ``<root>/{session_id}``, one directory each."""
 
 import errno
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from ctxfs.errors import ConfigError, SessionClosed, SessionNotFound, UnsafePath, WriteFailed
-from ctxfs.storage.base import NewFile, check_name, is_hidden
+from ctxfs.storage.base import NewFile, Store, check_name, is_hidden
 from ctxfs.storage.directories import make_root
 from ctxfs.storage.failures import reason_of
+from ctxfs.storage.forgotten import forgotten, note_forgotten
 from ctxfs.storage.lock_file import LOCK_NAME
 from ctxfs.storage.port import FileSystem, OsFileSystem, close_quietly
 from ctxfs.storage.removal import hide, remove_all_hidden, remove_hidden
@@ -20,9 +20,9 @@ from ctxfs.storage.threads import result_of, run_to_completion
 __all__ = [
     "Durability",
     "LocalStore",
-    "absolute_root",
-    "default_root",
+    "is_session",
     "list_sessions",
+    "read_log_now",
     "remove_session",
 ]
 
@@ -55,6 +55,11 @@ class LocalStore:
         self._sync = durability == "full"
         self._dir: SessionDir | None = None
 
+    @property
+    def directory(self) -> Path:
+        """See ``DirectoryStore.directory``."""
+        return self._root / self._session_id
+
     async def open(self, *, create: bool, write: bool) -> None:
         """See ``Store.open``."""
         self._dir = await result_of(lambda: self._open_now(create=create, write=write))
@@ -80,9 +85,16 @@ class LocalStore:
         await run_to_completion(lambda: opened.commit(files, log))
 
     async def replace(self, name: str, data: bytes | Iterable[bytes]) -> None:
-        """See ``Store.replace``."""
+        """See ``Store.replace``; here the log can be replaced too, by its name."""
         opened = self._opened()
         await run_to_completion(lambda: opened.replace(name, data))
+
+    async def share(self, names: Sequence[str], source: Store) -> list[str]:
+        """See ``LinkingStore.share``."""
+        if not isinstance(source, LocalStore):
+            return list(names)
+        opened, other = self._opened(), source._opened()  # noqa: SLF001 - of the same class
+        return await run_to_completion(lambda: opened.share(names, other))
 
     async def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         """See ``Store.read``."""
@@ -117,14 +129,6 @@ class LocalStore:
         """See ``Store.read_log``."""
         opened = self._opened()
         return await run_to_completion(lambda: opened.read_log(offset))
-
-    def read_log_now(self, offset: int = 0) -> bytes:
-        """Read the log of a session that is not open, in the calling thread. Raises as ``Store.open`` does."""
-        opened = self._open_now(create=False, write=False)
-        try:
-            return opened.read_log(offset)
-        finally:
-            opened.close()
 
     async def truncate_log(self, length: int) -> None:
         """See ``Store.truncate_log``."""
@@ -188,13 +192,15 @@ class LocalStore:
         opened.give_back()
         raise SessionNotFound(self._session_id, str(self._root))
 
-    def remove_now(self) -> None:
+    def remove_now(self, tombstone: Mapping[str, Any] | None = None) -> None:
         """Remove the session in the calling thread; see ``remove_session``."""
         with self._root_opened(create=False) as root_fd:
             self._remove_hidden(root_fd)
             try:
                 opened = self._locked(root_fd, create=False)
                 try:
+                    if tombstone is not None:
+                        note_forgotten(self._fs, root_fd, tombstone)
                     hidden = hide(self._fs, root_fd, self._session_id)
                 finally:
                     opened.close()
@@ -253,7 +259,8 @@ class LocalStore:
                 self._sync_handle(root_fd)  # its maker may have died before
             dir_fd = self._fs.open_dir(root_fd, self._session_id)
         except FileNotFoundError:
-            raise SessionNotFound(self._session_id, str(self._root)) from None
+            removed = forgotten(self._fs, root_fd, self._session_id)
+            raise SessionNotFound(self._session_id, str(self._root), removed) from None
         except OSError as error:
             if isinstance(error, NotADirectoryError) or error.errno == errno.ELOOP:
                 raise UnsafePath(str(self._root / self._session_id), "is not a directory of its own") from error
@@ -294,24 +301,6 @@ class LocalStore:
             self._fs.sync(fd)
 
 
-def default_root() -> Path:
-    """Return the directory that holds sessions by default: ``~/.agent/context``."""
-    return Path.home() / ".agent" / "context"
-
-
-def absolute_root(path: str | Path | None) -> Path:
-    """Return the directory that ``path`` names, absolute; None is ``default_root()``.
-
-    A relative one is taken from the working directory of this moment. Not resolved: links in it are the user's.
-    Raises ``ConfigError`` if it is not a path.
-    """
-    try:
-        found = default_root() if path is None else Path(path).expanduser()
-    except (TypeError, RuntimeError) as error:  # no path, or nobody's home
-        raise ConfigError(f"the directory {path!r} cannot be used: it must be a path ({error})") from error
-    return Path(os.path.normpath(found if found.is_absolute() else Path.cwd() / found))
-
-
 async def list_sessions(root: Path, *, fs: FileSystem | None = None) -> list[str]:
     """List the ids of the sessions under ``root``, sorted; empty when there is no such directory.
 
@@ -341,6 +330,21 @@ def _list_sessions(root: Path, fs: FileSystem) -> list[str]:
         close_quietly(fs, root_fd)
 
 
+def is_session(root: Path, session_id: str) -> bool:
+    """Whether there is a session of this id under ``root``; as ``list_sessions`` says, but of one. Synchronous."""
+    fs = OsFileSystem()
+    try:
+        root_fd = fs.open_root(root)
+    except OSError:
+        return False
+    try:
+        return len(check_name(session_id)) == 1 and _is_session(fs, root_fd, session_id)
+    except UnsafePath:
+        return False
+    finally:
+        close_quietly(fs, root_fd)
+
+
 def _is_session(fs: FileSystem, root_fd: int, name: str) -> bool:
     if is_hidden(name):
         return False
@@ -357,11 +361,24 @@ def _is_session(fs: FileSystem, root_fd: int, name: str) -> bool:
         close_quietly(fs, dir_fd)
 
 
-async def remove_session(root: Path, session_id: str, *, fs: FileSystem | None = None) -> None:
+async def remove_session(
+    root: Path, session_id: str, *, fs: FileSystem | None = None, tombstone: Mapping[str, Any] | None = None
+) -> None:
     """Remove a session and all that it stored, for good; whole or not at all, also when the process is killed.
+
+    ``tombstone``: what a later reader of the session is told; None: nothing. ``ctxfs.cleanup`` writes it.
 
     Raises ``SessionLocked`` while a writer holds it, ``SessionNotFound`` and ``WriteFailed``, which says so when the
     session is gone and some of its files could not be removed yet.
     """
     store = LocalStore(root, session_id, fs=fs)
-    await run_to_completion(store.remove_now)
+    await run_to_completion(lambda: store.remove_now(tombstone))
+
+
+def read_log_now(root: Path, session_id: str, offset: int = 0) -> bytes:
+    """Read the log of a session from ``offset`` (bytes) on, in the calling thread. Raises as ``Store.open`` does."""
+    opened = LocalStore(root, session_id)._open_now(create=False, write=False)  # noqa: SLF001 - of this module
+    try:
+        return opened.read_log(offset)
+    finally:
+        opened.close()

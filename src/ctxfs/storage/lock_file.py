@@ -1,13 +1,18 @@
 """The lock of a session's one writer: a file in its directory, which the system unlocks when the process ends."""
 
+import os
 from contextlib import suppress
+from pathlib import Path
 
 from ctxfs.errors import SessionLocked
 from ctxfs.storage.directories import check_file, check_only_name
 from ctxfs.storage.failures import opening
 from ctxfs.storage.port import FileSystem, close_quietly, write_all
 
-__all__ = ["LOCK_NAME", "WriterLock", "open_lock"]
+with suppress(ImportError):  # not on Windows, where another ``FileSystem`` is needed
+    import fcntl
+
+__all__ = ["LOCK_NAME", "WriterLock", "has_writer", "open_lock"]
 
 LOCK_NAME = ".lock"
 
@@ -19,6 +24,23 @@ def open_lock(fs: FileSystem, dir_fd: int) -> int:
     except FileExistsError:
         with opening(LOCK_NAME):
             return fs.open_append(dir_fd, LOCK_NAME)
+
+
+def has_writer(session: Path) -> bool:
+    """Whether a process writes to the session in this directory at this moment, as far as that can be seen."""
+    try:
+        if not (session / LOCK_NAME).stat(follow_symlinks=False).st_size:
+            return False  # nobody signed it, so it is not tried: a writer that is about to would be refused
+        fd = os.open(session / LOCK_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 class WriterLock:

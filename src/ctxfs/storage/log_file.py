@@ -108,6 +108,14 @@ class LogFile:
         if status.identity != self._identity or status.size < self.length:
             raise WriteFailed(LOG_NAME, _GONE)
 
+    def follow(self, name: str) -> None:
+        """Go on with the file that has just become ``name``, if that is the log: whole, and synced. Raises OSError."""
+        if name == LOG_NAME:
+            self.close()
+            self._fd = self._open()
+            status = self._fs.stat_handle(self._fd)
+            self._identity, self.length = status.identity, status.size
+
     def truncate(self, length: int) -> None:
         """Cut to ``length`` bytes and sync. Raises OSError; then the log is cut before its next use."""
         fd = self.repair()

@@ -1,5 +1,6 @@
 """A lock between the tasks of one event loop that notices the tasks of another one."""
 
+import asyncio
 import threading
 from types import TracebackType
 
@@ -9,6 +10,13 @@ from anyio.lowlevel import current_token
 from ctxfs.errors import SessionError
 
 __all__ = ["LoopLock"]
+
+
+def _running_loop() -> object:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:  # trio's
+        return current_token()
 
 
 class LoopLock:
@@ -24,7 +32,7 @@ class LoopLock:
         self._tasks = 0  # that hold it or wait for it, all of them in ``_loop``
 
     async def __aenter__(self) -> None:
-        loop = current_token()
+        loop = _running_loop()
         with self._guard:
             if self._tasks and self._loop != loop:
                 raise SessionError(

@@ -1,28 +1,36 @@
 """A session in memory, for tests and for agents that leave nothing behind."""
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 from weakref import ReferenceType, ref
 
-from ctxfs.errors import NameTaken, NotStored, SessionClosed, SessionLocked, SessionNotFound
+from ctxfs.errors import NameTaken, NotStored, SessionClosed, SessionLocked, SessionNotFound, UnsafePath
 from ctxfs.storage.base import NewFile, check_name
 from ctxfs.storage.failures import writing
+from ctxfs.storage.log_file import LOG_NAME
+from ctxfs.storage.sessions import SessionFound
 from ctxfs.storage.threads import run_to_completion
 
-__all__ = ["MemoryDisk", "MemoryStore"]
+__all__ = ["MemoryDisk", "MemorySessions", "MemoryStore", "stores_at"]
 
 
 @dataclass(slots=True)
 class MemoryDisk:
     """What a ``MemoryStore`` holds: a test may look at it, and damage it as a failing disk would.
 
-    ``files`` is each file's content by name, ``log`` the session's log; ``exists`` says whether there is a session.
+    ``files`` is each file's content by name, ``log`` the session's log; ``exists`` says whether there is a session,
+    ``changed_at`` when it was written to last, in seconds since the epoch.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
     log: bytearray = field(default_factory=bytearray)
     exists: bool = False
+    changed_at: float = 0.0
     # One that was dropped without close() holds nothing.
     writer: "ReferenceType[MemoryStore] | None" = field(default=None, init=False, repr=False)
     lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
@@ -96,16 +104,21 @@ class MemoryStore:
                 line = log()
             self.disk.files.update(written)
             self.disk.log += line
+            self.disk.changed_at = time.time()
 
     async def replace(self, name: str, data: bytes | Iterable[bytes]) -> None:
-        """See ``Store.replace``."""
+        """See ``Store.replace``; here the log can be replaced too, by its name."""
         self._check_writer()
         check_name(name)
         await run_to_completion(lambda: self._replace(name, [data] if isinstance(data, bytes) else data))
 
     def _replace(self, name: str, chunks: Iterable[bytes]) -> None:
         with self.disk.lock, writing(name):
-            self.disk.files[name] = b"".join(chunks)
+            data = b"".join(chunks)
+            if name == LOG_NAME:
+                self.disk.log[:] = data
+            else:
+                self.disk.files[name] = data
 
     async def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         """See ``Store.read``."""
@@ -160,3 +173,49 @@ class MemoryStore:
         self._check_open()
         if self._writer() is not self:
             raise SessionClosed(f"session {self.session_id} is open for reading only, or its lock was released")
+
+
+class MemorySessions:
+    """See ``SessionStores``: sessions in this process's memory, for tests; ``name`` is shown in the ``url``."""
+
+    def __init__(self, name: str = "") -> None:
+        self._name = name
+        self._disks: dict[str, MemoryDisk] = defaultdict(MemoryDisk)
+
+    @property
+    def url(self) -> str:
+        """``memory://`` and the name."""
+        return f"memory://{self._name}"
+
+    @property
+    def directory(self) -> Path | None:
+        """None: they are in no directory."""
+        return None
+
+    def store(self, session_id: str) -> MemoryStore:
+        """See ``SessionStores.store``."""
+        if len(check_name(session_id)) != 1:
+            raise UnsafePath(session_id, "is not a session id")
+        return MemoryStore(session_id, self._disks[session_id])
+
+    async def sessions(self) -> list[SessionFound]:
+        """See ``SessionStores.sessions``."""
+        disks = sorted(self._disks.items())
+        return [SessionFound(name, str(len(disk.log)), disk.changed_at) for name, disk in disks if disk.exists]
+
+    async def remove(self, session_id: str, *, tombstone: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002 - not kept
+        """See ``SessionStores.remove``."""
+        disk = self._disks[session_id]
+        if not disk.exists:
+            raise SessionNotFound(session_id, self.url)
+        if disk.writer is not None and disk.writer() is not None:
+            raise SessionLocked(session_id)
+        del self._disks[session_id]
+
+
+_NAMED: dict[str, MemorySessions] = {}
+
+
+def stores_at(url: str) -> MemorySessions:
+    """Return the sessions in this process's memory that ``url`` names, the same for each use of it."""
+    return _NAMED.setdefault(url, MemorySessions(url.removeprefix("memory://")))

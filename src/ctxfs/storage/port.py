@@ -228,6 +228,10 @@ class OsFileSystem:
         """Link."""
         os.link(source, target, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
 
+    def link_across(self, source_fd: int, dir_fd: int, name: str) -> None:
+        """Give the file ``name`` of one directory the same name in another one; a port need not have this."""
+        os.link(name, name, src_dir_fd=source_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
+
     def rename(self, dir_fd: int, source: str, target: str) -> None:
         """Rename."""
         os.rename(source, target, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
@@ -291,9 +295,11 @@ def _entry_kind(entry: os.DirEntry[str]) -> FileKind:
     return FileKind.FILE if entry.is_file(follow_symlinks=False) else FileKind.OTHER
 
 
+_KINDS = {stat.S_IFREG: FileKind.FILE, stat.S_IFDIR: FileKind.DIRECTORY, stat.S_IFLNK: FileKind.LINK}
+
+
 def _file_stat(result: os.stat_result) -> FileStat:
-    kinds = {stat.S_IFREG: FileKind.FILE, stat.S_IFDIR: FileKind.DIRECTORY, stat.S_IFLNK: FileKind.LINK}
-    kind = kinds.get(stat.S_IFMT(result.st_mode), FileKind.OTHER)
+    kind = _KINDS.get(stat.S_IFMT(result.st_mode), FileKind.OTHER)
     return FileStat(
         kind=kind,
         mode=stat.S_IMODE(result.st_mode),
@@ -303,3 +309,20 @@ def _file_stat(result: os.stat_result) -> FileStat:
         links=result.st_nlink if kind is FileKind.FILE else 1,
         modified_at=result.st_mtime,
     )
+
+
+_CANNOT_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES})
+
+
+def link_across(fs: FileSystem, source_fd: int, dir_fd: int, name: str) -> bool:
+    """Give a file the same name in another directory, if the disk and ``fs`` can do that; false: copy it instead."""
+    link = getattr(fs, "link_across", None)
+    if link is None:
+        return False
+    try:
+        link(source_fd, dir_fd, name)
+    except OSError as error:
+        if error.errno not in _CANNOT_LINK:
+            raise
+        return False
+    return True

@@ -7,15 +7,15 @@ what the log refers to is on the medium.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from ctxfs.errors import NameTaken, NotStored, SessionClosed, SessionLocked, StorageError
 from ctxfs.storage.base import NewFile, check_name, is_hidden
-from ctxfs.storage.directories import Directories, Parts, check_file
+from ctxfs.storage.directories import Directories, Parts, check_file, may_hold
 from ctxfs.storage.failures import reading, writing
 from ctxfs.storage.lock_file import LOCK_NAME, WriterLock
 from ctxfs.storage.log_file import LOG_NAME, LogFile
-from ctxfs.storage.port import FileKind, FileStat, FileSystem, close_quietly, write_all
+from ctxfs.storage.port import FileKind, FileStat, FileSystem, close_quietly, link_across, write_all
 from ctxfs.storage.temp_files import TEMP_PREFIX, discard_temp, rename_temp, write_temp
 
 __all__ = ["LOCK_NAME", "LOG_NAME", "TEMP_PREFIX", "SessionDir"]
@@ -206,13 +206,41 @@ class SessionDir:
                 self._unfinished.discard(parts)
 
     def replace(self, name: str, data: bytes | Iterable[bytes]) -> None:
-        """See ``Store.replace``."""
+        """See ``LocalStore.replace``."""
         parts = check_name(name)
-        with self._writing(), writing(name):
+        with self._writing() as log_file, writing(name):
             dir_fd = self._directories.get(parts[:-1])
             temp = self._write_temp(dir_fd, [data] if isinstance(data, bytes) else data, durable=True)
             rename_temp(self._fs, dir_fd, temp, parts[-1])
             self._directories.sync(parts[:-1])
+            log_file.follow(name)
+
+    def share(self, names: Iterable[str], source: "SessionDir") -> list[str]:
+        """Give files of another session the same names here, durably; returns those that the disk cannot link."""
+        linked: dict[Parts, None] = {}
+        refused: list[str] = []
+        for name in names:
+            *above, last = name.split("/")  # checked when the file is found
+            with self._writing(), source.directory_of(name) as current, writing(name):
+                if link_across(self._fs, current, self._directories.get(tuple(above)), last):
+                    linked[tuple(above)] = None
+                else:
+                    refused.append(name)
+        for directory in linked:
+            with self._writing(), writing("/".join(directory)):
+                self._directories.sync(directory)
+        return refused
+
+    @contextmanager
+    def directory_of(self, name: str) -> Iterator[int]:
+        """A handle of the directory in which the file lies. Raises ``NotStored`` and ``UnsafePath``."""
+        fd, _ = self._open_file(name)  # it is there, and a file of ours
+        close_quietly(self._fs, fd)
+        with ExitStack() as opened:
+            current = self._dir_fd
+            for part in name.split("/")[:-1]:
+                current = opened.enter_context(self._child(current, part))
+            yield current
 
     def append(self, name: str, data: bytes, *, sync: bool) -> None:
         """See ``GrowingStore.append``."""
@@ -310,7 +338,7 @@ class SessionDir:
                 continue
             if kind is FileKind.FILE:
                 yield path
-            elif kind is FileKind.DIRECTORY and depth < MAX_DEPTH and _may_hold(path + "/", prefix):
+            elif kind is FileKind.DIRECTORY and depth < MAX_DEPTH and may_hold(path + "/", prefix):
                 with suppress(FileNotFoundError), self._child(dir_fd, name) as child:  # removed meanwhile
                     yield from self._walk(path + "/", child, depth + 1, prefix)
 
@@ -369,8 +397,3 @@ class SessionDir:
     def _check_process(self) -> None:
         if self._process != self._fs.process():
             raise SessionClosed(f"session {self._session_id} belongs to the parent process: open it again here")
-
-
-def _may_hold(directory: str, prefix: str) -> bool:
-    """Whether names below ``directory`` can start with ``prefix``."""
-    return directory.startswith(prefix) or prefix.startswith(directory)

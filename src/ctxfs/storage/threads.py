@@ -6,24 +6,28 @@ work in a task of its own is safe from them. ``uninterrupted`` does both, once f
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from functools import cache, wraps
+from typing import Any, Final, ParamSpec, TypeVar
 
 import anyio
 from anyio import to_thread
-from anyio.lowlevel import checkpoint_if_cancelled
+from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 
-__all__ = ["begin", "outcome", "result_of", "run_to_completion", "uninterrupted", "without_threads"]
+__all__ = ["begin", "result_of", "run_to_completion", "uninterrupted", "without_threads"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _safe: ContextVar["asyncio.Task[Any] | None"] = ContextVar("ctxfs_safe", default=None)
 """The task that nothing cancels in which this runs; the tasks that it starts inherit the value, but are others."""
+
+WAITING_THREADS: Final = 64
+_waiting: RunVar[anyio.CapacityLimiter] = RunVar("ctxfs_waiting")
 
 _alone: ContextVar[bool] = ContextVar("ctxfs_alone", default=False)
 
@@ -37,11 +41,11 @@ def uninterrupted(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
 
     @wraps(func)
     async def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        if _is_safe():
+            return await func(*args, **kwargs)
         if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
             with anyio.CancelScope(shield=True):
                 return await func(*args, **kwargs)
-        if _is_safe():
-            return await func(*args, **kwargs)
         return await _result(asyncio.get_running_loop().create_task(_safely(func(*args, **kwargs))))
 
     return run
@@ -54,8 +58,12 @@ async def _safely(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _is_safe() -> bool:
-    task = _safe.get()
-    return task is not None and task is asyncio.current_task()
+    if (task := _safe.get()) is None:
+        return False
+    try:
+        return task is asyncio.current_task()
+    except RuntimeError:  # another library's event loop, in a thread that this task started
+        return False
 
 
 @contextmanager
@@ -75,21 +83,27 @@ def _in_place(func: Callable[[], T]) -> T:
     return func()
 
 
-async def run_to_completion(func: Callable[[], T]) -> T:
+async def run_to_completion(func: Callable[[], T], *, waits: bool = False) -> T:
     """Run ``func`` in a worker thread and return its result.
+
+    ``waits``: it waits for a server most of its time, so that more of its kind may run at the same time.
 
     A cancellation that arrives before the start prevents it; one that arrives later waits for its end, as it does for
     what is ``uninterrupted``.
     """
-    await checkpoint_if_cancelled()
     if _alone.get():
+        await checkpoint_if_cancelled()
         return _in_place(func)
-    if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
-        return await to_thread.run_sync(func)  # no cancellation reaches a running thread here
-    return await _result(asyncio.get_running_loop().run_in_executor(None, func))
+    if not _is_safe():
+        await checkpoint_if_cancelled()
+        if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
+            return await to_thread.run_sync(
+                func, limiter=_limiter(waits=waits)
+            )  # nothing cancels a running thread here
+    return await _result(asyncio.get_running_loop().run_in_executor(_executor(waits=waits), func))
 
 
-async def result_of(func: Callable[[], T]) -> T:
+async def result_of(func: Callable[[], T], *, waits: bool = False) -> T:
     """Like ``run_to_completion``, for what the caller has to close or to undo: the result is returned in any case.
 
     A cancellation that arrives meanwhile is delivered at the caller's next checkpoint, which must follow: before Python
@@ -99,13 +113,35 @@ async def result_of(func: Callable[[], T]) -> T:
     if _alone.get():
         return _in_place(func)
     if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
-        return await to_thread.run_sync(func)
-    work = asyncio.get_running_loop().run_in_executor(None, func)
+        return await to_thread.run_sync(func, limiter=_limiter(waits=waits))
+    work = asyncio.get_running_loop().run_in_executor(_executor(waits=waits), func)
     cancelled = await _until_done(work)
     if cancelled is not None and (task := asyncio.current_task()) is not None:
         task.uncancel()  # the same cancellation again, not a second one: asyncio.timeout counts them
         task.cancel()
     return work.result()
+
+
+def _limiter(*, waits: bool) -> anyio.CapacityLimiter | None:
+    """How many threads may run, on trio; None: anyio's own number."""
+    if not waits:
+        return None
+    try:
+        return _waiting.get()
+    except LookupError:
+        _waiting.set(limiter := anyio.CapacityLimiter(WAITING_THREADS))
+        return limiter
+
+
+def _executor(*, waits: bool) -> ThreadPoolExecutor | None:
+    """The threads to run in, on asyncio; None: the event loop's own, which are few on a small machine."""
+    return _waiting_threads(os.getpid()) if waits else None
+
+
+@cache
+def _waiting_threads(_process: int) -> ThreadPoolExecutor:
+    """Threads of this process: in one that was forked, those of its parent are missing."""
+    return ThreadPoolExecutor(WAITING_THREADS, thread_name_prefix="ctxfs-waits")
 
 
 async def _result(work: "asyncio.Future[T]") -> T:
@@ -145,7 +181,7 @@ async def _ended(work: "asyncio.Future[Any]") -> None:
 
 
 def begin(func: Callable[[], T]) -> Future[T]:
-    """Start ``func`` in a thread of its own; a call of ``result`` waits for it: see ``outcome``.
+    """Start ``func`` in a thread of its own; a call of ``result`` waits for it.
 
     The thread ends with the work: one that is kept would be missing in a process that forks.
     """
@@ -153,8 +189,3 @@ def begin(func: Callable[[], T]) -> Future[T]:
     begun = thread.submit(func)
     thread.shutdown(wait=False)
     return begun
-
-
-async def outcome(begun: Future[T]) -> T:
-    """Wait for what ``begin`` began, without holding up the event loop."""
-    return begun.result() if begun.done() else await to_thread.run_sync(begun.result)

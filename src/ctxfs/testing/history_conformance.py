@@ -20,6 +20,9 @@ from ctxfs.testing.history_play import Played, Violation, play, rewritten_parts
 
 __all__ = ["HistoryConformance"]
 
+_SHOWN = 10
+"""So many of the rules that were broken are shown."""
+
 
 class HistoryConformance:
     """The conformance tests of an adapter. ``seeds``: how many histories are played; ``steps``: how long each is."""
@@ -42,7 +45,8 @@ class HistoryConformance:
     def test_the_rules_hold_in_random_histories(self, tmp_path: Path) -> None:
         """Nothing raises, nothing is taken back, nothing changes without a reason, and nothing is lost."""
         played = self.played(tmp_path)
-        assert not violations(played)
+        if broken := violations(played):
+            pytest.fail("\n".join(map(repr, broken[:_SHOWN])))
         if not sum(one.replaced for one in played):
             pytest.fail("the adapter replaced nothing in any of the histories")
 

@@ -18,11 +18,11 @@ from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import CtxfsError
 from ctxfs.history.decisions import key_of
-from ctxfs.history.fingerprint import Key, sha256_of
 from ctxfs.history.history import History
 from ctxfs.history.parts import Part, plain_content
 from ctxfs.materialize import Materialize
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.fingerprint import Key, sha256_of
 from ctxfs.session.records import Decided
 
 __all__ = ["Played", "Rewritten", "Violation", "play", "rewritten_parts"]

@@ -18,10 +18,7 @@ from ctxfs.llm.messages import Content, check_content, check_flag
 from ctxfs.media import image_fault
 from ctxfs.storage.threads import uninterrupted
 
-__all__ = ["CALL_ID", "Tool", "ToolResult", "check_tool_name", "to_content"]
-
-CALL_ID: ContextVar[str | None] = ContextVar("CALL_ID", default=None)
-"""The id of the call that the running handler answers; None if the caller did not give one."""
+__all__ = ["CALL", "RunningCall", "Tool", "ToolResult", "check_tool_name", "running_call", "to_content"]
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _DECODE_SLICE_BYTES = 262_144
@@ -32,6 +29,42 @@ _REQUIRED: Mapping[str, tuple[str, type]] = {
     "document": ("source", dict),
     "search_result": ("content", list),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningCall:
+    """The call that a tool's function is answering; ``running_call`` returns it.
+
+    ``call_id``: the call's id; providers promise no more than that it differs from those of the same reply.
+    ``session_id`` and ``reply_id``: the session, and the id of its item that holds the call; "" outside of an agent.
+    ``epoch``: the number of the session's writer, higher for each one that takes the session over; 0 outside of an
+    agent. A service that keeps the highest epoch it was shown, and refuses lower ones, is not changed by a writer that
+    was taken over.
+    """
+
+    call_id: str
+    session_id: str = ""
+    reply_id: str = ""
+    epoch: int = 0
+
+    @property
+    def idempotency_key(self) -> str:
+        """A text that no other call of any session has, for services that do a request with a known key only once."""
+        return "/".join(part for part in (self.session_id, self.reply_id, self.call_id) if part)
+
+
+CALL: ContextVar[RunningCall | None] = ContextVar("CALL", default=None)
+"""The call that the running handler answers; None if the caller did not give one."""
+
+
+def running_call() -> RunningCall:
+    """Return the call that is being answered, inside of a tool's function, async or not.
+
+    Raises ``ToolError`` where no call is being answered, or the loop that runs the tool did not give its id.
+    """
+    if (call := CALL.get()) is None:
+        raise ToolError("no tool call is being answered here, or its id is not known: pass call_id to Tool.run")
+    return call
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +113,10 @@ class Tool:
     """A tool that a model can call.
 
     ``name`` has 1 to 64 of ``a-z A-Z 0-9 _ -``, the providers' rule. ``input_schema`` is a JSON schema of type object.
-    ``keep_recent``: only this many newest results stay in the context (at least 1); None keeps them all. ``handler``
-    gets the model's arguments as they came; what it returns is a ``ToolResult``, or goes through ``to_content``.
+    ``keep_recent``: only this many newest results stay in the context (at least 1); None keeps them all. ``pin``: none
+    of them is ever evicted. ``read_only``: it changes nothing, so that a call which a crash cuts off can be forgotten.
+    ``handler`` gets the model's arguments as they came; what it returns is a ``ToolResult``, or goes through
+    ``to_content``.
 
     Raises:
         ToolDefinitionError: the name, the description, the schema or ``keep_recent`` cannot work.
@@ -92,11 +127,15 @@ class Tool:
     input_schema: Mapping[str, Any]
     handler: Callable[[Mapping[str, Any]], Awaitable[Any]]
     keep_recent: int | None = None
+    pin: bool = False
+    read_only: bool = False
 
     def __post_init__(self) -> None:
         check_tool_name(self.name)
         if not self.description.strip():
             raise ToolDefinitionError(f"tool {self.name} needs a description: it is all that the model knows about it")
+        if self.pin and self.keep_recent is not None:
+            raise ToolDefinitionError(f"tool {self.name}: its results cannot be pinned and ephemeral: choose one")
         if self.keep_recent is not None and self.keep_recent < 1:
             raise ToolDefinitionError(
                 f"tool {self.name}: keep_recent is {self.keep_recent}, must be at least 1 or None"
@@ -111,19 +150,19 @@ class Tool:
         """The tool as the model sees it."""
         return ToolSchema(name=self.name, description=self.description, input_schema=self.input_schema)
 
-    async def run(self, arguments: Mapping[str, Any], *, call_id: str | None = None) -> ToolResult:
-        """Call the tool. ``call_id``: the call's id, for tools that name it in what they show; None: it has none.
+    async def run(self, arguments: Mapping[str, Any], *, call_id: str | RunningCall | None = None) -> ToolResult:
+        """Call the tool. ``call_id``: the call's id, or more, for tools that ask ``running_call``; None: it has none.
 
         Raises:
             InvalidToolArguments: the arguments do not validate; the message tells the model what to change.
             ToolError: the tool returned something that cannot be shown to a model.
             Exception: whatever the tool itself raises passes through.
         """
-        token = CALL_ID.set(call_id)
+        token = CALL.set(RunningCall(call_id=call_id) if isinstance(call_id, str) else call_id)
         try:
             value = await self.handler(arguments)
         finally:
-            CALL_ID.reset(token)
+            CALL.reset(token)
         if not isinstance(value, ToolResult):
             content = await _converted(lambda new: _showable(to_content(new)), value)
             return ToolResult(content, is_data=isinstance(content, str) and not isinstance(value, _TEXTS))

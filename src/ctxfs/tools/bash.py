@@ -29,10 +29,10 @@ from ctxfs.placeholder.attach import DIGEST_FRACTION
 from ctxfs.placeholder.excerpts import Ends
 from ctxfs.placeholder.text import render_advice, render_materialized, render_size
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import safe_name
+from ctxfs.session.names import path_of, safe_name
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import uninterrupted
-from ctxfs.tools.base import CALL_ID, Tool, ToolResult
+from ctxfs.tools.base import CALL, Tool, ToolResult
 from ctxfs.tools.decorator import tool
 
 __all__ = ["Bash", "bash_tool"]
@@ -290,7 +290,7 @@ class _Shown:
             text = self._part(stored, ends, outcome, is_json=await self._is_json(stored, ends))
         else:
             text = f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}[{outcome}]"
-        path = self.fs.path_of(stored.name)
+        path = path_of(self.fs.base, stored.name)
         whole = ContentRange(item_id=stored.item_id, path=path, first_line=1, last_line=stored.lines)
         return ToolResult(text, is_error=is_error, source=whole if stored.lines else None)
 
@@ -304,7 +304,7 @@ class _Shown:
         return await run_in_steps(lambda: is_json(text))
 
     def _part(self, stored: Stored, ends: Ends, outcome: str, *, is_json: bool | None) -> str:
-        call_id = CALL_ID.get()
+        call_id = None if (call := CALL.get()) is None else call.call_id
         hint: dict[str, Any] = {
             "tool": _NAME,
             **({} if call_id is None else {"call_id": call_id}),
@@ -312,12 +312,12 @@ class _Shown:
             "bytes": stored.size_bytes,
             "exit_code": stored.metadata["exit_code"],
         }
-        call = "" if call_id is None else f", call {safe_name(call_id)}"
+        named = "" if call_id is None else f", call {safe_name(call_id)}"
         return render_materialized(
-            title=f"{_NAME}{call}, {stored.item_id}: {outcome}",
+            title=f"{_NAME}{named}, {stored.item_id}: {outcome}",
             size=render_size(chars=ends.chars, size_bytes=stored.size_bytes, lines=stored.lines, is_json=is_json),
             ref=ContextRef(id=stored.item_id, hint=MappingProxyType(hint)).to_json(),
-            advice=render_advice(stored.item_id, self.fs.path_of(stored.name), self.tools),
+            advice=render_advice(stored.item_id, path_of(self.fs.base, stored.name), self.tools),
             stored="up to its limit" if stored.metadata.get("printed_too_much") else "in full",
             passages=self._passages(stored, ends),
         )

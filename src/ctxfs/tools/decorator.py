@@ -46,7 +46,12 @@ class FunctionTool(Tool, Generic[P, R]):
 
 
 def tool(
-    description: str, *, ephemeral: int | bool | None = False, name: str | None = None
+    description: str,
+    *,
+    ephemeral: int | bool | None = False,
+    name: str | None = None,
+    pin: bool = False,
+    read_only: bool = False,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """Make a function, async or not, a tool that a model can call.
 
@@ -58,6 +63,9 @@ def tool(
         description: what the tool does, for the model.
         ephemeral: how many of the tool's newest results stay in the context; True is 1, False and None keep them all.
         name: the tool's name; None takes the function's.
+        pin: its results are never evicted.
+        read_only: it changes nothing, so that a call which a crash cuts off can be forgotten: the call is recorded with
+            its result, in one commit. False: the call is durable before the function runs.
 
     Raises:
         ToolDefinitionError: the function cannot become a tool; the message says why.
@@ -65,6 +73,9 @@ def tool(
     if not isinstance(description, str):
         raise ToolDefinitionError('@tool needs a description: write @tool("what the tool does")')
     keep_recent = _keep_recent(ephemeral)
+    for flag, value in (("pin", pin), ("read_only", read_only)):
+        if not isinstance(value, bool):
+            raise ToolDefinitionError(f"{flag} is {value!r}: use True or False")
 
     def decorate(function: Callable[P, R]) -> FunctionTool[P, R]:
         tool_name = name if name is not None else getattr(function, "__name__", "")
@@ -75,6 +86,8 @@ def tool(
             description=description,
             input_schema=schema,
             keep_recent=keep_recent,
+            pin=pin,
+            read_only=read_only,
             function=function,
             handler=_handler(function, signature, model, tool_name),
         )

@@ -40,11 +40,11 @@ class Roots:
 
     Args:
         roots: directories; none means that no file may be read.
-        sessions: the directory that holds sessions; other sessions' contents cannot be read as files.
+        sessions: the directory that holds sessions, whose contents cannot be read as files; None: there is none.
         fs: the system calls.
     """
 
-    def __init__(self, roots: Sequence[Path], *, sessions: Path, fs: FileSystem | None = None) -> None:
+    def __init__(self, roots: Sequence[Path], *, sessions: Path | None, fs: FileSystem | None = None) -> None:
         self._roots = tuple(roots)
         self._sessions = sessions
         self._fs: FileSystem = fs or OsFileSystem()
@@ -111,7 +111,7 @@ class Roots:
         """Whether the file lies in the directory of some session, this one or another, however the path is spelled."""
         inner = resolved
         for directory in resolved.parents:
-            if self._sessions.exists() and directory.samefile(self._sessions):
+            if self._sessions is not None and self._sessions.exists() and directory.samefile(self._sessions):
                 return any((inner / name).exists() for name in _MARKS_OF_A_SESSION)
             inner = directory
         return False

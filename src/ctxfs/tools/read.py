@@ -1,6 +1,7 @@
 """The Read tool: evicted content, and files that the user allows, in numbered pages."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -29,7 +30,7 @@ DEFAULT_LIMIT_LINES = 2_000
 _DESCRIPTION = (
     "Read a file, in numbered lines. For content that was offloaded, give the path in its placeholder: you get the "
     "lines of the original content, numbered as in the placeholder's digest; images and documents come with the lines "
-    "that name them. A page that is not the whole says how to go on."
+    "that name them. A partial page says how to continue."
 )
 
 
@@ -60,20 +61,6 @@ def read_tool(
     """
     max_tokens = max(MIN_PAGE_TOKENS, max_tokens)
 
-    async def of_file(path: str, offset: int, limit: int, char_offset: int | None) -> ToolResult:
-        allowed = Roots(roots, sessions=fs.session_path.parent)
-        found = await to_thread.run_sync(
-            lambda: allowed.read(
-                path, first=offset, limit=limit, max_chars=max_tokens * CHARS_PER_TOKEN, char_offset=char_offset
-            ),
-            abandon_on_cancel=True,
-        )
-        if found.image is not None:
-            return ToolResult((found.image,))
-        if not found.lines:
-            return page_result(None, offset, found.total_lines)
-        return page_result(await rendered(list(found.lines), found.total_lines, max_tokens, counter), offset, None)
-
     @reading_tool(_DESCRIPTION, name=name)
     async def read(
         file_path: Annotated[str, Field(description="The file's path, as given in the placeholder")],
@@ -83,17 +70,32 @@ def read_tool(
             int | None, Field(ge=0, description="Read line `offset` only, from this character (from 0) on")
         ] = None,
     ) -> ToolResult:
-        item_id = fs.find(file_path)
-        if item_id is None:
-            return await of_file(file_path, offset, limit, char_offset)
-        return await read_page(
-            fs,
-            item_id,
-            first=offset,
-            limit=limit,
-            char_offset=char_offset,
-            max_tokens=max_tokens,
-            counter=counter,
-        )
+        page = partial(_file_page, Roots(roots, sessions=fs.session_path.parent if fs.is_on_disk else None), file_path)
+        if (item_id := fs.find(file_path)) is not None:
+            page = partial(read_page, fs, item_id)
+        return await page(first=offset, limit=limit, char_offset=char_offset, max_tokens=max_tokens, counter=counter)
 
     return read
+
+
+async def _file_page(
+    allowed: Roots,
+    path: str,
+    *,
+    first: int,
+    limit: int,
+    char_offset: int | None,
+    max_tokens: int,
+    counter: TokenCounter | None,
+) -> ToolResult:
+    """A page of a file that no session stored."""
+    max_chars = max_tokens * CHARS_PER_TOKEN
+    found = await to_thread.run_sync(
+        lambda: allowed.read(path, first=first, limit=limit, max_chars=max_chars, char_offset=char_offset),
+        abandon_on_cancel=True,
+    )
+    if found.image is not None:
+        return ToolResult((found.image,))
+    if not found.lines:
+        return page_result(None, first, found.total_lines)
+    return page_result(await rendered(list(found.lines), found.total_lines, max_tokens, counter), first, None)

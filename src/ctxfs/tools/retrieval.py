@@ -76,7 +76,7 @@ def retrieval_tools(
 def _read_tool(scope: Scope) -> Tool:
     @reading_tool(
         "Read back offloaded content in numbered lines, with the images and documents on them, or a part of a JSON "
-        "value by its path. A page that is not the whole says how to go on.",
+        "value by its path. A partial page says how to continue.",
         name="context_read",
     )
     async def context_read(
@@ -109,7 +109,9 @@ def _read_tool(scope: Scope) -> Tool:
 
 
 def _tail_tool(scope: Scope) -> Tool:
-    @reading_tool("Read the last lines of offloaded content, numbered; of long ones the end.", name="context_tail")
+    @reading_tool(
+        "Read the last lines of offloaded content, numbered; long lines are cut to their end.", name="context_tail"
+    )
     async def context_tail(
         ref: Ref,
         lines: Annotated[int, Field(ge=1, le=MAX_TAIL_LINES, description="How many lines at most")] = 40,
@@ -154,7 +156,7 @@ def _list_tool(scope: Scope) -> Tool:
     async def context_list(
         offset: Annotated[int, Field(ge=1, description="The first entry, from 1")] = 1,
     ) -> ToolResult:
-        entries = list(scope.fs.stored().values())
+        entries = list(scope.fs.state.stored.values())
         return await list_page(entries, _entry, offset=offset, max_tokens=scope.max_tokens, counter=scope.counter)
 
     return context_list
@@ -171,7 +173,7 @@ async def _read_path(scope: Scope, item_id: str, path: str, offset: int, cutter:
     parse_path(path)
     reader = scope.fs.reader(item_id)
     if reader.stored.size_bytes > MAX_JSON_BYTES:
-        raise ToolError(f"{reader.stored.size_bytes:,} bytes are too many to be addressed by path: read it by lines")
+        raise ToolError(f"a path cannot be used in {reader.stored.size_bytes:,} bytes of content: read it by lines")
     pieces = [piece async for piece in reader.text_blocks()]
 
     def page() -> ToolResult:

@@ -13,6 +13,7 @@ from ctxfs.errors import CorruptContent, NotStored, SessionError, StorageError, 
 from ctxfs.items import ContentRange
 from ctxfs.llm.messages import Block
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import path_of
 from ctxfs.steps import run_in_steps
 from ctxfs.tokens import TokenCounter, count_block, default_counter
 from ctxfs.tools.base import ToolResult
@@ -55,7 +56,7 @@ _CALL_AGAIN = "Call the tool that gave it again if you need it."
 
 
 def reading_tool(
-    description: str, *, name: str
+    description: str, *, name: str, read_only: bool = True
 ) -> Callable[[Callable[P, Awaitable[ToolResult]]], FunctionTool[P, Awaitable[ToolResult]]]:
     """Make a function a tool that tells the model what cannot be read, and why, in an error result."""
 
@@ -69,7 +70,7 @@ def reading_tool(
             except (ToolError, StorageError, SessionError) as error:
                 return ToolResult(str(error), is_error=True)
 
-        return tool(description, name=name)(read)
+        return tool(description, name=name, read_only=read_only)(read)
 
     return decorate
 
@@ -96,7 +97,7 @@ class Scope:
 
     def source(self, stored: Stored, first: int, last: int) -> ContentRange:
         """These lines of a content, as what a result repeats."""
-        path = self.fs.path_of(stored.name)
+        path = path_of(self.fs.base, stored.name)
         return ContentRange(item_id=stored.item_id, path=path, first_line=first, last_line=last)
 
     def loaded_counter(self) -> TokenCounter:
@@ -155,7 +156,10 @@ async def read_page(
     media = await reader.media(first, lines[-1].number)
     page = await rendered(lines, total, max_tokens - (_NOTE_TOKENS if media else 0), counter)
     source = ContentRange(
-        item_id=item_id, path=fs.path_of(reader.stored.name), first_line=page.first_line, last_line=page.last_line
+        item_id=item_id,
+        path=path_of(fs.base, reader.stored.name),
+        first_line=page.first_line,
+        last_line=page.last_line,
     )
     result = page_result(page, first, total, source)
     on_page = [(line, block) for line, block in media if line <= page.last_line]

@@ -11,18 +11,22 @@ The file is a line of JSON that says what it is, then parts, then a line that en
 The journal comes first, up to its last complete line, with one more for commands that have not ended; then every
 content that it refers to, by name. What can be made again from these (the index, the block indexes) is left out, and
 nothing in the file depends on where the session lay or what its directory was called: export, import and export again
-give the same bytes. The last line's checksum covers all other lines, and those the parts. Nothing is compressed, and
-there is no such thing as a link.
+give the same bytes. The last line's checksum covers all other lines, and those the parts. There are no links.
+
+Contents that the session keeps compressed are parts as they are. All of the file may be one zstd frame: then import
+unfolds it as it reads, and its limits count the bytes that come out.
 """
 
 import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from io import BufferedReader, FileIO, RawIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
+from ctxfs.content.compression import MAGIC, MAX_ARCHIVE_WINDOW, zstd
 from ctxfs.errors import ArchiveDamaged, ArchiveError, ArchiveTooLarge, ArchiveUnsafe, NameTaken, WriteFailed
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.storage.failures import reason_of
@@ -37,13 +41,15 @@ FORMAT = "ctxfs-session"
 VERSION = 1
 CHUNK_BYTES = 4 << 20
 MAX_LINE_BYTES = 16_384
+COMPRESSION_LEVEL = 3
 
 
 class ArchiveWriter:
     """Writes an archive; synchronous. Raises ``WriteFailed``."""
 
-    def __init__(self, path: Path, fs: FileSystem, dir_fd: int, fd: int) -> None:
+    def __init__(self, path: Path, fs: FileSystem, dir_fd: int, fd: int, *, compressed: bool) -> None:
         self._path = path
+        self._compressor = zstd.ZstdCompressor(level=COMPRESSION_LEVEL) if compressed else None
         self._fs = fs
         self._dir_fd = dir_fd
         self._fd = fd
@@ -53,12 +59,12 @@ class ArchiveWriter:
         self.files = 0
 
     @classmethod
-    def create(cls, path: Path, fs: FileSystem) -> "ArchiveWriter":
-        """Make the file, mode 0600. Raises ``NameTaken`` when something is there."""
+    def create(cls, path: Path, fs: FileSystem, *, compressed: bool = False) -> "ArchiveWriter":
+        """Make the file, mode 0600; ``compressed``: as one zstd frame. Raises ``NameTaken`` when something is there."""
         try:
             dir_fd = fs.open_root(path.parent)
             try:
-                return cls(path, fs, dir_fd, fs.create(dir_fd, path.name))
+                return cls(path, fs, dir_fd, fs.create(dir_fd, path.name), compressed=compressed)
             except BaseException:
                 close_quietly(fs, dir_fd)
                 raise
@@ -98,6 +104,8 @@ class ArchiveWriter:
         """Write the last line and bring all of it to the medium; return the size of the parts."""
         last = {"files": self.files - 1, "size_bytes": self._size, "sha256": self._lines.hexdigest()}
         self._put(json_codec.dumps({"end": last}) + b"\n")
+        if self._compressor is not None:
+            self._write_out(self._compressor.flush())
         try:
             self._fs.sync(self._fd)
             self._fs.sync(self._dir_fd)
@@ -127,6 +135,9 @@ class ArchiveWriter:
         self._put(data)
 
     def _put(self, data: bytes) -> None:
+        self._write_out(data if self._compressor is None else self._compressor.compress(data))
+
+    def _write_out(self, data: bytes) -> None:
         try:
             write_all(self._fs, self._fd, [data])
         except OSError as error:
@@ -138,6 +149,7 @@ class ArchiveReader:
 
     def __init__(self, file: BinaryIO, max_bytes: int, max_files: int) -> None:
         self._file = file
+        self._opened = ExitStack()
         self._max_bytes = max_bytes
         self._max_files = max_files
         self._lines = hashlib.sha256()
@@ -149,32 +161,25 @@ class ArchiveReader:
     @classmethod
     def open(cls, path: Path, max_bytes: int, max_files: int) -> "ArchiveReader":
         """Open an archive and read its first line."""
-        with _reading(path):
-            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-            try:
-                file = os.fdopen(fd, "rb", buffering=1 << 20)
-            except BaseException:
-                os.close(fd)
-                raise
-        try:
+        with _reading(path), ExitStack() as opened:
+            plain = opened.enter_context(BufferedReader(FileIO(path, opener=_at_once), 1 << 20))
+            if not stat.S_ISREG(os.fstat(plain.fileno()).st_mode):
+                raise ArchiveError(f"{path} is not a regular file")
+            file: BinaryIO = plain
+            if plain.peek(len(MAGIC)).startswith(MAGIC):
+                unfolded = opened.enter_context(zstd.ZstdFile(plain, options=MAX_ARCHIVE_WINDOW))
+                file = opened.enter_context(BufferedReader(cast("RawIOBase", unfolded), 1 << 20))
             reader = cls(file, max_bytes, max_files)
             reader._begin(path)
-        except BaseException:
-            with suppress(OSError):
-                file.close()
-            raise
+            reader._opened = opened.pop_all()
         return reader
 
     def close(self) -> None:
         """Close the file."""
         with suppress(OSError):  # it was only read
-            self._file.close()
+            self._opened.close()
 
     def _begin(self, path: Path) -> None:
-        with _reading():
-            mode = os.fstat(self._file.fileno()).st_mode
-        if not stat.S_ISREG(mode):
-            raise ArchiveError(f"{path} is not a regular file")
         try:
             head = self._line()
         except ArchiveDamaged as error:
@@ -206,9 +211,13 @@ class ArchiveReader:
         self._seen.add(name)
         size = int(head["size_bytes"])
         self.size_bytes += size
-        if self.size_bytes > self._max_bytes:
-            raise ArchiveTooLarge("bytes", self._max_bytes)
+        self.check_size(self.size_bytes)
         return size
+
+    def check_size(self, size_bytes: int) -> None:
+        """Raise ``ArchiveTooLarge`` for more bytes than may be imported."""
+        if size_bytes > self._max_bytes:
+            raise ArchiveTooLarge("bytes", self._max_bytes)
 
     def part(self, name: str, size: int) -> Iterator[bytes]:
         """Read a part and the line after it; to be iterated once, to its end."""
@@ -271,3 +280,10 @@ def _reading(what: str | Path = "the archive") -> Iterator[None]:
         yield
     except OSError as error:
         raise ArchiveError(f"{what} cannot be read: {reason_of(error)}") from error
+    except (zstd.ZstdError, EOFError) as error:
+        raise ArchiveDamaged(f"{what} cannot be decompressed: {error}") from error
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open without waiting for the writer of a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)

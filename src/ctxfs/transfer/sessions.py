@@ -8,6 +8,8 @@ from pathlib import Path
 import anyio
 
 from ctxfs.content.blocks import BlockIndex, index_name
+from ctxfs.content.compression import ZSTD
+from ctxfs.content.file import trailer_of
 from ctxfs.content.reader import scan_blocks
 from ctxfs.content.stored import Stored
 from ctxfs.errors import (
@@ -19,19 +21,21 @@ from ctxfs.errors import (
     NotStored,
     UnsafePath,
 )
-from ctxfs.session.index import INDEX_NAME, render_index
+from ctxfs.session.copying import making
+from ctxfs.session.index import INDEX_NAME, render_index, wants_index
 from ctxfs.session.journal import Scan, encode_line, scan
 from ctxfs.session.names import TERMINAL, check_session_id
 from ctxfs.session.records import SessionStarted, WriterOpened
 from ctxfs.session.recovery import growing_logs
 from ctxfs.session.state import SessionState, fold
-from ctxfs.storage.base import check_name, is_hidden
-from ctxfs.storage.local import LocalStore, absolute_root
+from ctxfs.storage.base import Store, check_name, is_hidden
 from ctxfs.storage.port import FileSystem, OsFileSystem
+from ctxfs.storage.roots import absolute_root
 from ctxfs.storage.session_dir import LOG_NAME, MAX_DEPTH
+from ctxfs.storage.sessions import SessionStores
+from ctxfs.storage.stores import stores_at
 from ctxfs.storage.threads import result_of, uninterrupted
 from ctxfs.transfer.archive import CHUNK_BYTES, ArchiveReader, ArchiveWriter
-from ctxfs.transfer.import_root import prepare_root, publish, remove_import, remove_stale, temporary_id
 
 __all__ = ["MAX_BYTES", "MAX_FILES", "Transferred", "export_session", "import_session"]
 
@@ -45,11 +49,13 @@ ENCODINGS = frozenset({"text", "blocks", "surrogates", "blocks+surrogates", "byt
 class Transferred:
     """What was exported or imported: ``files`` contents, and ``size_bytes`` of them and the journal together.
 
-    ``path`` is the archive after an export, the session's directory after an import.
+    ``path`` is the archive after an export, and the session's directory after an import, if it is in one; else the
+    archive too. ``store`` is the directory or the URL where the session is.
     """
 
     session_id: str
     path: Path
+    store: str
     files: int
     size_bytes: int
 
@@ -58,34 +64,44 @@ class Transferred:
 
 
 async def export_session(
-    session_id: str, file: str | Path, *, root_path: str | Path | None = None, fs: FileSystem | None = None
+    session_id: str,
+    file: str | Path,
+    *,
+    root_path: str | Path | None = None,
+    store: SessionStores | str | None = None,
+    compress: bool = False,
+    fs: FileSystem | None = None,
 ) -> Transferred:
-    """Write a session into ``file``, which must not be there yet (mode 0600).
+    """Write a session into ``file``, which must not be there yet (mode 0600); ``compress``: with zstd.
 
     A session that is being written is exported as it stood at one moment, with what a command has printed until then,
     marked as partial, also when its agent was killed. Every content is checked on the way: one that is damaged or
-    missing is never exported as if it were whole. ``root_path`` None is ``~/.agent/context``.
+    missing is never exported as if it were whole. It is taken from the directory ``root_path`` (None:
+    ``~/.agent/context``), or from ``store``, a URL or a ``SessionStores``.
 
     Raises ``SessionNotFound``, ``NameTaken`` (the file is there), ``CorruptContent`` (it names the file: restore it),
     ``CorruptJournal`` (it is lost: opening the session for writing rebuilds it) and ``WriteFailed``; then no file is
     left behind.
     """
-    root, target = absolute_root(root_path), absolute_root(file)
+    target = absolute_root(file)
     port: FileSystem = fs if fs is not None else OsFileSystem()
-    store = LocalStore(root, check_session_id(session_id), fs=port)
-    await store.open(create=False, write=False)
+    stores = stores_at(root_path, store, fs=fs)
+    source = stores.store(check_session_id(session_id))
+    await source.open(create=False, write=False)
     try:
-        held = await _held(store, session_id)
-        writer = await result_of(lambda: ArchiveWriter.create(target, port))
+        held = await _held(source, session_id)
+        writer = await result_of(lambda: ArchiveWriter.create(target, port, compressed=compress))
         try:
-            size = await _write_archive(store, writer, held)
+            size = await _write_archive(source, writer, held)
         except BaseException as error:
             with anyio.CancelScope(shield=True):
                 await result_of(partial(writer.abandon, error))
             raise
-        return Transferred(session_id=session_id, path=target, files=writer.files - 1, size_bytes=size)
+        return Transferred(
+            session_id=session_id, path=target, store=stores.url, files=writer.files - 1, size_bytes=size
+        )
     finally:
-        await uninterrupted(store.close)()
+        await uninterrupted(source.close)()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +114,7 @@ class _Held:
     growing: frozenset[str]
 
 
-async def _held(store: LocalStore, session_id: str) -> _Held:
+async def _held(store: Store, session_id: str) -> _Held:
     log = await store.read_log()
     found = await result_of(lambda: scan(log))
     if not found.last_seq:
@@ -115,7 +131,7 @@ async def _held(store: LocalStore, session_id: str) -> _Held:
     )
 
 
-async def _write_archive(store: LocalStore, writer: ArchiveWriter, held: _Held) -> int:
+async def _write_archive(store: Store, writer: ArchiveWriter, held: _Held) -> int:
     await result_of(lambda: writer.begin(held.session_id, len(held.stored)))
     await result_of(lambda: writer.part(LOG_NAME, held.log, sum(map(len, held.log))))
     for entry in held.stored:
@@ -136,6 +152,7 @@ async def import_session(
     file: str | Path,
     *,
     root_path: str | Path | None = None,
+    store: SessionStores | str | None = None,
     session_id: str | None = None,
     max_bytes: int = MAX_BYTES,
     max_files: int = MAX_FILES,
@@ -143,15 +160,15 @@ async def import_session(
 ) -> Transferred:
     """Make a session from an exported one; it appears whole, under one name, or not at all.
 
-    ``session_id`` None keeps its id. ``max_bytes`` bounds the contents and the journal together, ``max_files`` the
-    number of contents. Every checksum is checked, those of the contents against the journal. Paths in the session's
-    history, which name the place where it lay, mean the imported session's files. Nothing is added to its journal.
+    ``session_id`` None keeps its id. ``max_bytes`` bounds the contents and the journal together, compressed contents by
+    what they unfold to; ``max_files`` bounds the number of contents. Every checksum is checked, those of the contents
+    against the journal. Paths in the session's history, which name the place where it lay, mean the imported session's
+    files. Nothing is added to its journal. ``root_path`` or ``store`` says where it goes, as in ``export_session``.
 
     Raises ``SessionExists`` (give it another ``session_id``), ``ArchiveError`` (``ArchiveDamaged``, ``ArchiveUnsafe``,
     ``ArchiveTooLarge``), ``ConfigError`` and ``WriteFailed``; then nothing is left behind.
     """
-    root = absolute_root(root_path)
-    port: FileSystem = fs if fs is not None else OsFileSystem()
+    stores = stores_at(root_path, store, fs=fs)
     source = await result_of(lambda: ArchiveReader.open(absolute_root(file), max_bytes, max_files))
     try:
         target = check_session_id(source.session_id) if session_id is None else check_session_id(session_id)
@@ -161,43 +178,24 @@ async def import_session(
             raise ArchiveUnsafe(f"the archive's session id is invalid: {error}") from error
         raise
     try:
-        existed = await result_of(lambda: prepare_root(port, root, target))
-        await remove_stale(port, root)
-        return await _import(port, source, root, target, existed=existed)
+        async with making(stores, target) as made:
+            stored = await _take_in(source, made, target)
+        path = absolute_root(file) if stores.directory is None else stores.directory / target
+        return Transferred(
+            session_id=target, path=path, store=stores.url, files=len(stored), size_bytes=source.size_bytes
+        )
     finally:
         with anyio.CancelScope(shield=True):
             await result_of(source.close)
 
 
-async def _import(fs: FileSystem, source: ArchiveReader, root: Path, session_id: str, *, existed: bool) -> Transferred:
-    temporary = temporary_id()
-    store = LocalStore(root, temporary, fs=fs)
-    try:
-        await store.open(create=True, write=True)
-        stored = await _take_in(source, store, session_id)
-        await result_of(lambda: publish(fs, root, temporary, session_id))
-    except BaseException as error:
-        await _abandon(store, fs, root, temporary, error, existed=existed)
-        raise
-    await uninterrupted(store.close)()
-    path = root / session_id
-    return Transferred(session_id=session_id, path=path, files=len(stored), size_bytes=source.size_bytes)
-
-
-@uninterrupted
-async def _abandon(
-    store: LocalStore, fs: FileSystem, root: Path, temporary: str, error: BaseException, *, existed: bool
-) -> None:
-    await store.close()
-    await remove_import(fs, root, temporary, error, existed=existed)
-
-
-async def _take_in(source: ArchiveReader, store: LocalStore, session_id: str) -> Sequence[Stored]:
+async def _take_in(source: ArchiveReader, store: Store, session_id: str) -> Sequence[Stored]:
     """Write what the archive holds into the store, and check all of it."""
     log = await result_of(source.journal)
     found, stored = await result_of(lambda: _examine(log))
     if _started_as(found) not in (None, source.session_id):
         raise ArchiveUnsafe("the archive and its journal are not of the same session")
+    source.check_size(sum(entry.size_bytes for entry in stored if entry.compression))
     if len(stored) != source.files:
         raise ArchiveUnsafe(f"the archive announces {source.files} contents, and its journal {len(stored)}")
     await store.commit([], lambda: log)
@@ -211,7 +209,8 @@ async def _take_in(source: ArchiveReader, store: LocalStore, session_id: str) ->
         if entry.blocks > 1:
             await store.replace(index_name(entry.name), index.to_bytes())
     await result_of(source.end)
-    await store.replace(INDEX_NAME, render_index(session_id, found.last_seq, stored))
+    if wants_index(store):
+        await store.replace(INDEX_NAME, render_index(session_id, found.last_seq, stored))
     return stored
 
 
@@ -240,7 +239,8 @@ def _check_names(stored: Sequence[Stored]) -> None:
         numbers = (entry.size_bytes, entry.chars, entry.lines, entry.blocks, entry.content_offset, entry.content_length)
         if not _all_are(int, *numbers, entry.offloaded_at) or min(numbers) < 0:
             raise ArchiveUnsafe(f"{entry.name!r} has an invalid size")
-        known = entry.encoding in ENCODINGS and _all_are(bool, entry.raw) and _all_are(dict, entry.metadata)
+        known = entry.encoding in ENCODINGS and entry.compression in ("", ZSTD)
+        known = known and _all_are(bool, entry.raw) and _all_are(dict, entry.metadata)
         if not known or not _all_are(str, entry.item_id, entry.digest):
             raise ArchiveUnsafe(f"{entry.name!r} has an invalid record")
         try:
@@ -264,10 +264,10 @@ def _all_are(kind: type, *values: object) -> bool:
     return all(type(value) is kind for value in values)
 
 
-async def _checked(store: LocalStore, entry: Stored, *, grows: bool = False) -> BlockIndex:
+async def _checked(store: Store, entry: Stored, *, grows: bool = False) -> BlockIndex:
     """Check a content against the journal, block by block; ``grows``: its file may be longer. Raises CorruptContent."""
     try:
-        index = await scan_blocks(store, entry)
+        index = await scan_blocks(store, entry, max_bytes=entry.size_bytes)
     except NotStored as error:
         raise CorruptContent(entry.name, f"the file, with the content of item {entry.item_id}, is missing") from error
     except (ValueError, TypeError) as error:
@@ -279,7 +279,7 @@ async def _checked(store: LocalStore, entry: Stored, *, grows: bool = False) -> 
     return index
 
 
-async def _ends_as_it_should(store: LocalStore, entry: Stored) -> bool:
+async def _ends_as_it_should(store: Store, entry: Stored) -> bool:
     trailer = _trailer(entry)
     size = _file_size(entry)
     return await store.size(entry.name) == size and await store.read(entry.name, size - len(trailer)) == trailer
@@ -287,7 +287,7 @@ async def _ends_as_it_should(store: LocalStore, entry: Stored) -> bool:
 
 def _trailer(entry: Stored) -> bytes:
     """Return what stands after the content in its file."""
-    return b"" if entry.raw else b"}\n" if entry.encoding == "blocks" else b'"}\n'
+    return trailer_of(entry.encoding, raw=entry.raw, compression=entry.compression)
 
 
 def _file_size(entry: Stored) -> int:

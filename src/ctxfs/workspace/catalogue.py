@@ -13,23 +13,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from ctxfs.content.stored import Stored
 from ctxfs.errors import ConfigError, CtxfsError
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.session.journal import scan
-from ctxfs.session.records import Record, UnknownRecord, from_json, to_json
+from ctxfs.session.record_json import from_json, to_json
+from ctxfs.session.records import Record, UnknownRecord
 from ctxfs.session.state import SessionState, fold
 from ctxfs.storage.base import is_hidden
-from ctxfs.storage.local import LocalStore
+from ctxfs.storage.database import row_crc
+from ctxfs.storage.local import read_log_now
 from ctxfs.storage.session_dir import LOG_NAME
+from ctxfs.storage.sessions import SessionFound, SessionStores
 from ctxfs.workspace.artifacts import ArtifactInfo, ArtifactPage, info_of
-from ctxfs.workspace.catalogue_file import COLUMNS, CatalogueFile, row_crc
+from ctxfs.workspace.catalogue_file import COLUMNS, catalogue_file
 
 __all__ = ["Catalogue", "Stamp"]
 
 ANCHOR_BYTES = 4096
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ctxfs.workspace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +58,16 @@ class _Known:
 
 
 class Catalogue:
-    """What the sessions under ``root`` stored. Not for concurrent use; every method blocks.
+    """What the sessions of one place stored. Not for concurrent use; every method blocks, in a worker thread.
 
     ``refresh`` comes first. Every method raises one of ``DAMAGED`` when the file is damaged: call ``file.discard``, and
     begin again.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self.file = CatalogueFile(root)
+    def __init__(self, stores: SessionStores) -> None:
+        self._stores = stores
+        self._root = stores.directory
+        self.file = catalogue_file(Path() if self._root is None else self._root)
         self._unreadable: set[str] = set()
 
     # ---- bringing it up to date
@@ -72,7 +78,7 @@ class Catalogue:
         ``in_memory`` leaves the file alone. Returns the sessions whose journal is lost: what they stored can only be
         found by opening them.
         """
-        self.file.open(in_memory=in_memory)
+        self.file.open(in_memory=in_memory or self._root is None)
         stamps = self._stamps(session_id)
         if stamps == {name: known.stamp for name, known in self._known(session_id).items()}:
             return []
@@ -90,6 +96,9 @@ class Catalogue:
             self._replace(session_id, stored, _Known(stamp, 0, 0, 0, 0))
 
     def _stamps(self, session_id: str | None) -> dict[str, Stamp]:
+        if self._root is None:
+            listed = anyio.run(self._stores.sessions)
+            return {one.session_id: _stamp_of(one) for one in listed if session_id in (None, one.session_id)}
         try:
             names = [session_id] if session_id is not None else [entry.name for entry in os.scandir(self._root)]
         except FileNotFoundError:
@@ -143,7 +152,18 @@ class Catalogue:
         return True
 
     def _journal(self, session_id: str, offset: int) -> bytes:
-        return LocalStore(self._root, session_id).read_log_now(offset)
+        if self._root is not None:
+            return read_log_now(self._root, session_id, offset)
+        store = self._stores.store(session_id)
+
+        async def read() -> bytes:
+            await store.open(create=False, write=False)
+            try:
+                return await store.read_log(offset)
+            finally:
+                await store.close()
+
+        return anyio.run(read)
 
     def _added(self, session_id: str, records: Iterable[Record]) -> list[Stored] | None:
         """Return what the records store; None when they may also change what was stored before."""
@@ -172,7 +192,7 @@ class Catalogue:
         rows, records = [], []
         for position, entry in enumerate(stored, now.artifacts + 1):
             record = json_codec.dumps(to_json(entry))
-            info = info_of(str(self._root), session_id, entry)
+            info = info_of(self._stores.url, session_id, entry)
             row = (session_id, position, *(_column(info, name) for name in COLUMNS[1:]))
             crc = zlib.crc32(record)
             rows.append((*row, row_crc(*row, crc)))
@@ -227,7 +247,11 @@ class Catalogue:
             raise sqlite3.DatabaseError("a row of the catalogue is damaged")
         stored = from_json(json_codec.loads(record))
         assert isinstance(stored, Stored), "only these were put in"
-        return info_of(str(self._root), session_id, stored)
+        return info_of(self._stores.url, session_id, stored)
+
+
+def _stamp_of(found: SessionFound) -> Stamp:
+    return Stamp(zlib.crc32(found.version.encode()), round(found.changed_at * 1e9), 0)
 
 
 def _column(info: ArtifactInfo, name: str) -> str | bytes | None:

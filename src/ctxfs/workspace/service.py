@@ -23,7 +23,9 @@ from ctxfs.placeholder.digest import DEFAULT_BUDGET_TOKENS, describe
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import ENVELOPE, Layout, check_session_id
 from ctxfs.steps import run_in_steps
-from ctxfs.storage.local import absolute_root
+from ctxfs.storage.database import DAMAGED
+from ctxfs.storage.sessions import SessionStores
+from ctxfs.storage.stores import stores_at
 from ctxfs.storage.threads import run_to_completion, uninterrupted
 from ctxfs.tokens import TokenCounter, load_counter
 from ctxfs.tools.grep_page import DEFAULT_MATCHES, grep_page
@@ -40,7 +42,7 @@ from ctxfs.workspace.artifacts import (
     info_of,
 )
 from ctxfs.workspace.catalogue import Catalogue
-from ctxfs.workspace.catalogue_file import COLUMNS, DAMAGED
+from ctxfs.workspace.catalogue_file import COLUMNS
 from ctxfs.workspace.knowledge_list import render
 from ctxfs.workspace.sessions import OpenSessions
 
@@ -51,7 +53,7 @@ DEFAULT_QUERY_LIMIT = 1_000
 MAX_OPEN_SESSIONS = 64
 MAX_FILTER_KEYS = 100
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ctxfs.workspace")
 
 T = TypeVar("T")
 
@@ -68,6 +70,9 @@ class WorkspaceOffload:
 class KnowledgeService:
     """The workspace under ``namespace``, a directory of sessions; None is ``~/.agent/context``.
 
+    ``store``, a URL (``s3://bucket/prefix``) or a ``SessionStores``, is used instead of a directory; its URL is the
+    namespace then. Outside of a directory the catalogue is kept in memory, and made by reading all journals once.
+
     Artifacts of fewer than ``inline_limit_chars`` characters (code points) stay in the context as well, whole; 0 keeps
     none. ``digest_tokens`` bounds the summary of a larger one; 0 writes none. ``counter`` None is the default counter.
     ``layout`` applies to sessions that begin here. At most ``max_open_sessions`` sessions stay open for writing.
@@ -79,6 +84,7 @@ class KnowledgeService:
         self,
         namespace: str | Path | None = None,
         *,
+        store: SessionStores | str | None = None,
         inline_limit_chars: int = INLINE_LIMIT_CHARS,
         digest_tokens: int = DEFAULT_BUDGET_TOKENS,
         counter: TokenCounter | None = None,
@@ -87,19 +93,19 @@ class KnowledgeService:
     ) -> None:
         check_whole(0, inline_limit_chars=inline_limit_chars, digest_tokens=digest_tokens)
         check_whole(1, max_open_sessions=max_open_sessions)
-        self._root = str(absolute_root(namespace))
+        self._stores = stores_at(namespace, store)
         self._inline_limit_chars = inline_limit_chars
         self._digest_tokens = digest_tokens
         self._counter = counter
-        self._sessions = OpenSessions(self._root, layout=layout, limit=max_open_sessions)
-        self._catalogue = Catalogue(Path(self._root))
+        self._sessions = OpenSessions(self._stores, layout=layout, limit=max_open_sessions)
+        self._catalogue = Catalogue(self._stores)
         self._catalogue_turn = anyio.Lock()
         self._closed = False
 
     @property
     def namespace(self) -> str:
-        """The directory that holds the sessions, absolute."""
-        return self._root
+        """The directory that holds the sessions, absolute, or the URL of their store."""
+        return self._stores.url
 
     @property
     def counter(self) -> TokenCounter | None:
@@ -150,7 +156,7 @@ class KnowledgeService:
         for session_id, numbers in by_session.items():
             async with self._sessions.writing(session_id) as session:
                 stored = await session.add([artifacts[number] for number in numbers])
-            infos = (info_of(self._root, session_id, entry) for entry in stored)
+            infos = (info_of(self.namespace, session_id, entry) for entry in stored)
             added.update(zip(numbers, infos, strict=True))
         return [added[number] for number in range(len(artifacts))]
 
@@ -207,7 +213,7 @@ class KnowledgeService:
         and ``CorruptContent``.
         """
         async with self.artifact(artifact_id, session_id) as (fs, stored):
-            info = info_of(self._root, fs.session_id, stored)
+            info = info_of(self.namespace, fs.session_id, stored)
             content = artifact_text(await fs.load(stored.item_id))
         named = {name: getattr(info, name) for name in FIELDS if getattr(info, name) is not None}
         return Artifact(
@@ -275,7 +281,7 @@ class KnowledgeService:
         async with self.session(session_id) as fs:
             if fs is None:
                 raise UnknownItem(artifact_id)
-            yield fs, find(fs.stored(), artifact_id)
+            yield fs, find(fs.state.stored, artifact_id)
 
     @asynccontextmanager
     async def session(self, session_id: str) -> AsyncIterator[ContextFileSystem | None]:
@@ -322,7 +328,7 @@ class KnowledgeService:
 
         ``namespace`` None is this workspace; another one is looked into without being kept open.
         """
-        if namespace is not None and str(absolute_root(namespace)) != self._root:
+        if namespace not in (None, self.namespace) and stores_at(namespace).url != self.namespace:
             async with KnowledgeService(namespace) as other:
                 return await other.get_tool_result_offload_info(None, task_id, session_id)
         given = {"task_id": task_id, "session_id": session_id}
@@ -341,7 +347,7 @@ class KnowledgeService:
                 try:
                     return await self._ask_once(session_id, question, in_memory=False)
                 except DAMAGED as error:
-                    logger.warning("the catalogue of %s is made again: %s", self._root, error)
+                    logger.warning("the catalogue of %s is made again: %s", self.namespace, error)
                     await run_to_completion(self._catalogue.file.discard)
             return await self._ask_once(session_id, question, in_memory=True)
 
@@ -356,7 +362,7 @@ class KnowledgeService:
     async def _stored_without_journal(self, session_id: str) -> list[Stored]:
         try:
             async with self.session(session_id) as fs:
-                return [] if fs is None else list(fs.stored().values())
+                return [] if fs is None else list(fs.state.stored.values())
         except CtxfsError as error:
             logger.warning("session %s is not in the catalogue: %s", session_id, error)
             return []

@@ -13,6 +13,7 @@ from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import ToolMessage
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import Layout, safe_name
+from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.workspace.artifacts import Artifact, artifact_text, info_of
 
@@ -56,14 +57,14 @@ class OpenSession:
             metadata = {item_id: artifact.recorded_metadata() for item_id, (artifact, _) in new.items()}
             await self.fs.writer.store([item for _, item in new.values()], metadata=metadata)
         except BaseException:
-            self._release([item for _, item in new.values() if item.id not in self.fs.stored()])
+            self._release([item for _, item in new.values() if item.id not in self.fs.state.stored])
             raise
-        stored = self.fs.stored()
+        stored = self.fs.state.stored
         return [stored[item_id] for item_id in ids]
 
     async def _known(self, artifact: Artifact) -> str | None:
         """Return the id under which the same artifact is stored already."""
-        stored = self.fs.stored()
+        stored = self.fs.state.stored
         if safe_name(artifact.artifact_id) not in stored:
             return None
         for entry in tuple(stored.values()):
@@ -81,7 +82,10 @@ class OpenSession:
         tool_name = artifact.metadata.get("tool_name")
         unused = self._unused.get((artifact.artifact_id, tool_name))
         raw_id = artifact.artifact_id
-        item_id, name = unused.pop() if unused else self.fs.writer.allocate(ItemType.TOOL_RESULT, raw_id, tool_name)
+        if unused:
+            item_id, name = unused.pop()
+        else:
+            item_id, name = self.fs.writer.allocate(ItemType.TOOL_RESULT, raw_id, tool_name, artifact.content)
         message = ToolMessage(tool_call_id=raw_id, tool_name=tool_name or "", content=artifact.content)
         return ContextItem(
             id=item_id, item_type=ItemType.TOOL_RESULT, message=message, name=name, token_count=0, content_tokens=0
@@ -107,10 +111,10 @@ def _covers(other: Artifact, artifact: Artifact) -> bool:
 
 
 class OpenSessions:
-    """The open sessions under one root, at most ``limit`` of them unless more are in use at once."""
+    """The open sessions of one place, at most ``limit`` of them unless more are in use at once."""
 
-    def __init__(self, root: str, *, layout: Layout, limit: int) -> None:
-        self._root = root
+    def __init__(self, stores: SessionStores, *, layout: Layout, limit: int) -> None:
+        self._stores = stores
         self._layout = layout
         self._limit = limit
         self._sessions: dict[str, OpenSession] = {}
@@ -119,8 +123,8 @@ class OpenSessions:
 
     def attach(self, fs: ContextFileSystem) -> None:
         """Use a session that somebody else opened, and closes. Raises ``ConfigError``."""
-        if str(fs.session_path.parent) != self._root:
-            raise ConfigError(f"session {fs.session_id} lies under {fs.session_path.parent}, not under {self._root}")
+        if fs.stores.url != self._stores.url:
+            raise ConfigError(f"session {fs.session_id} lies under {fs.stores.url}, not under {self._stores.url}")
         known = self._sessions.get(fs.session_id)
         if known is not None and known.fs is not fs and known.fs.is_open:
             raise ConfigError(f"session {fs.session_id} is open in this workspace already")
@@ -135,7 +139,7 @@ class OpenSessions:
             session = self._sessions.pop(session_id, None)
             if session is None or not session.fs.is_open:
                 await self._make_room()
-                fs = ContextFileSystem(session_id, root_path=self._root, layout=self._layout)
+                fs = ContextFileSystem(session_id, store=self._stores, layout=self._layout)
                 await fs.open()
                 session = OpenSession(fs, ours=True)
             self._sessions[session_id] = session  # the last used is the last to go
@@ -157,7 +161,7 @@ class OpenSessions:
                 session.users -= 1
             return
         self._check()
-        fs = ContextFileSystem(session_id, root_path=self._root, read_only=True)
+        fs = ContextFileSystem(session_id, store=self._stores, read_only=True)
         await fs.open(create=False)
         try:
             yield fs

@@ -86,7 +86,7 @@ class _Bound:
 
 def _by_id(bound: _Bound) -> Tool:
     @reading_tool(
-        "Read an artifact of the workspace, in numbered lines. A page that is not the whole says how to go on.",
+        "Read an artifact of the workspace, in numbered lines. A partial page says how to continue.",
         name=GET_BY_ID,
     )
     async def get_knowledge_by_id(
@@ -102,8 +102,8 @@ def _by_id(bound: _Bound) -> Tool:
 
 def _by_lines(bound: _Bound) -> Tool:
     @reading_tool(
-        "Read some lines of an artifact of the workspace, numbered. Where its end says `next: offset=N`, go on with "
-        "start_line=N.",
+        "Read some lines of an artifact of the workspace, numbered. If the page ends with `next: offset=N`, continue "
+        "with start_line=N.",
         name=GET_BY_LINES,
     )
     async def get_knowledge_by_lines(
@@ -177,7 +177,7 @@ async def _page_of(bound: _Bound, found: Sequence[ArtifactInfo], offset: int) ->
 async def _listed(bound: _Bound, tool_name: str | None, biz_id: str | None) -> list[ArtifactInfo]:
     """The session's artifacts, from its own journal: no other session is looked at."""
     async with bound.service.session(bound.session_id) as fs:
-        stored = [] if fs is None else list(fs.stored().values())
+        stored = [] if fs is None else list(fs.state.stored.values())
 
     def found() -> list[ArtifactInfo]:
         infos = (info_of(bound.service.namespace, bound.session_id, entry) for entry in stored)

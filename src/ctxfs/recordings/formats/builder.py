@@ -99,7 +99,7 @@ class Builder:
             self._asides.append(call)
 
     def rewind(self, questions: int) -> None:
-        """Take back everything since, and with, the question that is so many questions back."""
+        """Take back the last ``questions`` questions, and everything after the first of these."""
         for _ in range(questions):
             while self._drafts:
                 last = self._drafts.pop()

@@ -3,12 +3,15 @@
 The messages are the sample's final ones, and the bills are in its events. Long texts are stored once, as attachments.
 """
 
+import io
 import json
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ctxfs.content.compression import zstd
 from ctxfs.errors import ReplayFormatError
 from ctxfs.llm.base import Usage
 from ctxfs.recordings.formats.builder import Builder, arguments, media, plain, seconds, text
@@ -18,6 +21,10 @@ from ctxfs.recordings.recording import Block, Kind, ModelCall, Recording, Role
 __all__ = ["is_inspect", "read", "read_archive"]
 
 _Json = Mapping[str, Any]
+_ZIP_ZSTD = 93
+_NAME_LENGTH = 26
+"""Where in the header of a file in a zip the lengths of its name and of what comes after that stand."""
+
 _ATTACHMENT = "attachment://"
 
 
@@ -37,7 +44,7 @@ def read_archive(path: Path) -> Iterator[Recording]:
     """Each sample of a ``.eval`` log.
 
     Raises:
-        ReplayFormatError: it is another zip, damaged, or packed in a way that this Python cannot read.
+        ReplayFormatError: it is another zip, damaged, or packed in a way that is not known.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -45,14 +52,29 @@ def read_archive(path: Path) -> Iterator[Recording]:
             if not names:
                 raise ReplayFormatError(f"{path}: a zip without samples of an Inspect log in it")
             for name in names:
-                yield _sample(json.loads(archive.read(name)), path.stem)
+                yield _sample(json.loads(_member(path, archive, name)), path.stem)
     except NotImplementedError as error:
         raise ReplayFormatError(
-            f"{path}: packed in a way that this Python cannot read ({error}): "
+            f"{path}: packed in a way that is not known ({error}): "
             "write it as JSON with `inspect log convert --to json`"
         ) from error
-    except (zipfile.BadZipFile, ValueError) as error:
+    except (zipfile.BadZipFile, zstd.ZstdError, ValueError) as error:
         raise error if isinstance(error, ReplayFormatError) else ReplayFormatError(f"{path}: {error}") from error
+
+
+def _member(path: Path, archive: zipfile.ZipFile, name: str) -> bytes:
+    """The content of a file in a zip. Inspect packs with zstd, which zipfile reads from Python 3.14 on."""
+    info = archive.getinfo(name)
+    if info.compress_type != _ZIP_ZSTD:
+        return archive.read(info)
+    with path.open("rb") as file:
+        file.seek(info.header_offset + _NAME_LENGTH)
+        lengths = file.read(4)
+        file.seek(int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little"), io.SEEK_CUR)
+        content = zstd.decompress(file.read(info.compress_size))
+    if zlib.crc32(content) != info.CRC:
+        raise zipfile.BadZipFile(f"bad CRC-32 for file {name!r}")
+    return content
 
 
 def _sample(sample: _Json, task: str) -> Recording:

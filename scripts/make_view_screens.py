@@ -1,0 +1,93 @@
+"""Make the pictures of the page for docs/view.md: ``python scripts/make_view_screens.py``. Needs Chromium.
+
+What is on them is the session of ``view_session.py``. They are kept small: a palette of a few dozen colours each.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from queue import Queue
+from threading import Thread
+
+import anyio
+from playwright.sync_api import Browser, sync_playwright
+
+from ctxfs.storage import LocalSessions
+from ctxfs.view.server import ViewServer
+from view_session import SESSION, make_session
+
+IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
+SCREENS: Mapping[str, tuple[str, int, int, str]] = {
+    "view-1400": (f"session/{SESSION}?call=12&item=call_008", 1400, 1080, "light"),
+    "view-800-dark": (f"session/{SESSION}?call=24", 800, 1000, "dark"),
+    "view-400": (f"session/{SESSION}?call=24", 400, 860, "light"),
+}
+"""By the picture's name: the address, the width and the height of the window, and its colours."""
+ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
+
+
+def served(root: Path) -> tuple[ViewServer, Thread]:
+    """A server of the sessions under ``root``, in a thread."""
+    made: Queue[ViewServer] = Queue()
+
+    def serve() -> None:
+        server = ViewServer(LocalSessions(root), port=0)
+        made.put(server)
+        anyio.run(server.serve)
+
+    thread = Thread(target=serve)
+    thread.start()
+    return made.get(), thread
+
+
+def picture(browser: Browser, url: str, name: str) -> Path:
+    """Take the picture ``name``."""
+    path, width, height, scheme = SCREENS[name]
+    light = scheme == "light"
+    page = browser.new_page(
+        viewport={"width": width, "height": height}, color_scheme="light" if light else "dark", reduced_motion="reduce"
+    )
+    page.goto(url + path)
+    page.locator("#chart-context canvas").wait_for()
+    page.wait_for_timeout(500)
+    file = IMAGES / f"{name}.png"
+    page.screenshot(path=file)
+    page.close()
+    return file
+
+
+def main() -> int:
+    """Make all of them; 1 without Chromium."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        print("install Chromium first (Debian: apt-get install chromium)")
+        return 1
+    IMAGES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        anyio.run(make_session, root)
+        server, thread = served(root)
+        try:
+            with sync_playwright() as driver:
+                browser = driver.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
+                for name in SCREENS:
+                    print(smaller(picture(browser, server.url, name)))
+                browser.close()
+        finally:
+            server.stop()
+            thread.join()
+    return 0
+
+
+def smaller(file: Path) -> str:
+    """Reduce the colours of a picture where pngquant is there, and say how large it is."""
+    if (pngquant := shutil.which("pngquant")) is not None:
+        subprocess.run([pngquant, "--force", "--ext", ".png", "64", str(file)], check=True)
+    return f"{file.name}: {file.stat().st_size:,} bytes"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

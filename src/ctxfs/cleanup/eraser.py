@@ -1,0 +1,177 @@
+"""What has to go so that a content is nowhere in its session any more. Pure.
+
+Of an item that is erased, the journal's lines keep who it was and lose what it said: its message, its placeholders and
+digests, and the checksum that tells a short content. An archive keeps its place among the others. A reply keeps its
+calls without arguments, so that the results after it still have one.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ctxfs.content.stored import Stored
+from ctxfs.items import ContextItem, ItemType
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.session.names import short_name
+from ctxfs.session.records import ContentRemoved, ItemAdded, NoteWritten, Record, Removed, Replaced, SessionStarted
+
+__all__ = ["Eraser", "Held", "Quotes", "blanked", "held", "in_archives", "related", "text_of"]
+
+_NOTICE = "[erased]"
+_METADATA = frozenset({"encoding", "tool_name"})
+_QUOTE_CHARS = 9
+"""A shorter line may be in any text."""
+_WORD_CHARS = 12
+_QUOTES = 500
+
+
+@dataclass(slots=True)
+class Held:
+    """What a journal tells of contents.
+
+    ``items``: every item that ever was in the context, as it entered; ``texts``: what the journal itself holds of each,
+    placeholders included; ``stored``: every record of a content, the last one last; ``archives``: the ids of the items
+    that left in each archive; ``tombstones``: of what was removed; ``notes``: the last text of each, by number.
+    """
+
+    items: dict[str, ContextItem] = field(default_factory=dict)
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    stored: dict[str, list[Stored]] = field(default_factory=dict)
+    archives: dict[str, set[str]] = field(default_factory=dict)
+    tombstones: dict[str, ContentRemoved] = field(default_factory=dict)
+    notes: dict[int, str] = field(default_factory=dict)
+    forked_from: str = ""
+
+
+def held(records: Iterable[Record]) -> Held:
+    """Collect it from a whole journal."""
+    found = Held()
+    for record in records:
+        match record:
+            case SessionStarted():
+                found.forked_from = record.forked_from
+            case ItemAdded():
+                found.items.setdefault(record.item.id, record.item)
+                found.texts.setdefault(record.item.id, []).append(text_of(record.item.message.content))
+            case Replaced():
+                found.texts.setdefault(record.item_id, []).append(text_of(record.content))
+            case Stored():
+                found.stored.setdefault(record.item_id, []).append(record)
+            case Removed() if record.archive is not None:
+                found.archives.setdefault(record.archive, set()).update(record.item_ids)
+            case ContentRemoved():
+                found.tombstones[record.item_id] = record
+            case NoteWritten():
+                found.notes[record.number] = record.text
+    return found
+
+
+def related(found: Held, item_ids: Iterable[str]) -> dict[str, str]:
+    """The items to erase so that these are gone, each with the reason why it has to go too."""
+    reasons = dict.fromkeys(item_ids, "it was asked for")
+    inputs = _inputs(found)
+    before = 0
+    while before != len(reasons):
+        before = len(reasons)
+        for item_id, item in found.items.items():
+            if item.source is not None and item.source.item_id in reasons:
+                reasons.setdefault(item_id, f"it repeats lines of {item.source.item_id}")
+        for input_id, reply_id in inputs:
+            if reply_id in reasons:
+                reasons.setdefault(input_id, f"it holds arguments of {reply_id}")
+            elif input_id in reasons:
+                reasons.setdefault(reply_id, f"its arguments are {input_id}")
+    return reasons
+
+
+def _inputs(found: Held) -> list[tuple[str, str]]:
+    """The stored arguments of calls, each with the reply that made the call."""
+    kept = [each[-1] for each in found.stored.values() if each[-1].item_type is ItemType.TOOL_INPUT]
+    replies = [item_id for item_id, item in found.items.items() if item.item_type is ItemType.ASSISTANT_MESSAGE]
+    return [
+        (stored.item_id, reply_id)
+        for stored in kept
+        for reply_id in replies
+        if any(name in text for name in (stored.name, short_name(stored.item_id)) for text in found.texts[reply_id])
+    ]
+
+
+def blanked(content: Any) -> Any:
+    """What stays of a content, or of arguments: never longer than it in JSON; erasing it again changes nothing."""
+    if isinstance(content, str):
+        return _NOTICE[: len(content)]
+    if isinstance(content, Mapping):
+        return {}
+    calls = [
+        {"type": "tool_use", "id": block["id"], "name": block["name"], "input": {}}
+        for block in content
+        if block.get("type") == "tool_use"
+    ]
+    return calls or (_NOTICE if content else "")
+
+
+class Eraser:
+    """Takes what ``item_ids`` said out of a journal's records, as JSON data, in their order.
+
+    What stands after the tombstone of an item is left as it is: it was written when nothing was left to say.
+    """
+
+    def __init__(self, item_ids: Collection[str]) -> None:
+        self._all = frozenset(item_ids)
+        self._left = set(item_ids)
+
+    def __call__(self, part: Any) -> Any:
+        """The record without it."""
+        match part:
+            case {"type": "item_added", "item": {"id": item_id}} if item_id in self._left:
+                return {**part, "item": _blank_item(part["item"])}
+            case {"type": "replaced" | "decided", "item_id": item_id} if item_id in self._left:
+                return _blank(part)
+            case {"type": "stored", "item_id": item_id} if item_id in self._left:
+                metadata = {name: value for name, value in part.get("metadata", {}).items() if name in _METADATA}
+                return {**part, "digest": "0" * len(part["digest"]), **({"metadata": metadata} if metadata else {})}
+            case {"type": "request_sent", "status": str(status)} if any(item_id in status for item_id in self._all):
+                return {**part, "status": ""}
+            case {"type": "content_removed", "item_id": item_id, "erased": True}:
+                self._left.discard(item_id)
+        return part
+
+
+def _blank_item(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    message = item["message"]
+    whole = {**item, "message": {**message, "content": blanked(message["content"])}}
+    return {**whole, "placeholder": blanked(item["placeholder"])} if item.get("placeholder") else whole
+
+
+def _blank(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    whole = {**part, "content": blanked(part["content"])}
+    return {**whole, "placeholder": blanked(part["placeholder"])} if part.get("placeholder") else whole
+
+
+class Quotes:
+    """Finds out which other texts have a line of the erased contents, or one of their longest words."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        whole = list(texts)
+        lines = {line.strip() for text in whole for line in text.splitlines()}
+        words = {word for text in whole for word in text.split() if len(word) >= _WORD_CHARS}
+        self._lines = frozenset(line for line in lines if len(line) >= _QUOTE_CHARS)
+        self._longest = [*sorted(self._lines, key=len)[-_QUOTES:], *sorted(words, key=len)[-_QUOTES:]]
+
+    def found_in(self, text: str) -> bool:
+        """Whether it has one of them."""
+        return any(line.strip() in self._lines for line in text.splitlines()) or any(
+            piece in text for piece in self._longest
+        )
+
+
+def text_of(content: object) -> str:
+    """A content, or arguments, as a text."""
+    if isinstance(content, str):
+        return content
+    return json_codec.dumps_text(list(content) if isinstance(content, Sequence) else content)
+
+
+def in_archives(item_ids: Collection[str]) -> Callable[[str, Any], Any]:
+    """What changes an archive's contents so that nothing of these items is in it."""
+    return lambda item_id, content: blanked(content) if item_id in item_ids else content

@@ -1,0 +1,317 @@
+"""Erasing contents for good: from their files, the journal's lines, archives and what is derived from them.
+
+The tombstones are durable first. Then the files are deleted, and the archives and the journal are rewritten, each as a
+new file that replaces the old one; each line of the journal keeps its number and its length. A crash between these
+steps leaves a session that opens; erasing the same items again finishes the rest.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from ctxfs.cleanup.eraser import Eraser, Held, Quotes, held, in_archives, related, text_of
+from ctxfs.content.blocks import index_name
+from ctxfs.content.file import ContentFile
+from ctxfs.content.reader import ContentReader
+from ctxfs.content.stored import Stored
+from ctxfs.errors import ConfigError, CorruptContent, CtxfsError, NotStored, UnknownItem
+from ctxfs.session.archive import rewritten_archive
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.journal import rewritten
+from ctxfs.session.journal_writer import Commit
+from ctxfs.session.records import ContentRemoved, Record
+from ctxfs.steps import run_in_steps
+from ctxfs.storage.base import Store
+from ctxfs.storage.local import list_sessions, read_log_now
+from ctxfs.storage.log_file import LOG_NAME
+from ctxfs.storage.port import FileSystem
+from ctxfs.storage.roots import resolved_root
+from ctxfs.storage.stores import stores_at
+from ctxfs.storage.threads import run_to_completion
+from ctxfs.workspace.catalogue_file import catalogue_file
+
+__all__ = ["ErasedItem", "Erasure", "erase", "erase_in", "erase_plan"]
+
+logger = logging.getLogger("ctxfs.cleanup")
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]+")
+"""An id that stands in JSON as it is."""
+
+_ALWAYS_LEFT = (
+    "exports of this session, and backups of its directory",
+    "sessions elsewhere, and what an agent, a provider or a log has kept",
+    "the blocks of the disk that held it, until they are written again",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedItem:
+    """An item that is erased. ``name``: its file in the session; ``size_bytes``: what the content took."""
+
+    item_id: str
+    name: str
+    size_bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erasure:
+    """What erasing takes out of a session, and what it does not reach.
+
+    ``archives``: ids of the archives with an erased item; they are rewritten. ``quoted_in``: other items, and notes,
+    with a line or a long word of an erased content; they are kept: erase them too if that must not be.
+    ``other_sessions``: those under the same root that share the content, such as forks. ``not_reached``: whatever else
+    may hold it, a line each.
+    """
+
+    session_id: str
+    items: tuple[ErasedItem, ...]
+    archives: tuple[str, ...]
+    quoted_in: tuple[str, ...]
+    other_sessions: tuple[str, ...]
+    not_reached: tuple[str, ...]
+
+
+async def erase_plan(session_id: str, item_ids: Sequence[str], *, root_path: str | Path | None = None) -> Erasure:
+    """Say what ``erase`` with the same arguments does; nothing is changed. Raises as ``erase``."""
+    root = await resolved_root(root_path)
+    store = stores_at(root).store(session_id)
+    async with ContextFileSystem(session_id, root_path=root, store=store, read_only=True) as fs:
+        found = held(await fs.history())
+        return await _with_others(await _plan(fs, store, found, item_ids), found, root)
+
+
+async def erase(
+    session_id: str,
+    item_ids: Sequence[str],
+    *,
+    root_path: str | Path | None = None,
+    by: str = "ctxfs.cleanup.erase",
+    reason: str = "for good",
+    clock: Callable[[], float] = time.time,
+    fs: FileSystem | None = None,
+) -> Erasure:
+    """Erase contents for good: their files, and every copy in the journal, in archives and in what is derived.
+
+    The id of an item and its size remain, and who erased it, why and when. All other items stay as they were.
+    Erasing an item again finishes what a crash cut short.
+
+    Args:
+        session_id: the session, on the local disk.
+        item_ids: the items, as ``ctxfs ls`` and placeholders name them; ids, file names or paths.
+        root_path: the directory that holds sessions; None means ``~/.agent/context``.
+        by: who erases them; a later reader is shown it.
+        reason: why, for the same reader; it stays in the session, so it must not reveal the content.
+        clock: gives seconds since the epoch.
+        fs: used instead of the operating system's calls.
+
+    Raises:
+        UnknownItem: no item of that name was ever in the session; nothing is erased then.
+        ConfigError: no item was given.
+        SessionLocked: an agent writes to it.
+        SessionNotFound: there is no such session.
+        WriteFailed: something cannot be written: erase the same items again.
+
+    """
+    root = await resolved_root(root_path)
+    store = stores_at(root, fs=fs).store(session_id)
+    session = ContextFileSystem(session_id, root_path=root, store=store, clock=clock)
+    await session.open(create=False)
+    try:
+        found = held(await session.history())
+        plan = await _with_others(await _plan(session, store, found, item_ids), found, root)
+        await _carry_out(session, store, found, plan, by=by, reason=reason, now=clock())
+    finally:
+        await session.close()
+    await run_to_completion(catalogue_file(root).discard)
+    logger.info("session %s: %s erased %d contents", session_id, by, len(plan.items))
+    return plan
+
+
+async def erase_in(
+    fs: ContextFileSystem, store: Store, item_ids: Sequence[str], *, by: str, reason: str, now: float
+) -> Erasure:
+    """Erase contents of a session that is open for writing on ``store``, which can replace its log by its name.
+
+    The session has to be opened again afterwards: what is in memory still has them. Other sessions are not looked at.
+    Raises as ``erase``.
+    """
+    found = held(await fs.history())
+    plan = await _plan(fs, store, found, item_ids)
+    await _carry_out(fs, store, found, plan, by=by, reason=reason, now=now)
+    return plan
+
+
+async def _with_others(plan: Erasure, found: Held, root: Path) -> Erasure:
+    sharing = await _sharing(plan.session_id, found, [item.item_id for item in plan.items], root)
+    return replace(plan, other_sessions=sharing)
+
+
+async def _plan(fs: ContextFileSystem, store: Store, found: Held, item_ids: Sequence[str]) -> Erasure:
+    if not item_ids:
+        raise ConfigError("no item to erase: name at least one, as `ctxfs ls` shows it")
+    known = found.items.keys() | found.stored.keys() | found.tombstones.keys()
+    wanted = [item_id if item_id in known else fs.find(item_id) for item_id in item_ids]
+    if None in wanted:
+        raise UnknownItem(item_ids[wanted.index(None)])
+    reasons = related(found, [item_id for item_id in wanted if item_id is not None])
+    quotes = Quotes([await _content(fs, found, item_id) for item_id in reasons])
+    others = [item_id for item_id in (found.items | found.stored) if item_id not in reasons]
+    archives = [a for a, ids in found.archives.items() if a not in reasons and not ids.isdisjoint(reasons)]
+    quoting = list[str]()
+    for item_id in others:
+        texts = [*found.texts.get(item_id, []), "" if item_id in archives else await _content(fs, found, item_id)]
+        quoting += [item_id] if any(map(quotes.found_in, texts)) else []
+    quoting += [f"note {number}" for number, text in found.notes.items() if quotes.found_in(text)]
+    damages = [f"damaged lines of the journal ({len(fs.recovery.damages):,})"] if fs.recovery.damages else []
+    damages += [f"the archive {one}, which cannot be read" for one in archives if not await _old(store, found, one)]
+    return Erasure(
+        session_id=fs.session_id,
+        items=tuple(_erased(found, item_id, why) for item_id, why in reasons.items()),
+        archives=tuple(archives),
+        quoted_in=tuple(quoting),
+        other_sessions=(),
+        not_reached=(*damages, *_ALWAYS_LEFT),
+    )
+
+
+def _erased(found: Held, item_id: str, why: str) -> ErasedItem:
+    if (stored := found.stored.get(item_id)) is not None:
+        return ErasedItem(item_id=item_id, name=stored[-1].name, size_bytes=stored[-1].size_bytes, reason=why)
+    if (gone := found.tombstones.get(item_id)) is not None:
+        return ErasedItem(item_id=item_id, name=gone.name, size_bytes=gone.size_bytes, reason=why)
+    size = len(found.texts[item_id][0].encode("utf-8", "surrogatepass"))
+    return ErasedItem(item_id=item_id, name=found.items[item_id].name, size_bytes=size, reason=why)
+
+
+async def _content(fs: ContextFileSystem, found: Held, item_id: str) -> str:
+    """What an item said when it entered, as far as it can be read."""
+    if item_id in fs.state.stored:
+        try:
+            return text_of(await fs.load(item_id))
+        except (CorruptContent, NotStored):  # a damaged one is erased like any other
+            return ""
+    return found.texts.get(item_id, [""])[0]
+
+
+async def _sharing(session_id: str, found: Held, item_ids: Collection[str], root: Path) -> tuple[str, ...]:
+    """The other sessions under the root that have one of the contents, or the history that it was a part of."""
+    digests = {stored.digest for item_id in item_ids for stored in found.stored.get(item_id, [])}
+    marks = [digest.encode() for digest in digests] + [_mark(item_id) for item_id in item_ids]
+    family, origins, sharing = {session_id, found.forked_from} - {""}, dict[str, str](), list[str]()
+    for name in await list_sessions(root):
+        if name == session_id or not await run_to_completion(partial(_may_share, root, name, marks)):
+            continue
+        try:
+            async with ContextFileSystem(name, root_path=root, read_only=True) as other:
+                if any(stored.digest in digests for stored in other.state.stored.values()):
+                    sharing.append(name)
+                elif not other.state.ids.isdisjoint(item_ids):
+                    origins[name] = held(await other.history()).forked_from
+        except CtxfsError:
+            sharing.append(f"{name} (it cannot be read)")
+    before = 0
+    while before != len(family):
+        before = len(family)
+        family.update(name for name, origin in origins.items() if origin in family)
+    return tuple(sorted({*sharing, *(family & origins.keys())}))
+
+
+def _mark(item_id: str) -> bytes:
+    """Bytes that the journal of a session with such an item has in it."""
+    return item_id.encode() if _PLAIN.fullmatch(item_id) else b""
+
+
+def _may_share(root: Path, session_id: str, marks: Sequence[bytes]) -> bool:
+    """Whether a session has to be opened to know; false for most, which takes one look at the bytes of its journal."""
+    try:
+        log = read_log_now(root, session_id)
+    except CtxfsError:
+        return True
+    return not log or any(mark in log for mark in marks)
+
+
+async def _carry_out(
+    fs: ContextFileSystem, store: Store, found: Held, plan: Erasure, *, by: str, reason: str, now: float
+) -> None:
+    item_ids = [item.item_id for item in plan.items]
+    log = await store.read_log()
+    await run_in_steps(lambda: rewritten(log, Eraser(item_ids)))  # what cannot be done is found before anything changes
+    archives = [file for archive in plan.archives if (file := await _new_archive(store, found, archive, item_ids))]
+    tombstones = [
+        _tombstone(found, item, now, by, reason) for item in plan.items if not _is_erased(found, item.item_id)
+    ]
+    records: list[Record] = [*tombstones, *(file.stored for file in archives)]
+    if records:
+        await fs.writer.journal.commit(Commit(records=records))
+    gone = [name for item in plan.items for name in (item.name, index_name(item.name))]
+    await store.delete([*gone, *(index_name(file.name) for file in archives)])
+    for file in archives:
+        await store.replace(file.name, file)
+    log = await store.read_log()
+    new = await run_in_steps(lambda: rewritten(log, Eraser(item_ids)))
+    if new != log:
+        await store.replace(LOG_NAME, new)
+
+
+def _is_erased(found: Held, item_id: str) -> bool:
+    gone = found.tombstones.get(item_id)
+    return gone is not None and gone.erased
+
+
+def _tombstone(found: Held, item: ErasedItem, now: float, by: str, reason: str) -> ContentRemoved:
+    if (gone := found.tombstones.get(item.item_id)) is not None:
+        return replace(gone, erased=True, removed_at=now, by=by, reason=reason)
+    if (stored := found.stored.get(item.item_id)) is not None:
+        return replace(ContentRemoved.of(stored[-1], removed_at=now, by=by, reason=reason), erased=True)
+    added = found.items[item.item_id]
+    text = found.texts[item.item_id][0]
+    return ContentRemoved(
+        item_id=item.item_id,
+        item_type=added.item_type,
+        name=item.name,
+        tool_name=added.tool_name or "",
+        size_bytes=item.size_bytes,
+        lines=text.count("\n") + (not text.endswith("\n")),
+        removed_at=now,
+        by=by,
+        reason=reason,
+        erased=True,
+    )
+
+
+async def _old(store: Store, found: Held, archive: str) -> tuple[Stored, str] | None:
+    """An archive's record and text: the last that its file agrees with, since a crash may have kept the one before."""
+    for stored in reversed(found.stored.get(archive, [])):
+        try:
+            return stored, text_of(await ContentReader(store, stored).load())
+        except (CorruptContent, NotStored):
+            continue
+    return None
+
+
+async def _new_archive(store: Store, found: Held, archive: str, item_ids: Collection[str]) -> ContentFile | None:
+    """The archive without the items, once it was iterated; None if there is nothing to write."""
+    old = await _old(store, found, archive)
+    if old is None:
+        return None
+    stored, text = old
+    new = await run_in_steps(lambda: rewritten_archive(text, in_archives(item_ids)))
+    if new == text and stored is found.stored[archive][-1]:
+        return None
+    file = ContentFile(
+        new,
+        item_id=archive,
+        item_type=stored.item_type,
+        name=stored.name,
+        raw=stored.raw,
+        offloaded_at=stored.offloaded_at,
+        extra={name: value for name, value in stored.metadata.items() if name != "encoding"},
+        compressed=bool(stored.compression),
+    )
+    await run_in_steps(lambda: sum(map(len, file)))
+    return file

@@ -1,0 +1,143 @@
+"""What ``ctxfs chat`` prints of an agent's events: text for people, or a line of JSON each."""
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Protocol
+
+from rich.console import Console
+
+from ctxfs.agent.agent import Agent
+from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
+from ctxfs.cli.output import console, for_terminal, print_json
+from ctxfs.errors import CtxfsError
+from ctxfs.events import Compacted, Evicted, OffloadFailed, RecordFailed, SummaryFailed
+from ctxfs.llm.base import Retrying, TextDelta
+
+__all__ = ["ChatOutput", "JsonLines", "ReadableText", "event_as_dict"]
+
+_SHOWN_CHARS = 80
+_WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+class ChatOutput(Protocol):
+    """How a chat is shown. ``prompt`` asks for a question on a terminal."""
+
+    prompt: str
+
+    def opened(self, agent: Agent, *, asks: bool) -> None:
+        """The session is there; ``asks``: questions are read until they end."""
+
+    def show(self, event: AgentEvent) -> None:
+        """Show an event of an answer."""
+
+    def failed(self, error: CtxfsError) -> None:
+        """An answer failed, and the next question is read."""
+
+    def stopped(self) -> None:
+        """The user stopped an answer, and the next question is read."""
+
+
+class ReadableText:
+    """The answers go to stdout, and notes of everything else to stderr."""
+
+    prompt = "> "
+
+    def __init__(self) -> None:
+        self._out = console()
+        self._notes = Console(stderr=True, markup=False, highlight=False)
+        self._in_line = False
+
+    def opened(self, agent: Agent, *, asks: bool) -> None:
+        """Say how a chat is ended."""
+        if asks:
+            self._notes.print(f"session {agent.session_id}; Ctrl-C stops an answer, Ctrl-D ends", style="dim")
+
+    def show(self, event: AgentEvent) -> None:
+        """Print text as it comes, and a note of what else is worth knowing."""
+        if isinstance(event, TextDelta):
+            self._out.out(for_terminal(event.text), end="", highlight=False)
+            self._in_line = not event.text.endswith("\n")
+            return
+        note = _note(event)
+        if self._in_line and (note is not None or isinstance(event, Done)):
+            self._out.print()
+            self._in_line = False
+        if note is not None:
+            self._notes.print(note, style="dim")
+
+    def failed(self, error: CtxfsError) -> None:
+        """Say what went wrong."""
+        self._in_line = False
+        self._notes.print(for_terminal(f"ctxfs: {error}"), style="red")
+
+    def stopped(self) -> None:
+        """Say that the answer ends here."""
+        self._in_line = False
+        self._notes.print("\nstopped", style="dim")
+
+
+class JsonLines:
+    """A JSON object a line on stdout, as soon as something happens; its ``type`` says what."""
+
+    prompt = ""
+
+    def opened(self, agent: Agent, *, asks: bool) -> None:  # noqa: ARG002 - as ``ChatOutput`` has it
+        """Tell the session."""
+        self._print({"type": "session", "session_id": agent.session_id, "path": agent.context.fs.base})
+
+    def show(self, event: AgentEvent) -> None:
+        """Tell an event."""
+        self._print(event_as_dict(event))
+
+    def failed(self, error: CtxfsError) -> None:
+        """Tell the error."""
+        self._print({"type": "failed", "error": str(error)})
+
+    def stopped(self) -> None:
+        """Tell that the answer ends here."""
+        self._print({"type": "stopped"})
+
+    def _print(self, line: Mapping[str, Any]) -> None:
+        print_json(line)
+        sys.stdout.flush()
+
+
+def event_as_dict(event: AgentEvent) -> dict[str, Any]:
+    """An event for JSON: its fields, and as ``type`` the name of its class in lower case, such as ``text_delta``."""
+    kind = _WORD_START.sub("_", type(event).__name__).lower()
+    return {"type": kind} | {field.name: _plain(getattr(event, field.name)) for field in fields(event)}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, CtxfsError) else value
+
+
+def _note(event: AgentEvent) -> str | None:
+    note: str | None = None
+    match event:
+        case ToolStarted(call):
+            note = f"{call.name} {dict(call.arguments)}"[:_SHOWN_CHARS]
+        case ToolEnded(call=call, whole=result) if result.is_error:
+            note = f"{call.name} failed: {result.content}"[:_SHOWN_CHARS]
+        case Evicted():
+            note = f"{event.item_id} left the context: {event.tokens_before:,} → {event.tokens_after:,} tokens"
+        case Compacted():
+            steps = ", ".join(event.steps)
+            note = f"the context was compacted ({steps}): {event.tokens_before:,} → {event.tokens_after:,} tokens"
+        case SummaryFailed():
+            note = f"no summary: {event.reason}"
+        case OffloadFailed() | RecordFailed():
+            note = str(event.error)
+        case Retrying():
+            note = f"trying again in {event.delay_s:.0f} s: {event.reason}"
+        case UsageReported():
+            note = f"the context holds {event.context_tokens:,} tokens"
+    return None if note is None else for_terminal(f"· {note}")

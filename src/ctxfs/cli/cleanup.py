@@ -1,0 +1,356 @@
+"""Commands that keep a disk clean: du, check, forget, prune and tag."""
+
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from functools import partial
+from typing import Annotated, Any
+
+import anyio
+import typer
+
+from ctxfs.cleanup.contents import GRACE_S, UNDO_S, Pruned, prune_plans
+from ctxfs.cleanup.contents import prune as prune_contents
+from ctxfs.cleanup.policy import ForgetPlan, ForgetPolicy, Verdict
+from ctxfs.cleanup.sessions import Forgotten, carry_out, forget_plan, tag_session
+from ctxfs.cleanup.usage import DiskUsage, usage_by_item, usage_by_session, usage_by_tool
+from ctxfs.cleanup.verification import CheckedSession
+from ctxfs.cleanup.verification import check as check_sessions
+from ctxfs.cli.amounts import share_of, size_bytes, span_s
+from ctxfs.cli.columns import print_columns, print_line, readable_size
+from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
+from ctxfs.cli.output import for_terminal, print_json
+from ctxfs.cli.session import find_session, find_sessions, sessions_at, sessions_directory, stores_of
+from ctxfs.errors import ConfigError
+from ctxfs.storage.sessions import SessionStores
+
+__all__ = ["check", "du", "forget", "prune", "tag"]
+
+DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what would be done.")]
+Sessions = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[SESSION...]", help="Ids of sessions, beginnings of them, or 'last'; none: all of them."),
+]
+OlderThan = Annotated[
+    float | None,
+    typer.Option(
+        "--older-than", parser=span_s, metavar="SPAN", help="Only those unchanged for this long, such as 30d."
+    ),
+]
+LargerThan = Annotated[
+    int | None,
+    typer.Option("--larger-than", parser=size_bytes, metavar="SIZE", help="Only those over this size, such as 20M."),
+]
+
+
+class By(StrEnum):
+    """What ``ctxfs du`` sums up."""
+
+    SESSION = "session"
+    TOOL = "tool"
+    ITEM = "item"
+
+
+def du(
+    session: Annotated[
+        str | None, typer.Argument(metavar="[SESSION]", help="One session only; none: all of them.")
+    ] = None,
+    *,
+    by: Annotated[By, typer.Option("--by", help="Sum up by this (of one session: tool).")] = By.SESSION,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N lines.")] = None,
+    root: Root = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what takes up space, the largest first.
+
+    By session, all files are counted; by tool and by item, the contents. Files that a fork shares are counted once
+    in the sum, and shown as shared with the older session.
+    """
+    place = sessions_at(root, store)
+    stores = stores_of(place)
+    session_id = None if session is None else anyio.run(find_session, place, session)
+    if by is By.SESSION and session_id is not None:
+        by = By.TOOL
+    read = {
+        By.SESSION: partial(usage_by_session, store=stores),
+        By.TOOL: partial(usage_by_tool, session_id, store=stores),
+        By.ITEM: partial(usage_by_item, session_id, store=stores),
+    }[by]
+    found: tuple[DiskUsage, ...] = anyio.run(read)
+    if as_json:
+        print_json([_usage_as_dict(usage, by) for usage in found[:limit]])
+        return
+    shared = sum(usage.shared_bytes for usage in found)
+    sizes = ("on disk", *(["shared"] if shared else []), "contents", "uncompressed")
+    rows = [_usage_row(usage, by, shared=bool(shared)) for usage in found[:limit]]
+    print_columns([str(by), *(["session"] if by is By.ITEM else []), *sizes], rows, right=sizes)
+    total = sum(usage.size_bytes for usage in found) - shared
+    once = ", shared files counted once" if shared else ""
+    print_line(f"{readable_size(total)} in {_counted(len(found), str(by))}{once}")
+
+
+def _usage_row(usage: DiskUsage, by: By, *, shared: bool) -> tuple[str, ...]:
+    names = (usage.name, usage.session_id) if by is By.ITEM else (usage.name,)
+    sizes = (readable_size(usage.size_bytes), *([readable_size(usage.shared_bytes)] if shared else []))
+    return (*names, *sizes, f"{usage.contents:,}", readable_size(usage.content_bytes))
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _usage_as_dict(usage: DiskUsage, by: By) -> dict[str, Any]:
+    values = {"size_bytes": usage.size_bytes, "content_bytes": usage.content_bytes, "contents": usage.contents}
+    if by is By.SESSION:
+        values["shared_bytes"] = usage.shared_bytes
+    session = {"session_id": usage.session_id} if usage.session_id and by is not By.SESSION else {}
+    key = {By.SESSION: "session_id", By.TOOL: "tool", By.ITEM: "item_id"}[by]
+    return {key: usage.name, **session, **values}
+
+
+def check(
+    sessions: Sessions = None,
+    *,
+    sample: Annotated[
+        float,
+        typer.Option(
+            "--sample", parser=share_of, metavar="SHARE", help="Check this share of the contents, such as 5%."
+        ),
+    ] = "100%",  # type: ignore[assignment]
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", help="The number of the sample: each draws another one.")
+    ] = 0,
+    root: Root = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check sessions: their stored contents against their checksums, and their indexes.
+
+    Only sessions with problems are named. Exit code 1 if there is one.
+    """
+    place = sessions_at(root, store)
+    stores = stores_of(place)
+    chosen = None if not sessions else anyio.run(find_sessions, place, sessions)
+    found: list[CheckedSession] = anyio.run(_checked, chosen, stores, sample, seed)
+    if as_json:
+        print_json([_checked_as_dict(one) for one in found])
+    else:
+        for one in found:
+            problems = [f"{p.name}: {p.detail}" for p in one.report.problems] + ([one.error] if one.error else [])
+            sys.stdout.write("".join(for_terminal(f"{one.session_id}: {problem}\n") for problem in problems))
+        bad, checked = sum(not one.ok for one in found), sum(one.report.checked for one in found)
+        verdict = "all as written" if not bad else f"{bad:,} with problems"
+        some = _counted(len(found), "session")
+        of_all = f"{checked:,} of {sum(one.contents for one in found):,} contents"
+        sys.stdout.write(f"{some}, {of_all} checked: {verdict}\n")
+    if not all(one.ok for one in found):
+        raise typer.Exit(1)
+
+
+async def _checked(
+    chosen: Sequence[str] | None, stores: SessionStores, share: float, seed: int
+) -> list[CheckedSession]:
+    return [one async for one in check_sessions(chosen, store=stores, share=share, seed=seed)]
+
+
+def _checked_as_dict(one: CheckedSession) -> dict[str, Any]:
+    return {
+        "session_id": one.session_id,
+        "ok": one.ok,
+        "checked": one.report.checked,
+        "contents": one.contents,
+        "problems": [{"name": p.name, "detail": p.detail} for p in one.report.problems],
+        "error": one.error or None,
+    }
+
+
+def forget(  # noqa: PLR0917 - typer calls it by name
+    keep_last: Annotated[int, typer.Option("--keep-last", min=0, metavar="N", help="Keep the newest N.")] = 0,
+    keep_within: Annotated[
+        float,
+        typer.Option(
+            "--keep-within", parser=span_s, metavar="SPAN", help="Keep what changed within this time, such as 7d."
+        ),
+    ] = "0",  # type: ignore[assignment]
+    keep_tag: Annotated[
+        list[str] | None, typer.Option("--keep-tag", metavar="TAG", help="Keep those with this tag.")
+    ] = None,
+    older_than: OlderThan = None,
+    larger_than: LargerThan = None,
+    with_tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="TAG", help="Only those with this tag.")
+    ] = None,
+    max_size: Annotated[
+        int | None,
+        typer.Option(
+            "--max-size", parser=size_bytes, metavar="SIZE", help="Only until all fit in this size, oldest first."
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    root: Root = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove sessions by rules, each with a reason.
+
+    Sessions that --older-than, --larger-than and --tag select are forgotten, unless a --keep rule keeps them; with
+    --max-size, only until the rest fits. Sessions that an agent writes to are kept. It asks first. Asking for a
+    forgotten session later shows when and why it was removed.
+    """
+    place = sessions_at(root, store)
+    stores = stores_of(place)
+    policy = ForgetPolicy(
+        keep_last=keep_last,
+        keep_within_s=keep_within,
+        keep_tags=tuple(keep_tag or ()),
+        older_than_s=older_than,
+        larger_than_bytes=larger_than,
+        tags=tuple(with_tag or ()),
+        max_size_bytes=max_size,
+    )
+    plan: ForgetPlan = anyio.run(partial(forget_plan, policy, store=stores))
+    if not as_json:
+        _print_plan(plan)
+    done = None if dry_run or not plan.forgotten else _forgotten(plan, stores, asks=not yes)
+    if as_json:
+        print_json([_verdict_as_dict(verdict, done) for verdict in plan.verdicts])
+    elif done is not None:
+        _print_forgotten(done)
+    if done is not None and done.failed:
+        raise typer.Exit(1)
+
+
+def _forgotten(plan: ForgetPlan, stores: SessionStores, *, asks: bool) -> Forgotten:
+    if asks:
+        what = f"{_counted(len(plan.forgotten), 'session')} and everything in them"
+        typer.confirm(f"Remove {what}?", abort=True, err=True)
+    return anyio.run(partial(carry_out, plan, store=stores, by="ctxfs forget"))
+
+
+def _print_plan(plan: ForgetPlan) -> None:
+    rows = [
+        (
+            "forget" if verdict.forget else "keep",
+            verdict.session_id,
+            datetime.fromtimestamp(verdict.changed_at).astimezone().strftime("%Y-%m-%d %H:%M"),
+            readable_size(verdict.size_bytes),
+            verdict.reason,
+        )
+        for verdict in plan.verdicts
+    ]
+    print_columns(["", "session", "last change", "size", "why"], rows, right=("size",))
+    kept = len(plan.verdicts) - len(plan.forgotten)
+    print_line(f"{len(plan.forgotten):,} to forget ({readable_size(plan.size_bytes)}), {kept:,} to keep")
+    if plan.over_bytes:
+        print_line(f"{readable_size(plan.over_bytes)} too many are left: the rules keep them", style="red")
+
+
+def _print_forgotten(done: Forgotten) -> None:
+    for verdict, why in done.failed:
+        print_line(f"{verdict.session_id} is kept: {why}", style="red")
+    print_line(f"{len(done.removed):,} forgotten, {readable_size(done.size_bytes)}")
+
+
+def _verdict_as_dict(verdict: Verdict, done: Forgotten | None) -> dict[str, Any]:
+    return {
+        "session_id": verdict.session_id,
+        "forget": verdict.forget,
+        "reason": verdict.reason,
+        "size_bytes": verdict.size_bytes,
+        "contents": verdict.contents,
+        "removed": done is not None and verdict in done.removed,
+    }
+
+
+def prune(
+    sessions: Sessions = None,
+    *,
+    undo: Annotated[
+        float,
+        typer.Option(
+            "--undo",
+            parser=span_s,
+            metavar="SPAN",
+            help="Keep what was evicted within this time, so that it can be undone.",
+        ),
+    ] = f"{UNDO_S / 86_400:.0f}d",  # type: ignore[assignment]
+    grace: Annotated[
+        float, typer.Option("--grace", parser=span_s, metavar="SPAN", help="Keep what was stored within this time.")
+    ] = f"{GRACE_S / 86_400:.0f}d",  # type: ignore[assignment]
+    archived: Annotated[
+        float | None,
+        typer.Option(
+            "--archived",
+            parser=span_s,
+            metavar="SPAN",
+            help="Also remove what was archived longer ago than this, such as 90d.",
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove stored contents that nothing needs any more.
+
+    Keeps what the context, an archive in it or a framework's history names, what was evicted recently, and what a
+    program stored itself. Each removed content leaves a note of what it held, which the tools show when it is asked
+    for. Sessions that an agent writes to are left alone.
+    """
+    directory = sessions_directory(root)
+    chosen = None if not sessions else anyio.run(find_sessions, directory, sessions)
+    work = prune_plans if dry_run else partial(prune_contents, by="ctxfs prune")
+    done: tuple[Pruned, ...] = anyio.run(
+        partial(work, chosen, root_path=directory, undo_s=undo, grace_s=grace, archived_s=archived)
+    )
+    if as_json:
+        print_json([_pruned_as_dict(one, dry_run=dry_run) for one in done])
+        return
+    for one in done:
+        for content in one.removed:
+            line = f"{one.plan.session_id} {content.item_id}: {readable_size(content.size_bytes)}, {content.reason}"
+            sys.stdout.write(for_terminal(f"{line}\n"))
+        if one.skipped:
+            print_line(f"{one.plan.session_id} is left alone: {one.skipped}", style="red")
+    count, size = sum(len(one.removed) for one in done), sum(one.plan.size_bytes for one in done if not one.skipped)
+    said = f"{_counted(count, 'content')}, {readable_size(size)}"
+    print_line(f"{said} {'would be removed' if dry_run else 'removed'} from {_counted(len(done), 'session')}")
+
+
+def _pruned_as_dict(one: Pruned, *, dry_run: bool) -> dict[str, Any]:
+    contents = [
+        {"item_id": c.item_id, "name": c.name, "tool": c.tool_name, "size_bytes": c.size_bytes, "reason": c.reason}
+        for c in one.plan.collect
+    ]
+    return {
+        "session_id": one.plan.session_id,
+        "contents": contents,
+        "kept": len(one.plan.kept),
+        "skipped": one.skipped or None,
+        "removed": not dry_run and not one.skipped,
+    }
+
+
+def tag(
+    session: SessionArgument,
+    tags: Annotated[list[str] | None, typer.Argument(metavar="[TAG...]", help="Tags to give it.")] = None,
+    *,
+    remove: Annotated[list[str] | None, typer.Option("--remove", metavar="TAG", help="Take this tag away.")] = None,
+    root: Root = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tag a session for `ctxfs forget` to keep or select; without a tag, list its tags."""
+    place = sessions_at(root, store)
+    stores = stores_of(place)
+    session_id = anyio.run(find_session, place, session)
+    for given in tags or ():
+        if not given.strip() or not given.isprintable():
+            raise ConfigError(f"{given!r} cannot be a tag: use text without line breaks")
+    now = anyio.run(partial(tag_session, session_id, add=tags or (), remove=remove or (), store=stores))
+    if as_json:
+        print_json({"session_id": session_id, "tags": list(now)})
+    else:
+        sys.stdout.write(for_terminal(f"{session_id}: {', '.join(now) or 'no tags'}\n"))

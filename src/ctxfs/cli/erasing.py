@@ -1,0 +1,83 @@
+"""The command erase: it removes contents for good."""
+
+from functools import partial
+from typing import Annotated, Any
+
+import anyio
+import typer
+
+from ctxfs.cleanup.erasing import Erasure, erase_plan
+from ctxfs.cleanup.erasing import erase as erase_contents
+from ctxfs.cli.columns import print_columns, print_line, readable_size
+from ctxfs.cli.options import AsJson, Root, SessionArgument
+from ctxfs.cli.output import for_terminal, print_json
+from ctxfs.cli.session import find_session, sessions_directory
+
+__all__ = ["erase"]
+
+
+def erase(
+    session: SessionArgument,
+    items: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ITEM...", help="The items' ids, as `ctxfs ls` shows them, or the paths of their files."
+        ),
+    ],
+    *,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it stays in the session.")] = "for good",
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what would be done.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove contents for good, from archives and history too.
+
+    Removes their files, and every copy in the journal, in placeholders and in digests; lists what else quotes them,
+    and what cannot be reached. All other items stay as they are. It asks first. A session that an agent has open is
+    refused. After a crash, erase the same items again to finish.
+    """
+    directory = sessions_directory(root)
+    session_id = anyio.run(find_session, directory, session)
+    plan: Erasure = anyio.run(partial(erase_plan, session_id, items, root_path=directory))
+    if not as_json:
+        _print(plan)
+    if not dry_run:
+        if not yes:
+            some = "this content" if len(plan.items) == 1 else f"these {len(plan.items):,} contents"
+            typer.confirm(f"Erase {some} for good?", abort=True, err=True)
+        work = partial(erase_contents, session_id, items, root_path=directory, by="ctxfs erase", reason=reason)
+        plan = anyio.run(work)
+    if as_json:
+        print_json(_as_dict(plan, erased=not dry_run))
+    elif not dry_run:
+        print_line(f"{len(plan.items):,} erased")
+
+
+def _print(plan: Erasure) -> None:
+    rows = [(item.item_id, readable_size(item.size_bytes), item.reason) for item in plan.items]
+    print_columns(["erase", "size", "why"], rows, right=("size",))
+    for archive in plan.archives:
+        print_line(for_terminal(f"the archive {archive} is written again without it"))
+    for name in plan.quoted_in:
+        print_line(for_terminal(f"{name} quotes it, and stays: erase it too if it has to go"), style="red")
+    for name in plan.other_sessions:
+        print_line(for_terminal(f"the session {name} shares it, and keeps it: erase it there too"), style="red")
+    print_line("Not reached:")
+    for what in plan.not_reached:
+        print_line(for_terminal(f"  {what}"))
+
+
+def _as_dict(plan: Erasure, *, erased: bool) -> dict[str, Any]:
+    return {
+        "session_id": plan.session_id,
+        "items": [
+            {"item_id": item.item_id, "name": item.name, "size_bytes": item.size_bytes, "reason": item.reason}
+            for item in plan.items
+        ],
+        "archives": list(plan.archives),
+        "quoted_in": list(plan.quoted_in),
+        "other_sessions": list(plan.other_sessions),
+        "not_reached": list(plan.not_reached),
+        "erased": erased,
+    }

@@ -1,0 +1,131 @@
+"""Commands that change a session that nobody has open: restore, undo, pin, unpin and fork."""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import anyio
+import typer
+
+from ctxfs.cli.options import AsJson, ItemArgument, Root, SessionArgument, StoreUrl
+from ctxfs.cli.output import console, label, print_json
+from ctxfs.cli.session import SessionsAt, find_session, sessions_at, stores_of
+from ctxfs.session.records import Pinned, Record
+from ctxfs.timeline.back import Back, pinned, restored, undone, unpinned
+from ctxfs.timeline.bring_back import change_session
+from ctxfs.timeline.fork import Forked, fork_session
+
+__all__ = ["fork", "pin", "restore", "undo", "unpin"]
+
+Reason = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="The reason; it is recorded, and `ctxfs history` shows it.")
+]
+
+
+def restore(  # noqa: PLR0917 - typer calls it by name
+    session: SessionArgument,
+    item: ItemArgument,
+    reason: Reason = "",
+    root: Root = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring an evicted content back into the context, from when an agent next opens the session.
+
+    It stays for ten replies of the model. A session that an agent has open now is refused.
+    """
+    _change(
+        sessions_at(root, store), session, lambda records: restored(records, item, reason=reason), as_json, fits=False
+    )
+
+
+def undo(
+    session: SessionArgument,
+    change: Annotated[
+        str | None,
+        typer.Argument(metavar="CHANGE", help="The id that `ctxfs history` shows; the last one if left out."),
+    ] = None,
+    root: Root = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Undo an eviction, a compaction or a summary: the last one, or the one with the given id.
+
+    Call it again to undo the one before. A change that would not fit the window is refused.
+    """
+    _change(sessions_at(root, store), session, lambda records: undone(records, change), as_json)
+
+
+def pin(
+    session: SessionArgument, item: ItemArgument, root: Root = None, store: StoreUrl = None, as_json: AsJson = False
+) -> None:
+    """Keep an item in the context, whatever the rules; an evicted one comes back."""
+    _change(sessions_at(root, store), session, lambda records: pinned(records, item), as_json)
+
+
+def unpin(
+    session: SessionArgument, item: ItemArgument, root: Root = None, store: StoreUrl = None, as_json: AsJson = False
+) -> None:
+    """Let a pinned item be evicted again like any other."""
+    _change(sessions_at(root, store), session, lambda records: unpinned(records, item), as_json)
+
+
+def fork(  # noqa: PLR0917 - typer calls it by name
+    session: SessionArgument,
+    call: Annotated[
+        int | None,
+        typer.Option(
+            "--call", metavar="N", min=1, help="Continue from the request of call N; from the end if left out."
+        ),
+    ] = None,
+    new_id: Annotated[str | None, typer.Option("--as", metavar="ID", help="The id of the new session.")] = None,
+    root: Root = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a session that continues from an earlier call of this one; both share their files.
+
+    The session may be in use.
+    """
+    anyio.run(_fork, sessions_at(root, store), session, call, new_id, as_json)
+
+
+async def _fork(place: SessionsAt, session: str, call: int | None, new_id: str | None, as_json: bool) -> None:
+    made = await fork_session(await find_session(place, session), at=call, new_id=new_id, store=stores_of(place))
+    if as_json:
+        keys: dict[str, Any] = {"session_id": made.session_id, "path": None if made.path is None else str(made.path)}
+        print_json(keys | {"call": made.call, "shared": made.shared, "copied": made.copied, "gone": made.gone})
+        return
+    console().print(label(f"{made.session_id}: goes on with call {made.call}; {_files(made)}"), soft_wrap=True)
+
+
+def _files(made: Forked) -> str:
+    copied = f", {made.copied:,} copied" if made.copied else ""
+    gone = f"; {made.gone:,} were removed since, and say so" if made.gone else ""
+    return f"{made.shared:,} {'file is' if made.shared == 1 else 'files are'} shared{copied}{gone}"
+
+
+def _change(
+    place: SessionsAt, session: str, decide: Callable[[Sequence[Record]], Back], as_json: bool, *, fits: bool = True
+) -> None:
+    anyio.run(_changed, place, session, decide, as_json, fits)
+
+
+async def _changed(
+    place: SessionsAt, session: str, decide: Callable[[Sequence[Record]], Back], as_json: bool, fits: bool
+) -> None:
+    back, now = await change_session(await find_session(place, session), decide, store=stores_of(place), fits=fits)
+    if as_json:
+        print_json({"change": back.change, "item_ids": list(back.item_ids), "tokens": now + back.tokens})
+        return
+    out = console()
+    for item_id in back.item_ids:
+        out.print(label(f"{item_id} is back"))
+    if not back:
+        out.print("nothing to do: it is so already")
+    elif back.change is not None:
+        out.print(label(f"{back.change} is undone"))
+    for record in back.records:
+        if isinstance(record, Pinned):
+            state = "is pinned" if record.pinned else "is not pinned any more"
+            out.print(label(f"{', '.join(record.item_ids)} {state}"))
+    out.print(f"the context holds {now + back.tokens:,} tokens")

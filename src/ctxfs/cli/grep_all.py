@@ -1,0 +1,199 @@
+"""Searching all sessions: on two processes where that pays, printed in order while the search goes on."""
+
+import multiprocessing
+import signal
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+
+from ctxfs.cli.candidates import may_match, needed_words
+from ctxfs.cli.grep_output import Form, JsonPrinter, Printer
+from ctxfs.cli.item_search import Query
+from ctxfs.cli.output import for_terminal, write
+from ctxfs.cli.session import open_known_session
+from ctxfs.cli.session_search import search_session, spans
+from ctxfs.errors import CtxfsError
+from ctxfs.storage.threads import run_to_completion, without_threads
+
+__all__ = ["Search", "Shown", "grep_all"]
+
+PROCESSES = 2
+_PIECE_BYTES = 65_536
+"""So much is sent at a time."""
+_AHEAD_BYTES = 8_000_000
+"""So much is kept of sessions whose turn to be printed has not come."""
+
+_Kind = Literal["text", "error", "matched", "end"]
+_Put = Callable[[_Kind, bytes], None]
+"""Takes something of what is printed for a session, in order, and its end."""
+
+
+class Shown:
+    """Prints what is found, and remembers whether something was."""
+
+    def __init__(self) -> None:
+        self.matched = False
+        self.damaged = False
+
+    def put(self, kind: _Kind, data: bytes) -> None:
+        """Print a piece."""
+        if kind == "text":
+            write(data)
+        elif kind == "error":
+            self.damaged = True
+            sys.stdout.flush()
+            sys.stderr.write(for_terminal(f"ctxfs: {data.decode('utf-8', 'replace')}\n"))
+        self.matched |= kind == "matched"
+
+
+class Search:
+    """What is done with each session; other processes get a copy of it."""
+
+    def __init__(
+        self, root: Path, query: Query, *, form: Form, as_json: bool, whole: Mapping[str, int] | None = None
+    ) -> None:
+        """``whole``: how many bytes the files of each session hold that was not damaged; all others are opened."""
+        self._root, self._query, self._form, self._as_json = root, query, form, as_json
+        self._whole = whole or {}
+        self._words = needed_words(query)
+
+    def run(self, sessions: Iterable[tuple[str, _Put]]) -> None:
+        """Search sessions, and put what is printed for each."""
+        with without_threads():
+            anyio.run(self._run_all, sessions)
+
+    async def _run_all(self, sessions: Iterable[tuple[str, _Put]]) -> None:
+        for session_id, put in sessions:
+            try:
+                if await run_to_completion(partial(self._may_match, session_id)):
+                    await self._run(session_id, put)
+            except CtxfsError as error:
+                put("error", str(error).encode("utf-8", "replace"))
+            put("end", b"")
+
+    def _may_match(self, session_id: str) -> bool:
+        """Whether a session has to be opened; for most a look at the bytes of its files will do."""
+        if self._words is None or (disk_bytes := self._whole.get(session_id)) is None:
+            return True
+        session, ignore_case = self._root / session_id, self._query.ignore_case
+        return may_match(session, self._words, ignore_case=ignore_case, disk_bytes=disk_bytes)
+
+    async def _run(self, session_id: str, put: _Put) -> None:
+        text, objects = Printer(self._form, session_id), JsonPrinter(session_id)
+        pattern, printed = self._query.compiled(), bytearray()
+        async with open_known_session(self._root, session_id) as fs:
+            async for row in search_session(fs, self._query):
+                if isinstance(row, str):
+                    put("error", f"session {session_id}: {row}".encode("utf-8", "replace"))
+                elif self._as_json:
+                    matches = row.line is not None and row.line.matches and not self._query.invert
+                    printed += objects.of(row, spans(pattern, row.line.text) if row.line and matches else ())
+                else:
+                    printed += text.of(row)
+                if len(printed) >= _PIECE_BYTES:
+                    put("text", bytes(printed))
+                    printed.clear()
+        put("text", bytes(printed))
+        if text.matched or objects.matched:
+            put("matched", b"")
+
+
+def grep_all(search: Search, session_ids: Sequence[str], *, together: bool) -> bool:
+    """Search these sessions and print what matches, in their order; whether something did, and all could be searched.
+
+    ``together``: on ``PROCESSES`` processes, which take a second to start.
+    """
+    shown = Shown()
+    if together:
+        _on_processes(search, session_ids, shown)
+    else:
+        search.run((session_id, shown.put) for session_id in session_ids)
+    return shown.matched and not shown.damaged
+
+
+def _on_processes(search: Search, session_ids: Sequence[str], shown: Shown) -> None:
+    with _workers(search, session_ids) as connections:
+        waiting: dict[int, list[tuple[_Kind, bytes]]] = defaultdict(list)
+        ahead = 0
+        for position in range(len(session_ids)):
+            ended = False
+            while True:
+                for kind, data in waiting.pop(position, []):
+                    ahead -= len(data)
+                    shown.put(kind, data)
+                    ended |= kind == "end"
+                if ended:
+                    break
+                # Once enough is kept, a worker that is ahead is not heard until its turn: its pipe fills, and it waits.
+                heard = [c for c in connections if ahead < _AHEAD_BYTES or connections[c] <= position]
+                for connection in wait(heard):
+                    assert isinstance(connection, Connection)
+                    place, kind, data = _received(connection)
+                    connections[connection] = place + (kind == "end")
+                    waiting[place].append((kind, data))
+                    ahead += len(data)
+
+
+def _received(connection: Connection) -> tuple[int, _Kind, bytes]:
+    try:
+        piece: tuple[int, _Kind, bytes] = connection.recv()
+    except EOFError:
+        raise CtxfsError(
+            "a process that searched was ended: try again, or search fewer sessions with --since"
+        ) from None
+    return piece
+
+
+@contextmanager
+def _workers(search: Search, session_ids: Sequence[str]) -> Iterator[dict[Connection, int]]:
+    """Start the processes; gives for each one's connection the first session of which something may still come."""
+    context = multiprocessing.get_context("spawn")  # forking a program that has threads is not safe
+    taken = context.Value("q", 0)
+    connections: dict[Connection, int] = {}
+    processes = []
+    try:
+        for _ in range(PROCESSES):
+            receive, send = context.Pipe(duplex=False)
+            process = context.Process(target=_work, args=(search, list(session_ids), taken, send), daemon=True)
+            process.start()
+            send.close()
+            processes.append(process)
+            connections[receive] = 0
+        yield connections
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
+        for receive in connections:
+            receive.close()
+
+
+def _work(search: Search, session_ids: Sequence[str], taken: Any, send: Connection) -> None:
+    """Worker: search the next session that no other one has taken, until there is none."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends this one
+    search.run(_taken(session_ids, taken, send))
+    signal.pause()  # until it is ended: a connection that closes is one of a process that died
+
+
+def _taken(session_ids: Sequence[str], taken: Any, send: Connection) -> Iterator[tuple[str, _Put]]:
+    """The sessions that this worker takes, each when it is asked for."""
+    while (position := _next(taken)) < len(session_ids):
+
+        def put(kind: _Kind, data: bytes, at: int = position) -> None:
+            send.send((at, kind, data))
+
+        yield session_ids[position], put
+
+
+def _next(taken: Any) -> int:
+    with taken.get_lock():
+        taken.value += 1
+        return int(taken.value) - 1

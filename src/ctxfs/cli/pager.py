@@ -1,0 +1,77 @@
+"""A pager for long output: on a terminal, what a command prints goes through ``less``, as git does it."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+__all__ = ["is_open", "paged"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_LESS = {"LESS": "FRX", "LV": "-c"}
+"""Less ends at once where one screen is enough, shows colours and leaves the screen as it is."""
+
+_open = False
+
+
+def is_open() -> bool:
+    """Whether stdout goes to a pager, and so to a terminal."""
+    return _open
+
+
+def paged(command: Callable[P, T]) -> Callable[P, T]:
+    """Let a command print through the pager when stdout is a terminal."""
+
+    @wraps(command)
+    def through_pager(*args: P.args, **kwargs: P.kwargs) -> T:
+        program = _program() if sys.stdout.isatty() else None
+        if program is None:
+            return command(*args, **kwargs)
+        with _stdout_to(program):
+            return command(*args, **kwargs)
+
+    return through_pager
+
+
+def _program() -> list[str] | None:
+    """The pager's command: ``CTXFS_PAGER``, ``PAGER`` or less; None where it is empty, ``cat`` or not installed."""
+    given = os.environ.get("CTXFS_PAGER", os.environ.get("PAGER", "less"))
+    try:
+        words = shlex.split(given)
+    except ValueError:
+        return None
+    return words if words and words != ["cat"] and shutil.which(words[0]) else None
+
+
+@contextmanager
+def _stdout_to(program: list[str]) -> Iterator[None]:
+    global _open  # noqa: PLW0603 - a process has one stdout
+    sys.stdout.flush()
+    terminal = os.dup(sys.stdout.fileno())
+    with subprocess.Popen(program, stdin=subprocess.PIPE, env=_LESS | os.environ) as process:  # noqa: S603 - the user's
+        assert process.stdin is not None
+        os.dup2(process.stdin.fileno(), sys.stdout.fileno())
+        process.stdin.close()
+        _open = True
+        try:
+            yield
+            sys.stdout.flush()
+        finally:
+            _open = False
+            os.dup2(terminal, sys.stdout.fileno())  # closes the pager's input
+            os.close(terminal)
+            _wait_for(process)
+
+
+def _wait_for(process: "subprocess.Popen[bytes]") -> None:
+    """Wait until the user has left the pager; an interrupt is the pager's own there."""
+    while process.returncode is None:
+        with suppress(KeyboardInterrupt):
+            process.wait()

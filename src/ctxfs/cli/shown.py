@@ -1,0 +1,29 @@
+"""How a message is shown to people: its text, and the calls that a reply makes. Pure."""
+
+from ctxfs.content.readable import readable_text
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.llm.messages import Block, Content, text_with
+
+__all__ = ["preview", "shown_text"]
+
+_PREVIEW_CHARS = 60
+
+
+def shown_text(content: Content) -> str:
+    """The text, a line for each call with its arguments, and other blocks by name; as many lines as are counted."""
+    return text_with(content, _named)
+
+
+def preview(content: Content) -> str:
+    """The beginning of it on one line: of a reply that calls tools, the calls."""
+    calls = [] if isinstance(content, str) else [_call(block) for block in content if block["type"] == "tool_use"]
+    text = " ".join(("; ".join(calls) or shown_text(content)[: 4 * _PREVIEW_CHARS]).split())
+    return text if len(text) <= _PREVIEW_CHARS else f"{text[: _PREVIEW_CHARS - 1]}…"
+
+
+def _named(block: Block) -> str:
+    return f"[calls {_call(block)}]" if block["type"] == "tool_use" else readable_text((block,))
+
+
+def _call(block: Block) -> str:
+    return f"{block['name']} {json_codec.dumps_text(block['input'])}"

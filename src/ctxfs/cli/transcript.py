@@ -1,0 +1,243 @@
+"""Commands that show a session in time: show, diff and history."""
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import anyio
+import typer
+
+from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
+from ctxfs.cli.output import console, label, lossless_bytes, print_json, table, tokens, write
+from ctxfs.cli.session import SessionsAt, find_entry, open_session, sessions_at
+from ctxfs.cli.shown import shown_text
+from ctxfs.errors import ConfigError
+from ctxfs.items import ContextItem
+from ctxfs.timeline.changes import Changes, ItemChange
+from ctxfs.timeline.reading import past_request, read_timeline
+from ctxfs.timeline.request import PastRequest
+
+__all__ = ["diff", "history", "show"]
+
+_LINES = 12
+"""Of a longer message so many lines are shown."""
+
+
+def show(  # noqa: PLR0917 - typer calls it by name
+    session: SessionArgument,
+    call: Annotated[
+        int | None, typer.Option("--call", metavar="N", min=1, help="What the model was sent at call N, from 1.")
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option("--last", "-n", metavar="N", min=1, help="The last N messages only.")
+    ] = None,
+    request: Annotated[
+        bool, typer.Option("--request", help="The request itself, as JSON of the Messages API.")
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Every line of long messages.")] = False,
+    root: Root = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the conversation, as it stands or as it was sent at a call.
+
+    Long messages are cut: --full shows them whole, and `ctxfs cat` shows one of them.
+    """
+    if request and last is not None:
+        raise ConfigError("--request is the whole request: leave out --last")
+    anyio.run(_show, sessions_at(root, store), session, call, last, request, full, as_json)
+
+
+async def _show(  # noqa: PLR0917 - anyio passes positions
+    root: SessionsAt, session: str, call: int | None, last: int | None, request: bool, full: bool, as_json: bool
+) -> None:
+    async with open_session(root, session) as fs:
+        timeline = await read_timeline(fs)
+        found = await past_request(fs, call, timeline=timeline)
+        if request:
+            print_json(found.body())
+            return
+        items = found.items if last is None else found.items[-last:]
+        if as_json:
+            print_json(_request_keys(found) | {"items": [_item_keys(item) for item in items]})
+            return
+        out = console()
+        out.print(label(_headline(found, len(timeline.calls)), "bold"), soft_wrap=True)
+        for item in items:
+            out.print()
+            out.print(label(_title(item), "cyan"), soft_wrap=True)
+            _print_text(item, full=full)
+        for missing in found.not_recorded if call is not None else ():
+            out.print(label(f"not recorded: {missing}", "dim"), soft_wrap=True)
+
+
+def _headline(request: PastRequest, calls: int) -> str:
+    which = f"call {request.call} of {calls}" if request.call <= calls else f"the context after {calls:,} calls"
+    parts = [which, request.model, _time(request.sent_at or request.replied_at), f"{request.token_count:,} tokens"]
+    if request.usage is not None:
+        parts.append(f"billed {request.usage.total_input_tokens:,} in, {request.usage.output_tokens:,} out")
+    return " · ".join(part for part in parts if part)
+
+
+def _title(item: ContextItem) -> str:
+    state = ", evicted" if item.destroyed else ", arguments evicted" if item.trimmed else ""
+    pinned = ", pinned" if item.pinned else ""
+    tool = f" of {item.tool_name}" if item.tool_name else ""
+    return f"{item.id}  {item.item_type}{tool}, {item.token_count:,} tokens{state}{pinned}"
+
+
+def _print_text(item: ContextItem, *, full: bool) -> None:
+    lines = shown_text(item.message.content).splitlines()
+    shown = lines if full or len(lines) <= _LINES + 1 else lines[:_LINES]
+    write(lossless_bytes("".join(f"{line}\n" for line in shown)))
+    if len(shown) < len(lines):
+        console().print(label(f"… {len(lines) - len(shown):,} more lines", "dim"))
+
+
+def _request_keys(request: PastRequest) -> dict[str, Any]:
+    usage = request.usage
+    return {
+        "call": request.call,
+        "model": request.model,
+        "sent_at": request.sent_at,
+        "replied_at": request.replied_at,
+        "tokens": request.token_count,
+        "usage": None
+        if usage is None
+        else {
+            "input_tokens": usage.input_tokens,
+            "cache_creation_input_tokens": usage.cache_creation_input_tokens,
+            "cache_read_input_tokens": usage.cache_read_input_tokens,
+            "output_tokens": usage.output_tokens,
+        },
+        "reply_id": request.reply_id,
+        "not_recorded": list(request.not_recorded),
+    }
+
+
+def _item_keys(item: ContextItem) -> dict[str, Any]:
+    return {
+        "item_id": item.id,
+        "item_type": item.item_type.value,
+        "tool_name": item.tool_name,
+        "tokens": item.token_count,
+        "evicted": item.destroyed,
+        "pinned": item.pinned,
+        "damaged": item.damaged,
+        "content": item.message.content,
+    }
+
+
+def diff(
+    session: SessionArgument,
+    first: Annotated[int, typer.Argument(metavar="N", min=1, help="A call, from 1.")],
+    last: Annotated[
+        int | None, typer.Argument(metavar="M", min=1, help="A later one; the next one if left out.")
+    ] = None,
+    *,
+    root: Root = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what changed between the requests of calls N and M, and why."""
+    anyio.run(_diff, sessions_at(root, store), session, first, last, as_json)
+
+
+async def _diff(root: SessionsAt, session: str, first: int, last: int | None, as_json: bool) -> None:
+    async with open_session(root, session) as fs:
+        changes = (await read_timeline(fs)).changes(first, last)
+    if as_json:
+        print_json(_changes_keys(changes))
+        return
+    out = console()
+    _print_changes(changes.items)
+    figures = f"{changes.tokens_before:,} -> {changes.tokens_after:,} tokens"
+    out.print(label(f"call {changes.first} -> {changes.last}: {figures}", "bold"), soft_wrap=True)
+    if changes.first_changed is None:
+        out.print(label(f"nothing that was sent has changed; {changes.new_tokens:,} tokens are new"), soft_wrap=True)
+    else:
+        told = f"the first change is {changes.first_changed}: {changes.rewritten_tokens:,} tokens were sent again"
+        out.print(
+            label(f"{told}, {changes.kept_tokens:,} could stay in the cache, {changes.new_tokens:,} are new"),
+            soft_wrap=True,
+        )
+
+
+def _changes_keys(changes: Changes) -> dict[str, Any]:
+    return {
+        "first": changes.first,
+        "last": changes.last,
+        "tokens_before": changes.tokens_before,
+        "tokens_after": changes.tokens_after,
+        "first_changed": changes.first_changed,
+        "kept_tokens": changes.kept_tokens,
+        "rewritten_tokens": changes.rewritten_tokens,
+        "new_tokens": changes.new_tokens,
+        "items": [_change_keys(change) for change in changes.items],
+    }
+
+
+def history(
+    session: SessionArgument,
+    item: Annotated[str | None, typer.Argument(metavar="ITEM", help="An item's id; all items if left out.")] = None,
+    root: Root = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what was evicted, archived, restored and removed, with the ids that `ctxfs undo` takes.
+
+    For one item, everything since it was added.
+    """
+    anyio.run(_history, sessions_at(root, store), session, item, as_json)
+
+
+async def _history(root: SessionsAt, session: str, item: str | None, as_json: bool) -> None:
+    async with open_session(root, session) as fs:
+        timeline = await read_timeline(fs)
+        if item is None:
+            found = [change for change in timeline.history() if change.what != "added"]
+        elif not (found := list(timeline.history(item))):
+            found = list(timeline.history((await find_entry(fs, item)).item_id))
+        undone = {f"change_{number}" for number in fs.state.undone}
+    if as_json:
+        print_json([_change_keys(change) | {"undone": change.change in undone} for change in found])
+        return
+    _print_changes(found, undone)
+    if not found:
+        console().print("nothing was evicted")
+
+
+def _print_changes(changes: Sequence[ItemChange], undone: Collection[str] = ()) -> None:
+    if not changes:
+        return
+    listed = table("item", "what", "call", "tokens", "undo by", "why", right=("call", "tokens"))
+    for change in changes:
+        listed.add_row(
+            change.item_id,
+            change.what,
+            tokens(change.after_call),
+            f"{change.tokens_before:,} -> {change.tokens_after:,}",
+            "(undone)" if change.change in undone else change.change or "",
+            label(change.reason),
+        )
+    console().print(listed)
+
+
+def _change_keys(change: ItemChange) -> dict[str, Any]:
+    return {
+        "item_id": change.item_id,
+        "item_type": change.item_type.value,
+        "tool_name": change.tool_name,
+        "what": change.what,
+        "after_call": change.after_call,
+        "at": change.at,
+        "tokens_before": change.tokens_before,
+        "tokens_after": change.tokens_after,
+        "reason": change.reason,
+        "change": change.change,
+        "archive": change.archive,
+    }
+
+
+def _time(seconds: float | None) -> str:
+    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,121 @@
+"""``ctxfs view``: a page to look at sessions, on this machine only."""
+
+import os
+import sys
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import typer
+
+from ctxfs.cli.options import Root, StoreUrl
+from ctxfs.cli.output import for_terminal
+from ctxfs.cli.session import SessionsAt, find_session, sessions_at, stores_of
+from ctxfs.errors import ConfigError, MissingExtra
+from ctxfs.recordings.discover import recordings_in
+from ctxfs.view.redaction import Redaction
+
+__all__ = ["view"]
+
+_Shown = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="SESSION|FILE",
+        help="A session's id, the beginning of one, or 'last' for the newest; or files and folders of recordings "
+        "(default: the list of sessions).",
+        show_default=False,
+    ),
+]
+
+
+def view(  # noqa: PLR0917 - typer calls it by name
+    shown: _Shown = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", metavar="N", min=0, max=65535, help="Where to serve (default: 7575, or a free one)."),
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Let the page restore and pin items, and undo changes.")
+    ] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option("--export", metavar="FILE", help="Write the page of the session to one file.", show_default=False),
+    ] = None,
+    redact: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--redact", metavar="PATTERN", help="Leave out of the file what this RE2 expression matches; repeatable."
+        ),
+    ] = None,
+    no_contents: Annotated[
+        bool, typer.Option("--no-contents", help="Leave out of the file all that users, models and tools wrote.")
+    ] = False,
+    root: Root = None,
+    store: StoreUrl = None,
+) -> None:
+    """Look at sessions in a browser: where the context went, call by call.
+
+    For recorded sessions, such as those of Claude Code: what each policy would have done.
+
+    The page is served on 127.0.0.1, at an address that nobody can guess, and changes nothing without --write.
+    Needs the extra ctxfs[view].
+    """
+    place = sessions_at(root, store)
+    sessions, files = _told_apart(shown or ())
+    redaction = Redaction(patterns=tuple(redact or ()), contents=no_contents)
+    try:
+        if export is not None:
+            _export(place, sessions, export, redaction)
+        elif redact or no_contents:
+            raise ConfigError("--redact and --no-contents say what --export FILE leaves out: name the file")
+        else:
+            _serve(place, sessions, files, port=port, opens=not no_open, may_write=write)
+    except ModuleNotFoundError as error:
+        raise MissingExtra("view", error.name or "jinja2") from error
+
+
+def _serve(
+    place: SessionsAt, sessions: Sequence[str], files: Sequence[Path], *, port: int | None, opens: bool, may_write: bool
+) -> None:
+    from ctxfs.view.server import ViewServer  # noqa: PLC0415 - its packages are an extra
+
+    path = f"session/{anyio.run(find_session, place, sessions[0])}" if sessions else ""
+    server = ViewServer(stores_of(place), port, files, may_write)
+    url = f"{server.url}{path or ('recording/0' if len(files) == 1 else '')}"
+    sys.stderr.write(f"{url}\nOnly this machine can open it. Ctrl+C ends it.\n")
+    if opens:
+        webbrowser.open(url)
+    anyio.run(server.serve)
+
+
+def _export(place: SessionsAt, sessions: Sequence[str], file: Path, redaction: Redaction) -> None:
+    if not sessions:
+        raise ConfigError("--export writes the page of one session: name it, or write 'last'")
+    if not file.absolute().parent.is_dir():
+        raise ConfigError(f"--export {file}: {file.absolute().parent} is not a directory")
+    text = anyio.run(_exported, place, sessions[0], redaction)
+    file.write_text(text, encoding="utf-8")
+    sys.stderr.write(for_terminal(f"the page is in {file}: look at it before you send it\n"))
+
+
+async def _exported(place: SessionsAt, given: str, redaction: Redaction) -> str:
+    from ctxfs.view.export import exported_page  # noqa: PLC0415 - its packages are an extra
+    from ctxfs.view.sources import OpenSession  # noqa: PLC0415 - together with that
+
+    opened = await OpenSession(stores_of(place), await find_session(place, given)).open()
+    try:
+        return await exported_page(opened, redaction)
+    finally:
+        await opened.close()
+
+
+def _told_apart(shown: Sequence[str]) -> tuple[Sequence[str], Sequence[Path]]:
+    """Sessions and files; what exists on disk, and is named like a path or a file, is one of recordings."""
+    paths = [name for name in shown if Path(name).is_file() or (os.sep in name and Path(name).exists())]
+    sessions = [name for name in shown if name not in paths]
+    if len(sessions) > 1:
+        raise ConfigError(f"name one session, not {len(sessions)}: the page lists all of them")
+    return sessions, recordings_in([Path(path) for path in paths]) if paths else ()

@@ -1,0 +1,192 @@
+"""A context in time: what it held at each call of the model, and bringing back what left it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ctxfs.context.held import ContextHeld
+from ctxfs.context.requests import Requests, definitions_of
+from ctxfs.context.resume import go_back
+from ctxfs.errors import ConfigError, ContextOverflow
+from ctxfs.items import ContextItem
+from ctxfs.llm.messages import AssistantMessage
+from ctxfs.session.records import Record
+from ctxfs.steps import run_in_steps
+from ctxfs.timeline.back import Back, pinned, restored, undone, unpinned
+from ctxfs.timeline.changes import Changes
+from ctxfs.timeline.fork import Forked, fork_session
+from ctxfs.timeline.reading import past_request, read_timeline
+from ctxfs.timeline.request import PastRequest
+
+__all__ = ["ContextInTime"]
+
+
+class ContextInTime(ContextHeld):
+    """The part of ``Context`` that looks back, and goes back."""
+
+    _requests: Requests
+
+    @property
+    def tools(self) -> tuple[Mapping[str, Any], ...] | None:
+        """The definitions of the tools that you send with every call, as JSON data; None: not known.
+
+        Set them, so that they are recorded with the requests, once in a session; ``request_at`` shows them. They are
+        not counted: see ``overhead_tokens``. Setting raises ``ConfigError`` for what is not JSON.
+        """
+        return None if self._requests.tools is None else self._requests.tools.tools
+
+    @tools.setter
+    def tools(self, tools: Iterable[Mapping[str, Any]] | None) -> None:
+        self._requests.tools = None if tools is None else definitions_of(tools)
+
+    async def request_at(self, call: int) -> PastRequest:
+        """The request of a call of the model as it was sent: messages, system prompt, tools and cache breakpoints.
+
+        ``call``: its number, from 1; one more than there were calls is the request that comes next, as the context
+        stands. Messages that could not be recorded yet (``unrecorded``) are not in it. What the session did not record,
+        such as the tools in 0.1.0, the value says (``not_recorded``). ``ctxfs.timeline.past_request`` does the same for
+        a session that is open for reading only.
+
+        Raises:
+            UnknownCall: the model was not called so often.
+            SessionClosed: the context is not open.
+
+        """
+        return await past_request(self.fs, call)
+
+    async def changes(self, first: int, last: int | None = None) -> Changes:
+        """What changed from the request of the call ``first`` to the one of ``last`` (None: of the call after it).
+
+        What left or came and why, its tokens, and what the prompt cache had to write again.
+
+        Raises:
+            UnknownCall: the model was not called so often.
+            SessionClosed: the context is not open.
+
+        """
+        return (await read_timeline(self.fs)).changes(first, last)
+
+    async def fork(self, at: int | None = None, *, session_id: str | None = None) -> Forked:
+        """Make a session that goes on from the request of the call ``at``, and shares the contents of this one.
+
+        The next request of the new session is that request, byte for byte, with this session's files behind its
+        placeholders. ``at`` None takes all of this session; ``session_id`` None gives the new one an id of its own.
+
+        Raises:
+            UnknownCall: the model was not called so often.
+            SessionExists: there is a session of that id.
+            ConfigError: this session is in a store, not on the local disk.
+            WriteFailed: it could not be written; nothing is left of it.
+            SessionClosed: the context is not open.
+
+        """
+        if not self.fs.is_on_disk:
+            raise ConfigError(
+                f"session {self.fs.session_id} is in a store, and only sessions on the local disk can be forked: "
+                "open its store there, or go on in the session itself"
+            )
+        async with self._live.changing():
+            await self._live.record()
+            self._live.recorder.check_recorded(self.fs.session_id)
+            return await fork_session(self.fs.session_id, at=at, new_id=session_id, store=self.fs.stores)
+
+    async def restore(self, item_id: str, *, reason: str = "") -> ContextItem:
+        """Bring the content of an evicted item back into the context, and into the journal; returns the item.
+
+        A message that left in an archive comes back with its exchange (a reply and the results of its calls), to where
+        it was; the large arguments of calls come back with their reply, whose id or theirs ``item_id`` is.
+
+        What is back stays until the model has replied 10 times, also in a session that is resumed; only if the prompt
+        could not be sent otherwise is it evicted before. Then it may be evicted again like any other. An item whose
+        content is in the context stays as it is, and nothing is recorded. ``ContextFileSystem.restore`` does the same
+        while the context is open.
+
+        Raises:
+            UnknownItem: the session has no such item.
+            NotRestorable: it is not a message, or it has no content of its own: read it instead.
+            CorruptContent: the stored content is damaged. Nothing changed.
+            WriteFailed: it could not be recorded. Nothing changed.
+            SessionClosed: the context is not open.
+
+        """
+        async with self._live.changing():
+            item = self._live.transcript.items.get(item_id)
+            if item is not None and not isinstance(item.message, AssistantMessage):
+                return await self._live.restore(item_id, self.counter, reason) if item.destroyed else item
+            back = await self._go_back(lambda records: restored(records, item_id, reason=reason))
+            return self._found(item_id, back)
+
+    async def pin(self, item_id: str) -> ContextItem:
+        """Keep an item in the context, whatever rule evicts others: keep-recent, price, compaction, summary, window.
+
+        If it was evicted it comes back first, as by ``restore``. It stays pinned in a session that is resumed, until
+        ``unpin``. Returns the item; one that is pinned already stays as it is.
+
+        Raises:
+            ContextOverflow: it would not fit the window. Nothing changed.
+            UnknownItem: the session has no such item.
+            NotRestorable, CorruptContent, WriteFailed, SessionClosed: as for ``restore``. Nothing changed.
+
+        """
+        async with self._live.changing():
+            back = await self._go_back(lambda records: pinned(records, item_id), fits=True)
+            return self._found(item_id, back)
+
+    async def unpin(self, item_id: str) -> ContextItem:
+        """Let an item be evicted again like any other; returns the item. One that is not pinned stays as it is.
+
+        Raises:
+            UnknownItem: the context has no such item.
+            WriteFailed: it could not be recorded. Nothing changed.
+            SessionClosed: the context is not open.
+
+        """
+        async with self._live.changing():
+            back = await self._go_back(lambda records: unpinned(records, item_id))
+            return self._found(item_id, back)
+
+    async def undo(self, change: str | None = None) -> tuple[ContextItem, ...]:
+        """Undo an eviction, a compaction or a summary; returns the items that are back, in order.
+
+        Args:
+            change: its id, as events (``Evicted.change``), ``changes`` and ``ctxfs history`` show it; None: the last
+                one that is in force, so that several calls undo several in a row.
+
+        What is back stays for a while, as by ``restore``. Nothing that was recorded is changed: the undo is recorded.
+
+        Raises:
+            ContextOverflow: it would not fit the window, with the figures. Nothing changed.
+            NotRestorable: there is no such change; it was undone already; or what it evicted left as a whole later:
+                undo that first.
+            ContentGone: what it evicted was removed on purpose since. Nothing changed.
+            CorruptContent, WriteFailed, SessionClosed: as for ``restore``. Nothing changed.
+
+        """
+        async with self._live.changing():
+            back = await self._go_back(lambda records: undone(records, change), fits=True)
+            items = self._live.transcript.items
+            return tuple(items[item_id] for item_id in back.item_ids if item_id in items)
+
+    async def _go_back(self, decide: Callable[[Sequence[Record]], Back], *, fits: bool = False) -> Back:
+        """Decide from the journal what comes back, and do it. ``fits``: it must fit the window."""
+        await self._live.record()
+        self._live.recorder.check_recorded(self.fs.session_id)
+        records = await self.fs.history()
+        back = await run_in_steps(lambda: decide(records))
+        if fits and back.tokens > 0:
+            self._check_fits(back)
+        await go_back(self._live, back, self.counter)
+        return back
+
+    def _check_fits(self, back: Back) -> None:
+        budget, calibration = self._controller.budget, self._controller.calibration
+        if budget is None:
+            return
+        needed = calibration.estimate(self.counted_tokens + back.tokens)
+        if needed > budget.limit_tokens:
+            what = back.change or "this"
+            raise ContextOverflow(budget.limit_tokens, needed, back.item_ids, why=f"{what} would bring back")
+
+    def _found(self, item_id: str, back: Back) -> ContextItem:
+        """The item of the context that ``item_id`` named: of arguments, the reply."""
+        items = self._live.transcript.items
+        return items[item_id] if item_id in items else items[back.item_ids[0]]

@@ -1,0 +1,24 @@
+"""Where the next batch will begin, so that a breakpoint of the prompt cache can stand before it. Pure."""
+
+from dataclasses import replace
+from typing import Final
+
+from ctxfs.economics.ledger import Ledger
+from ctxfs.economics.planner import best_batch
+from ctxfs.economics.ripening import Ripening
+
+__all__ = ["next_start"]
+
+_AHEAD_CALLS: Final = 20
+_ANY_LOSS: Final = 1e9
+
+
+def next_start(ledger: Ledger, ripening: Ripening | None = None) -> str | None:
+    """The first item of the batch that would pay best in 20 calls if it need not wait; None if none would.
+
+    ``ripening`` is kept from call to call of a session, as in ``next_plan``.
+    """
+    hasty = replace(ledger.parameters, rent_share=0.0, max_loss=_ANY_LOSS)
+    then = replace(ledger, calls=ledger.calls + _AHEAD_CALLS, parameters=hasty)
+    batch, _, _ = best_batch(then, cold=False, ripening=ripening)
+    return batch[0].candidate.id if batch else None

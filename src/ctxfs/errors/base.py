@@ -1,0 +1,107 @@
+"""What every error of ctxfs is, and those of settings, tools, transcripts and limits."""
+
+from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "ConfigError",
+    "ContextOverflow",
+    "CtxfsError",
+    "InvalidRecord",
+    "InvalidToolArguments",
+    "MissingExtra",
+    "ReplayFormatError",
+    "ToolDefinitionError",
+    "ToolError",
+    "TranscriptError",
+    "TurnLimitReached",
+    "UnsupportedCacheTtl",
+    "WorkLimitReached",
+]
+
+
+class CtxfsError(Exception):
+    """Base of every error that ctxfs raises on purpose."""
+
+
+class ConfigError(CtxfsError, ValueError):
+    """A setting that cannot work; the message names the setting and what it accepts."""
+
+
+class UnsupportedCacheTtl(ConfigError):
+    """The model's provider does not keep a cached prefix for that time; ``offered`` are the times that it offers."""
+
+    def __init__(self, cache_ttl: str, offered: Iterable[str], *, model: str = "") -> None:
+        self.cache_ttl = cache_ttl
+        self.offered = tuple(offered)
+        self.model = model
+        of = f" of {model}" if model else ""
+        super().__init__(f"cache_ttl is {cache_ttl!r}: the provider{of} offers {', '.join(map(repr, self.offered))}")
+
+
+class MissingExtra(CtxfsError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, extra: str, package: str) -> None:
+        super().__init__(f"{package} is not installed: pip install 'ctxfs[{extra}]'")
+        self.extra = extra
+        self.package = package
+
+
+class InvalidRecord(CtxfsError, ValueError):
+    """A value that could not be read back from the journal unchanged, so that nothing was written: change the value."""
+
+
+class TranscriptError(CtxfsError):
+    """Messages that a provider would refuse with a 400, or that a session could not return unchanged."""
+
+    def __init__(self, violations: Iterable[str]) -> None:
+        self.violations = tuple(violations)
+        super().__init__("; ".join(self.violations))
+
+
+class ToolError(CtxfsError):
+    """Something about a tool or a call of one."""
+
+
+class ToolDefinitionError(ToolError, TypeError):
+    """A function that cannot become a tool."""
+
+
+class InvalidToolArguments(ToolError, ValueError):
+    """The model's arguments do not validate against the tool's schema."""
+
+
+class WorkLimitReached(ToolError):
+    """A call exceeds its limit of CPU time; the message says how to ask for less work."""
+
+
+class TurnLimitReached(CtxfsError):
+    """The query made ``max_turns`` model calls; the transcript is valid, and the next query continues from it."""
+
+    def __init__(self, max_turns: int) -> None:
+        super().__init__(f"stopped after {max_turns} turns: query again to continue, or raise max_turns")
+        self.max_turns = max_turns
+
+
+class ContextOverflow(CtxfsError):
+    """The context exceeds its limit and nothing in it can be reduced; ``items`` are the ids of the largest items.
+
+    If items could not be evicted because storing them failed, the ``__cause__`` is the ``StorageError``.
+    """
+
+    def __init__(
+        self, limit_tokens: int, actual_tokens: int, items: Sequence[str] = (), *, why: str = "these cannot be reduced"
+    ) -> None:
+        stuck = f"; {why}: {', '.join(items)}" if items else ""
+        super().__init__(f"the context needs {actual_tokens} tokens, its limit is {limit_tokens}{stuck}")
+        self.limit_tokens = limit_tokens
+        self.actual_tokens = actual_tokens
+        self.items = tuple(items)
+
+    def because(self, why: str) -> "ContextOverflow":
+        """The same error with another reason why nothing can be evicted."""
+        return ContextOverflow(self.limit_tokens, self.actual_tokens, self.items, why=why)
+
+
+class ReplayFormatError(CtxfsError, ValueError):
+    """A recording in an unknown format; the message names the known ones."""

@@ -1,0 +1,260 @@
+"""Errors of sessions and of their files."""
+
+import shlex
+from collections.abc import Sequence
+
+from ctxfs.errors.base import CtxfsError
+
+__all__ = [
+    "AgentBusy",
+    "AmbiguousItem",
+    "ArchiveDamaged",
+    "ArchiveError",
+    "ArchiveTooLarge",
+    "ArchiveUnsafe",
+    "ContentGone",
+    "CorruptContent",
+    "CorruptJournal",
+    "NameTaken",
+    "NotRestorable",
+    "NotStored",
+    "OutcomeUnknown",
+    "QuotaExceeded",
+    "SessionClosed",
+    "SessionError",
+    "SessionExists",
+    "SessionLocked",
+    "SessionNotFound",
+    "StorageError",
+    "UnknownCall",
+    "UnknownItem",
+    "Unrecorded",
+    "UnsafePath",
+    "WriteFailed",
+]
+
+
+class SessionError(CtxfsError):
+    """Something about a session as a whole."""
+
+
+class AgentBusy(SessionError):
+    """A second query was started while one is running on the same agent."""
+
+
+class SessionLocked(SessionError):
+    """Another writer holds the session; any number of readers may still open it."""
+
+    def __init__(self, session_id: str, holder: str | None = None) -> None:
+        by = f" by {holder}" if holder else ""
+        super().__init__(f"session {session_id} is locked{by}: close the other writer, or open it read-only")
+        self.session_id = session_id
+        self.holder = holder
+
+
+class SessionNotFound(SessionError):
+    """There is no such session in ``root``; ``removed`` says when and why it was removed, "" if it was not.
+
+    ``root``: a directory, the URL of a store, or "this object store" where its URL is not known.
+    """
+
+    def __init__(self, session_id: str, root: str, removed: str = "") -> None:
+        super().__init__(
+            f"session {session_id} was {removed}"
+            if removed
+            else f"no session {session_id!r} under {root}: {_listed(root)}"
+        )
+        self.session_id = session_id
+        self.root = root
+        self.removed = removed
+
+
+def _listed(root: str) -> str:
+    """How to see what is there, and how to look somewhere else."""
+    if root.startswith(("this ", "memory")):
+        return "`ctxfs sessions --store URL` lists what is in a store"
+    if "://" in root:
+        return f"`ctxfs sessions --store {shlex.quote(root)}` lists what is there"
+    return "`ctxfs sessions` lists what is there; --root DIR or CTXFS_ROOT names another directory"
+
+
+class QuotaExceeded(SessionError):
+    """The sessions under a root take ``size_bytes``, more than the ``max_bytes`` that they may."""
+
+    def __init__(self, root: str, size_bytes: int, max_bytes: int) -> None:
+        super().__init__(
+            f"the sessions under {root} take {size_bytes:,} bytes, more than the limit of {max_bytes:,}: "
+            "`ctxfs du` shows what takes up space; `ctxfs forget` and `ctxfs prune` free some"
+        )
+        self.root = root
+        self.size_bytes = size_bytes
+        self.max_bytes = max_bytes
+
+
+class SessionExists(SessionError):
+    """A session of that id is there already, and nothing of it is ever replaced."""
+
+    def __init__(self, session_id: str, root: str) -> None:
+        super().__init__(f"session {session_id!r} already exists under {root}: use another session id (--as ID)")
+        self.session_id = session_id
+        self.root = root
+
+
+class SessionDiverged(SessionError):
+    """Two copies of a session were both written to, so that neither holds all of it; nothing was changed."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"both copies of session {session_id} were written to after they last agreed: keep one, and remove the "
+            "other with `ctxfs rm`"
+        )
+        self.session_id = session_id
+
+
+class SessionClosed(SessionError):
+    """The session is not open."""
+
+
+class UnknownItem(SessionError, LookupError):
+    """No item of that id in this session; items of other sessions are unknown here too."""
+
+    def __init__(self, item_id: str) -> None:
+        super().__init__(f"no item {item_id!r} in this session: list the items to see their ids")
+        self.item_id = item_id
+
+
+class ContentGone(SessionError, LookupError):
+    """The content of ``item_id`` was removed on purpose; ``detail`` says when, by what, why, and what it held."""
+
+    def __init__(self, item_id: str, detail: str) -> None:
+        super().__init__(f"the content of {item_id} was {detail}")
+        self.item_id = item_id
+        self.detail = detail
+
+
+class UnknownCall(SessionError, LookupError):
+    """The model was not called ``call`` times in this session, but ``calls`` times."""
+
+    def __init__(self, call: int, calls: int) -> None:
+        super().__init__(f"there is no call {call!r} in this session: use one from 1 to {calls + 1}, the next one")
+        self.call = call
+        self.calls = calls
+
+
+class NotRestorable(SessionError):
+    """A content, or what was evicted together, ``item_id``, cannot come back into the context; the message says why."""
+
+    def __init__(self, item_id: str, reason: str, *, done: str = "restored") -> None:
+        super().__init__(f"{item_id} cannot be {done}: {reason}")
+        self.item_id = item_id
+
+
+class AmbiguousItem(SessionError, LookupError):
+    """Several sessions have an item of that id; ``sessions`` are their ids."""
+
+    def __init__(self, item_id: str, sessions: Sequence[str]) -> None:
+        shown = ", ".join(sessions[:5]) + (", …" if len(sessions) > 5 else "")
+        super().__init__(f"{len(sessions)} sessions have an item {item_id!r} ({shown}): choose one with session_id")
+        self.item_id = item_id
+        self.sessions = tuple(sessions)
+
+
+class StorageError(CtxfsError):
+    """Something about the files of a session."""
+
+
+class WriteFailed(StorageError):
+    """The bytes are not durable and replaced nothing; the original error is the ``__cause__``."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"could not store {name}: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class OutcomeUnknown(WriteFailed):
+    """A store did not answer: the bytes may have been stored, or may still be. Close the session, and open it again.
+
+    What was stored is there then; until then nothing is written, since nobody knows after what it would come.
+    """
+
+
+class NameTaken(StorageError):
+    """A file of that name exists; stored content is never overwritten."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} already exists, and stored content is never overwritten")
+        self.name = name
+
+
+class NotStored(StorageError, LookupError):
+    """No file of that name in the session."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no file {name} in this session, and it was not removed by ctxfs")
+        self.name = name
+
+
+class CorruptContent(StorageError):
+    """The bytes on disk differ from the bytes that were written."""
+
+    def __init__(self, name: str, detail: str) -> None:
+        super().__init__(f"{name} is damaged ({detail}): restore it from a backup or an export")
+        self.name = name
+        self.detail = detail
+
+
+class CorruptJournal(StorageError):
+    """The journal cannot be read."""
+
+    def __init__(self, session_id: str, reason: str) -> None:
+        super().__init__(f"the journal of session {session_id} {reason}")
+        self.session_id = session_id
+        self.reason = reason
+
+
+class UnsafePath(StorageError):
+    """A link, a special file, a foreign owner, or a name that points outside of the session's directory.
+
+    ``name`` is the path, file name or id that was given; ``reason`` says why it is unsafe.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name!r} {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class ArchiveError(StorageError):
+    """A file that is not an export of a session; nothing was imported."""
+
+
+class ArchiveDamaged(ArchiveError):
+    """The archive is truncated or changed, or has data after its end: copy it again, or export again."""
+
+
+class ArchiveUnsafe(ArchiveError):
+    """The archive holds names or contents that no export contains: do not trust its source."""
+
+
+class ArchiveTooLarge(ArchiveError):
+    """The archive holds more bytes or files than the caller allows (``limit``)."""
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(f"the archive holds more than {limit:,} {what}: raise the limit if you trust it")
+        self.limit = limit
+
+
+class Unrecorded(StorageError):
+    """The session was closed, and the items with the ids ``items`` exist only in memory: writing them had failed.
+
+    The ``__cause__`` is the error of the last attempt, if it was a ``StorageError``.
+    """
+
+    def __init__(self, session_id: str, items: Sequence[str]) -> None:
+        shown = ", ".join(items[:5]) + (", …" if len(items) > 5 else "")
+        super().__init__(
+            f"session {session_id} was closed with {len(items)} items that could not be written ({shown}): "
+            "they are still in the context's `items`; add them again once the session can be written"
+        )
+        self.items = tuple(items)

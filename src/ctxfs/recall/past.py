@@ -1,0 +1,163 @@
+"""Everything that was ever in a session, item by item, with the call that first carried it. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from ctxfs.content.readable import readable_text
+from ctxfs.content.stored import Stored
+from ctxfs.items import ItemType
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.llm.messages import Block, Content, text_with
+from ctxfs.session.records import ContentRemoved, Decided, ItemAdded, Record, Removed, Replaced, Restored
+from ctxfs.timeline.calls import CallCounter
+
+__all__ = ["RECALL_TOOLS", "Past", "PastItem", "content_text"]
+
+RECALL_TOOLS = frozenset({"history_search", "history_read", "history_calls", "context_status", "note"})
+"""The tools of this room: what they show was in the session before, so it is not searched again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastItem:
+    """Something that was in the session.
+
+    ``call``: the call of the model that first carried it, or whose reply it is; the first is 1. ``text``: its content
+    as lines; None: it is in its file. ``left_after``: the last call that carried its content whole; None: it is still
+    in the context. ``tokens``: of the content; 0 is not known.
+    """
+
+    item_id: str
+    item_type: ItemType
+    tool_name: str | None
+    call: int
+    text: str | None
+    tokens: int = 0
+    left_after: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is, for the model."""
+        return f"{self.item_type.value} of {self.tool_name}" if self.tool_name else self.item_type.value
+
+
+class Past:
+    """The items of a journal, in the order in which they came; ``take`` adds what the journal gained."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, PastItem] = {}
+        self._counter = CallCounter()
+        self.erased = 0
+        """How many contents were erased for good; a text that was kept elsewhere may be of one of them."""
+        self._hidden: set[str] = set()
+
+    @property
+    def calls(self) -> int:
+        """How often the model was called."""
+        return self._counter.calls
+
+    def take(self, records: Iterable[Record]) -> None:
+        """Take in the next records."""
+        for record in records:
+            self._counter.take(record)
+            match record:
+                case ItemAdded():
+                    self._add(record)
+                case Stored():
+                    self._store(record)
+                case Removed():
+                    self._remove(record)
+                case Replaced(destroyed=False, trimmed=()) | Restored():
+                    self._came_back(record.item_id)
+                case Replaced() | Decided():
+                    self._left(record.item_id)
+                case ContentRemoved(erased=True):
+                    self._erase(record.item_id)
+
+    def _add(self, record: ItemAdded) -> None:
+        item = record.item
+        if record.returned:
+            self._came_back(item.id)
+            return
+        if item.source is not None or item.tool_name in RECALL_TOOLS:
+            self._hide(item.id)
+            return
+        stored = self.items.get(item.id)
+        in_file = record.content_stored or (stored is not None and item.offloaded)
+        self._hidden.discard(item.id)
+        self.items.pop(item.id, None)  # so that it stands where it was added
+        self.items[item.id] = PastItem(
+            item_id=item.id,
+            item_type=item.item_type,
+            tool_name=item.tool_name,
+            call=self.calls + (not record.is_reply),
+            text=None if in_file else content_text(item.message.content),
+            tokens=item.content_tokens,
+            left_after=self.calls if item.destroyed else None,
+        )
+
+    def _store(self, record: Stored) -> None:
+        """What is stored of an item that is not known: its output while it runs, or a part of a framework's history."""
+        if record.item_id in self.items or record.item_id in self._hidden or record.tool_name in RECALL_TOOLS:
+            return
+        if record.item_type is ItemType.COMPACTION_SUMMARY:  # an archive: its items are known each by itself
+            return
+        self.items[record.item_id] = PastItem(
+            item_id=record.item_id,
+            item_type=record.item_type,
+            tool_name=record.tool_name,
+            call=self.calls + 1,
+            text=None,
+        )
+
+    def _remove(self, record: Removed) -> None:
+        if record.archive is not None and record.archive in self.items:
+            archive = self.items[record.archive]
+            if archive.text is None:
+                self._hide(record.archive)
+        for item_id in record.item_ids:
+            self._left(item_id)
+
+    def _left(self, item_id: str) -> None:
+        if item_id in self.items:
+            self.items[item_id] = replace(self.items[item_id], left_after=self.calls)
+
+    def _came_back(self, item_id: str) -> None:
+        if item_id in self.items:
+            self.items[item_id] = replace(self.items[item_id], left_after=None)
+
+    def _erase(self, item_id: str) -> None:
+        self.erased += 1
+        if item_id in self.items:
+            self.items[item_id] = replace(self.items[item_id], text=None)  # and its file says that it is gone
+
+    def _hide(self, item_id: str) -> None:
+        self._hidden.add(item_id)
+        self.items.pop(item_id, None)
+
+    def of_calls(self, first: int, last: int) -> list[PastItem]:
+        """The items that the calls ``first`` to ``last`` brought: what was new in each request, and its reply."""
+        return [item for item in self.items.values() if first <= item.call <= last]
+
+
+def content_text(content: Content) -> str:
+    """The lines in which a content is searched and read: its text, and what calls a reply made."""
+    return text_with(content, _block_text)
+
+
+def _block_text(block: Block) -> str:
+    if block["type"] == "tool_use":
+        name, arguments = block.get("name"), block.get("input")
+        return "" if name in RECALL_TOOLS else f"{name}({_arguments(arguments)})"
+    if block["type"] in ("thinking", "reasoning"):
+        return str(block.get("thinking") or block.get("text") or "")
+    return readable_text((block,))
+
+
+def _arguments(arguments: object) -> str:
+    """A call's arguments; long texts in them keep their lines."""
+    if not isinstance(arguments, Mapping):
+        return ""
+    return ", ".join(
+        f"{name}={value if isinstance(value, str) and chr(10) in value else json_codec.dumps_text(value)}"
+        for name, value in arguments.items()
+    )

@@ -1,0 +1,18 @@
+"""What the journal of an open session gained since it was read, also while another process writes it."""
+
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.journal import scan
+from ctxfs.session.records import Record
+from ctxfs.storage.threads import run_to_completion
+
+__all__ = ["records_after"]
+
+
+async def records_after(fs: ContextFileSystem, line: int, offset: int) -> tuple[tuple[Record, ...], int, int]:
+    """The records after line ``line``, which ends at byte ``offset``; 0 and 0 give all of them.
+
+    Also returns the number and the end of the last line, for the next time. Damaged records are left out.
+    """
+    data = await fs._store.read_log(offset)  # noqa: SLF001 - of this room
+    found = await run_to_completion(lambda: scan(data, last_seq=line, offset=offset))
+    return found.records, found.last_seq, found.end

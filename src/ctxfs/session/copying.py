@@ -1,0 +1,126 @@
+"""A session from one store into another one, as it is: the same files, the same log."""
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from ctxfs.content.blocks import is_block_index
+from ctxfs.errors import SessionDiverged, SessionExists
+from ctxfs.session.index import INDEX_NAME, render_index, wants_index
+from ctxfs.session.journal import scan
+from ctxfs.session.state import SessionState, fold
+from ctxfs.storage.base import NewFile, Store, ThreadStore
+from ctxfs.storage.sessions import MakingStores, SessionStores
+from ctxfs.storage.stores import stores_at
+from ctxfs.storage.threads import result_of, run_to_completion, uninterrupted
+
+__all__ = ["Copied", "bring_up_to_date", "making"]
+
+_PIECE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """What was copied: so many ``files``, and ``size_bytes`` of them and of the log."""
+
+    files: int
+    size_bytes: int
+
+
+@asynccontextmanager
+async def making(stores: SessionStores, session_id: str) -> AsyncIterator[Store]:
+    """See ``MakingStores.making``; where a place cannot do that, the session is made in a directory, and copied."""
+    if isinstance(stores, MakingStores):
+        async with stores.making(session_id) as store:
+            yield store
+        return
+    directory = await result_of(lambda: tempfile.mkdtemp(prefix="ctxfs-"))
+    staged = stores_at(directory).store(session_id)
+    try:
+        await staged.open(create=True, write=True)
+        yield staged
+        await _publish(staged, stores, session_id)
+    finally:
+        await uninterrupted(partial(_removed, staged, directory))()
+
+
+async def _publish(staged: Store, stores: SessionStores, session_id: str) -> None:
+    target = stores.store(session_id)
+    await target.open(create=True, write=True)
+    try:
+        if await target.read_log() or await target.names():
+            raise SessionExists(session_id, stores.url)
+        await bring_up_to_date(staged, target, session_id)
+    finally:
+        await uninterrupted(target.close)()
+
+
+async def _removed(staged: Store, directory: str) -> None:
+    await staged.close()
+    await run_to_completion(partial(shutil.rmtree, directory))
+
+
+async def bring_up_to_date(source: Store, target: Store, session_id: str) -> Copied:
+    """Give ``target``, open for writing, all that ``source`` has; whole, or not at all.
+
+    Raises ``SessionDiverged`` if the log of ``target`` is not how that of ``source`` begins; nothing changes then.
+    """
+    log, known = await source.read_log(), await target.read_log()
+    log = log[: log.rfind(b"\n") + 1]
+    if not log.startswith(known):
+        raise SessionDiverged(session_id)
+    names = [name for name in await source.names() if name != INDEX_NAME or wants_index(target)]
+    there = set(await target.names())
+    new = [await _file(source, name) for name in names if name not in there]
+    changed = [await _file(source, name) for name in names if name in there and not await _same(source, target, name)]
+    for file in changed:  # one that grows, or that is derived
+        await target.replace(file.name, file.chunks)
+    if new or len(log) > len(known):
+        await target.commit(new, lambda: log[len(known) :])
+    if wants_index(target) and INDEX_NAME not in names:
+        await target.replace(INDEX_NAME, _index(session_id, log))
+    if gone := sorted(there.difference(names, [INDEX_NAME])):
+        await target.delete(gone)
+    size = len(log) - len(known) + sum([await source.size(file.name) for file in (*new, *changed)])
+    return Copied(files=len(new) + len(changed), size_bytes=size)
+
+
+def _index(session_id: str, log: bytes) -> Iterable[bytes]:
+    found = scan(log)
+    return render_index(session_id, found.last_seq, fold(SessionState(), found.records).stored.values())
+
+
+async def _same(source: Store, target: Store, name: str) -> bool:
+    """Whether both have the same under this name. Contents never change: a file that grows has another size."""
+    if await source.size(name) != await target.size(name):
+        return False
+    return not _is_derived(name) or await source.read(name) == await target.read(name)
+
+
+def _is_derived(name: str) -> bool:
+    return name == INDEX_NAME or is_block_index(name)
+
+
+async def _file(source: Store, name: str) -> NewFile:
+    chunks: Iterable[bytes]
+    if isinstance(source, ThreadStore):
+        chunks = _Pieces(source, name, await source.size(name))
+    else:
+        chunks = [await source.read(name)]
+    return NewFile(name=name, chunks=chunks, derived=_is_derived(name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """The bytes of a file of another store, read when they are asked for."""
+
+    store: ThreadStore
+    name: str
+    size_bytes: int
+
+    def __iter__(self) -> Iterator[bytes]:
+        spans = ((at, _PIECE_BYTES) for at in range(0, self.size_bytes, _PIECE_BYTES))
+        return self.store.pieces(self.name, spans)

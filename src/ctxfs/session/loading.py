@@ -1,0 +1,35 @@
+"""The contents of items that are in their files; a text takes the place of one that cannot be read."""
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+
+from ctxfs.errors import ContentGone, CtxfsError
+from ctxfs.items import ContextItem
+from ctxfs.llm.messages import Content
+from ctxfs.session.damaged import DamagedContent, detail_of, with_stand_ins
+
+__all__ = ["with_contents"]
+
+
+async def with_contents(
+    items: Sequence[ContextItem], in_files: Collection[str], load: Callable[[str], Awaitable[Content]]
+) -> tuple[tuple[ContextItem, ...], tuple[DamagedContent, ...]]:
+    """``items``, those of ``in_files`` (ids) with the content that ``load`` gives, and which contents are damaged.
+
+    One that was removed on purpose is not damaged, though a text takes its place too.
+    """
+    contents: dict[str, Content] = {}
+    unreadable: dict[str, DamagedContent] = {}
+    damaged: list[DamagedContent] = []
+    for item in items:
+        if item.id not in in_files:
+            continue
+        try:
+            contents[item.id] = await load(item.id)
+        except CtxfsError as error:
+            if (detail := detail_of(error)) is None:
+                raise
+            removed = isinstance(error, ContentGone)
+            unreadable[item.id] = DamagedContent(item_id=item.id, name=item.name, detail=detail, removed=removed)
+            damaged += [] if removed else [unreadable[item.id]]
+    loaded = [item.with_content(contents[item.id]) if item.id in contents else item for item in items]
+    return with_stand_ins(loaded, unreadable), tuple(damaged)

@@ -1,0 +1,63 @@
+"""A session in which several processes take turns."""
+
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.patience import patiently
+from ctxfs.session.records import Record
+from ctxfs.storage.threads import uninterrupted
+
+__all__ = ["SharedFileSystem"]
+
+
+class SharedFileSystem(ContextFileSystem):
+    """A ``ContextFileSystem`` that several processes have open, and of which one at a time is the writer.
+
+    Each opens and releases it, and then takes a lease for each use: ``acquire``, write, ``release``. Between two leases
+    of one object nothing is read again but what the others appended. Whatever a lease allocates (ids, names) it must
+    record too: after the release another process may allocate the same.
+
+    Leases are not counted, and not for tasks that write at the same time: one of them would release what another one
+    still uses. A session that is closed while it is released is closed without a record of that in its journal.
+    """
+
+    async def release(self) -> None:
+        """Let another process write; this object reads on, and writes after ``acquire``.
+
+        Raises:
+            ConfigError: the store cannot do this, or a content of ``SessionWriter.grow`` is not finished.
+            SessionClosed: the session is not open, or for reading only.
+
+        """
+        await self.writer.release()
+
+    async def acquire(self, *, wait_s: float = 0.0) -> tuple[Record, ...]:
+        """Be the writer again after ``release``, with all that others recorded meanwhile; returns that.
+
+        It is in ``state`` already, and ``items`` shows it. It costs next to nothing when nobody wrote. When a writer
+        died meanwhile the session is opened again: ``recovery`` says what was repaired, and ``state`` and ``writer``
+        are new objects. Does nothing when the session was not released.
+
+        Args:
+            wait_s: for how many seconds to try again while another writer has the session.
+
+        Raises:
+            SessionLocked: another writer still has it.
+            SessionNotFound: it was removed meanwhile.
+            WriteFailed: it cannot be written.
+            SessionClosed: the session is not open, or for reading only.
+
+        """
+        gained = await patiently(self.writer.acquire, wait_s)
+        return await self._reopened() if gained is None else gained
+
+    async def is_behind(self) -> bool:
+        """Whether others recorded something that is not in ``state``, while this is released."""
+        return await self._opened().has_more()
+
+    @uninterrupted
+    async def _reopened(self) -> tuple[Record, ...]:
+        """Open the session again; returns what its journal gained since it was released."""
+        known = self._opened()
+        self._journal = self._writer = None
+        await self._store.close()
+        await self.open(create=False)
+        return await known.catch_up()

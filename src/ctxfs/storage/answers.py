@@ -1,0 +1,73 @@
+"""Requests to a server that may not answer, and how long its stores wait: for an answer, and for another writer."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from ctxfs.checks import require_number
+from ctxfs.errors import OutcomeUnknown, StorageError, WriteFailed
+
+__all__ = ["NoAnswer", "NotSent", "Terms", "repeated"]
+
+T = TypeVar("T")
+
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 2.0
+
+
+class NoAnswer(StorageError):
+    """The request ended without an answer: what it asked for may have been done, and may still be done."""
+
+
+class NotSent(NoAnswer):
+    """The server was not reached, so nothing was asked of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How long a writer is waited for, and an answer.
+
+    Args:
+        ttl_s: for how many seconds after its last commit a writer that did not release the session keeps it.
+        give_up_s: for how many seconds a request without an answer is repeated.
+        clock: gives seconds since the epoch; it decides about politeness only.
+        sleep: waits between two tries.
+
+    Raises:
+        ConfigError: a time that is negative, or not a number.
+    """
+
+    ttl_s: float = 30.0
+    give_up_s: float = 20.0
+    clock: Callable[[], float] = time.time
+    sleep: Callable[[float], None] = time.sleep
+
+    def __post_init__(self) -> None:
+        require_number("ttl_s", self.ttl_s, at_least=0)
+        require_number("give_up_s", self.give_up_s, at_least=0)
+
+
+def repeated(request: Callable[[], T], name: str, terms: Terms) -> T:
+    """Make a request that writes ``name`` until it is answered; it must be one that may be done twice.
+
+    Raises ``OutcomeUnknown`` when that takes too long, or when a later try is refused: an earlier one may have been
+    done; ``WriteFailed`` when the server was never reached. What else ``request`` raises is raised as it is.
+    """
+    pause, waited = FIRST_PAUSE_S, 0.0
+    unanswered = False
+    while True:
+        started = terms.clock()
+        try:
+            return request()
+        except NoAnswer as error:
+            unanswered = unanswered or not isinstance(error, NotSent)
+            waited += max(0.0, terms.clock() - started) + pause  # a clock that is set back does not end this
+            if waited > terms.give_up_s:
+                raise (OutcomeUnknown if unanswered else WriteFailed)(name, str(error)) from error
+        except WriteFailed as error:
+            if unanswered:
+                raise OutcomeUnknown(name, error.reason) from error
+            raise
+        terms.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE_S)

@@ -1,0 +1,70 @@
+"""Sessions that were removed on purpose: a log beside them, one line of JSON each, durable before the session goes."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ctxfs.storage.port import FileSystem, OsFileSystem, close_quietly, write_all
+
+__all__ = ["FORGOTTEN_NAME", "forgotten", "forgotten_under", "note_forgotten"]
+
+FORGOTTEN_NAME = ".ctxfs-forgotten.jsonl"
+_MAX_BYTES = 64 << 20
+"""Of a longer log only the end is read."""
+
+
+def note_forgotten(fs: FileSystem, root_fd: int, tombstone: Mapping[str, Any]) -> None:
+    """Record durably that a session is about to be removed. Raises OSError."""
+    try:
+        fd = fs.create(root_fd, FORGOTTEN_NAME)
+    except FileExistsError:
+        fd = fs.open_append(root_fd, FORGOTTEN_NAME)
+    try:
+        write_all(fs, fd, [b"\n" + json.dumps(tombstone).encode() + b"\n"])  # what a crash cut off ends here
+        fs.sync(fd)
+    finally:
+        close_quietly(fs, fd)
+    fs.sync(root_fd)
+
+
+def forgotten(fs: FileSystem, root_fd: int, session_id: str) -> str:
+    """Say when a session was removed, by what and why, and what it held; "" if nothing is known of that."""
+    with suppress(OSError):
+        fd = fs.open_read(root_fd, FORGOTTEN_NAME)
+        try:
+            size = fs.stat_handle(fd).size
+            data = fs.read(fd, min(size, _MAX_BYTES), max(0, size - _MAX_BYTES))
+        finally:
+            close_quietly(fs, fd)
+        wanted = json.dumps(session_id).encode()
+        for line in reversed(data.splitlines()):
+            if wanted in line and (said := _said(line, session_id)):
+                return said
+    return ""
+
+
+def forgotten_under(root: Path, session_id: str) -> str:
+    """Say what ``forgotten`` says of a session under a root; "" also if there is no such root."""
+    fs = OsFileSystem()
+    with suppress(OSError):
+        root_fd = fs.open_root(root)
+        try:
+            return forgotten(fs, root_fd, session_id)
+        finally:
+            close_quietly(fs, root_fd)
+    return ""
+
+
+def _said(line: bytes, session_id: str) -> str:
+    try:
+        told = json.loads(line)
+        if told["session_id"] != session_id:
+            return ""
+        day = datetime.fromtimestamp(told["removed_at"], UTC).date().isoformat()
+        held = f"{int(told['contents']):,} contents, {int(told['size_bytes']):,} bytes"
+        return f"removed on {day} by {told['by']} ({told['reason']}); it held {held}"
+    except (ValueError, KeyError, TypeError, OverflowError, OSError):  # a torn line, or not one of ours
+        return ""

@@ -1,0 +1,36 @@
+"""Output that grows, where each writing is a request: it waits for more of it, or for the next commit."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+__all__ = ["Growing"]
+
+PART_BYTES: Final = 1 << 20
+"""What grows is written when there is so much of it ..."""
+
+PART_S: Final = 5.0
+"""... or when the oldest of it has waited for so long."""
+
+
+@dataclass(slots=True)
+class Growing:
+    """What was appended to files, by name, and is not written yet; ``since``: when the oldest of it came."""
+
+    files: dict[str, bytearray] = field(default_factory=dict)
+    since: float = 0.0
+
+    def add(self, name: str, data: bytes, now: float) -> None:
+        """Take the next bytes of a file, which may be none: then it is there, and empty."""
+        if not any(self.files.values()):
+            self.since = now
+        self.files.setdefault(name, bytearray()).extend(data)
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is to be written now."""
+        waiting = sum(map(len, self.files.values()))
+        return waiting >= PART_BYTES or (waiting > 0 and now >= self.since + PART_S)
+
+    def after(self, name: str, size: int, offset: int, length: int | None, read: bytes) -> bytes:
+        """Return what follows ``read`` in a range of a file of which ``size`` bytes are written."""
+        start = max(0, offset - size)
+        return bytes(self.files.get(name, b"")[start : None if length is None else start + length - len(read)])

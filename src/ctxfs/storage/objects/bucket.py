@@ -1,0 +1,184 @@
+"""What a session needs of an object store: keys and bytes, and one request that fails where a key exists.
+
+``open_bucket`` gives one by obstore: S3 and what speaks its protocol, Google Cloud Storage, Azure, a directory, memory.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+from ctxfs.errors import ConfigError, CtxfsError, MissingExtra, NotStored, StorageError, WriteFailed
+from ctxfs.storage.answers import NoAnswer
+
+__all__ = ["Bucket", "ObstoreBucket", "Taken", "open_bucket"]
+
+_LISTED = 1000
+_RETRIES: dict[str, Any] = {"retry_config": {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}}
+_DEFAULTS: dict[str, dict[str, Any]] = {"file": {"mkdir": True}, "memory": {}}  # nothing to retry
+_used_in: list[int] = []  # the process that uses obstore, which works in no process that is forked from it
+
+
+class Taken(CtxfsError):
+    """The key exists already, so nothing was written."""
+
+
+class Bucket(Protocol):
+    """Keys and bytes. All methods block, and may be called in any thread.
+
+    A key may be read as soon as the request that made it was answered, and is listed then.
+    """
+
+    def create(self, key: str, data: bytes) -> None:
+        """Make an object, in one request that fails where the key exists.
+
+        Raises ``Taken``, ``WriteFailed`` (it was not made, and will not be) and ``NoAnswer``.
+        """
+
+    def put(self, key: str, data: bytes) -> None:
+        """Make or replace an object. Raises ``WriteFailed`` and ``NoAnswer``."""
+
+    def get(self, key: str) -> bytes:
+        """Return an object. Raises ``NotStored`` and ``StorageError``."""
+
+    def get_range(self, key: str, offset: int, size: int) -> bytes:
+        """Return ``size`` bytes, at least 1, all of which the object has. Raises ``NotStored`` and ``StorageError``."""
+
+    def keys(self, prefix: str, *, after: str = "") -> Iterator[str]:
+        """Yield the keys that begin with ``prefix`` and come after ``after``, sorted. Raises ``StorageError``."""
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects; keys that are not there count as deleted. Raises ``WriteFailed`` and ``NoAnswer``."""
+
+
+def open_bucket(url: str, options: Mapping[str, Any] | None = None) -> "ObstoreBucket":
+    """Return the bucket at ``url``: ``s3://…``, ``gs://…``, ``az://…``, ``file:///…`` or ``memory:///``, with a prefix.
+
+    ``options`` are obstore's for that kind of store, such as ``endpoint`` or ``client_options``; what they leave out
+    comes from the environment, as with the providers' own tools.
+
+    Raises:
+        MissingExtra: obstore is not installed.
+        ConfigError: no such kind of store, or an option that it does not have.
+    """
+    try:
+        import obstore.store  # noqa: PLC0415 - an extra
+        from obstore.exceptions import BaseError  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingExtra("objects", "obstore") from error
+    try:
+        scheme = url.partition(":")[0]
+        given = _DEFAULTS.get(scheme, _RETRIES)
+        return ObstoreBucket(obstore.store.from_url(url, **{**given, **(options or {})}))
+    except (BaseError, TypeError, ValueError) as error:
+        raise ConfigError(f"{url!r} cannot be opened as an object store: {error}") from error
+
+
+class ObstoreBucket:
+    """A bucket of ``store``, one of obstore's stores.
+
+    Requests are not repeated here: what is repeated must be known to be the same, and only the caller knows that.
+    obstore repeats some by itself, which is harmless; its option ``retry_config`` says for how long.
+    """
+
+    def __init__(self, store: Any) -> None:
+        import obstore  # noqa: PLC0415 - an extra
+        from obstore import exceptions  # noqa: PLC0415
+
+        self._o = obstore
+        self.store = store
+        self._taken = (exceptions.AlreadyExistsError, FileExistsError)
+        self._missing = (exceptions.NotFoundError, FileNotFoundError)
+        self._refused = (
+            exceptions.InvalidPathError,
+            exceptions.NotSupportedError,
+            exceptions.PermissionDeniedError,
+            exceptions.UnauthenticatedError,
+            exceptions.UnknownConfigurationKeyError,
+            NotImplementedError,
+            PermissionError,
+        )
+        self._any = (exceptions.BaseError, OSError)
+
+    def create(self, key: str, data: bytes) -> None:
+        """See ``Bucket.create``."""
+        _check_process()
+        try:
+            self._o.put(self.store, key, data, mode="create", use_multipart=False)
+        except self._taken as error:
+            raise Taken(key) from error
+        except self._any as error:
+            raise self._write_error(key, error) from error
+
+    def put(self, key: str, data: bytes) -> None:
+        """See ``Bucket.put``."""
+        _check_process()
+        try:
+            self._o.put(self.store, key, data)
+        except self._any as error:
+            raise self._write_error(key, error) from error
+
+    def get(self, key: str) -> bytes:
+        """See ``Bucket.get``."""
+        _check_process()
+        try:
+            return bytes(self._o.get(self.store, key).bytes())
+        except self._any as error:
+            raise self._read_error(key, error) from error
+
+    def get_range(self, key: str, offset: int, size: int) -> bytes:
+        """See ``Bucket.get_range``."""
+        _check_process()
+        try:
+            return bytes(self._o.get_range(self.store, key, start=offset, length=size))
+        except self._any as error:
+            raise self._read_error(key, error) from error
+
+    def keys(self, prefix: str, *, after: str = "") -> Iterator[str]:
+        """See ``Bucket.keys``. Some stores list from the beginning, and not all list in order."""
+        _check_process()
+        try:
+            pages = self._o.list(self.store, prefix=prefix, offset=after or None, chunk_size=_LISTED)
+            found = sorted(row["path"] for page in pages for row in page)
+        except self._any as error:
+            raise self._read_error(prefix, error) from error
+        yield from (key for key in found if key > after)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See ``Bucket.delete``."""
+        _check_process()
+        for start in range(0, len(keys), _LISTED):
+            try:
+                self._o.delete(self.store, list(keys[start : start + _LISTED]))
+            except self._missing:
+                continue
+            except self._any as error:
+                raise self._write_error(keys[start], error) from error
+
+    def _write_error(self, key: str, error: Exception) -> StorageError:
+        if isinstance(error, (*self._refused, *self._missing)):
+            return WriteFailed(key, _reason(error))
+        return NoAnswer(f"{key}: {_reason(error)}")
+
+    def _read_error(self, key: str, error: Exception) -> StorageError:
+        return (
+            NotStored(key)
+            if isinstance(error, self._missing)
+            else StorageError(f"could not read {key}: {_reason(error)}")
+        )
+
+
+def _reason(error: Exception) -> str:
+    """What obstore says, without the pages that it adds for its own developers."""
+    return " ".join(str(error).partition("Debug source")[0].split())[:300]
+
+
+def _check_process() -> None:
+    """Raise ``StorageError`` in a forked process, where obstore would wait for ever for threads that are not there."""
+    if not _used_in:
+        _used_in.append(os.getpid())
+    if _used_in[0] != os.getpid():
+        raise StorageError(
+            "this process was forked from one that used an object store, which works in the first one only: "
+            'start processes with multiprocessing\'s "spawn" or "forkserver", or fork before the first use'
+        )

@@ -1,0 +1,118 @@
+"""What was read from a bucket, kept in a directory of this machine: a page that was read before needs no request."""
+
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from ctxfs.checks import require_int
+
+logger = logging.getLogger("ctxfs.storage")
+
+__all__ = ["ReadCache"]
+
+PART_BYTES: Final = 1 << 20
+"""A content is kept in parts of this size: a page brings the part that it stands in."""
+
+_SUM_BYTES: Final = 32
+_SHARE: Final = 16  # it is looked whether there is too much when a 16th of what may be there was added
+
+
+class ReadCache:
+    """A read-through cache of contents, shared by all processes that name the same directory.
+
+    What is in an object store never changes, so nothing here is ever stale. Each part is kept with its SHA-256, and
+    one that is damaged is fetched again. The parts that were not read for the longest time are removed first.
+    The directory gets the mode 0700: it holds contents of sessions. It may be removed at any time.
+
+    Args:
+        directory: where the parts are; it is made when it is not there.
+        max_bytes: how much may be kept. Each process may exceed it by a 16th.
+
+    Raises:
+        ConfigError: ``max_bytes`` is not a whole number from 1 on.
+    """
+
+    def __init__(self, directory: Path, *, max_bytes: int = 1 << 30) -> None:
+        require_int("max_bytes", max_bytes, at_least=1)
+        self._directory = Path(directory)
+        self._max_bytes = max_bytes
+        self._added = max_bytes  # the first part looks what other processes left
+        self._lock = threading.Lock()
+
+    def read(self, name: str, size: int, offset: int, length: int, fetch: Callable[[int, int], bytes]) -> bytes:
+        """Return ``length`` bytes from ``offset`` on of a content of ``size`` bytes, which has all of them.
+
+        ``name`` is unique to the content. ``fetch(offset, size)`` reads what is not here; what it raises is raised as
+        it is. A directory that cannot be written only costs requests.
+        """
+        first = offset // PART_BYTES
+        parts = [
+            self._part(f"{name}\0{part}", part * PART_BYTES, min(PART_BYTES, size - part * PART_BYTES), fetch)
+            for part in range(first, (offset + length - 1) // PART_BYTES + 1)
+        ]
+        skipped = offset - first * PART_BYTES
+        return b"".join(parts)[skipped : skipped + length]
+
+    def _part(self, name: str, offset: int, size: int, fetch: Callable[[int, int], bytes]) -> bytes:
+        digest = hashlib.sha256(name.encode()).hexdigest()
+        path = self._directory / digest[:2] / digest[2:]
+        data = _kept(path)
+        if data is None or len(data) != size:
+            data = fetch(offset, size)
+            try:
+                self._keep(path, data)
+            except OSError as error:
+                logger.warning("%s cannot be kept in the cache: %s", path, error)
+        return data
+
+    def _keep(self, path: Path, data: bytes) -> None:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        temporary = path.with_name(f".{uuid4().hex}")
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(hashlib.sha256(data).digest() + data)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        with self._lock:
+            self._added += len(data)
+            due = self._added > self._max_bytes // _SHARE
+            self._added = 0 if due else self._added
+        if due:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        """Remove what was not read for the longest time, until there is room again."""
+        found = []
+        for path in self._directory.glob("??/*"):
+            with suppress(FileNotFoundError):  # another process removes too
+                status = path.stat()
+                found.append((status.st_mtime_ns, status.st_size, path))
+        excess = sum(size for _, size, _ in found) - self._max_bytes
+        for _, size, path in sorted(found):
+            if excess <= 0:
+                return
+            path.unlink(missing_ok=True)
+            excess -= size
+
+
+def _kept(path: Path) -> bytes | None:
+    """What is kept there, marked as read just now; None: nothing, or nothing that is whole."""
+    try:
+        data = path.read_bytes()
+        os.utime(path)
+    except OSError:
+        return None
+    if hashlib.sha256(data[_SUM_BYTES:]).digest() != data[:_SUM_BYTES]:
+        path.unlink(missing_ok=True)
+        return None
+    return data[_SUM_BYTES:]

@@ -1,0 +1,221 @@
+"""The row of a session's segments in a bucket: reading it, and making the next segment. Blocks; not for two threads."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final
+from uuid import uuid4
+
+from ctxfs.errors import OutcomeUnknown, StorageError, WriteFailed
+from ctxfs.storage.answers import NoAnswer, Terms, repeated
+from ctxfs.storage.objects.bucket import Bucket, Taken
+from ctxfs.storage.objects.cache import ReadCache
+from ctxfs.storage.objects.segments import (
+    FIRST_CHUNK,
+    Draft,
+    Head,
+    Located,
+    Put,
+    SegmentLog,
+    Step,
+    chunk_key,
+    chunks_due,
+    chunks_to_read,
+    decode,
+    encode,
+    is_segment_key,
+    segment_key,
+    within,
+)
+
+__all__ = ["SESSIONS", "SegmentRow", "session_prefix"]
+
+SESSIONS: Final = "sessions/"
+"""Under this prefix each session has an empty object, its name and identity, so that sessions can be listed."""
+
+OWN_OBJECT_BYTES: Final = 1 << 20
+"""A content that is larger has an object of its own: a segment is read whole."""
+
+SEGMENT_BYTES: Final = 8 << 20
+"""A segment carries no more: what comes after that in one commit has objects of its own too."""
+
+AT_ONCE: Final = 8
+"""So many objects are read at the same time."""
+
+
+def session_prefix(session_id: str) -> str:
+    """Name a session's place in a bucket; it begins with a hash, since stores divide their load by the beginning."""
+    return f"{hashlib.sha256(session_id.encode()).hexdigest()[:4]}/{session_id}/"
+
+
+class SegmentRow:
+    """The segments of a session, as far as they are known here: ``log`` is what they add up to."""
+
+    def __init__(self, bucket: Bucket, session_id: str, terms: Terms, cache: ReadCache | None = None) -> None:
+        self.log = SegmentLog()
+        self._bucket = bucket
+        self._session_id = session_id
+        self._prefix = session_prefix(session_id)
+        self._terms = terms
+        self._cache = cache
+
+    # ---- reading
+
+    def read_all(self) -> None:
+        """Read the chunks, and then what no chunk covers."""
+        inner = (key.removeprefix(self._prefix) for key in self._bucket.keys(f"{self._prefix}k/"))
+        with suppress(StorageError):  # a chunk was removed meanwhile, or is damaged: the segments have it all
+            for key, data in self._fetched(chunks_to_read(inner)):
+                self.log.take(decode(key, data))
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Take in the segments that were made since.
+
+        Where some are missing, the session was removed meanwhile: the segment that says so stays.
+        """
+        missing: int | None = None
+        after = self._prefix + (segment_key(self.log.end - 1) if self.log.end else "s/")
+        inner = (key.removeprefix(self._prefix) for key in self._bucket.keys(f"{self._prefix}s/", after=after))
+        for key, data in self._fetched(filter(is_segment_key, inner)):
+            number = int(key[2:])
+            piece = decode(key, data)
+            if piece.head.removed and number > self.log.end:
+                self.log, missing = SegmentLog(end=number), None
+            if number == self.log.end:
+                self.log.take(piece)
+            else:
+                missing = self.log.end if missing is None else missing
+        if missing is not None:
+            raise StorageError(f"session {self._session_id}: segment {missing} is missing from the object store")
+
+    def catch_up_with_next(self) -> None:
+        """Take in what was made since, at least the next segment, which is known to be there.
+
+        Raises ``StorageError`` where the store does not list it.
+        """
+        end = self.log.end
+        self.catch_up()
+        if self.log.end == end:
+            raise StorageError(
+                f"session {self._session_id}: segment {end} exists, and the object store does not list it: "
+                "it cannot hold sessions"
+            )
+
+    def _fetched(self, keys: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """Yield the objects in turn; some are read at the same time."""
+        wanted = list(keys)
+        if len(wanted) < 2:
+            yield from ((key, self._bucket.get(self._prefix + key)) for key in wanted)
+            return
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="ctxfs") as threads:
+            for start in range(0, len(wanted), AT_ONCE):
+                some = wanted[start : start + AT_ONCE]
+                yield from zip(some, threads.map(self._bucket.get, map(self._prefix.__add__, some)), strict=True)
+
+    def read(self, parts: Iterable[Located], offset: int, length: int | None) -> bytes:
+        """Read from a content whose parts are these, from the cache where it is there."""
+        return b"".join(self._read_part(at, start, size) for at, start, size in within(parts, offset, length))
+
+    def _read_part(self, at: Located, offset: int, length: int) -> bytes:
+        def fetch(start: int, size: int) -> bytes:
+            return self._bucket.get_range(self._prefix + at.key, at.offset + start, size)
+
+        if self._cache is None or self.log.head is None:
+            return fetch(offset, length)
+        name = f"{self.log.head.identity}\0{at.key}\0{at.offset}"
+        return self._cache.read(name, at.size, offset, length, fetch)
+
+    # ---- writing
+
+    def next_head(self, writer: str, *, epochs: int = 0, removed: bool = False) -> Head:
+        """Return the head of the next segment, with an epoch that is higher by ``epochs``."""
+        last = self.log.head
+        return Head(
+            epoch=(last.epoch if last is not None else 0) + epochs,
+            writer=writer,
+            at=self._terms.clock(),
+            nonce=uuid4().hex,
+            identity=last.identity if last is not None and self.log.exists else uuid4().hex,
+            removed=removed,
+        )
+
+    def content(self, name: str, data: bytes, *, grows: bool = False, carried: int = 0) -> Draft | Put:
+        """Return a content that travels in the segment, or has an object of its own, which is made now.
+
+        ``carried``: how many bytes the segment has already.
+
+        Raises ``WriteFailed``.
+        """
+        if len(data) <= min(OWN_OBJECT_BYTES, SEGMENT_BYTES - carried):
+            return Draft(name, data, grows)
+        key = f"c/{uuid4().hex}"
+        self._put(self._prefix + key, data)
+        return Put(name, Located(key, 0, len(data)), grows)
+
+    def make(self, head: Head, steps: Sequence[Step | Draft], terms: Terms | None = None) -> None:
+        """Make the next segment. Raises ``Taken``, ``WriteFailed`` or ``OutcomeUnknown``."""
+        key = segment_key(self.log.end)
+        data = encode(head, steps)
+
+        def make() -> None:
+            try:
+                self._bucket.create(self._prefix + key, data)
+            except Taken:
+                if self._known(key) != data:  # else an earlier try was made, and its answer lost
+                    raise
+
+        if not self.log.exists:
+            self._put(self._marker(head), b"")
+        repeated(make, key, terms or self._terms)
+        self.log.take(decode(key, data))
+
+    def _put(self, key: str, data: bytes) -> None:
+        """Make an object that nothing names yet: without an answer, whatever became of it, nothing was stored."""
+        try:
+            repeated(lambda: self._bucket.put(key, data), key, self._terms)
+        except OutcomeUnknown as error:
+            raise WriteFailed(key, error.reason) from error
+
+    def _known(self, key: str) -> bytes:
+        """An object that is there. Raises ``NoAnswer`` where it cannot be read."""
+        try:
+            return self._bucket.get(self._prefix + key)
+        except StorageError as error:
+            raise NoAnswer(str(error)) from error
+
+    def cover_full_rows(self) -> None:
+        """Write the chunks that are complete."""
+        for start, end in chunks_due(self.log.end):
+            self._write_chunk(start, end)
+
+    def cover_rest(self) -> None:
+        """Write a chunk of what no chunk covers yet, which makes the next opening short."""
+        self._write_chunk((self.log.end - 1) // FIRST_CHUNK * FIRST_CHUNK, self.log.end)
+
+    def _write_chunk(self, start: int, end: int) -> None:
+        """Write a chunk. It is derived: without it, opening reads more objects."""
+        if start < end and (data := self.log.chunk(start, end)) is not None:
+            with suppress(StorageError):
+                self._bucket.put(self._prefix + chunk_key(start, end), data)
+
+    def delete_own_objects(self, parts: Iterable[Located]) -> None:
+        """Delete the objects of contents that have their own; those that stand in segments stay."""
+        if keys := [self._prefix + at.key for at in parts if at.key.startswith("c/")]:
+            self._bucket.delete(keys)
+
+    def remove(self, head: Head) -> None:
+        """Make ``head`` the end of the session, and delete the rest.
+
+        The numbers at which a sleeping writer may wake up stay taken. Raises as ``make`` does, and then ``WriteFailed``
+        or ``NoAnswer`` where the session is gone, but not all of its objects.
+        """
+        # What is listed later may be of the next session of this name.
+        gone = [*self._bucket.keys(self._prefix), self._marker(head)]
+        stay = {self._prefix + segment_key(number) for number in self.log.fences}
+        self.make(head, self.log.removal())
+        self._bucket.delete([key for key in gone if key not in stay])
+
+    def _marker(self, head: Head) -> str:
+        return f"{SESSIONS}{self._session_id}/{head.identity}"

@@ -1,0 +1,323 @@
+"""A session as a row of numbered, immutable segments, and what they add up to. Pure.
+
+Segment n holds one commit: contents, lines of the log, deletions. It is made under a key of its own, by a request that
+fails where the key exists. So the number is the compare-and-swap: who makes segment n was the one writer at n, and a
+writer that was taken over meanwhile fails at its next number, whatever its clock says.
+
+A *chunk* holds the steps of many segments, so that opening reads few objects. It is derived: any chunk is true of the
+segments that it covers, whoever wrote it, and none has to exist. Chunks cover 16 segments, 64, 256 and so on.
+
+An object is a line of JSON, the head, and then the bytes that the head's steps name.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from ctxfs.errors import StorageError
+from ctxfs.jsontext import codec as json_codec
+
+__all__ = [
+    "FIRST_CHUNK",
+    "Append",
+    "Cut",
+    "Delete",
+    "Draft",
+    "Head",
+    "Located",
+    "Piece",
+    "Put",
+    "SegmentLog",
+    "Step",
+    "chunk_key",
+    "chunks_due",
+    "chunks_to_read",
+    "decode",
+    "encode",
+    "is_segment_key",
+    "segment_key",
+    "within",
+]
+
+VERSION: Final = 1
+FIRST_CHUNK: Final = 16
+GROWTH: Final = 4
+LEVELS: Final = 8
+
+
+class Located(NamedTuple):
+    """Where a content is: in which object, from which byte on, and how many bytes it has."""
+
+    key: str
+    offset: int
+    size: int
+
+
+class Put(NamedTuple):
+    """A file has this content from here on; ``grows``: after the content that it has."""
+
+    name: str
+    at: Located
+    grows: bool = False
+
+
+class Append(NamedTuple):
+    """The log grew by these bytes."""
+
+    data: bytes
+
+
+class Delete(NamedTuple):
+    """A file is gone."""
+
+    name: str
+
+
+class Cut(NamedTuple):
+    """The log was cut to this length, in bytes."""
+
+    size: int
+
+
+Step = Put | Append | Delete | Cut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """What a segment says of its writer.
+
+    Args:
+        epoch: counts the writers that took the session, from 1.
+        writer: the writer's own random name; empty: it let go of the session with this segment.
+        at: when it was written, by the writer's clock, in seconds since the epoch.
+        nonce: random, so that a writer knows its own segment again when the answer to its request was lost.
+        identity: random, and the same in all segments of a session: another one of its name, in another bucket or after
+            a bucket was emptied, has another.
+        removed: the session was removed with this segment. A later session of the same name goes on with the numbers,
+            which are never freed: a writer that slept meanwhile finds its number taken.
+    """
+
+    epoch: int
+    writer: str
+    at: float
+    nonce: str = ""
+    identity: str = ""
+    removed: bool = False
+
+
+class Piece(NamedTuple):
+    """What an object says: of one segment, or of those that a chunk ``covers``, from the first up to the end.
+
+    ``fences``: of a chunk, the numbers at which a writer took the session.
+    """
+
+    head: Head
+    steps: tuple[Step, ...]
+    covers: tuple[int, int] | None = None
+    fences: tuple[int, ...] = ()
+
+
+class Draft(NamedTuple):
+    """A content that is to stand in the segment itself; ``Put`` is for one that has an object of its own."""
+
+    name: str
+    data: bytes
+    grows: bool = False
+
+
+def segment_key(number: int) -> str:
+    """Name the object of a segment, relative to its session."""
+    return f"s/{number:012d}"
+
+
+def is_segment_key(key: str) -> bool:
+    """Whether a key, relative to its session, is that of a segment."""
+    return key.startswith("s/") and key[2:].isdigit()
+
+
+def chunk_key(start: int, end: int) -> str:
+    """Name the object of the chunk of segments from ``start`` up to, and without, ``end``."""
+    return f"k/{start:012d}-{end:012d}"
+
+
+def encode(head: Head, steps: Sequence[Step | Draft]) -> bytes:
+    """Encode a segment."""
+    rows, body = _rows(steps)
+    return _object({**_head_row(head), "steps": rows}, body)
+
+
+def decode(key: str, data: bytes) -> Piece:
+    """Decode the object under ``key``.
+
+    Raises:
+        StorageError: it is no segment or chunk, or one of a later version.
+    """
+    end = data.find(b"\n") + 1
+    try:
+        row = json_codec.loads(data[:end])
+        if row["v"] != VERSION:
+            raise StorageError(f"{key} was written by a later version of ctxfs: install that one")
+        head = Head(
+            epoch=row["epoch"],
+            writer=row["writer"],
+            at=row["at"],
+            nonce=row.get("nonce", ""),
+            identity=row["session"],
+            removed=row.get("removed", False),
+        )
+        covers = (row["start"], row["end"]) if "start" in row else None
+        return Piece(head, tuple(_steps(key, row["steps"], data, end)), covers, tuple(row.get("fences", ())))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StorageError(f"{key} is not a segment of a session, or is damaged: {error!r:.80}") from error
+
+
+def _head_row(head: Head) -> dict[str, Any]:
+    row: dict[str, Any] = {"v": VERSION, "session": head.identity, "epoch": head.epoch, "writer": head.writer}
+    row["at"] = head.at
+    return row | ({"nonce": head.nonce} if head.nonce else {}) | ({"removed": True} if head.removed else {})
+
+
+def _rows(steps: Iterable[Step | Draft]) -> tuple[list[dict[str, Any]], list[bytes]]:
+    """The steps in the head, and their bytes in the body."""
+    pairs = [_row(step) for step in steps]
+    return [row for row, _ in pairs], [data for _, data in pairs]
+
+
+def _row(step: Step | Draft) -> tuple[dict[str, Any], bytes]:
+    match step:
+        case Draft(name, data, grows):
+            return {_verb(grows): name, "size": len(data)}, data
+        case Put(name, at, grows):
+            return {_verb(grows): name, "key": at.key, "offset": at.offset, "size": at.size}, b""
+        case Append(data):
+            return {"log": len(data)}, data
+        case Delete(name):
+            return {"delete": name}, b""
+        case Cut(size):
+            return {"cut": size}, b""
+
+
+def _verb(grows: bool) -> str:
+    return "grow" if grows else "put"
+
+
+def _object(head: dict[str, Any], body: list[bytes]) -> bytes:
+    return b"".join([json_codec.dumps(head), b"\n", *body])
+
+
+def _steps(key: str, rows: list[dict[str, Any]], data: bytes, offset: int) -> Iterator[Step]:
+    for row in rows:
+        if "put" in row or "grow" in row:
+            grows = "grow" in row
+            at = Located(row.get("key", key), row.get("offset", offset), row["size"])
+            offset += 0 if "key" in row else row["size"]
+            yield Put(row[_verb(grows)], at, grows)
+        elif "log" in row:
+            yield Append(data[offset : offset + row["log"]])
+            offset += row["log"]
+        elif "delete" in row:
+            yield Delete(row["delete"])
+        else:
+            yield Cut(row["cut"])
+    if offset != len(data):
+        raise ValueError(f"{len(data)} bytes, not {offset}")
+
+
+@dataclass(slots=True)
+class SegmentLog:
+    """What the segments so far add up to: the files, the log, and who writes.
+
+    ``files``: where the parts of each file's content are. ``end``: the number of the next segment. ``head``: the head
+    of the last one; None: there is none. ``fences``: the numbers at which a writer took the session, so at which the
+    writer before it will fail.
+    """
+
+    files: dict[str, tuple[Located, ...]] = field(default_factory=dict)
+    log: bytearray = field(default_factory=bytearray)
+    end: int = 0
+    head: Head | None = None
+    fences: list[int] = field(default_factory=list)
+    _steps: dict[int, Sequence[Step]] = field(default_factory=dict, repr=False)  # those of segments, for chunks
+
+    def take(self, piece: Piece) -> None:
+        """Take in the next segment, or a chunk that begins with it."""
+        first, end = piece.covers or (self.end, self.end + 1)
+        if first != self.end or end <= first:
+            raise StorageError(f"segments {first} to {end} do not follow after {self.end}")
+        if piece.covers is None and (self.head is None or piece.head.epoch != self.head.epoch):
+            self.fences.append(first)
+        self.fences += piece.fences
+        self._steps[first] = piece.steps
+        self.end, self.head = end, piece.head
+        for step in piece.steps:
+            match step:
+                case Put(name, at, grows):
+                    self.files[name] = (*(self.files.get(name, ()) if grows else ()), at)
+                case Append(data):
+                    self.log += data
+                case Delete(name):
+                    self.files.pop(name, None)
+                case Cut(size):
+                    del self.log[size:]
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a session: one was made, and was not removed since."""
+        return self.head is not None and not self.head.removed
+
+    def removal(self) -> list[Step]:
+        """What removes the session: a later one of its name begins with nothing."""
+        return [*(Delete(name) for name in self.files), Cut(0)]
+
+    def chunk(self, start: int, end: int) -> bytes | None:
+        """Encode the chunk of these segments, up to the last one; None: it begins within what a chunk here covers.
+
+        Contents stay in the segments that hold them.
+        """
+        assert self.head is not None
+        assert end == self.end
+        if start not in self._steps:
+            return None
+        steps = (step for first in sorted(self._steps) if first >= start for step in self._steps[first])
+        rows, body = _rows(steps)
+        fences = [number for number in self.fences if number >= start]
+        head = {**_head_row(replace(self.head, nonce="")), "start": start, "end": end, "fences": fences}
+        return _object({**head, "steps": rows}, body)
+
+
+def within(parts: Iterable[Located], offset: int, length: int | None) -> Iterator[tuple[Located, int, int]]:
+    """Yield where ``length`` bytes (None: all) from ``offset`` on are: a part, the offset in it, and a size.
+
+    It is short at the end of the content, and no part that is yielded is empty: stores refuse such ranges.
+    """
+    left = length
+    for part in parts:
+        size = max(0, part.size - offset if left is None else min(left, part.size - offset))
+        if size:
+            yield part, offset, size
+        offset = max(0, offset - part.size)
+        left = None if left is None else left - size
+
+
+def chunks_due(end: int) -> Iterator[tuple[int, int]]:
+    """Yield the chunks that are complete once segment ``end`` - 1 was written, the smallest first."""
+    size = FIRST_CHUNK
+    for _ in range(LEVELS):
+        if end % size:
+            return
+        yield end - size, end
+        size *= GROWTH
+
+
+def chunks_to_read(keys: Iterable[str]) -> list[str]:
+    """Choose, from the keys of all chunks, the fewest that follow each other from the first segment on."""
+    longest: dict[int, int] = {}
+    for key in keys:
+        first, _, end = key.removeprefix("k/").partition("-")
+        if first.isdigit() and end.isdigit():
+            longest[int(first)] = max(longest.get(int(first), 0), int(end))
+    chosen, at = [], 0
+    while at in longest:
+        chosen.append(chunk_key(at, longest[at]))
+        at = longest[at]
+    return chosen

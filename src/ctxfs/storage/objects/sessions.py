@@ -1,0 +1,116 @@
+"""The sessions in a bucket of an object store."""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+from ctxfs.errors import ConfigError, NotStored
+from ctxfs.storage.objects.bucket import Bucket, open_bucket
+from ctxfs.storage.objects.cache import ReadCache
+from ctxfs.storage.objects.row import session_prefix
+from ctxfs.storage.objects.segments import decode, is_segment_key
+from ctxfs.storage.objects.store import ObjectStore, session_ids
+from ctxfs.storage.sessions import SessionFound
+from ctxfs.storage.threads import run_to_completion, uninterrupted
+
+__all__ = ["ObjectSessions", "stores_at"]
+
+_AT_ONCE: Final = 16
+"""So many requests are made at the same time to list sessions."""
+
+
+class ObjectSessions:
+    """See ``SessionStores``: the sessions in a bucket.
+
+    Args:
+        bucket: see ``open_bucket``.
+        url: its name, to be shown.
+        ttl_s: see ``ObjectStore``.
+        give_up_s: see ``ObjectStore``.
+        cache: see ``ObjectStore``; one for all sessions.
+    """
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        *,
+        url: str,
+        ttl_s: float = 30.0,
+        give_up_s: float = 20.0,
+        cache: ReadCache | None = None,
+    ) -> None:
+        self._bucket = bucket
+        self._url = url
+        self._ttl_s = ttl_s
+        self._give_up_s = give_up_s
+        self._cache = cache
+
+    @property
+    def url(self) -> str:
+        """The bucket's name."""
+        return self._url
+
+    @property
+    def directory(self) -> Path | None:
+        """None: they are in no directory."""
+        return None
+
+    def store(self, session_id: str) -> ObjectStore:
+        """See ``SessionStores.store``."""
+        return ObjectStore(
+            self._bucket,
+            session_id,
+            ttl_s=self._ttl_s,
+            give_up_s=self._give_up_s,
+            cache=self._cache,
+            place=self._url,
+        )
+
+    async def sessions(self) -> list[SessionFound]:
+        """See ``SessionStores.sessions``: a request for each 1,000 sessions, and two for each of them."""
+        return await run_to_completion(self._sessions)
+
+    def _sessions(self) -> list[SessionFound]:
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="ctxfs") as threads:
+            found = threads.map(self._found, session_ids(self._bucket))
+            return [one for one in found if one is not None]
+
+    def _found(self, session_id: str) -> SessionFound | None:
+        """What the last segment says; None: the session was removed, or its making was cut short."""
+        prefix = session_prefix(session_id)
+        keys = [key.removeprefix(prefix) for key in self._bucket.keys(f"{prefix}s/")]
+        last = max(filter(is_segment_key, keys), default=None)
+        if last is None:
+            return None
+        try:
+            head = decode(last, self._bucket.get(prefix + last)).head
+        except NotStored:
+            return None
+        return None if head.removed else SessionFound(session_id, f"{head.identity}-{last}", head.at)
+
+    async def remove(self, session_id: str, *, tombstone: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002 - not kept
+        """See ``SessionStores.remove``."""
+        store = self.store(session_id)
+        await store.open(create=False, write=True)
+        try:
+            await store.remove()
+        finally:
+            await uninterrupted(store.close)()
+
+
+def stores_at(url: str) -> ObjectSessions:
+    """Return the sessions in the bucket at ``url``, as ``open_bucket`` does; ``objects+file:///…``: in a directory.
+
+    ``?cache=DIRECTORY`` at the end keeps what is read there; see ``ReadCache``.
+
+    Raises ``ConfigError`` for another setting, or a directory that is not absolute.
+    """
+    place, _, settings = url.partition("?")
+    given = parse_qs(settings, keep_blank_values=True)
+    directories = given.pop("cache", [])
+    if given or len(directories) > 1 or not all(Path(directory).is_absolute() for directory in directories):
+        raise ConfigError(f"{url!r}: after the '?' of a bucket's URL stands cache=DIRECTORY, absolute, or nothing")
+    cache = ReadCache(Path(directories[0])) if directories else None
+    return ObjectSessions(open_bucket(place.removeprefix("objects+")), url=place, cache=cache)

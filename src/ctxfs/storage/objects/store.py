@@ -1,0 +1,70 @@
+"""Sessions in an object store: each a row of immutable segments in a bucket."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from ctxfs.storage.answers import Terms
+from ctxfs.storage.objects.bucket import Bucket
+from ctxfs.storage.objects.cache import ReadCache
+from ctxfs.storage.objects.opened import OpenedSession
+from ctxfs.storage.objects.row import SESSIONS
+from ctxfs.storage.remote import RemoteStore
+
+__all__ = ["ObjectStore", "session_ids"]
+
+
+class ObjectStore(RemoteStore[OpenedSession]):
+    """A ``Store`` in a bucket of an object store, for one session; any machine that reaches the bucket can take it up.
+
+    A commit is one request: a segment whose number nobody else may take. So a writer that was taken over, however long
+    it slept, fails at its next commit with ``SessionLocked``, and nothing of that commit is visible. What was
+    acknowledged is in the bucket; what survives there, and for how long, is the bucket's own promise.
+
+    Args:
+        bucket: where sessions are; see ``open_bucket``.
+        session_id: the session.
+        ttl_s: for so many seconds after its last commit a writer that did not let go is not taken over. This is
+            politeness: safety does not depend on it, nor on any clock.
+        give_up_s: for so many seconds a request without an answer is repeated, before ``OutcomeUnknown`` is raised.
+        cache: keeps what was read on this machine's disk; None: each page is a request.
+        clock: gives this machine's time, in seconds since the epoch.
+        place: the store's name, for errors.
+
+    Raises:
+        UnsafePath: the session id is invalid.
+        ConfigError: a time that is negative, or not a number.
+    """
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        session_id: str,
+        *,
+        ttl_s: float = 30.0,
+        give_up_s: float = 20.0,
+        cache: ReadCache | None = None,
+        clock: Callable[[], float] = time.time,
+        place: str = "this object store",
+    ) -> None:
+        super().__init__(session_id)
+        self._bucket = bucket
+        self._terms = Terms(ttl_s=ttl_s, give_up_s=give_up_s, clock=clock)
+        self._cache = cache
+        self._place = place
+
+    def _new(self) -> OpenedSession:
+        return OpenedSession(
+            self._bucket, self._session_id, self._terms, cache=self._cache, mine=self._mine, place=self._place
+        )
+
+    def pieces(self, name: str, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+        """See ``ThreadStore.pieces``."""
+        return self._opened().pieces(name, spans)
+
+
+def session_ids(bucket: Bucket) -> list[str]:
+    """List the sessions of a bucket, in a request for each thousand of them. Blocks. Raises ``StorageError``.
+
+    One whose making or whose removal was interrupted may be among them: opening it raises ``SessionNotFound``.
+    """
+    return sorted({key.removeprefix(SESSIONS).partition("/")[0] for key in bucket.keys(SESSIONS)})

@@ -1,0 +1,66 @@
+"""The sessions in a Postgres database."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ctxfs.storage.postgres.database import Database, open_database, shown_url
+from ctxfs.storage.postgres.statements import list_sessions
+from ctxfs.storage.postgres.store import PostgresStore
+from ctxfs.storage.sessions import SessionFound
+from ctxfs.storage.threads import run_to_completion, uninterrupted
+
+__all__ = ["PostgresSessions", "stores_at"]
+
+
+class PostgresSessions:
+    """See ``SessionStores``: the sessions in a database.
+
+    Args:
+        database: see ``open_database``.
+        url: its name, to be shown: without a password.
+        ttl_s: see ``PostgresStore``.
+        give_up_s: see ``PostgresStore``.
+    """
+
+    def __init__(self, database: Database, *, url: str, ttl_s: float = 30.0, give_up_s: float = 20.0) -> None:
+        self._database = database
+        self._url = url
+        self._ttl_s = ttl_s
+        self._give_up_s = give_up_s
+
+    @property
+    def url(self) -> str:
+        """The database's name."""
+        return self._url
+
+    @property
+    def directory(self) -> Path | None:
+        """None: they are in no directory."""
+        return None
+
+    def store(self, session_id: str) -> PostgresStore:
+        """See ``SessionStores.store``."""
+        return PostgresStore(self._database, session_id, ttl_s=self._ttl_s, give_up_s=self._give_up_s, place=self._url)
+
+    async def sessions(self) -> list[SessionFound]:
+        """See ``SessionStores.sessions``: one request."""
+        rows = await run_to_completion(lambda: self._database.query(list_sessions()), waits=True)
+        return [
+            SessionFound(session_id, f"{epoch}-{commits}", float(changed))
+            for session_id, epoch, commits, changed in rows
+        ]
+
+    async def remove(self, session_id: str, *, tombstone: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002 - not kept
+        """See ``SessionStores.remove``."""
+        store = self.store(session_id)
+        await store.open(create=False, write=True)
+        try:
+            await store.remove()
+        finally:
+            await uninterrupted(store.close)()
+
+
+def stores_at(url: str) -> PostgresSessions:
+    """Return the sessions in the database at ``url``, as ``open_database`` does."""
+    return PostgresSessions(open_database(url), url=shown_url(url))

@@ -1,0 +1,46 @@
+"""Sessions in Postgres: a row for each, with an epoch, and rows for its log and its files."""
+
+from ctxfs.storage.answers import Terms
+from ctxfs.storage.postgres.database import Database
+from ctxfs.storage.postgres.opened import OpenedSession
+from ctxfs.storage.remote import RemoteStore
+
+__all__ = ["PostgresStore"]
+
+
+class PostgresStore(RemoteStore[OpenedSession]):
+    """A ``Store`` in a Postgres database, for one session; any machine that reaches the database can take it up.
+
+    A commit is one statement, a transaction of its own, which does nothing unless this writer's epoch is still the
+    session's. So a writer that was taken over, however long it slept, fails at its next commit with ``SessionLocked``.
+    What was acknowledged is in the database, and as durable as that is.
+
+    Args:
+        database: where sessions are; see ``open_database``.
+        session_id: the session.
+        ttl_s: for so many seconds after its last commit, by the server's clock, a writer that did not let go is not
+            taken over. This is politeness: safety does not depend on it.
+        give_up_s: for so many seconds a statement without an answer is repeated, before ``OutcomeUnknown`` is raised.
+        place: the database's name, for errors.
+
+    Raises:
+        UnsafePath: the session id is invalid.
+        ConfigError: a time that is negative, or not a number.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        session_id: str,
+        *,
+        ttl_s: float = 30.0,
+        give_up_s: float = 20.0,
+        place: str = "this database",
+    ) -> None:
+        super().__init__(session_id)
+        self._place = place
+        self._database = database
+        self._terms = Terms(ttl_s=ttl_s, give_up_s=give_up_s)
+
+    def _new(self) -> OpenedSession:
+        return OpenedSession(self._database, self._session_id, self._terms, mine=self._mine, place=self._place)

@@ -1,0 +1,139 @@
+"""A store whose work waits for a server: each method is a call of a blocking one, in a worker thread."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from ctxfs.errors import SessionClosed
+from ctxfs.storage.base import NewFile, check_session_name
+from ctxfs.storage.threads import result_of, run_to_completion
+
+__all__ = ["OpenedRemotely", "RemoteStore"]
+
+T = TypeVar("T")
+
+
+class OpenedRemotely(Protocol):
+    """One opening of one session. Its methods block; they may be called in any thread. See ``Store``."""
+
+    @property
+    def epoch(self) -> int: ...  # noqa: D102
+    def open(self, *, create: bool, write: bool) -> None: ...  # noqa: D102
+    def close(self) -> None: ...  # noqa: D102
+    def release(self) -> None: ...  # noqa: D102
+    def acquire(self) -> bool: ...  # noqa: D102
+    def remove(self) -> None: ...  # noqa: D102
+    def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None: ...  # noqa: D102
+    def replace(self, name: str, chunks: Iterable[bytes]) -> None: ...  # noqa: D102
+    def append(self, name: str, data: bytes, *, sync: bool) -> None: ...  # noqa: D102
+    def delete(self, names: Sequence[str]) -> None: ...  # noqa: D102
+    def truncate_log(self, length: int) -> None: ...  # noqa: D102
+    def read(self, name: str, offset: int, length: int | None) -> bytes: ...  # noqa: D102
+    def size(self, name: str) -> int: ...  # noqa: D102
+    def names(self, prefix: str) -> list[str]: ...  # noqa: D102
+    def read_log(self, offset: int) -> bytes: ...  # noqa: D102
+
+
+OpenedT = TypeVar("OpenedT", bound=OpenedRemotely)
+
+
+class RemoteStore(ABC, Generic[OpenedT]):
+    """A ``SharedStore`` and ``GrowingStore`` of one session, made of what ``_new`` returns for each opening."""
+
+    wants_index = False
+    """See ``SharedStore.wants_index``."""
+
+    def __init__(self, session_id: str) -> None:
+        self._session_id = check_session_name(session_id)
+        self._mine: set[str] = set()
+        self._open: OpenedT | None = None
+
+    @abstractmethod
+    def _new(self) -> OpenedT:
+        """Return an opening of the session; ``_mine`` are the writer's names that it has had."""
+
+    @property
+    def epoch(self) -> int:
+        """See ``SharedStore.epoch``."""
+        return 0 if self._open is None else self._open.epoch
+
+    async def open(self, *, create: bool, write: bool) -> None:
+        """See ``Store.open``. Raises ``StorageError`` too: the server cannot be read."""
+
+        def opened() -> OpenedT:
+            session = self._new()
+            session.open(create=create, write=write)
+            return session
+
+        self._open = await result_of(opened, waits=True)
+
+    async def close(self) -> None:
+        """See ``Store.close``."""
+        if self._open is not None:
+            opened, self._open = self._open, None
+            await run_to_completion(opened.close, waits=True)
+
+    async def release(self) -> None:
+        """See ``LeaseStore.release``."""
+        await self._run(lambda opened: opened.release())
+
+    async def acquire(self) -> bool:
+        """See ``LeaseStore.acquire``."""
+        return await result_of(self._opened().acquire, waits=True)
+
+    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+        """See ``Store.commit``. Raises ``OutcomeUnknown`` too: close the session, and open it again."""
+        await self._run(lambda opened: opened.commit(files, log))
+
+    async def replace(self, name: str, data: bytes | Iterable[bytes]) -> None:
+        """See ``Store.replace``."""
+        await self._run(lambda opened: opened.replace(name, [data] if isinstance(data, bytes) else data))
+
+    async def append(self, name: str, data: bytes, *, sync: bool = False) -> None:
+        """See ``GrowingStore.append``.
+
+        What is appended is written a part at a time: with ``sync``, with the next commit, from 1 MiB on, or when
+        something is appended after 5 s. Until then other machines do not see it, and it dies with the process.
+        """
+        await self._run(lambda opened: opened.append(name, data, sync=sync))
+
+    async def delete(self, names: Sequence[str]) -> None:
+        """See ``Store.delete``."""
+        await self._run(lambda opened: opened.delete(names))
+
+    async def truncate_log(self, length: int) -> None:
+        """See ``Store.truncate_log``."""
+        await self._run(lambda opened: opened.truncate_log(length))
+
+    async def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        """See ``Store.read``."""
+        return await self._run(lambda opened: opened.read(name, offset, length))
+
+    async def size(self, name: str) -> int:
+        """See ``Store.size``."""
+        return await self._run(lambda opened: opened.size(name))
+
+    async def names(self, prefix: str = "") -> list[str]:
+        """See ``Store.names``."""
+        return await self._run(lambda opened: opened.names(prefix))
+
+    async def read_log(self, offset: int = 0) -> bytes:
+        """See ``Store.read_log``."""
+        return await self._run(lambda opened: opened.read_log(offset))
+
+    async def remove(self) -> None:
+        """Remove the open session, of which this must be the writer, and close it.
+
+        Raises ``SessionClosed``, ``SessionLocked``, ``WriteFailed`` and ``OutcomeUnknown``.
+        """
+        await self._run(lambda opened: opened.remove())
+        await self.close()
+
+    async def _run(self, work: Callable[[OpenedT], T]) -> T:
+        opened = self._opened()
+        return await run_to_completion(lambda: work(opened), waits=True)
+
+    def _opened(self) -> OpenedT:
+        if self._open is None:
+            raise SessionClosed(f"session {self._session_id} is not open")
+        return self._open

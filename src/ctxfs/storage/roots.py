@@ -1,0 +1,32 @@
+"""The directories that hold sessions."""
+
+import os
+from pathlib import Path
+
+from ctxfs.errors import ConfigError
+from ctxfs.storage.threads import run_to_completion
+
+__all__ = ["absolute_root", "default_root", "resolved_root"]
+
+
+def default_root() -> Path:
+    """Return the directory that holds sessions by default: ``~/.agent/context``."""
+    return Path.home() / ".agent" / "context"
+
+
+def absolute_root(path: str | Path | None) -> Path:
+    """Return the directory that ``path`` names, absolute; None is ``default_root()``.
+
+    A relative one is taken from the working directory of this moment. Not resolved: links in it are the user's.
+    Raises ``ConfigError`` if it is not a path.
+    """
+    try:
+        found = default_root() if path is None else Path(path).expanduser()
+    except (TypeError, RuntimeError) as error:  # no path, or nobody's home
+        raise ConfigError(f"the directory {path!r} cannot be used: it must be a path ({error})") from error
+    return Path(os.path.normpath(found if found.is_absolute() else Path.cwd() / found))
+
+
+async def resolved_root(path: str | Path | None) -> Path:
+    """``absolute_root`` in a worker thread: asking for the working directory is a call to the system."""
+    return await run_to_completion(lambda: absolute_root(path))

@@ -1,0 +1,78 @@
+"""The place where sessions are kept, as ctxfs uses it: it gives the store of each, lists them and removes them."""
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from ctxfs.storage import lock_file
+from ctxfs.storage.base import Store
+
+__all__ = ["MakingStores", "SessionFound", "SessionStores", "has_writer", "is_stores", "session_ids"]
+
+
+class SessionFound(NamedTuple):
+    """A session that is there. ``version`` differs once something was written.
+
+    ``changed_at``: when that was, in seconds since the epoch.
+    """
+
+    session_id: str
+    version: str
+    changed_at: float
+
+
+@runtime_checkable
+class SessionStores(Protocol):
+    """The place where sessions are kept: a directory, a bucket, a database.
+
+    Making one reads and writes nothing. It can be used in any event loop and any thread.
+    """
+
+    @property
+    def url(self) -> str:
+        """The place's name, to be shown: without keys or passwords."""
+
+    @property
+    def directory(self) -> Path | None:
+        """The directory of this machine that holds the sessions, absolute; None: they are somewhere else."""
+
+    def store(self, session_id: str) -> Store:
+        """Return the store of one session, which is not opened and need not exist. Raises ``UnsafePath``."""
+
+    async def sessions(self) -> list[SessionFound]:
+        """List the sessions, sorted by their ids. Raises ``ConfigError`` and ``StorageError`` if they cannot be."""
+
+    async def remove(self, session_id: str, *, tombstone: Mapping[str, Any] | None = None) -> None:
+        """Remove a session and all that it stored, for good; whole or not at all.
+
+        ``tombstone``: what a later reader of the session is told, where the place can keep it; None: nothing.
+
+        Raises ``SessionLocked`` while a writer holds it, ``SessionNotFound``, ``WriteFailed`` and ``OutcomeUnknown``.
+        """
+
+
+@runtime_checkable
+class MakingStores(SessionStores, Protocol):
+    """A place where a session can be made step by step, and appears when it is whole."""
+
+    def making(self, session_id: str) -> AbstractAsyncContextManager[Store]:
+        """Yield an open store; at the end of the block the session is there under its id. After an error nothing is.
+
+        Raises ``SessionExists``, ``ConfigError`` and ``WriteFailed``.
+        """
+
+
+def is_stores(value: object) -> bool:
+    """Whether it is a ``SessionStores``, and not the store of one session, nor a class."""
+    return not isinstance(value, type) and isinstance(value, SessionStores)
+
+
+def has_writer(stores: SessionStores, session_id: str) -> bool:
+    """Whether a process writes to the session at this moment, as far as that can be seen: only in a directory."""
+    return stores.directory is not None and lock_file.has_writer(stores.directory / session_id)
+
+
+async def session_ids(stores: SessionStores) -> list[str]:
+    """The ids of the sessions of a place, sorted. Raises as ``SessionStores.sessions``."""
+    return [found.session_id for found in await stores.sessions()]

@@ -1,0 +1,80 @@
+"""Whether a store keeps one writer: several want a session at the same moment, again and again. Blocks."""
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from ctxfs.errors import SessionLocked, StorageError
+from ctxfs.storage.base import NewFile
+from ctxfs.storage.remote import OpenedRemotely
+
+__all__ = ["Trial", "try_store"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What came of a trial.
+
+    ``races``: how often ``writers`` wanted the session at once. ``commit_ms``: how long a commit took, in the median;
+    None: there was none. ``problem``: what the store did not keep, or why it could not be tried; None: nothing.
+    """
+
+    races: int
+    writers: int
+    commit_ms: float | None
+    problem: str | None
+
+
+def try_store(make: Callable[[], OpenedRemotely], *, races: int = 20, writers: int = 8) -> Trial:
+    """Let ``writers`` threads race for one session, which ``make`` opens; its lease must be longer than a race.
+
+    In each race one of them must become the writer, and no other; what it commits must be seen by the next one, at
+    once. The session is left as it is then.
+    """
+    taken: list[float] = []
+    problem: str | None = None
+    race = 0
+    try:
+        while race < races and problem is None:
+            opened = _race(make, writers)
+            problem = _settle(opened, b"race %d\n" % race, race, taken)
+            race += 1
+    except StorageError as error:
+        problem = str(error)
+    commit_ms = statistics.median(taken) * 1e3 if taken else None
+    return Trial(races=race, writers=writers, commit_ms=commit_ms, problem=problem)
+
+
+def _race(make: Callable[[], OpenedRemotely], writers: int) -> list[OpenedRemotely]:
+    """Return those that became the writer."""
+    starts = threading.Barrier(writers)
+
+    def run(_: int) -> OpenedRemotely | None:
+        session = make()
+        starts.wait()
+        try:
+            session.open(create=True, write=True)
+        except SessionLocked:
+            return None
+        return session
+
+    with ThreadPoolExecutor(writers) as threads:
+        return [session for session in threads.map(run, range(writers)) if session is not None]
+
+
+def _settle(opened: Sequence[OpenedRemotely], line: bytes, race: int, taken: list[float]) -> str | None:
+    """Let the one writer commit; returns what is wrong."""
+    if len(opened) != 1:
+        return f"{len(opened)} of several writers got the session at the same time: it does not keep one writer"
+    (session,) = opened
+    before = session.read_log(0)
+    if before != b"".join(b"race %d\n" % number for number in range(race)):
+        return "what was committed is not seen at once by the next writer"
+    started = time.perf_counter()
+    session.commit([NewFile(name=f"race-{race}", chunks=[line])], lambda: line)
+    taken.append(time.perf_counter() - started)
+    session.close()
+    return None

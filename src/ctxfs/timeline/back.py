@@ -1,0 +1,254 @@
+"""What brings back what left a context: the records that say so, decided from the journal. Pure.
+
+Nothing that was recorded is changed: records are added, and after them the context holds again what it held before.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ctxfs.errors import ContentGone, NotRestorable, UnknownItem
+from ctxfs.eviction.compaction import with_exchanges
+from ctxfs.items import ContextItem, ItemType
+from ctxfs.llm.messages import AssistantMessage
+from ctxfs.session.names import safe_name
+from ctxfs.session.records import ItemAdded, Pinned, Record, Removed, Replaced, Restored, Undone
+from ctxfs.session.state import SessionState, fold
+from ctxfs.timeline.changes import change_id
+
+__all__ = ["Back", "pinned", "restored", "undone", "unpinned"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Back:
+    """What is recorded to bring something back; falsy if it is there.
+
+    ``item_ids``: the items that come back, as a whole or with their content, in order. ``reads``: the items whose
+    stored contents come back. ``tokens``: how much larger the context gets.
+    ``change``: the id of what is undone, if something is.
+    """
+
+    records: tuple[Record, ...] = ()
+    item_ids: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    tokens: int = 0
+    change: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.records)
+
+
+def undone(records: Sequence[Record], change: str | None = None) -> Back:
+    """How a change is undone; None: the last one that is in force.
+
+    Raises:
+        NotRestorable: there is no such change, or none is left; it was undone already; or what it evicted left as a
+            whole with a later change.
+        ContentGone: what it evicted was removed on purpose since.
+
+    """
+    now = fold(SessionState(), records)
+    if change is not None:
+        number = next((n for n in range(1, now.changes + 1) if change_id(n) == change), 0)
+        if not number:
+            raise NotRestorable(change, "there is no such change in this session", done="undone")
+        if number in now.undone:
+            raise NotRestorable(change, "it was undone already", done="undone")
+        return _undone(records, number, change)
+    for number in range(now.changes, 0, -1):
+        if number not in now.undone and (back := _undone(records, number, change_id(number))).item_ids:
+            return back
+    raise NotRestorable("the last change", "nothing that was evicted is left to bring back", done="undone")
+
+
+def _undone(records: Sequence[Record], number: int, change: str) -> Back:
+    parts = list(_parts(records, lambda _, of: of == number))  # none, if its lines of the journal are damaged
+    draft = _Draft(records, what=change, done="undone", reason=f"{change} is undone")
+    for record, before in reversed(parts):
+        if isinstance(record, Removed):
+            draft.unarchive(record, before, record.item_ids)
+        elif (old := before.items.get(record.item_id)) is not None:
+            draft.unreplace(old)
+    return draft.back(Undone(change=number), change=change)
+
+
+def restored(records: Sequence[Record], item_id: str, *, reason: str = "") -> Back:
+    """How an item's content comes back, also when its message left in an archive; arguments come back with their reply.
+
+    Of an archive the whole exchange comes back: a reply and the results of its calls.
+
+    Raises:
+        UnknownItem: the session has no such item.
+        NotRestorable: it is not a message, or it has no content of its own.
+
+    """
+    draft = _Draft(records, what=item_id, done="restored", reason=reason)
+    state = draft.state
+    if (archive := state.archived.get(item_id)) is not None:
+        ((record, before),) = _parts(records, lambda one, _: isinstance(one, Removed) and one.archive == archive)
+        assert isinstance(record, Removed)
+        gone = [before.items[one] for one in record.item_ids if one in before.items]
+        draft.unarchive(record, before, with_exchanges(gone, [item_id]))
+    item = state.items.get(item_id) or _reply_of(item_id, state)
+    if item is None or (item.destroyed and not item.trimmed):
+        state.check_restorable(item_id)
+    if item is not None and (item.destroyed or item.trimmed):
+        draft.unreplace(_as_entered(records, item.id))
+    return draft.back()
+
+
+def pinned(records: Sequence[Record], item_id: str) -> Back:
+    """How an item is pinned: its content comes back first. Raises what ``restored`` raises."""
+    back = restored(records, item_id, reason="it is pinned")
+    state = fold(SessionState(), (*records, *back.records))
+    item = state.items.get(item_id) or _reply_of(item_id, fold(SessionState(), records))
+    if item is None or item.pinned:
+        return back
+    return replace(back, records=(*back.records, Pinned(item_ids=(item.id,))))
+
+
+def unpinned(records: Sequence[Record], item_id: str) -> Back:
+    """How an item is pinned no more. Raises ``UnknownItem`` unless it is in the context."""
+    if (item := fold(SessionState(), records).items.get(item_id)) is None:
+        raise UnknownItem(item_id)
+    return Back(records=(Pinned(item_ids=(item_id,), pinned=False),)) if item.pinned else Back()
+
+
+class _Draft:
+    """The records so far, and the session as it will be after them."""
+
+    def __init__(self, records: Sequence[Record], *, what: str, done: str, reason: str) -> None:
+        self.state = fold(SessionState(), records)
+        self._tokens = _tokens(self.state)
+        self._what, self._done, self._reason = what, done, reason
+        self._records: list[Record] = []
+        self._item_ids: dict[str, None] = {}
+        self._reads: list[str] = []
+
+    def back(self, *last: Record, change: str | None = None) -> Back:
+        """All of it, and ``last``."""
+        kinds = [i.item_type for i in self.state.items.values() if i.item_type is not ItemType.SYSTEM_PROMPT]
+        if kinds[:1] == [ItemType.ASSISTANT_MESSAGE]:
+            raise self._refused("a reply would come first: bring back what it answers before it")
+        self._check_contents()
+        return Back(
+            records=(*self._records, *last),
+            item_ids=tuple(item_id for item_id in self.state.items if item_id in self._item_ids),
+            reads=tuple(self._reads),
+            tokens=_tokens(self.state) - self._tokens,
+            change=change,
+        )
+
+    def _check_contents(self) -> None:
+        """Raise ``ContentGone`` when what comes back holds, or names, a content that was removed on purpose."""
+        removed = self.state.removed
+        for item in (self.state.items[i] for i in self._item_ids if i in self.state.items):
+            content = item.message.content
+            trimmed = [] if isinstance(content, str) else [content[n] for n in item.trimmed if n < len(content)]
+            named = [safe_name(f"{block['id']}.input") for block in trimmed]
+            named += [item.id] if item.source is None else [item.source.item_id]
+            for item_id in named:
+                if item_id in removed:
+                    raise ContentGone(item_id, str(removed[item_id]))
+
+    def unreplace(self, old: ContextItem) -> None:
+        """An item of the context is again as ``old``; nothing to do if it is that, or more, already."""
+        if (item := self.state.items.get(old.id)) is None:
+            left = self.state.archived.get(old.id)
+            where = f"{old.id} is in the archive {left}: undo that first" if left else f"{old.id} was removed"
+            raise self._refused(where)
+        if not (item.destroyed or item.trimmed) or (old.destroyed and item.token_count >= old.token_count):
+            return
+        self._item_ids[old.id] = None
+        if old.id in self.state.stored and not (old.destroyed or old.trimmed):
+            self._reads.append(old.id)
+            self._do(Restored(item_id=old.id, reason=self._reason, token_count=old.token_count))
+            return
+        again = Replaced(
+            item_id=old.id,
+            content=old.message.content,
+            token_count=old.token_count,
+            path=old.offload_path,
+            destroyed=old.destroyed,
+            reason=self._reason,
+            trimmed=old.trimmed,
+            change=-1,
+        )
+        self._do(again)
+
+    def unarchive(self, record: Removed, before: SessionState, item_ids: Collection[str]) -> None:
+        """Messages that left in an archive are where they were again; the archive leaves once all are there."""
+        state = self.state
+        going = {
+            i: before.items[i] for i in record.item_ids if i in item_ids and i in before.items and i not in state.items
+        }
+        holder = record.archive
+        while holder is not None and holder not in state.items:
+            holder = state.archived.get(holder)
+        if not going:
+            return
+        if self._done == "undone" and holder != record.archive:
+            raise self._refused(f"its archive {record.archive} left after it: undo that first")
+        for item, place in _places(going, list(before.items), state, holder):
+            stored = item.id in before.content_stored
+            self._item_ids[item.id] = None
+            self._reads += [item.id] if stored else []
+            self._do(ItemAdded(item=item, content_stored=stored, before=place, returned=True))
+        there = all(i in state.items for i in record.item_ids if i in before.items)
+        if there and record.archive in state.items:
+            self._do(Removed(item_ids=(record.archive,), reason=self._reason))
+
+    def _do(self, record: Record) -> None:
+        self._records.append(record)
+        self.state.apply(record)
+
+    def _refused(self, reason: str) -> NotRestorable:
+        return NotRestorable(self._what, reason, done=self._done)
+
+
+def _places(
+    going: Mapping[str, ContextItem], order: Sequence[str], state: SessionState, holder: str | None
+) -> list[tuple[ContextItem, str | None]]:
+    """Each item with the item that it comes before: the next one in the old ``order`` that is there; None: at the end.
+
+    What has none of them behind it comes right after ``holder``, the archive that stands for what was before it.
+    """
+    ids = list(state.items)
+    place = None if holder is None else next(iter(ids[ids.index(holder) + 1 :]), None)
+    found: list[tuple[ContextItem, str | None]] = []
+    for item_id in reversed(order):
+        if item_id in going:
+            found.append((going[item_id], place))
+        elif item_id in state.items and item_id != holder:
+            place = item_id
+    return found[::-1]
+
+
+def _parts(
+    records: Sequence[Record], wanted: Callable[[Removed | Replaced, int], bool]
+) -> Iterator[tuple[Removed | Replaced, SessionState]]:
+    """The records that evicted something and are ``wanted``, each with what stood before it."""
+    state = SessionState()
+    for record in records:
+        number = state.change_of(record)
+        if number and isinstance(record, Removed | Replaced) and wanted(record, number):
+            yield record, SessionState(items=dict(state.items), content_stored=set(state.content_stored))
+        state.apply(record)
+
+
+def _as_entered(records: Sequence[Record], item_id: str) -> ContextItem:
+    """The item as it entered the context."""
+    return next(one.item for one in records if isinstance(one, ItemAdded) and one.item.id == item_id)
+
+
+def _reply_of(item_id: str, state: SessionState) -> ContextItem | None:
+    """The reply whose calls had the arguments that are stored as ``item_id``; None: there is none in the context."""
+    for item in state.items.values():
+        content = item.message.content if isinstance(item.message, AssistantMessage) else ""
+        blocks = [] if isinstance(content, str) else [content[place] for place in item.trimmed if place < len(content)]
+        if any(safe_name(f"{block['id']}.input") == item_id for block in blocks):
+            return item
+    return None
+
+
+def _tokens(state: SessionState) -> int:
+    return sum(item.token_count for item in state.items.values())

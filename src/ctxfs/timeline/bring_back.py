@@ -1,0 +1,61 @@
+"""Bringing back what left a context, in its session: what comes back is read first, then it is recorded."""
+
+from collections.abc import Callable, Sequence
+
+from ctxfs.errors import ContextOverflow, NotRestorable
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.records import Record
+from ctxfs.storage.sessions import SessionStores
+from ctxfs.timeline.back import Back
+
+__all__ = ["bring_back", "change_session"]
+
+_OWNED = (
+    "a framework has its messages, and what was replaced in them stays so, since the prompt cache holds it. Add the "
+    "content, which `ctxfs cat` prints, to the history as a new message; a part with stays=True is never replaced"
+)
+
+
+async def bring_back(fs: ContextFileSystem, back: Back) -> None:
+    """Record ``back`` in one commit. A context that is open on ``fs`` does not notice: use its own methods.
+
+    Raises:
+        CorruptContent: a content that comes back is damaged; or ``NotStored``: it is missing. Nothing changed.
+        WriteFailed: it could not be recorded. Nothing changed.
+        SessionClosed: the session is not open for writing.
+
+    """
+    for item_id in back.reads:
+        await fs.load(item_id)
+    if back:
+        await fs.writer.record(back.records)
+
+
+async def change_session(
+    session_id: str, decide: Callable[[Sequence[Record]], Back], *, store: SessionStores, fits: bool = True
+) -> tuple[Back, int]:
+    """Bring back what ``decide`` says in a session that nobody has open; returns that, and the tokens before it.
+
+    ``fits``: what does not fit the session's window is refused.
+
+    Raises:
+        NotRestorable: a framework owns the messages (see ``History``). Nothing changed.
+        ContextOverflow: it would not fit. Nothing changed.
+        SessionLocked: an agent has the session open. And what ``decide`` and ``bring_back`` raise.
+
+    """
+    fs = ContextFileSystem(session_id, store=store)
+    await fs.open(create=False)
+    try:
+        if fs.state.decisions and not fs.state.items:
+            raise NotRestorable(session_id, _OWNED, done="changed")
+        back = decide(await fs.history())
+        now = sum(item.token_count for item in fs.state.items.values())
+        limit = None if fs.state.eviction is None else fs.state.eviction.window_tokens
+        if fits and limit is not None and back.tokens > 0 and now + back.tokens > limit:
+            what = back.change or "this"
+            raise ContextOverflow(limit, now + back.tokens, back.item_ids, why=f"{what} would bring back")
+        await bring_back(fs, back)
+    finally:
+        await fs.close()
+    return back, now

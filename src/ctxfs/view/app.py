@@ -1,0 +1,315 @@
+"""The page as a web application: requests in, pages out. One of two modules that import ``starlette``."""
+
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+import anyio
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ctxfs.content.visible import visible_text
+from ctxfs.errors import CtxfsError, SessionNotFound, ToolError, UnknownCall, UnknownItem
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.session.records import Record
+from ctxfs.steps import run_in_steps
+from ctxfs.timeline.back import Back, pinned, restored, undone, unpinned
+from ctxfs.timeline.bring_back import change_session
+from ctxfs.timeline.reading import past_request
+from ctxfs.view import security
+from ctxfs.view.overview import SORTS, chosen_rows
+from ctxfs.view.pages import Pages, static_files
+from ctxfs.view.recorded import RecordedFiles, RecordedPage, recorded_page, recorded_text
+from ctxfs.view.search import search_sessions
+from ctxfs.view.session_page import SessionPage, item_panel, number_in, session_page
+from ctxfs.view.sources import OpenSessions
+
+__all__ = ["ViewApp"]
+
+LOOKS_EVERY_S = 0.5
+"""A running session is looked at so often."""
+NOT_FOUND = 404
+REFUSED = 403
+WRONG = 400
+FAILED = 500
+
+
+@dataclass(slots=True)
+class ViewApp:
+    """What answers the browser.
+
+    Args:
+        sessions: the sessions that can be looked at.
+        token: the first part of every path; without it nothing is shown.
+        port: where it is served, from before the first request on.
+        recordings: the recorded sessions that can be looked at.
+        may_write: what a request that changes something has to know; empty: nothing can be changed.
+    """
+
+    sessions: OpenSessions
+    token: str
+    port: int = 0
+    recordings: RecordedFiles = field(default_factory=RecordedFiles)
+    may_write: str = ""
+    _pages: Pages = field(default_factory=Pages)
+    _static: Mapping[str, tuple[bytes, str]] = field(default_factory=static_files)
+
+    def asgi(self) -> ASGIApp:
+        """The application for a server."""
+
+        @asynccontextmanager
+        async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            try:
+                yield
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self.sessions.close()
+
+        routes = [
+            Route("/", self._answer(self._sessions)),
+            Route("/search", self._answer(self._search)),
+            Route("/static/{name}", self._answer(self._file)),
+            Route("/recording/{number:int}", self._answer(self._recording)),
+            Route("/recording/{number:int}/timeline.json", self._answer(self._recorded_chart)),
+            Route("/recording/{number:int}/text", self._answer(self._recorded_text)),
+            Route("/session/{session}", self._answer(self._session)),
+            Route("/session/{session}/timeline.json", self._answer(self._timeline)),
+            Route("/session/{session}/request.json", self._answer(self._request)),
+            Route("/session/{session}/change", self._answer(self._change), methods=["POST"]),
+            Route("/session/{session}/events", self._answer(self._events)),
+            Route("/session/{session}/{tab}", self._answer(self._session)),
+        ]
+        hosts = security.allowed_hosts(self.port)
+        return _Guarded(Starlette(routes=routes, lifespan=lifespan), self.token, hosts, may_write=bool(self.may_write))
+
+    def _answer(self, handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """``handler``, with an error as a page that says what to do."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except CtxfsError as error:
+                return self._page("error.html", _status(error), message=str(error))
+
+        return answer
+
+    def _page(self, template: str, status: int = 200, **values: Any) -> Response:
+        return _html(self._render(template, **values), status)
+
+    def _render(self, template: str, **values: Any) -> str:
+        return self._pages.render(template, base=f"/{self.token}", link=_link, may_write=self.may_write, **values)
+
+    async def _file(self, request: Request) -> Response:
+        found = self._static.get(request.path_params["name"])
+        if found is None:
+            return PlainTextResponse("no such file", NOT_FOUND)
+        return Response(found[0], media_type=found[1], headers={"Cache-Control": "private, max-age=3600"})
+
+    async def _sessions(self, request: Request) -> Response:
+        query = request.query_params
+        matching, sort = query.get("filter", ""), query.get("sort", "age")
+        reverse = query.get("reverse") == "1"
+        found = await self.sessions.summaries()
+        rows = chosen_rows(found, matching=matching, sort=sort, reverse=reverse)
+        return self._page(
+            "session_rows.html" if request.headers.get("hx-target") == "sessions" else "sessions.html",
+            rows=rows,
+            running=await self.sessions.running(row.session_id for row in rows),
+            matching=matching,
+            sort=sort if sort in SORTS else "age",
+            reverse=reverse,
+            total=len(found),
+            root=self.sessions.stores.url,
+            now=time.time(),
+            recordings=[path.name for path in self.recordings.paths],
+        )
+
+    async def _search(self, request: Request) -> Response:
+        """The lines of all sessions that match, the newest session first."""
+        query = dict(request.query_params)
+        pattern = query.get("find", "")
+        found = None
+        if pattern:
+            known = chosen_rows(await self.sessions.summaries())
+            ids = [row.session_id for row in known]
+            found = await search_sessions(self.sessions.stores, ids, pattern, first=number_in(query, "from", 0))
+        return self._page("search.html", found=found, pattern=pattern, query=query)
+
+    async def _recording(self, request: Request) -> Response:
+        """A recorded session, and what each policy makes of it."""
+        page = await self._recorded(request)
+        is_part = request.headers.get("hx-target") == "call"
+        return self._page("recorded_call.html" if is_part else "recording.html", page=page)
+
+    async def _recorded(self, request: Request) -> RecordedPage:
+        number, query = request.path_params["number"], request.query_params
+        files = await self.recordings.get(number)
+        place, call = number_in(query, "session", 1), number_in(query, "call", 0)
+        return recorded_page(number, files, place, call or None, shows_all=query.get("rows") == "all")
+
+    async def _recorded_chart(self, request: Request) -> Response:
+        page = await self._recorded(request)
+        return Response(json_codec.dumps(page.file.chart), media_type="application/json")
+
+    async def _recorded_text(self, request: Request) -> Response:
+        """All of a block that a call shows the beginning of, a page at a time."""
+        page, query = await self._recorded(request), request.query_params
+        text = recorded_text(page, number_in(query, "block", 0), number_in(query, "from", 0))
+        return self._page("recorded_text.html", page=page, shown=text, query=dict(query))
+
+    async def _session(self, request: Request) -> Response:
+        session_id = request.path_params["session"]
+        if "hx-target" in request.headers or self.sessions.is_open(session_id):
+            return _html(await self._session_html(request))
+        await self.sessions.check(session_id)
+        return StreamingResponse(self._while_opening(request), media_type=_HTML, headers=_VARY)
+
+    async def _while_opening(self, request: Request) -> AsyncIterator[str]:
+        """The page of a session that is not open yet: its head at once, the rest when the journal was read."""
+        opening = self._render("opening.html", session_id=request.path_params["session"])
+        yield opening.partition(_REST)[0]
+        try:
+            html = await self._session_html(request)
+        except CtxfsError as error:
+            html = self._render("error.html", message=str(error))
+        yield html.partition(_MAIN)[2]
+
+    async def _session_html(self, request: Request) -> str:
+        opened = await self.sessions.get(request.path_params["session"])
+        query = dict(request.query_params)
+        values: dict[str, Any] = {
+            "page": await session_page(opened, request.path_params.get("tab", "timeline"), query),
+            "query": query,
+        }
+        template = _PANELS.get(request.headers.get("hx-target", ""), "session.html")
+        if template in ("session.html", "item.html"):
+            values["item"] = await item_panel(opened, query)
+        return self._render(template, **values)
+
+    async def _change(self, request: Request) -> Response:
+        """Restore or pin an item, or undo the last change: for a page of ours, which knows ``may_write``."""
+        if not self.may_write or not security.same_token(request.headers.get("x-ctxfs-write", ""), self.may_write):
+            return PlainTextResponse("not a request of this page", REFUSED)
+        query, session_id = request.query_params, request.path_params["session"]
+        item_id = query.get("item", "")
+        decide = _CHANGES.get(query.get("do", ""))
+        if decide is None:
+            return PlainTextResponse("no such change", WRONG)
+        try:
+            await change_session(
+                session_id,
+                lambda records: decide(records, item_id),
+                store=self.sessions.stores,
+                fits=query.get("do") != "restore",
+            )
+        except CtxfsError as error:
+            return PlainTextResponse(visible_text(str(error)), WRONG)
+        return PlainTextResponse("done")
+
+    async def _timeline(self, request: Request) -> Response:
+        opened = await self.sessions.get(request.path_params["session"])
+        page = SessionPage.of(opened)
+        data = page.chart
+        return Response(json.dumps(data, separators=(",", ":")), media_type="application/json")
+
+    async def _request(self, request: Request) -> Response:
+        """A request as it was sent, in full."""
+        opened = await self.sessions.get(request.path_params["session"])
+        number = number_in(request.query_params, "call", 1)
+        sent = await past_request(opened.fs, number, timeline=await opened.timeline())
+        data = await run_in_steps(lambda: json_codec.dumps(sent.body()))
+        return Response(data, media_type="application/json")
+
+    async def _events(self, request: Request) -> Response:
+        """One event whenever the session grew, and a comment now and then, which shows whether anybody listens."""
+        opened = await self.sessions.get(request.path_params["session"])
+        given = request.query_params.get("version", "")
+
+        async def changes() -> AsyncIterator[str]:
+            yield "retry: 1000\n\n"
+            quiet, seen = 0, int(given) if given.isdecimal() else opened.version
+            while True:
+                await opened.refresh()  # a page that was asked for meanwhile may have done so, too
+                quiet += 1
+                if opened.version != seen:
+                    quiet, seen = 0, opened.version
+                    yield f"event: grew\ndata: {len(opened.activity.calls)}\n\n"
+                elif quiet % 20 == 0:
+                    yield ": still here\n\n"
+                await anyio.sleep(LOOKS_EVERY_S)
+
+        return StreamingResponse(changes(), media_type="text/event-stream")
+
+
+def _status(error: CtxfsError) -> int:
+    if isinstance(error, SessionNotFound | UnknownItem | UnknownCall):
+        return NOT_FOUND
+    return WRONG if isinstance(error, ToolError) else FAILED
+
+
+_HTML = "text/html; charset=utf-8"
+_VARY = {"Vary": "HX-Request, HX-Target"}
+_MAIN = '<main id="main" tabindex="-1">'
+"""Where what all pages begin with ends."""
+_REST = "<!-- the rest follows -->"
+
+
+def _html(page: str, status: int = 200) -> Response:
+    return Response(page, status, media_type=_HTML, headers=_VARY)
+
+
+_CHANGES: Mapping[str, Callable[[Sequence[Record], str], Back]] = {
+    "restore": restored,
+    "pin": pinned,
+    "unpin": unpinned,
+    "undo": lambda records, _: undone(records, None),
+}
+"""What can be done to an item, and to the session, by its name on the page."""
+
+_PANELS = {"call": "call.html", "facts": "facts.html", "items": "items.html", "item": "item.html"}
+"""The templates of the parts of a page that are asked for alone, by the id of their element."""
+
+
+def _link(path: str, query: Mapping[str, Any], **changed: Any) -> str:
+    """A link to ``path`` with the arguments of ``query``, some of them changed; None takes one away."""
+    merged = {name: value for name, value in {**query, **changed}.items() if value not in (None, "")}
+    return f"{path}?{urlencode(merged)}" if merged else path
+
+
+class _Guarded:
+    """Lets in only who knows the token, from this machine; and says with every answer what the browser may do."""
+
+    def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str], *, may_write: bool) -> None:
+        self._may_write = may_write
+        self._app = app
+        self._token = token
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        refused = security.refusal(scope["method"], headers, self._hosts, may_write=self._may_write)
+        given, _, rest = scope["path"].removeprefix("/").partition("/")
+
+        async def send_guarded(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                own = {name.lower() for name, _ in message["headers"]}
+                more = [(name.lower().encode(), value.encode()) for name, value in security.HEADERS.items()]
+                message["headers"] = [*message["headers"], *(one for one in more if one[0] not in own)]
+            await send(message)
+
+        if refused is not None or not security.same_token(given, self._token):
+            answer = PlainTextResponse(refused or "open the address that `ctxfs view` printed", REFUSED)
+            await answer(scope, receive, send_guarded)
+            return
+        inner = {**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode()}
+        await self._app(inner, receive, send_guarded)

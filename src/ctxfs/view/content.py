@@ -1,0 +1,142 @@
+"""The content of an item in pages of bounded size: from a line on, from its end, or the lines that match."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ctxfs.content.readable import readable_text
+from ctxfs.errors import UnknownItem
+from ctxfs.llm.messages import Content
+from ctxfs.session.archive_reading import archived
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.steps import run_in_steps
+from ctxfs.tools.grep import LineSearch, search_part
+from ctxfs.tools.line_pattern import LinePattern
+from ctxfs.tools.paging import Line, LineCutter, LineEnds
+from ctxfs.tools.search import stored_matches
+from ctxfs.tools.stored import stored_ends, stored_lines
+
+__all__ = ["PAGE_LINES", "ContentPage", "How", "content_page", "message_of"]
+
+PAGE_LINES = 400
+"""A page has so many lines at most."""
+PAGE_CHARS = 100_000
+"""And about so many characters."""
+MOST_MATCHES = 200
+
+How = Literal["full", "tail", "grep"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentPage:
+    """A page of a content. Its lines are not trusted.
+
+    Args:
+        lines: in order; one that goes on (``more``) or does not begin at its beginning (``begin``) is a part of a line.
+        total_lines: of the whole content.
+        how: which lines these are.
+        previous_first: the line with which the page before begins; None: this is the first one.
+        next_first: the line with which the next page begins; None: this is the last one.
+        note: what else there is to say, such as that there are more matches.
+    """
+
+    lines: Sequence[Line]
+    total_lines: int
+    how: How
+    previous_first: int | None = None
+    next_first: int | None = None
+    note: str = ""
+
+
+async def content_page(
+    fs: ContextFileSystem, item_id: str, how: How, *, first: int = 1, char: int | None = None, pattern: str = ""
+) -> ContentPage:
+    """A page of an item's content, wherever it is now; each block of a stored one is checked before it is shown.
+
+    Args:
+        fs: the session, open.
+        item_id: the item.
+        how: which lines.
+        first: the line that a full page begins with, and the first one that is searched.
+        char: show this line only, from this character on; None: whole lines, long ones cut.
+        pattern: what ``grep`` looks for, an RE2 expression.
+
+    Raises:
+        UnknownItem: it is nowhere.
+        CorruptContent: it is not what was written.
+        NotStored: its file is gone.
+        ToolError: the pattern is wrong, or ``first`` is past the end.
+    """
+    if item_id not in fs.state.stored:
+        return await _inline_page(await message_of(fs, item_id), how, first=first, char=char, pattern=pattern)
+    reader = fs.reader(item_id)
+    total = reader.stored.lines
+    if how == "grep":
+        search = LineSearch(LinePattern(pattern), MOST_MATCHES)
+        return _matching(await stored_matches(reader, first, search), search, total)
+    if how == "tail":
+        return _full(await stored_ends(reader, max(1, total - PAGE_LINES + 1)), total, "tail")
+    lines = await stored_lines(reader, first, limit=PAGE_LINES, max_chars=PAGE_CHARS, char_offset=char)
+    return _full(lines, total, "full")
+
+
+async def message_of(fs: ContextFileSystem, item_id: str) -> Content:
+    """A content that is not stored by itself: it stands in the journal, or in an archive. Raises ``UnknownItem``."""
+    item = fs.state.items.get(item_id)
+    if item is None and (archive := fs.state.archived.get(item_id)) is not None:
+        item = next((one for one in await archived(fs, archive) if one.id == item_id), None)
+    if item is None:
+        raise UnknownItem(item_id)
+    return item.message.content
+
+
+async def _inline_page(content: Content, how: How, *, first: int, char: int | None, pattern: str) -> ContentPage:
+
+    def page() -> ContentPage:
+        text = readable_text(content)
+        total = text.count("\n") + bool(text and not text.endswith("\n"))
+        if how == "grep":
+            search = LineSearch(LinePattern(pattern), MOST_MATCHES)
+            data = text.encode("utf-8", "surrogatepass")
+            search.add(search_part(search.pattern, [(0, data)], MOST_MATCHES, starts_line=True))
+            return _matching(search.finish(total), search, total)
+        if how == "tail":
+            ends = LineEnds(1)
+            ends.feed(text)
+            return _full(ends.finish()[-PAGE_LINES:], total, "tail")
+        cutter = LineCutter(first, limit=PAGE_LINES, max_chars=PAGE_CHARS, char_offset=char)
+        cutter.feed(_from_line(text, first))
+        return _full(cutter.finish(), total, "full")
+
+    return await run_in_steps(page)
+
+
+def _from_line(text: str, first: int) -> str:
+    return (
+        text.split("\n", first - 1)[-1] if first > 1 and text.count("\n") >= first - 1 else text if first <= 1 else ""
+    )
+
+
+def _full(lines: Sequence[Line], total: int, how: How) -> ContentPage:
+    if not lines:
+        return ContentPage(lines=(), total_lines=total, how=how)
+    before, after = lines[0].number, lines[-1].number
+    return ContentPage(
+        lines=lines,
+        total_lines=total,
+        how=how,
+        previous_first=max(1, before - PAGE_LINES) if before > 1 else None,
+        next_first=after + 1 if after < total else None,
+    )
+
+
+def _matching(found: Sequence[Line], search: LineSearch, total: int) -> ContentPage:
+    shown, more = found[:MOST_MATCHES], found[MOST_MATCHES:]
+    note = f"{len(shown):,} lines match" if len(shown) != 1 else "1 line matches"
+    next_first = more[0].number if more else None
+    if more:
+        note = f"the first {note}"
+    if search.stopped is not None:
+        note = f"{note}; searched up to line {search.stopped.number - 1:,} of {total:,}"
+        next_first = search.stopped.number
+    return ContentPage(lines=shown, total_lines=total, how="grep", next_first=next_first, note=note)

@@ -1,0 +1,108 @@
+"""The page of one session as one file, which opens without a server: its figures, charts, warnings, calls and items."""
+
+import base64
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from ctxfs.content.readable import readable_text
+from ctxfs.errors import CtxfsError
+from ctxfs.steps import run_in_steps
+from ctxfs.storage.threads import run_to_completion
+from ctxfs.view.activity import ActivityBuilder, Call, Event, ItemLife
+from ctxfs.view.content import message_of
+from ctxfs.view.pages import Pages, static_files
+from ctxfs.view.redaction import Redaction
+from ctxfs.view.session_page import SessionPage
+from ctxfs.view.sources import OpenSession
+
+__all__ = ["exported_page"]
+
+CONTENT_CHARS = 3_000
+"""So much of a content is in the file, at most."""
+READ_CHARS = 60_000
+"""So much of it is read before it is redacted and then cut, so that no secret is cut before it is found."""
+ALL_CHARS = 12_000_000
+"""So much of all contents together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedItem:
+    """An item, and how its content begins; ``more``: it goes on. ``problem``: why it cannot be read."""
+
+    life: ItemLife
+    text: str
+    more: bool
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedCall:
+    """A call, and what happened before it."""
+
+    call: Call
+    events: Sequence[Event]
+
+
+async def exported_page(opened: OpenSession, redaction: Redaction) -> str:
+    """The file's text. ``redaction``: what is left out of it.
+
+    Raises what reading the session raises, but for single contents that are damaged: the file says so in their place.
+    """
+    builder = ActivityBuilder(clean=redaction.content)
+    await run_in_steps(lambda: builder.feed(opened.records))
+    activity = builder.activity
+    page = SessionPage.of(opened).with_activity(activity)
+    chars = min(CONTENT_CHARS, ALL_CHARS // max(1, len(activity.items)))
+    items = [await _item(opened, life, redaction, chars) for life in activity.items.values()]
+    pages, files = await run_to_completion(lambda: (Pages(redaction.shown), static_files()))
+    style = b"\n".join(files[name][0] for name in sorted(files) if name.endswith(".css")).decode()
+    scripts = [files[name][0].decode() for name in sorted(files) if name.endswith(".js") and "htmx" not in name]
+    allowed = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
+    return pages.render(
+        "export.html",
+        page=page,
+        items=items,
+        calls=[
+            ExportedCall(call=call, events=[e for e in activity.events if e.call == call.number])
+            for call in activity.calls
+        ],
+        data=page.chart,
+        style=pages.markup(style),
+        scripts=[pages.markup(script) for script in scripts],
+        policy=(
+            f"default-src 'none'; script-src {allowed}; style-src 'sha256-{_hash(style)}'; img-src data:; "
+            "base-uri 'none'; form-action 'none'"
+        ),
+        hides_contents=redaction.contents,
+    )
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+async def _item(opened: OpenSession, life: ItemLife, redaction: Redaction, chars: int) -> ExportedItem:
+    if redaction.contents:
+        return ExportedItem(life=life, text="", more=False)
+    try:
+        text = "".join([piece async for piece in _beginning(opened, life.item_id)])
+    except CtxfsError as error:
+        return ExportedItem(life=life, text="", more=False, problem=str(error))
+    shown = redaction.content(text)
+    return ExportedItem(life=life, text=shown[:chars], more=len(shown) > chars)
+
+
+async def _beginning(opened: OpenSession, item_id: str) -> AsyncIterator[str]:
+    """How a content begins."""
+    fs, left = opened.fs, READ_CHARS
+    if item_id not in fs.state.stored:
+        yield readable_text(await message_of(fs, item_id))[:left]
+        return
+    async with aclosing(fs.reader(item_id).text_blocks()) as pieces:
+        async for piece in pieces:
+            yield piece[:left]
+            left -= len(piece)
+            if left <= 0:
+                return

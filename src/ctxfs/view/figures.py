@@ -1,0 +1,59 @@
+"""How figures are written on the page. Pure."""
+
+from datetime import UTC, datetime
+
+__all__ = ["ago", "clock", "count", "share", "short_count", "size", "usd"]
+
+_STEPS = ((60, "s"), (60, "min"), (24, "h"), (365, "d"))
+
+
+def count(number: float | None) -> str:
+    """A whole number with separators; None is "not known"."""
+    return "?" if number is None else f"{number:,.0f}"
+
+
+def short_count(number: float) -> str:
+    """A number in three digits: 950, 15.4k, 1.2M."""
+    for limit, unit in ((1_000_000, "M"), (1_000, "k")):
+        if number >= limit:
+            scaled = number / limit
+            return f"{scaled:.0f}{unit}" if scaled >= 100 or scaled == int(scaled) else f"{scaled:.1f}{unit}"
+    return f"{number:.0f}"
+
+
+def usd(amount: float | None) -> str:
+    """An amount of money; None is "not known", and small amounts keep two digits that count."""
+    if amount is None:
+        return "?"
+    digits = 2 if abs(amount) >= 0.1 or not amount else 4
+    return f"{'-' if amount < 0 else ''}${abs(amount):,.{digits}f}"
+
+
+def size(number: int) -> str:
+    """Bytes in a unit that fits."""
+    scaled = float(number)
+    for unit in ("B", "kB", "MB", "GB"):
+        if scaled < 1_000:
+            return f"{scaled:.0f} {unit}" if unit == "B" or scaled >= 100 else f"{scaled:.1f} {unit}"
+        scaled /= 1_000
+    return f"{scaled:,.1f} TB"
+
+
+def share(part: float, whole: float) -> str:
+    """A part in percent; of nothing, 0."""
+    return f"{part / whole:.0%}" if whole else "0%"
+
+
+def ago(then: float, now: float) -> str:
+    """How long ago, in the largest unit; both in seconds since the epoch."""
+    amount = max(0.0, now - then)
+    for most, unit in _STEPS:
+        if amount < most:
+            return f"{amount:.0f} {unit} ago"
+        amount /= most
+    return f"{amount:.0f} y ago"
+
+
+def clock(at: float) -> str:
+    """A moment in the reader's time zone; 0.0 is "not recorded"."""
+    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S") if at else ""

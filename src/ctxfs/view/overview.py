@@ -1,0 +1,29 @@
+"""The list of sessions: which rows match, and in which order. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ctxfs.listing.summary import SessionSummary
+
+__all__ = ["SORTS", "chosen_rows"]
+
+SORTS: Mapping[str, Callable[[SessionSummary], Any]] = {
+    "age": lambda session: -session.changed_at,
+    "name": lambda session: session.session_id,
+    "calls": lambda session: -session.calls,
+    "tokens": lambda session: -session.context_tokens,
+    "size": lambda session: -session.disk_bytes,
+    "cost": lambda session: -(session.cost_usd or 0.0),
+}
+"""How the list can be sorted: the newest, the first name, or the largest first."""
+
+
+def chosen_rows(
+    found: Iterable[SessionSummary], *, matching: str = "", sort: str = "age", reverse: bool = False
+) -> Sequence[SessionSummary]:
+    """The sessions with ``matching`` in their id or in the name of a model, in order; an unknown ``sort`` is "age"."""
+    wanted = matching.casefold()
+    rows = [one for one in found if any(wanted in name.casefold() for name in (one.session_id, *one.models))]
+    rows.sort(key=lambda one: one.session_id)
+    rows.sort(key=SORTS.get(sort, SORTS["age"]), reverse=reverse)
+    return rows

@@ -1,0 +1,236 @@
+"""Recorded sessions as the page shows them: what they cost under each policy, and what would have been evicted."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from ctxfs.errors import ReplayFormatError
+from ctxfs.recordings.formats.table import load
+from ctxfs.recordings.recording import Block, Recording, Role
+from ctxfs.replay.answer import LIMITS, answer, check
+from ctxfs.replay.lab import replay_files
+from ctxfs.replay.recorded import RecordedItem, explain_recording
+from ctxfs.replay.report import Report, SessionReport, cumulative
+
+__all__ = [
+    "RecordedCall",
+    "RecordedFiles",
+    "RecordedPage",
+    "RecordedText",
+    "Replayed",
+    "recorded_page",
+    "recorded_text",
+]
+
+TEXT_SHOWN = 4_000
+"""So many characters of a block are shown with its call."""
+TEXT_A_PAGE = 40_000
+"""And so many on a page of its own."""
+EVICTIONS_SHOWN = 60
+"""So many evictions are listed, unless all are asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedCall:
+    """One call of a recording: what was new in its request, and the reply. Nothing in it is trusted."""
+
+    number: int
+    added: Sequence[tuple[Role, Block]]
+    reply: Sequence[Block]
+
+    @property
+    def blocks(self) -> Sequence[Block]:
+        """All of them, in order."""
+        return [*(block for _, block in self.added), *self.reply]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """A recording, replayed.
+
+    Args:
+        report: the recording under all policies, and nothing else.
+        items: what happened to each result and to the arguments of each call.
+        calls: its calls, those of all threads.
+        starts: of each thread, how many calls stand before it.
+    """
+
+    report: Report
+    items: Sequence[RecordedItem]
+    calls: Sequence[RecordedCall]
+    starts: Sequence[int]
+
+    @property
+    def session(self) -> SessionReport:
+        """The recording under all policies."""
+        return self.report.sessions[0]
+
+    def left_before(self, item: RecordedItem) -> int | None:
+        """The call of all threads that no longer saw the item; None: it stays."""
+        return None if item.left_before_call is None else self.starts[item.thread - 1] + item.left_before_call
+
+    def came_with(self, item: RecordedItem) -> int:
+        """The call of all threads that was the first to see the item."""
+        return self.starts[item.thread - 1] + item.call
+
+    @property
+    def chart(self) -> Mapping[str, Any]:
+        """Lines over the calls, for the page's script: the context of each policy, and its cost so far."""
+        runs = self.session.runs
+        return {
+            "calls": list(range(1, self.session.calls + 1)),
+            "window": self.session.compacts_at,
+            "steps": [],
+            "lines": [{"name": r.policy, "values": [c.context_tokens for c in r.figures.calls]} for r in runs],
+            "costs": [{"name": r.policy, "values": [round(c) for c in cumulative(r.figures.calls)]} for r in runs],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedPage:
+    """What is on the page of a recording.
+
+    Args:
+        number: the place of its file among those that were named.
+        place: the place of the recording in its file, from 1.
+        names: the recordings of that file.
+        file: the recording, replayed.
+        answer: what it comes to, in a sentence.
+        check: how far the replay is from the bill; empty without a bill.
+        limits: what such a replay cannot know.
+        call: the call that is shown; None: there is none.
+        left: what would have been evicted before that call.
+        evictions: the first of all that would have been evicted, or all of it, in order.
+        more_evictions: so many others are not listed.
+        text_shown: so many characters of a block are shown; all of it has a page of its own.
+    """
+
+    number: int
+    place: int
+    names: Sequence[str]
+    file: Replayed
+    answer: str
+    check: str
+    limits: str
+    call: RecordedCall | None
+    left: Sequence[RecordedItem]
+    evictions: Sequence[RecordedItem]
+    more_evictions: int
+    text_shown: int = TEXT_SHOWN
+
+
+def recorded_page(
+    number: int, files: Sequence[Replayed], place: int, call: int | None, *, shows_all: bool = False
+) -> RecordedPage:
+    """The page of the recording at ``place``, from 1, with one of its calls; the nearest ones that there are.
+
+    ``call`` None: the last one. ``shows_all``: all evictions are listed.
+    """
+    place = min(max(1, place), len(files))
+    file = files[place - 1]
+    shown = len(file.calls) if call is None else min(max(1, call), len(file.calls))
+    gone = [item for item in file.items if item.left_before_call is not None]
+    evictions = gone if shows_all else gone[:EVICTIONS_SHOWN]
+    return RecordedPage(
+        number=number,
+        place=place,
+        names=[one.session.session for one in files],
+        file=file,
+        answer=answer(file.report),
+        check=check(file.report),
+        limits=LIMITS,
+        call=file.calls[shown - 1] if file.calls else None,
+        left=[item for item in gone if file.left_before(item) == shown],
+        evictions=evictions,
+        more_evictions=len(gone) - len(evictions),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedText:
+    """A page of one block of a call. Not trusted; ``first`` is its first character, of ``total``, from 0."""
+
+    call: RecordedCall
+    block: Block
+    text: str
+    first: int
+    total: int
+
+    @property
+    def previous_first(self) -> int | None:
+        """Where the page before begins; None: this is the first one."""
+        return max(0, self.first - TEXT_A_PAGE) if self.first else None
+
+    @property
+    def next_first(self) -> int | None:
+        """Where the next page begins; None: this is the last one."""
+        end = self.first + len(self.text)
+        return end if end < self.total else None
+
+
+def recorded_text(page: RecordedPage, place: int, first: int) -> RecordedText:
+    """The text of a block of the page's call from the character ``first`` on.
+
+    ``place``: the block's among ``RecordedCall.blocks``, from 0. Raises ``ReplayFormatError`` where there is none.
+    """
+    if page.call is None or not place < len(page.call.blocks):
+        raise ReplayFormatError(f"no block {place}: go back to the recording, and choose one")
+    block = page.call.blocks[place]
+    first = min(first, max(0, len(block.text) - 1))
+    text = block.text[first : first + TEXT_A_PAGE]
+    return RecordedText(call=page.call, block=block, text=text, first=first, total=len(block.text))
+
+
+@dataclass(slots=True)
+class RecordedFiles:
+    """The files that were named; each is read and replayed when it is first looked at."""
+
+    paths: Sequence[Path] = ()
+    _known: dict[int, Sequence[Replayed]] = field(default_factory=dict)
+    _turn: anyio.Lock = field(default_factory=anyio.Lock)
+
+    async def get(self, number: int) -> Sequence[Replayed]:
+        """The recordings in the file at that place.
+
+        Raises:
+            ReplayFormatError: it is in no known format, or has no reply of a model in it.
+            OSError: it cannot be read.
+        """
+        async with self._turn:
+            if not number < len(self.paths):
+                raise ReplayFormatError(f"no recording {number}: {len(self.paths)} were named")
+            if number not in self._known:
+                self._known[number] = await anyio.to_thread.run_sync(partial(_read, self.paths[number]))
+            return self._known[number]
+
+
+def _read(path: Path) -> Sequence[Replayed]:
+    explained, report = explain_recording(path), replay_files([path])
+    recordings = [one for one in load(path) if one.threads()]
+    found = []
+    for session, told in zip(report.sessions, explained, strict=True):
+        while recordings[0].name != session.session:
+            del recordings[0]  # one of which nothing can be counted
+        threads = [list(_calls(thread)) for thread in recordings.pop(0).threads()]
+        calls = [replace(call, number=n) for n, call in enumerate((c for thread in threads for c in thread), 1)]
+        starts = tuple(accumulate(map(len, threads), initial=0))
+        found.append(
+            Replayed(report=replace(report, sessions=(session,)), items=told.items, calls=calls, starts=starts)
+        )
+    return found
+
+
+def _calls(thread: Recording) -> Iterator[RecordedCall]:
+    added: list[tuple[Role, Block]] = []
+    for message in thread.messages:
+        if message.role is Role.ASSISTANT:
+            yield RecordedCall(number=0, added=tuple(added), reply=message.blocks)
+            added = []
+        else:
+            added += [(message.role, block) for block in message.blocks]

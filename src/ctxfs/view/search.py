@@ -1,0 +1,107 @@
+"""A search of everything that all sessions hold, a few seconds at a time."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ctxfs.errors import CtxfsError
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage.sessions import SessionStores
+from ctxfs.tools.line_pattern import LinePattern
+from ctxfs.tools.paging import Line
+from ctxfs.view.content import content_page
+
+__all__ = ["Found", "Hit", "search_sessions"]
+
+SEARCH_S = 3.0
+"""A search ends after about so many seconds, and can be continued."""
+MOST_HITS = 100
+"""So many items are found before it can be continued."""
+LINES_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """An item in which lines match. The first lines are not trusted; ``more``: there are others."""
+
+    session_id: str
+    item_id: str
+    tool: str
+    lines: Sequence[Line]
+    more: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a search came to.
+
+    Args:
+        hits: in the order of the sessions.
+        problems: what could not be searched, and why.
+        searched: how many sessions were searched whole.
+        next_place: the session to continue with, by its place in the list; None: all were searched.
+    """
+
+    hits: Sequence[Hit]
+    problems: Sequence[str]
+    searched: int
+    next_place: int | None
+
+
+async def search_sessions(stores: SessionStores, session_ids: Sequence[str], pattern: str, *, first: int = 0) -> Found:
+    """Search the sessions from the place ``first`` on.
+
+    Raises:
+        InvalidToolArguments: the pattern is wrong.
+    """
+    LinePattern(pattern)
+    until = time.monotonic() + SEARCH_S
+    hits: list[Hit] = []
+    problems: list[str] = []
+    for place, session_id in enumerate(session_ids[first:], first):
+        if place > first and (time.monotonic() > until or len(hits) >= MOST_HITS):
+            return Found(hits=hits, problems=problems, searched=place - first, next_place=place)
+        try:
+            async with ContextFileSystem(session_id, store=stores, read_only=True) as fs:
+                hits += await _search(fs, pattern, until, problems)
+        except CtxfsError as error:  # one damaged session must not hide what others hold
+            problems.append(f"{session_id}: {error}")
+    return Found(hits=hits, problems=problems, searched=len(session_ids) - first, next_place=None)
+
+
+async def _search(fs: ContextFileSystem, pattern: str, until: float, problems: list[str]) -> Sequence[Hit]:
+    hits: list[Hit] = []
+    searched = 0
+    for item_id in _contents(fs):
+        if time.monotonic() > until or len(hits) >= MOST_HITS:
+            problems.append(f"{fs.session_id}: only its first {searched:,} contents were searched; search it alone")
+            break
+        searched += 1
+        try:
+            page = await content_page(fs, item_id, "grep", pattern=pattern)
+        except CtxfsError as error:
+            problems.append(f"{fs.session_id}: {item_id}: {error}")
+            continue
+        if page.lines:
+            hits.append(
+                Hit(
+                    session_id=fs.session_id,
+                    item_id=item_id,
+                    tool=_tool(fs, item_id),
+                    lines=page.lines[:LINES_SHOWN],
+                    more=len(page.lines) > LINES_SHOWN or page.next_first is not None,
+                )
+            )
+    return hits
+
+
+def _contents(fs: ContextFileSystem) -> Iterator[str]:
+    """The ids of all contents, each once: what is stored, and what stands in the journal."""
+    state = fs.state
+    yield from state.stored
+    yield from (item_id for item_id, item in state.items.items() if item_id not in state.stored and not item.destroyed)
+
+
+def _tool(fs: ContextFileSystem, item_id: str) -> str:
+    stored, item = fs.state.stored.get(item_id), fs.state.items.get(item_id)
+    return (stored.tool_name if stored is not None else item.tool_name if item is not None else None) or ""

@@ -1,0 +1,82 @@
+"""Serving the page on 127.0.0.1, at a port and a path that nobody can guess."""
+
+import secrets
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvicorn
+
+from ctxfs.errors import ConfigError
+from ctxfs.storage.sessions import SessionStores
+from ctxfs.view.app import ViewApp
+from ctxfs.view.recorded import RecordedFiles
+from ctxfs.view.sources import OpenSessions
+
+__all__ = ["DEFAULT_PORT", "ViewServer"]
+
+DEFAULT_PORT = 7575
+_HOST = "127.0.0.1"
+
+
+@dataclass(slots=True)
+class ViewServer:
+    """The page of the sessions of a place.
+
+    Args:
+        stores: where sessions are.
+        port: where to serve; 0: any free port; None: ``DEFAULT_PORT``, or any free port where that is taken.
+        recordings: files of recorded sessions.
+        may_write: items can be restored and pinned, and changes undone.
+
+    Raises:
+        ConfigError: the port is taken.
+    """
+
+    stores: SessionStores
+    port: int | None = None
+    recordings: Sequence[Path] = ()
+    may_write: bool = False
+    _token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    _listening: socket.socket = field(init=False)
+    _server: uvicorn.Server = field(init=False)
+
+    def __post_init__(self) -> None:
+        app = ViewApp(OpenSessions(self.stores), self._token, recordings=RecordedFiles(self.recordings))
+        app.may_write = secrets.token_urlsafe(16) if self.may_write else ""
+        self._listening = _listening_on(self.port)
+        app.port = self._listening.getsockname()[1]
+        config = uvicorn.Config(
+            app.asgi(), log_config=None, access_log=False, timeout_graceful_shutdown=1, server_header=False
+        )
+        config.load()  # an event loop would wait for the files that it imports, and for imports of other threads
+        self._server = uvicorn.Server(config)
+
+    @property
+    def url(self) -> str:
+        """Its address, which ends with a slash; it shows all sessions to anyone who knows it."""
+        return f"http://{_HOST}:{self._listening.getsockname()[1]}/{self._token}/"
+
+    async def serve(self) -> None:
+        """Answer until ``stop``, or an interrupt."""
+        await self._server.serve(sockets=[self._listening])
+
+    def stop(self) -> None:
+        """End serving."""
+        self._server.should_exit = True
+
+    def close(self) -> None:
+        """Give the port back, if it was never served."""
+        self._listening.close()
+
+
+def _listening_on(port: int | None) -> socket.socket:
+    try:
+        return socket.create_server((_HOST, DEFAULT_PORT if port is None else port))
+    except OSError as error:
+        if port is None:
+            return socket.create_server((_HOST, 0))
+        raise ConfigError(
+            f"port {port} of {_HOST} cannot be used: {error.strerror}; --port 0 takes a free one"
+        ) from error

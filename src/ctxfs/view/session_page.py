@@ -1,0 +1,218 @@
+"""What the page of a session shows: its figures, a call, an item; values for the templates."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self, cast
+
+from ctxfs.content.readable import readable_text
+from ctxfs.content.stored import Stored
+from ctxfs.errors import StorageError, ToolError, UnknownItem
+from ctxfs.eviction.budget import Budget
+from ctxfs.items import ContextItem
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.models.known import known_model
+from ctxfs.session.names import path_of
+from ctxfs.session.records import Decided, Record
+from ctxfs.steps import run_in_steps
+from ctxfs.view.activity import Activity, EventKind, ItemLife
+from ctxfs.view.call_panel import CallPanel, call_panel
+from ctxfs.view.chart import chart_data
+from ctxfs.view.content import ContentPage, How, content_page
+from ctxfs.view.findings import Finding, findings
+from ctxfs.view.item_list import ItemList, item_list
+from ctxfs.view.sources import OpenSession
+from ctxfs.view.worth import Unevicted, Worth, unevicted, worth
+
+__all__ = ["ItemPanel", "SessionPage", "item_panel", "number_in", "session_page"]
+
+TABS = ("timeline", "items", "warnings")
+ITEMS_A_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPage:
+    """What is on the page of a session."""
+
+    session_id: str
+    path: str
+    version: int
+    tab: str
+    activity: Activity
+    tokens: int
+    window_tokens: int | None
+    price_steps: Sequence[int]
+    is_running: bool
+    findings: Sequence[Finding]
+    unevicted: Unevicted
+    call: CallPanel | None = None
+    items: ItemList | None = None
+
+    @classmethod
+    def of(cls, opened: OpenSession, tab: str = "timeline") -> Self:
+        """The page of a session that is open, without a call."""
+        activity, state = opened.activity, opened.state
+        info = known_model(activity.model) if activity.model else None
+        recorded = state.eviction.window_tokens if state.eviction is not None else None
+        window = recorded or (Budget.of_model(activity.model).limit_tokens if info is not None else None)
+        tokens = sum(item.token_count for item in state.items.values())
+        return cls(
+            session_id=opened.fs.session_id,
+            path=opened.fs.base,
+            version=opened.version,
+            tab=tab if tab in TABS else "timeline",
+            activity=activity,
+            tokens=tokens or (activity.calls[-1].tokens if activity.calls else 0),
+            window_tokens=window,
+            price_steps=tuple(info.prices.steps) if info is not None and info.prices is not None else (),
+            is_running=opened.is_running,
+            findings=findings(
+                activity, window_tokens=window, recovery=opened.fs.recovery, unfinished=opened.unfinished
+            ),
+            unevicted=unevicted(activity, window_tokens=window),
+        )
+
+    def with_activity(self, activity: Activity) -> Self:
+        """The same page, with another account of what happened: one that is redacted."""
+        return replace(self, activity=activity)
+
+    @property
+    def chart(self) -> Mapping[str, Any]:
+        """What its charts show."""
+        return chart_data(
+            self.activity,
+            window_tokens=self.window_tokens,
+            steps=self.price_steps,
+            without=self.unevicted.usd,
+        )
+
+    @property
+    def freed(self) -> int:
+        """The tokens that evictions freed."""
+        return sum(departure.tokens_freed for departure in self.activity.account.departures)
+
+
+async def session_page(opened: OpenSession, tab: str, query: Mapping[str, str]) -> SessionPage:
+    """The page of a session; its timeline with the call that ``query`` names, or the last one."""
+    page = SessionPage.of(opened, tab)
+    if page.tab == "items":
+        listed = item_list(
+            opened.activity.items.values(),
+            matching=query.get("filter", ""),
+            order=query.get("order", ""),
+            first=number_in(query, "from", 0),
+            only_left=query.get("left") == "1",
+        )
+        return replace(page, items=listed)
+    if page.tab != "timeline":
+        return page
+    timeline, activity = await opened.timeline(), opened.activity
+    number = number_in(query, "call", len(activity.calls))
+    panel = await run_in_steps(lambda: call_panel(activity, timeline, number, shows_all=query.get("rows") == "all"))
+    return replace(page, call=panel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemPanel:
+    """One item: what it is, its life, and a page of its content.
+
+    Args:
+        life: what happened to it.
+        place: where its content is now, in words.
+        file: its file, absolute; empty: it has none.
+        stored: what is known of that file; None: it has none.
+        how: which lines are shown, or "placeholder".
+        page: those lines; None: they cannot be shown, see ``problem``.
+        placeholder: what the model sees instead of it, or would see; empty: nothing.
+        pattern: what was searched for.
+        problem: why its content cannot be shown; empty: it can.
+        worth: what each of its evictions was worth, by the call before which it was.
+    """
+
+    life: ItemLife
+    place: str
+    file: str
+    stored: Stored | None
+    how: str
+    page: ContentPage | None
+    placeholder: str
+    pattern: str = ""
+    problem: str = ""
+    worth: Mapping[int, Worth] = field(default_factory=dict)
+
+
+HOWS = ("full", "tail", "grep", "placeholder")
+
+
+async def item_panel(opened: OpenSession, query: Mapping[str, str]) -> ItemPanel | None:
+    """The item that ``query`` names, with the page of its content that it asks for; None: it names none.
+
+    Raises:
+        UnknownItem: there is no such item.
+    """
+    item_id = query.get("item", "")
+    if not item_id:
+        return None
+    life = opened.activity.items.get(item_id)
+    if life is None:
+        raise UnknownItem(item_id)
+    fs = opened.fs
+    item, stored = opened.state.items.get(item_id), fs.state.stored.get(item_id)
+    how = query.get("how", "full")
+    how = how if how in HOWS else "full"
+    page, problem = None, ""
+    if how != "placeholder":
+        try:
+            page = await _page(opened, item_id, how, query)
+        except (StorageError, ToolError, UnknownItem) as error:
+            problem = str(error)
+    return ItemPanel(
+        life=life,
+        place=_place(life, item, stored),
+        file=path_of(fs.base, stored.name) if stored is not None else "",
+        stored=stored,
+        how=how,
+        page=page,
+        placeholder=_placeholder(item) or _shown_instead(opened.records, item_id),
+        pattern=query.get("find", ""),
+        problem=problem,
+        worth={e.call: worth(opened.activity, life, e) for e in life.events if e.kind is EventKind.EVICTED},
+    )
+
+
+async def _page(opened: OpenSession, item_id: str, how: str, query: Mapping[str, str]) -> ContentPage | None:
+    """The page of its content; None: nothing was asked for."""
+    pattern = query.get("find", "")
+    if how == "grep" and not pattern:
+        return None
+    where: Any = {"first": max(1, number_in(query, "line", 1)), "pattern": pattern}
+    if (char := number_in(query, "char", -1)) >= 0:
+        where["char"] = char
+    return await content_page(opened.fs, item_id, cast("How", how), **where)
+
+
+def number_in(query: Mapping[str, str], name: str, otherwise: int) -> int:
+    """The number that an address gives as ``name``, or ``otherwise``."""
+    given = query.get(name, "")
+    return int(given) if given.isdecimal() and len(given) < 16 else otherwise
+
+
+def _place(life: ItemLife, item: ContextItem | None, stored: Stored | None) -> str:
+    if item is not None and not item.destroyed:
+        return "in the context, whole"
+    gone = f"not in the context since call {life.left.call:,}" if life.left is not None else "not in the context"
+    if item is not None and item.source is not None and stored is None:
+        source = item.source
+        return f"{gone}; it repeats lines {source.first_line}-{source.last_line} of {source.item_id}"
+    return f"{gone}; kept whole in {'the file below' if stored is not None else 'the archive of a compaction'}"
+
+
+def _shown_instead(records: Sequence[Record], item_id: str) -> str:
+    """What stands for the item in a history that a framework owns; empty: nothing."""
+    content = next((r.content for r in reversed(records) if isinstance(r, Decided) and r.item_id == item_id), "")
+    return json_codec.dumps_text(dict(content)) if isinstance(content, Mapping) else readable_text(content)
+
+
+def _placeholder(item: ContextItem | None) -> str:
+    if item is None:
+        return ""
+    return readable_text(item.message.content) if item.destroyed else item.placeholder or ""

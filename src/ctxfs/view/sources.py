@@ -1,0 +1,157 @@
+"""Sessions as the page reads them: opened once, for reading only, and followed while their writers go on."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Self
+
+import anyio
+
+from ctxfs.errors import SessionNotFound
+from ctxfs.listing.catalogue import list_summaries
+from ctxfs.listing.summary import SessionSummary
+from ctxfs.session.discovery import unknown_files
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.index import INDEX_NAME
+from ctxfs.session.journal import scan
+from ctxfs.session.names import TERMINAL
+from ctxfs.session.records import Record
+from ctxfs.session.state import SessionState
+from ctxfs.steps import run_in_steps
+from ctxfs.storage.sessions import SessionStores, has_writer, session_ids
+from ctxfs.storage.threads import run_to_completion
+from ctxfs.timeline.timeline import Timeline
+from ctxfs.view.activity import Activity, ActivityBuilder
+from ctxfs.view.findings import Unfinished
+
+__all__ = ["OpenSession", "OpenSessions"]
+
+MOST_OPEN = 8
+"""So many sessions are kept open; the one that was used longest ago is closed first."""
+
+
+class OpenSession:
+    """A session that is read as it grows: its files, and what its journal tells so far.
+
+    ``is_running``: a writer had it open when it was looked at last. ``unfinished``: what is not recorded otherwise.
+
+    Args:
+        stores: where sessions are.
+        session_id: one of them.
+    """
+
+    def __init__(self, stores: SessionStores, session_id: str) -> None:
+        self._stores = stores
+        self._store = stores.store(session_id)
+        self.fs = ContextFileSystem(session_id, store=self._store, read_only=True)
+        self.activity = Activity()
+        self.records: list[Record] = []
+        self.is_running = False
+        self.unfinished = Unfinished()
+        self._builder = ActivityBuilder()
+        self._timeline: Timeline | None = None
+        self._read = (0, 0)  # the journal's last line, and where it ends
+        self._turn = anyio.Lock()
+
+    @property
+    def state(self) -> SessionState:
+        """What the journal adds up to, as far as ``activity`` goes."""
+        return self._builder.state
+
+    @property
+    def version(self) -> int:
+        """The journal's line up to which it was read; it grows with the session."""
+        return self._read[0]
+
+    async def open(self) -> Self:
+        """Open it. Raises what ``ContextFileSystem.open`` raises."""
+        await self.fs.open()
+        await self.refresh()
+        return self
+
+    async def close(self) -> None:
+        """Close it; idempotent."""
+        await self.fs.close()
+
+    async def timeline(self) -> Timeline:
+        """The calls of the session, and their requests."""
+        async with self._turn:
+            if self._timeline is None:
+                self._timeline = await run_in_steps(partial(Timeline, tuple(self.records)))
+            return self._timeline
+
+    async def refresh(self) -> bool:
+        """Take in what was appended since; whether there was something."""
+        async with self._turn:
+            was_running = self.is_running
+            self.is_running = await run_to_completion(partial(has_writer, self._stores, self.fs.session_id))
+            last_seq, end = self._read
+            data = await self._store.read_log(end)
+            if not data and was_running == self.is_running:
+                return False
+            found = await run_in_steps(partial(scan, data, last_seq=last_seq, offset=end))
+            await self.fs.refresh()
+            self.unfinished = Unfinished() if self.is_running else await self._unfinished(found.torn_bytes)
+            if found.end == end:
+                return False  # a line that is not whole yet
+
+            def follow() -> Activity:
+                self._builder.feed(found.records)
+                return self._builder.activity
+
+            self.activity = await run_in_steps(follow)
+            self.records += found.records
+            self._timeline = None
+            self._read = found.last_seq, found.end
+            return True
+
+    async def _unfinished(self, torn_bytes: int) -> Unfinished:
+        """What a writer left behind that is gone."""
+        names = [n for n in await self._store.names() if n != INDEX_NAME and not n.startswith(TERMINAL)]
+        orphans, _ = await unknown_files(self._store, self.fs.state, None, names)
+        return Unfinished(files=tuple(one.name for one in orphans), torn_bytes=torn_bytes)
+
+
+@dataclass(slots=True)
+class OpenSessions:
+    """The sessions of a place that somebody looks at."""
+
+    stores: SessionStores
+    _open: dict[str, OpenSession] = field(default_factory=dict)
+    _turn: anyio.Lock = field(default_factory=anyio.Lock)
+
+    def is_open(self, session_id: str) -> bool:
+        """Whether it was opened, and ``get`` takes no time."""
+        return session_id in self._open
+
+    async def check(self, session_id: str) -> None:
+        """Raise ``SessionNotFound`` unless there is such a session."""
+        if session_id not in await session_ids(self.stores):
+            raise SessionNotFound(session_id, self.stores.url)
+
+    async def get(self, session_id: str) -> OpenSession:
+        """The session as it is now. Raises ``SessionNotFound``, and what opening it raises."""
+        async with self._turn:
+            found = self._open.pop(session_id, None)
+            if found is None:
+                await self.check(session_id)
+                found = await OpenSession(self.stores, session_id).open()
+            self._open[session_id] = found  # the last used is the last to go
+            if len(self._open) > MOST_OPEN:
+                await self._open.pop(next(iter(self._open))).close()
+        await found.refresh()
+        return found
+
+    async def summaries(self) -> Sequence[SessionSummary]:
+        """What is known of each, in no order; from the catalogue, which reads again what changed."""
+        return await list_summaries(self.stores)
+
+    async def running(self, session_ids: Iterable[str]) -> frozenset[str]:
+        """Those of the sessions that a writer has open."""
+        asked = tuple(session_ids)
+        return await run_to_completion(lambda: frozenset(one for one in asked if has_writer(self.stores, one)))
+
+    async def close(self) -> None:
+        """Close all of them."""
+        while self._open:
+            await self._open.popitem()[1].close()

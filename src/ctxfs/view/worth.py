@@ -1,0 +1,114 @@
+"""What evictions were worth in a session: what it would have cost without them, and what one saved and cost. Pure.
+
+The figures are estimates by the rules of ``replay.journal_costs``. Dollars are at the prices of the last billed model.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
+from ctxfs.view.activity import Activity, Event, EventKind, ItemLife
+
+__all__ = ["Unevicted", "Worth", "unevicted", "worth"]
+
+_MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worth:
+    """What one eviction saved and cost so far.
+
+    Args:
+        calls: the calls that did without the content.
+        saved_tokens: the prompt tokens of all these calls that were not sent.
+        saved_usd: what these would have cost; None: no price is known.
+        rewritten_tokens: what the prompt cache had to take in again because of all the evictions before that call.
+        rewritten_usd: what this cost above reading the same tokens from the cache; None: no price is known.
+        others: so many other items were evicted before the same call.
+    """
+
+    calls: int
+    saved_tokens: int
+    saved_usd: float | None
+    rewritten_tokens: int
+    rewritten_usd: float | None
+    others: int
+
+    @property
+    def net_usd(self) -> float | None:
+        """What it saved, less what it cost; None: no price is known, or other evictions had a part in the cost."""
+        if self.saved_usd is None or self.rewritten_usd is None or self.others:
+            return None
+        return self.saved_usd - self.rewritten_usd
+
+
+def worth(activity: Activity, life: ItemLife, event: Event) -> Worth:
+    """What ``event`` was worth, an eviction of this item; with the items that were evicted together with it."""
+    back = (e.call for e in life.events if e.kind is EventKind.RESTORED and e.call >= event.call)
+    calls = max(0, next(back, len(activity.calls) + 1) - event.call)
+    saved = calls * (event.tokens_before - event.tokens_after)
+    rewritten = activity.calls[event.call - 1].rewritten if event.call <= len(activity.calls) else 0
+    rates, unit_usd = _rates(activity)
+    unsent = 0 if event.sent or not calls else event.tokens_before - event.tokens_after
+    together = [e for e in activity.events if e.call == event.call and e.is_eviction]
+    return Worth(
+        calls=calls,
+        saved_tokens=saved,
+        saved_usd=_usd(rates.read * saved + (rates.write - rates.read) * unsent, unit_usd),
+        rewritten_tokens=rewritten,
+        rewritten_usd=_usd((rates.write - rates.read) * rewritten, unit_usd),
+        others=sum(len(e.item_ids) for e in together) - 1,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unevicted:
+    """The session, had nothing been evicted.
+
+    Args:
+        usd: what each call would have cost, as long as the context fits the window; empty: not every call has a bill
+            with a known price.
+        too_long_from: the first call whose context would not have fitted the window; None: all would have.
+    """
+
+    usd: Sequence[float] = ()
+    too_long_from: int | None = None
+
+    @property
+    def total_usd(self) -> float | None:
+        """What all calls would have cost; None: not known, or not possible in this window."""
+        return sum(self.usd) if self.usd and self.too_long_from is None else None
+
+
+def unevicted(activity: Activity, *, window_tokens: int | None) -> Unevicted:
+    """What it would have been without evictions. ``window_tokens``: the largest prompt; None: not known."""
+    rates, unit_usd = _rates(activity)
+    contexts = activity.account.unevicted_contexts()
+    long = (number for number, tokens in enumerate(contexts, 1) if tokens > (window_tokens or tokens))
+    too_long_from = next(long, None)
+    bills = [call.usd for call in activity.calls if call.usd is not None]
+    if unit_usd is None or len(bills) < len(activity.calls):
+        return Unevicted(too_long_from=too_long_from)
+    saved = activity.account.saved_by_call(rates)
+    read_back = Counter[int]()
+    for event in activity.events:
+        if event.kind is EventKind.READ_BACK:
+            read_back[event.call] += event.tokens_before
+    usd = []
+    for number, (paid, more, call) in enumerate(zip(bills, saved, activity.calls, strict=True), 1):
+        less = (rates.write - rates.read) * call.rewritten + rates.write * read_back[number]
+        usd.append(max(0.0, paid + unit_usd * (more - less)))
+    return Unevicted(usd=usd[: None if too_long_from is None else too_long_from - 1], too_long_from=too_long_from)
+
+
+def _rates(activity: Activity) -> tuple[Rates, float | None]:
+    """The rates of the session's model, and the dollars of one uncached input token; None: not known."""
+    prices = activity.paid.prices(activity.model) if activity.model else None
+    if prices is None:
+        return ANTHROPIC_RATES, None
+    return Rates.of(prices, activity.paid.ttl(prices)), prices.input / _MILLION
+
+
+def _usd(units: float, unit_usd: float | None) -> float | None:
+    return None if unit_usd is None else units * unit_usd

@@ -1,0 +1,215 @@
+"""How many commits an exchange is, what is durable when, and which call a tool answers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from ctxfs import Agent, AgentConfig, Context, tool
+from ctxfs.errors import ConfigError, ToolDefinitionError, ToolError
+from ctxfs.llm import ToolCall, ToolMessage, UserMessage
+from ctxfs.llm.messages import AssistantMessage
+from ctxfs.session import ContextFileSystem
+from ctxfs.session.records import CallMade, ItemAdded, Record, Replaced
+from ctxfs.storage.objects import ObjectSessions
+from ctxfs.testing import ScriptedModel
+from ctxfs.testing.scripted import Turn
+from ctxfs.tools import RunningCall, Tool, running_call
+from storage.buckets import MemoryBucket
+
+pytestmark = pytest.mark.anyio
+
+
+def segments(bucket: MemoryBucket) -> int:
+    """How many commits there are: each is one segment."""
+    return sum("/s/" in key for key in bucket.objects)
+
+
+def sessions(bucket: MemoryBucket) -> ObjectSessions:
+    return ObjectSessions(bucket, url="s3://tests", ttl_s=0)
+
+
+async def stored(bucket: MemoryBucket) -> Sequence[Record]:
+    """What another machine finds."""
+    async with ContextFileSystem("s", store=sessions(bucket), read_only=True) as fs:
+        return await fs.history()
+
+
+def kinds(records: Sequence[Record]) -> list[str]:
+    """The messages and bills among the records, in order."""
+    return [
+        record.item.item_type if isinstance(record, ItemAdded) else "bill"
+        for record in records
+        if isinstance(record, ItemAdded | CallMade)
+    ]
+
+
+def looking(found: list[Sequence[Record]], bucket: MemoryBucket, *, read_only: bool, size: int = 10) -> Tool:
+    """A tool that notes what is durable while it runs."""
+
+    @tool("Look", read_only=read_only, ephemeral=1)
+    async def look() -> str:
+        found.append(await stored(bucket))
+        return "word " * size
+
+    return look
+
+
+TURNS: list[Turn] = [[ToolCall("look", {})], "done"]
+
+
+@pytest.mark.parametrize(("read_only", "commits"), [(True, 3), (False, 4)])
+async def test_a_query_with_one_tool_call_is_few_commits(read_only: bool, commits: int) -> None:
+    bucket, found = MemoryBucket(), list[Sequence[Record]]()
+    config = AgentConfig(store=sessions(bucket), session_id="s", tools=[looking(found, bucket, read_only=read_only)])
+    async with Agent(ScriptedModel(TURNS), config) as agent:
+        before = segments(bucket)
+        assert await agent.query("Go") == "done"
+        assert segments(bucket) - before == commits
+        assert agent.context.unrecorded == ()
+    question, call = ["user_message"], ["assistant_message", "bill"]
+    assert kinds(found[0]) == (question if read_only else question + call)
+    assert kinds(await stored(bucket)) == [*question, *call, "tool_result", *call]
+
+
+async def test_what_is_evicted_goes_with_the_result_that_it_makes_room_for() -> None:
+    bucket, found = MemoryBucket(), list[Sequence[Record]]()
+    look = looking(found, bucket, read_only=True, size=3_000)
+    config = AgentConfig(store=sessions(bucket), session_id="s", tools=[look], eviction="exact")
+    async with Agent(ScriptedModel(TURNS * 2), config) as agent:
+        await agent.query("Go")
+        before = segments(bucket)
+        await agent.query("Again")
+        assert segments(bucket) - before == 3
+    records = await stored(bucket)
+    assert [record.reason for record in records if isinstance(record, Replaced)]
+    assert len({record.change for record in records if isinstance(record, Replaced)}) == 1
+
+
+async def test_one_commit_a_turn() -> None:
+    bucket, found = MemoryBucket(), list[Sequence[Record]]()
+    look = looking(found, bucket, read_only=False)
+    config = AgentConfig(store=sessions(bucket), session_id="s", tools=[look], one_commit_a_turn=True)
+    async with Agent(ScriptedModel(TURNS), config) as agent:
+        before = segments(bucket)
+        await agent.query("Go")
+        assert segments(bucket) - before == 1
+    assert kinds(found[0]) == []
+    everything = ["user_message", "assistant_message", "bill", "tool_result", "assistant_message", "bill"]
+    assert kinds(await stored(bucket)) == everything
+
+
+async def test_a_cancelled_query_is_recorded_whole(tmp_path: Path) -> None:
+    started = anyio.Event()
+
+    @tool("Wait", read_only=True)
+    async def wait() -> str:
+        started.set()
+        await anyio.sleep_forever()
+        return ""
+
+    config = AgentConfig(offload_root_path=tmp_path, session_id="s", tools=[wait], one_commit_a_turn=True)
+    async with Agent(ScriptedModel([[ToolCall("wait", {})]]), config) as agent:
+        async with anyio.create_task_group() as group:
+            group.start_soon(agent.query, "Go")
+            await started.wait()
+            assert len(agent.context.unrecorded) == 2
+            group.cancel_scope.cancel()
+        assert agent.context.unrecorded == ()
+        assert len(agent.context.fs.state.items) == 3
+
+
+async def test_messages_that_need_not_be_durable_yet_go_with_the_next_request() -> None:
+    bucket = MemoryBucket()
+    async with Context("s", store=sessions(bucket)) as context:
+        before = segments(bucket)
+        await context.add(UserMessage("Go"), durable=False)
+        assert segments(bucket) == before
+        assert context.unrecorded == tuple(item.id for item in context.items)
+        await context.messages()
+        assert segments(bucket) == before + 1
+        assert context.unrecorded == ()
+        reply = AssistantMessage(({"type": "tool_use", "id": "c1", "name": "look", "input": {}},))
+        await context.add(reply, durable=False)
+        await context.add(ToolMessage("c1", "look", "found"), durable=False)
+        await context.record()
+        assert segments(bucket) == before + 2
+        await context.record()
+        assert segments(bucket) == before + 2
+
+
+async def test_an_eviction_that_cannot_be_stored_does_not_hold_back_what_came_in(tmp_path: Path) -> None:
+    (tmp_path / "s" / "tool_result").mkdir(parents=True)
+    async with Context("s", root_path=tmp_path, keep_recent={"look": 1}, window=None, pricing=None) as context:
+        await context.add(UserMessage("Go"))
+        for number in (1, 2):
+            call = {"type": "tool_use", "id": f"c{number}", "name": "look", "input": {}}
+            await context.add(AssistantMessage((call,)), durable=False)
+            if number == 2:  # a directory stands where the first result would go
+                name = context.items[2].name
+                (tmp_path / "s" / name).mkdir(parents=True)
+            await context.add(ToolMessage(f"c{number}", "look", f"{number} " * 500), durable=False)
+            await context.messages()
+        assert context.unrecorded == ()
+        assert not any(item.offloaded for item in context.items)
+
+
+async def test_a_tool_knows_which_call_it_answers() -> None:
+    calls: list[RunningCall] = []
+
+    @tool("Charge a card")
+    async def charge() -> str:
+        calls.append(running_call())
+        return "done"
+
+    @tool("Charge a card, in a thread")
+    def charge_slowly() -> str:
+        calls.append(running_call())
+        return "done"
+
+    bucket = MemoryBucket()
+    both = [ToolCall("charge", {}, id="c1"), ToolCall("charge_slowly", {}, id="c2")]
+    config = AgentConfig(store=sessions(bucket), session_id="s", tools=[charge, charge_slowly])
+    for _ in range(2):
+        async with Agent(ScriptedModel([both, "done"]), config) as agent:
+            await agent.query("Go")
+    assert sorted(call.call_id for call in calls) == ["c1", "c1", "c2", "c2"]
+    assert len({call.idempotency_key for call in calls}) == 4, "the provider's ids are the same in both replies"
+    assert all(call.idempotency_key == f"s/{call.reply_id}/{call.call_id}" for call in calls)
+    epochs = [call.epoch for call in calls]
+    assert 0 < epochs[0] == epochs[1] < epochs[2] == epochs[3]
+
+
+async def test_a_call_outside_of_an_agent() -> None:
+    @tool("Name the call")
+    def name() -> str:
+        return running_call().idempotency_key
+
+    with pytest.raises(ToolError, match="no tool call"):
+        running_call()
+    with pytest.raises(ToolError, match="call_id"):
+        await name.run({})
+    assert (await name.run({}, call_id="c1")).content == "c1"
+
+
+def test_settings_that_are_no_flags() -> None:
+    with pytest.raises(ToolDefinitionError, match="read_only"):
+        tool("Look", read_only=1)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="one_commit_a_turn"):
+        AgentConfig(one_commit_a_turn=1)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="one_commit_a_turn"):
+        Context(one_commit_a_turn=None)  # type: ignore[arg-type]
+
+
+async def test_each_bill_stands_behind_its_reply() -> None:
+    bucket = MemoryBucket()
+    async with Context("s", store=sessions(bucket)) as context:
+        await context.add(UserMessage("Go"), durable=False)
+        for text in ("first", "second"):
+            usage = {"input_tokens": len(text), "output_tokens": 1}
+            await context.add(AssistantMessage(text), usage=usage, model="m", durable=False)
+            await context.add(UserMessage("Go on"), durable=False)
+        await context.record()
+    call = ["assistant_message", "bill", "user_message"]
+    assert kinds(await stored(bucket)) == ["user_message", *call, *call]

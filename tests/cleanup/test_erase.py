@@ -1,0 +1,310 @@
+"""Erasing: no byte of a content is left in its session, all else is as before, and a crash can be made good."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxfs.cleanup import Erasure, erase, erase_plan, prune_session
+from ctxfs.cleanup.eraser import Eraser, Quotes, blanked
+from ctxfs.context import Context
+from ctxfs.errors import ConfigError, ContentGone, CtxfsError, SessionLocked, UnknownItem
+from ctxfs.history import History
+from ctxfs.items import ContentRange, ContextItem, ItemType
+from ctxfs.llm.messages import AssistantMessage, UserMessage
+from ctxfs.session.archive import write_archive
+from ctxfs.session.archive_reading import archived
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import TEXT
+from ctxfs.session.records import ContentRemoved
+from ctxfs.timeline import fork_session
+from failing_fs import FailingFileSystem, as_port
+from session_items import claimed_item, evicted, make_item, tool_result, user_message
+
+SECRET = 's3cr3t-Marker-åß-"quoted"'
+KINDS = ("inline", "stored", "evicted", "dropped", "archived", "archived_evicted", "reply", "page", "large", "image")
+
+
+async def put_in(fs: ContextFileSystem, kind: str, text: str, item_id: str) -> str:
+    """An item of this kind that says ``text``, and returns its id."""
+    shown = evicted
+    if kind == "reply":
+        call = {"type": "tool_use", "id": f"{item_id}_call", "name": "Write", "input": {"text": text}}
+        reply = claimed_item(fs, AssistantMessage(({"type": "text", "text": text}, call)))
+        await fs.writer.add([user_message(fs, "go"), reply, tool_result(fs, "done", f"{item_id}_call", tool="Write")])
+        return reply.id
+    if kind == "image":
+        blocks = ({"type": "text", "text": text}, {"type": "text", "text": "more"})
+        item = claimed_item(fs, UserMessage(blocks))
+        await fs.writer.add([item])
+        return item.id
+    content = text if kind == "inline" else f"{text}\n" * (4_000 if kind == "large" else 20)
+    item = tool_result(fs, content, item_id)
+    if kind == "stored":
+        await fs.writer.store([item])
+        return item.id
+    await fs.writer.add([user_message(fs, "go"), calling(fs, item_id), item])
+    if kind in {"evicted", "dropped", "archived_evicted"}:
+        gone = shown(fs, item)
+        gone = gone.offloaded_to(gone.offload_path, f"[Content offloaded: {text}]", 9, later=(f"short: {text}", 3))
+        await fs.writer.evict([(item, gone, "r")])
+        item = gone
+    if kind == "dropped":
+        await fs.writer.remove([list(fs.state.items)[-2], item.id], reason="no room")
+    if kind == "page":
+        source = ContentRange(item_id=item.id, path="", first_line=1, last_line=2)
+        page = replace(tool_result(fs, text, f"{item_id}_page"), source=source)
+        await fs.writer.add([calling(fs, page.id), page])
+    if kind.startswith("archived"):
+        await put_in_archive(fs, [fs.state.items[list(fs.state.items)[-2]], item])
+    return item.id
+
+
+def calling(fs: ContextFileSystem, call_id: str) -> ContextItem:
+    return claimed_item(fs, AssistantMessage(({"type": "tool_use", "id": call_id, "name": "Read", "input": {}},)))
+
+
+async def put_in_archive(fs: ContextFileSystem, items: list[ContextItem]) -> str:
+    item_id, name = fs.writer.allocate(ItemType.COMPACTION_SUMMARY, None)
+    summary = make_item(item_id, UserMessage("a summary"), kind=ItemType.COMPACTION_SUMMARY, name=name)
+    other = user_message(fs, f"another message in {item_id}")
+    await fs.writer.add([other])
+    held = [*items, other]
+    await fs.writer.archive(summary, write_archive(held), [item.id for item in held], before=None, reason="r")
+    return item_id
+
+
+def found_in(directory: Path, text: str) -> list[str]:
+    """The files under a directory that have the bytes of a text, as they are or as JSON."""
+    forms = {text.encode(), text.encode("unicode_escape"), text.replace('"', '\\"').encode()}
+    return [
+        str(path.relative_to(directory))
+        for path in directory.rglob("*")
+        if path.is_file() and any(form in path.read_bytes() for form in forms)
+    ]
+
+
+async def everything(root: Path, session_id: str = "s") -> dict[str, Any]:
+    """All that a session says: its items, what is stored, and what is in archives; a content that is gone is None."""
+    async with ContextFileSystem(session_id, root_path=root, read_only=True) as fs:
+        said: dict[str, Any] = {f"item {item.id}": item for item in await fs.items()}
+        for item_id in fs.state.ids & {*fs.state.stored, *fs.state.removed}:
+            try:
+                said[f"content {item_id}"] = await fs.load(item_id)
+            except ContentGone:
+                said[f"content {item_id}"] = None
+        for archive in sorted(set(fs.state.archived.values())):
+            said.update({f"archived {item.id}": item for item in await archived(fs, archive)})
+            said.pop(f"content {archive}", None)
+        assert (await fs.verify()).ok
+        assert fs.recovery.damages == ()
+        return said
+
+
+def concerns(name: str, plan: Erasure) -> bool:
+    return name.split(" ", 1)[1] in {item.item_id for item in plan.items}
+
+
+@pytest.mark.usefixtures("loop_may_block")
+@given(
+    kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4),
+    others=st.lists(st.sampled_from(KINDS), max_size=3),
+    layout=st.sampled_from([None, TEXT]),
+)
+def test_nothing_of_it_is_left_and_all_else_is_as_before(
+    tmp_path_factory: pytest.TempPathFactory, kinds: list[str], others: list[str], layout: Any
+) -> None:
+    root = tmp_path_factory.mktemp("root")
+
+    async def play() -> None:
+        settings = {} if layout is None else {"layout": layout}
+        async with ContextFileSystem("s", root_path=root, **settings) as fs:
+            asked = list[str]()
+            for number, kind in enumerate(others):
+                await put_in(fs, kind, f"harmless {number} of {kind}", f"other_{number}")
+            for number, kind in enumerate(kinds):
+                asked.append(await put_in(fs, kind, SECRET, f"call_{number}"))
+        before = await everything(root)
+        size = (root / "s" / "journal.jsonl").stat().st_size
+        assert found_in(root / "s", SECRET) or kinds == ["large"]
+        plan = await erase("s", asked, root_path=root, by="a test", reason="a password")
+        assert plan.quoted_in == ()
+        assert found_in(root / "s", SECRET) == []
+        assert (root / "s" / "journal.jsonl").read_bytes().index(b'"erased":true') >= size
+        after = await everything(root)
+        assert {k: v for k, v in before.items() if not concerns(k, plan)} == {
+            k: v for k, v in after.items() if not concerns(k, plan)
+        }
+        assert all(SECRET not in repr(value) for value in after.values())
+        async with Context("s", root_path=root) as context:
+            await context.add({"role": "user", "content": "go on"})
+            assert context.fs.recovery.clean
+            with pytest.raises(ContentGone, match="a password"):
+                await context.fs.load(asked[0])
+        assert found_in(root / "s", SECRET) == []
+
+    anyio.run(play)
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_a_crash_at_every_step_leaves_what_can_be_finished(tmp_path: Path) -> None:
+    root, made = tmp_path / "root", tmp_path / "made"
+    async with ContextFileSystem("s", root_path=root) as fs:
+        kept = await put_in(fs, "archived", "harmless", "call_0")
+        asked = [await put_in(fs, kind, SECRET, f"{kind}_1") for kind in ("inline", "evicted", "archived", "page")]
+    before = await everything(root)
+    shutil.copytree(root, made)
+    steps, step = 10**9, 0
+    while step < steps:
+        shutil.rmtree(root)
+        shutil.copytree(made, root)
+        log = list[str]()
+        port = FailingFileSystem(fails=cut_off(step, log))
+        try:
+            plan = await erase("s", asked, root_path=root, fs=as_port(port))
+        except (CtxfsError, OSError):
+            async with Context("s", root_path=root) as context:
+                shown = {f"item {item.id}": item for item in await context.fs.items()}
+                assert kept in context.fs.state.archived
+                assert shown.keys() == {name for name in before if name.startswith("item ")}
+                assert [
+                    name for name in shown if shown[name] != before[name] and not name.endswith(("_1", "_page"))
+                ] == []
+            plan = await erase("s", asked, root_path=root)
+        else:
+            steps = step
+        assert found_in(root / "s", SECRET) == []
+        after = await everything(root)
+        assert {k: v for k, v in before.items() if not concerns(k, plan)} == {
+            k: v for k, v in after.items() if not concerns(k, plan)
+        }
+        step += 1
+    assert step > 20
+
+
+def cut_off(after: int, log: list[str]) -> Callable[[int, str], bool]:
+    """Fails every call that changes something, from the ``after``-th on, as if the process had ended there."""
+    changing = {"create", "write", "append", "rename", "unlink", "link", "truncate", "make_dir", "sync"}
+
+    def fails(number: int, name: str) -> bool:
+        if name in changing:
+            log.append(name)
+        return name in changing and len(log) > after
+
+    return fails
+
+
+@pytest.mark.anyio
+async def test_what_stays_elsewhere_is_said(tmp_path: Path) -> None:
+    async with ContextFileSystem("s", root_path=tmp_path) as fs:
+        large, inline = await put_in(fs, "large", SECRET, "call_1"), await put_in(fs, "inline", SECRET * 2, "call_2")
+        await fs.writer.add([user_message(fs, f"I saw {SECRET} there"), user_message(fs, "nothing")])
+    async with ContextFileSystem("copy", root_path=tmp_path) as fs:
+        await put_in(fs, "large", SECRET, "call_9")
+    async with ContextFileSystem("unrelated", root_path=tmp_path) as fs:
+        await put_in(fs, "inline", "harmless", "call_2")
+    forked = await fork_session("s", new_id="forked", root_path=tmp_path)
+    await fork_session(forked.session_id, new_id="grandchild", root_path=tmp_path)
+    async with ContextFileSystem("s", root_path=tmp_path):
+        plan = await erase_plan("s", [large], root_path=tmp_path)
+        with pytest.raises(SessionLocked):
+            await erase("s", [large], root_path=tmp_path)
+    assert plan.quoted_in == (inline, "msg_005")
+    assert plan.other_sessions == ("copy", "forked", "grandchild")
+    assert (await erase_plan("s", [inline], root_path=tmp_path)).other_sessions == ("forked", "grandchild")
+    assert (await erase_plan("grandchild", [inline], root_path=tmp_path)).other_sessions == ("forked",)
+    await erase("s", [large], root_path=tmp_path)
+    async with ContextFileSystem("forked", root_path=tmp_path) as fs:
+        assert SECRET in str(await fs.load(large))
+        assert (await fs.verify()).ok
+
+
+@pytest.mark.anyio
+async def test_wrong_input_changes_nothing(tmp_path: Path) -> None:
+    async with ContextFileSystem("s", root_path=tmp_path) as fs:
+        item_id = await put_in(fs, "stored", SECRET, "call_1")
+    with pytest.raises(UnknownItem, match="call_2"):
+        await erase("s", [item_id, "call_2"], root_path=tmp_path)
+    with pytest.raises(ConfigError, match="ctxfs ls"):
+        await erase("s", [], root_path=tmp_path)
+    async with ContextFileSystem("s", root_path=tmp_path) as fs:
+        assert SECRET in str(await fs.load(item_id))
+        name = fs.state.stored[item_id].name
+    plan = await erase("s", [str(tmp_path / "s" / name)], root_path=tmp_path)
+    assert [item.item_id for item in plan.items] == [item_id]
+    assert not await anyio.Path(tmp_path / "s" / name).exists()
+    again = await erase("s", [item_id], root_path=tmp_path)
+    assert again.items == plan.items
+    async with ContextFileSystem("s", root_path=tmp_path) as fs:
+        assert sum(isinstance(record, ContentRemoved) for record in await fs.history()) == 1
+
+
+@pytest.mark.anyio
+async def test_what_was_pruned_is_erased_from_the_journal_too(tmp_path: Path) -> None:
+    async with ContextFileSystem("s", root_path=tmp_path) as fs:
+        item_id = await put_in(fs, "dropped", SECRET, "call_1")
+        await prune_session(fs, undo_s=0, grace_s=0)
+    assert found_in(tmp_path / "s", SECRET) == ["journal.jsonl"]
+    await erase("s", [item_id], root_path=tmp_path)
+    assert found_in(tmp_path / "s", SECRET) == []
+
+
+@pytest.mark.anyio
+async def test_arguments_go_with_their_reply_and_it_with_them(tmp_path: Path) -> None:
+    async with ContextFileSystem("s", root_path=tmp_path) as fs:
+        kept = claimed_item(fs, AssistantMessage(SECRET * 400), kind=ItemType.TOOL_INPUT, raw_id="c.input")
+        call = {"type": "tool_use", "id": "c", "name": "Write", "input": {"text": f"[stored {kept.name}]"}}
+        reply = claimed_item(fs, AssistantMessage((call,)))
+        await fs.writer.store([kept])
+        await fs.writer.add([user_message(fs, "go"), reply, tool_result(fs, "done", "c", tool="Write")])
+    for asked in (kept.id, reply.id):
+        plan = await erase_plan("s", [asked], root_path=tmp_path)
+        assert {item.item_id for item in plan.items} == {kept.id, reply.id}
+    await erase("s", [kept.id], root_path=tmp_path)
+    async with ContextFileSystem("s", root_path=tmp_path) as fs:
+        (said,) = [item.message.content for item in await fs.items() if item.id == reply.id]
+        assert "removed on" in str(said[0])
+        assert said[1:] == ({"type": "tool_use", "id": "c", "name": "Write", "input": {}},)
+
+
+def test_a_history_of_a_framework_loses_it(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path) as history:
+        history.arrive(f"{SECRET}\n" * 20_000, tool="Bash", call_id="c")
+    anyio.run(lambda: erase("s", ["c"], root_path=tmp_path))
+    assert found_in(tmp_path / "s", SECRET) == []
+    with History("s", root_path=tmp_path) as history:
+        assert "removed on" in str(history.run_tool("context_read", {"ref": "c"}).content)
+
+
+def part(record_type: str, **values: Any) -> dict[str, Any]:
+    return {"type": record_type, **values}
+
+
+def test_what_is_left_of_each_record() -> None:
+    eraser = Eraser(["a"])
+    assert eraser(part("decided", kind="call", item_id="a", content={"x": 1})) == part(
+        "decided", kind="call", item_id="a", content={}
+    )
+    assert eraser(part("decided", kind="result", item_id="a", content="a placeholder"))["content"] == "[erased]"
+    assert eraser(part("request_sent", status="largest: a"))["status"] == ""
+    assert eraser(part("request_sent", status="other"))["status"] == "other"
+    assert eraser(part("stored", item_id="a", digest="abc")) == part("stored", item_id="a", digest="000")
+    eraser(part("content_removed", item_id="a", erased=True))
+    assert eraser(part("replaced", item_id="a", content="later"))["content"] == "later"
+    assert blanked([]) == ""
+    assert blanked("ab") == "[e"
+    assert blanked([{"type": "image"}]) == "[erased]"
+
+
+def test_what_quotes_a_line_or_a_long_word_is_found() -> None:
+    quotes = Quotes(["password = hunter2-hunter2\nshort\n"])
+    assert quotes.found_in("as I read:\n  password = hunter2-hunter2\n")
+    assert quotes.found_in("It is hunter2-hunter2.")
+    assert not quotes.found_in("a short password = other")

@@ -1,0 +1,167 @@
+"""Sessions that cannot have a match are not opened, and nothing is missed for that."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from ctxfs.cli.app import run
+from ctxfs.cli.candidates import may_match, needed_words
+from ctxfs.cli.grep_all import Search, grep_all
+from ctxfs.cli.grep_output import Form
+from ctxfs.cli.item_search import Query
+from ctxfs.context import Context
+from ctxfs.items import ItemType
+from ctxfs.listing.summary import looked_at
+from ctxfs.llm.messages import AssistantMessage, UserMessage
+from ctxfs.session.filesystem import ContextFileSystem
+from session_items import claimed_item, make_item, tool_result
+
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGVsbG8="}}
+CALL = {
+    "type": "tool_use",
+    "id": "c1",
+    "name": "Read",
+    "input": {"path": "/etc/hosts", "lines": [1, 2.50, "ein Ärger"]},
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("root")
+    anyio.run(make, root)
+    return root
+
+
+async def make(root: Path) -> None:
+    async with Context("inline", root_path=root) as context:
+        await context.add(UserMessage('say "hello\tworld"\nport = 8080'), AssistantMessage((CALL,)))
+    async with ContextFileSystem("stored", root_path=root) as fs:
+        await fs.writer.store([tool_result(fs, 'first line\nsecond "line" of session 17\n' * 5)])
+    async with ContextFileSystem("large", root_path=root) as fs:
+        text = "".join(f"row {n} of the large one\n" for n in range(5_000))
+        await fs.writer.store([tool_result(fs, f"{text}a Needle in the haystack\n")])
+    async with ContextFileSystem("odd", root_path=root) as fs:
+        await fs.writer.store([tool_result(fs, "a lone \ud800 surrogate\n" * 20)])
+        name, path = fs.writer.allocate(ItemType.TOOL_RESULT, "Bash")
+        await fs.writer.store([make_item(name, UserMessage("hidden in base64 \udcff"), name=path)])
+        await fs.writer.add([claimed_item(fs, UserMessage(({"type": "text", "text": "an image"}, IMAGE)))])
+
+
+NAMES = ("inline", "stored", "large", "odd")
+
+
+def printed(root: Path, query: Query, capfd: pytest.CaptureFixture[str], *, filtered: bool = True) -> str:
+    whole = {name: looked_at(root / name).disk_bytes for name in NAMES if filtered}
+    grep_all(Search(root, query, form=Form(), as_json=False, whole=whole), NAMES, together=False)
+    return capfd.readouterr().out
+
+
+def found(root: Path, name: str, words: bytes) -> bool:
+    return may_match(root / name, words, ignore_case=False, disk_bytes=looked_at(root / name).disk_bytes)
+
+
+PATTERNS = (
+    *("port = 8080", "hello", "world", "say", "session 17", "second", "Needle", "row 499. of", "haystack$", "lone"),
+    *(
+        "surrogate",
+        "hidden in base64",
+        "calls Read",
+        "alls Read",
+        "ls Read",
+        "Read",
+        "etc/hosts",
+        "Ärger",
+        "rger",
+        "2.5",
+    ),
+    *(
+        "image",
+        "image/png",
+        "5 bytes",
+        "5 by",
+        "bytes",
+        "of J",
+        "nosuchword",
+        "po?rt",
+        "ports*",
+        "(port|hello)",
+        "[p]ort",
+    ),
+    *("", ".", "^port", r"\bport\b", "an image", "8080", "p", "Read {", "line", 'say "hello', "hello.world", "kelvin"),
+)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("settings", [{}, {"fixed": True}, {"ignore_case": True}, {"word": True}, {"invert": True}])
+def test_nothing_is_missed(
+    root: Path, pattern: str, settings: dict[str, bool], capfd: pytest.CaptureFixture[str]
+) -> None:
+    query = Query(pattern=pattern, max_count=3, **settings)  # type: ignore[arg-type]
+    every = printed(root, query, capfd, filtered=False)
+    assert printed(root, query, capfd) == every
+    if settings.get("ignore_case"):
+        upper = Query(pattern=pattern.upper(), max_count=3, **settings)  # type: ignore[arg-type]
+        if "\\" not in pattern:
+            assert printed(root, upper, capfd) == every
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("needle in it", b"needle in it"),
+        ("port = 8080", b"port = 8080"),
+        ("ab", None),
+        ("8080", None),
+        ("calls", None),
+        ("calls Read", b"Read"),
+        ("a needle|another", None),
+        ("needl?e", b"need"),
+        ("a.needle+", b"needle"),
+    ],
+)
+def test_what_a_matching_line_must_have(pattern: str, words: bytes | None) -> None:
+    assert needed_words(Query(pattern=pattern)) == words
+
+
+def test_most_sessions_are_not_opened(root: Path) -> None:
+    names = ("inline", "stored", "large")
+    assert [name for name in names if found(root, name, b"Needle")] == ["large"]
+    assert [name for name in names if found(root, name, b"port =")] == ["inline"]
+    assert found(root, "odd", b"nosuchword"), "its words are in base64"
+    assert may_match(root / "none", b"nosuchword", ignore_case=False, disk_bytes=0), "opening it says what is wrong"
+
+
+def cut(session: Path) -> None:
+    (content,) = session.glob("tool_result/*/call_1.json")
+    os.truncate(content, content.stat().st_size - 30)
+    os.utime(content, (0, 0))
+
+
+def overwritten(session: Path) -> None:
+    (content,) = session.glob("tool_result/*/call_1.json")
+    data = content.read_bytes()
+    content.write_bytes(data.replace(b"session 17", b"session 18"))
+    later = (session / "journal.jsonl").stat().st_mtime + 60
+    os.utime(content, (later, later))
+
+
+def flipped(session: Path) -> None:
+    journal = session / "journal.jsonl"
+    status = journal.stat()
+    journal.write_bytes(journal.read_bytes().replace(b'"tool_name":"', b'"tool_nbme":"', 1))
+    os.utime(journal, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize("damage", [cut, overwritten, flipped])
+def test_a_session_that_was_damaged_since_it_was_listed_is_named(
+    damage: Callable[[Path], None], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    anyio.run(make, tmp_path)
+    assert run(["grep", "--all", "nosuchword", "--root", str(tmp_path)]) == 1
+    assert capfd.readouterr().err == ""
+    damage(tmp_path / "stored")
+    assert run(["grep", "--all", "nosuchword", "--root", str(tmp_path)]) == 1
+    assert "session stored" in capfd.readouterr().err

@@ -1,0 +1,75 @@
+"""ctxfs erase: it shows what goes, asks, and erases."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from ctxfs.cli.app import run
+from ctxfs.context import Context
+from ctxfs.timeline import fork_session
+
+SECRET = "my password is hunter2-and-more"
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def ctxfs(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    async def make() -> None:
+        async with Context("s", root_path=tmp_path) as context:
+            await context.add({"role": "user", "content": SECRET}, {"role": "assistant", "content": f"So {SECRET}."})
+        await fork_session("s", new_id="forked", root_path=tmp_path)
+
+    anyio.run(make)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = run([*arguments, "--root", str(tmp_path)])
+        return code, *capfd.readouterr()
+
+    return call
+
+
+def holds_it(root: Path) -> bool:
+    return SECRET.encode() in (root / "s" / "journal.jsonl").read_bytes()
+
+
+def test_it_shows_what_goes_and_what_is_not_reached(ctxfs: Run, tmp_path: Path) -> None:
+    code, out, _ = ctxfs("erase", "s", "msg_001", "--dry-run")
+    assert code == 0
+    assert "it was asked for" in out
+    assert "msg_002 quotes it" in out
+    assert "the session forked shares it" in out
+    assert "exports" in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert holds_it(tmp_path)
+
+
+def test_it_asks_and_erases(ctxfs: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    code, _, err = ctxfs("erase", "s", "msg_001", "msg_002")
+    assert code == 1
+    assert "Erase these 2 contents for good?" in err
+    assert holds_it(tmp_path)
+    code, out, _ = ctxfs("erase", "s", "msg_001", "msg_002", "--yes", "--json", "--reason", "a password")
+    assert code == 0
+    assert json.loads(out)["erased"] is True
+    assert not holds_it(tmp_path)
+    for asked in (("cat", "s", "msg_001"), ("cat", "s", "msg_001", "--json"), ("tail", "s", "msg_001")):
+        code, _, err = ctxfs(*asked)
+        assert code != 0
+        assert "by ctxfs erase (a password)" in err
+    assert ctxfs("history", "s", "msg_001")[0] == 0
+    assert ctxfs("verify", "s")[0] == 0
+    code, out, _ = ctxfs("erase", "s", "msg_001", "--yes")
+    assert out.endswith("1 erased\n")
+
+
+def test_an_unknown_item_is_told(ctxfs: Run) -> None:
+    code, _, err = ctxfs("erase", "s", "msg_009", "--yes")
+    assert code != 0
+    assert "msg_009" in err

@@ -1,0 +1,140 @@
+"""Commands over many sessions: which are listed, how they are removed."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from ctxfs import Context
+from ctxfs.cli.app import run
+
+pytestmark = pytest.mark.slow
+
+SIZES = {"small": 10, "middle": 2_000, "large": 10_000}
+
+
+async def _make(root: Path) -> None:
+    for name, size in SIZES.items():
+        async with Context(session_id=name, root_path=root) as context:
+            words = " ".join(f"{random.Random(n).randrange(10**9):x}" for n in range(size))  # hardly to be compressed
+            await context.add({"role": "user", "content": words})
+            usage = {"input_tokens": size * 100, "output_tokens": 0}
+            model = "claude-sonnet-4-5" if size > 10 else "gpt-4.1"
+            await context.add({"role": "assistant", "content": "yes"}, usage=usage, model=model)
+        os.utime(root / name / "journal.jsonl", (size * 1_000, size * 1_000))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    anyio.run(_make, tmp_path)
+    return tmp_path
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def ctxfs(capfdbinary: pytest.CaptureFixture[bytes], root: Path) -> Run:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        capfdbinary.readouterr()
+        code = run([*arguments, "--root", str(root)])
+        out, err = capfdbinary.readouterr()
+        return code, out.decode(), err.decode()
+
+    return call
+
+
+def names(ctxfs: Run, *options: str) -> list[str]:
+    code, out, err = ctxfs("sessions", "--json", *options)
+    assert code == 0, err
+    return [session["session_id"] for session in json.loads(out)]
+
+
+@pytest.mark.parametrize("sort", ["size", "tokens", "cost", "age"])
+def test_sessions_are_sorted(ctxfs: Run, sort: str) -> None:
+    assert names(ctxfs, "--sort", sort) == ["large", "middle", "small"]
+    assert names(ctxfs, "--sort", sort, "--reverse", "--limit", "2") == ["small", "middle"]
+
+
+def test_sessions_are_selected(ctxfs: Run, root: Path) -> None:
+    assert names(ctxfs, "--since", "1970-01-20") == ["large", "middle"]
+    assert names(ctxfs, "--model", "claude*") == ["large", "middle"]
+    assert names(ctxfs, "--damaged") == []
+    with (root / "small" / "journal.jsonl").open("ab") as journal:
+        journal.write(b"no line\n")
+    assert names(ctxfs, "--damaged") == ["small"]
+
+
+def test_what_is_listed_is_summed_up(ctxfs: Run) -> None:
+    code, out, _ = ctxfs("sessions")
+    assert code == 0
+    assert out.splitlines()[0].split() == [
+        *("session", "last", "change", "size", "tokens", "cost", "calls", "items", "stored")
+    ]
+    assert out.splitlines()[-1].startswith("3 sessions: ")
+    assert "none of the 3 sessions" in ctxfs("sessions", "--model", "other")[2]
+
+
+def test_a_wrong_time_is_refused(ctxfs: Run) -> None:
+    code, _, said = ctxfs("sessions", "--since", "yesterday")
+    assert code == 2
+    assert "7d" in said
+
+
+def _use(root: Path, session_id: str) -> "subprocess.Popen[Any]":
+    code = f"""
+import anyio
+from ctxfs import ContextFileSystem
+async def main():
+    async with ContextFileSystem({session_id!r}, root_path={str(root)!r}):
+        print("open", flush=True)
+        await anyio.sleep_forever()
+anyio.run(main)
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
+    return process
+
+
+def test_a_session_in_use_is_shown_and_not_removed(ctxfs: Run, root: Path) -> None:
+    with _use(root, "middle") as process:
+        assert names(ctxfs, "--running") == ["middle"]
+        assert "running" in ctxfs("sessions")[1]
+        code, _, said = ctxfs("rm", "small", "middle", "--yes")
+        assert code == 2
+        assert "middle" in said
+        assert names(ctxfs) == ["middle", "large", "small"]
+        process.kill()
+    assert names(ctxfs, "--running") == []
+
+
+def test_several_are_removed_at_once(ctxfs: Run, root: Path) -> None:
+    code, out, _ = ctxfs("rm", "small", "lar", "small", "--yes", "--json")
+    assert (code, json.loads(out)) == (0, {"removed": ["small", "large"]})
+    assert names(ctxfs) == ["middle"]
+
+
+@pytest.mark.parametrize("answer", ["n\n", ""])
+def test_removing_asks_first(root: Path, answer: str) -> None:
+    code = "import sys; from ctxfs.cli import main; main()"
+    command = [sys.executable, "-c", code, "rm", "small", "large", "--root", str(root)]
+    done = subprocess.run(command, input=answer, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "small" in done.stderr
+    assert "large" in done.stderr
+    assert sorted(path.name for path in root.iterdir() if not path.name.startswith(".")) == sorted(SIZES)
+
+
+def test_one_that_is_not_there_keeps_all_from_being_removed(ctxfs: Run) -> None:
+    code, _, said = ctxfs("rm", "small", "nosuch", "--yes")
+    assert code == 2
+    assert "nosuch" in said
+    assert len(names(ctxfs)) == 3

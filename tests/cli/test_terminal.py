@@ -1,0 +1,102 @@
+"""What a user of a terminal and of pipes relies on: examples in the help, a pager, and no noise when a pipe closes."""
+
+import os
+import pty
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from ctxfs.cli.app import app, run
+from ctxfs.cli.commands import COMMANDS
+from patience import HANGS_S
+
+pytestmark = pytest.mark.slow
+
+CTXFS = [sys.executable, "-c", "import sys; from ctxfs.cli import main; sys.argv[0] = 'ctxfs'; main()"]
+GROUP: Any = typer.main.get_command(app)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root, folder = tmp_path_factory.mktemp("root"), tmp_path_factory.mktemp("folder")
+    (folder / "a.txt").write_text("".join(f"line {n}\n" for n in range(1, 200)))
+    assert run(["demo", str(folder), "--root", str(root), "--json"]) == 0
+    return root
+
+
+def on_a_terminal(*arguments: object, **environment: str) -> str:
+    """What a terminal shows of a command."""
+    terminal, end = pty.openpty()
+    with subprocess.Popen([*CTXFS, *map(str, arguments)], stdout=end, env={**os.environ, **environment}) as process:
+        os.close(end)
+        shown = b""
+        try:
+            while piece := os.read(terminal, 65_536):
+                shown += piece
+        except OSError:  # how Linux says that the other end is closed
+            pass
+        os.close(terminal)
+        assert process.wait(HANGS_S) == 0
+    return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_every_command_has_examples_that_are_right(name: str) -> None:
+    examples = COMMANDS[name].examples
+    assert examples
+    for example in examples:
+        command, *arguments = shlex.split(example.partition(" > ")[0])[1:]
+        assert command == name
+        GROUP.commands[name].make_context(name, arguments)  # wrong ones are refused
+
+
+def test_long_output_goes_through_a_pager_on_a_terminal(root: Path) -> None:
+    shown = on_a_terminal("ls", "last", "--root", root, CTXFS_PAGER="sed s/^/paged:/")
+    lines = shown.splitlines()
+    assert lines
+    assert all(line.startswith("paged:") for line in lines)
+    assert "a.txt" not in on_a_terminal("--version", CTXFS_PAGER="sed s/^/paged:/")
+
+
+@pytest.mark.parametrize("pager", ["", "cat", "no-such-pager", "unbalanced '"])
+def test_without_a_pager_the_terminal_gets_it_all(root: Path, pager: str) -> None:
+    assert "paged:" not in on_a_terminal("ls", "last", "--root", root, CTXFS_PAGER=pager)
+    assert "item" in on_a_terminal("ls", "last", "--root", root, CTXFS_PAGER=pager)
+
+
+def test_what_goes_through_the_pager_is_as_harmless_as_on_the_terminal(root: Path, tmp_path: Path) -> None:
+    hostile = tmp_path / "folder"
+    hostile.mkdir()
+    (hostile / "evil.txt").write_text("\x1b]0;owned\x07\n" * 50)
+    assert run(["demo", str(hostile), "--root", str(tmp_path), "--json"]) == 0
+    shown = on_a_terminal("grep", "last", "owned", "--root", tmp_path, CTXFS_PAGER="tr a-z A-Z")
+    assert "\x1b" not in shown
+    assert "OWNED" in shown
+
+
+def test_leaving_the_pager_early_is_no_error(root: Path) -> None:
+    assert on_a_terminal("cat", "last", "call_001", "--root", root, CTXFS_PAGER="true") == ""
+
+
+@pytest.mark.parametrize("command", ["ls", "explain", "cat"])
+def test_a_closed_pipe_is_no_error(root: Path, command: str) -> None:
+    item = ["call_001"] if command == "cat" else []
+    process = subprocess.Popen(
+        [*CTXFS, command, "last", *item, "--root", root], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, said = process.communicate(timeout=HANGS_S)
+    assert (process.returncode, said) == (0, b"")
+
+
+def test_a_missing_session_says_where_it_was_looked_for(capfd: pytest.CaptureFixture[str], root: Path) -> None:
+    assert run(["ls", "nosuch", "--root", str(root)]) == 2
+    said = capfd.readouterr().err
+    assert str(root) in said
+    assert "--root" in said

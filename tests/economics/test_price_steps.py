@@ -1,0 +1,87 @@
+"""A context is held under the length above which every token of a request costs more, where that pays."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ctxfs.economics.features import ToolClass
+from ctxfs.economics.ledger import Ledger
+from ctxfs.economics.ledger_steps import Candidate
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.planner import Why, plan
+from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
+
+ABOVE = Rates(read=0.5, write=6.25, output=25.0)
+STEPPED = replace(ANTHROPIC_RATES, steps=((20_000, ABOVE),))
+
+
+def item(item_id: str, tokens: int = 6_000, *, tool_class: ToolClass = ToolClass.OTHER, **more: Any) -> Candidate:
+    return Candidate(id=item_id, tool="Bash", tool_class=tool_class, tokens=tokens, placeholder_tokens=50, **more)
+
+
+def seen(*parts: Candidate | int, rates: Rates = STEPPED, **parameters: Any) -> Ledger:
+    """A context whose parts the model saw 5 calls ago; talk of 20 tokens a call since."""
+    careful = EvictionParameters(arrival_tokens=0, **{"caution": 40, **parameters})
+    ledger = Ledger(parameters=careful, rates=rates).added(parts)
+    for _ in range(5):
+        ledger = ledger.replied([10]).added([10])
+    return ledger
+
+
+def test_above_the_step_something_leaves_that_would_stay_below_it() -> None:
+    for length, leaving in ((13_900, ()), (13_901, ("a",))):
+        ledger = seen(length, item("a"))
+        assert ledger.total_tokens == length + 6_100
+        found = plan(ledger)
+        assert found.item_ids == leaving
+        assert {e.why for e in found.evictions} == ({Why.STEP} if leaving else set())
+    assert not plan(seen(13_901, item("a"), rates=ANTHROPIC_RATES))
+
+
+def test_what_does_not_come_under_the_step_stays() -> None:
+    assert plan(seen(19_851, item("a"))).item_ids == ()
+    assert plan(seen(19_850, item("a"))).item_ids == ("a",)
+
+
+def test_those_that_lose_least_leave_and_no_more_than_pay() -> None:
+    printed = item("printed", tool_class=ToolClass.OTHER)
+    assert plan(seen(8_100, item("file", tool_class=ToolClass.FILE), printed)).item_ids == ("printed",)
+    assert plan(seen(14_000, item("more"), printed)).item_ids == ("more", "printed")
+
+
+@pytest.mark.parametrize("rates", [STEPPED, replace(STEPPED, rewrites_all=True)])
+def test_the_rewrite_is_paid_at_the_prices_below_the_step(rates: Rates) -> None:
+    found = plan(seen(13_950, item("a"), rates=rates, caution=9))
+    behind = 50 + 100 - 20  # the last reply and what came after it are written in any case
+    assert found.rewrite_cost == pytest.approx(1.15 * (behind + 13_950 * rates.rewrites_all))
+    cold = replace(seen(13_950, item("a"), rates=rates), cache_expires_at=0.0)
+    assert plan(cold, now=1.0).rewrite_cost == 0
+    assert {e.why for e in plan(cold, now=1.0).evictions} == {Why.EXPIRED}
+
+
+def test_what_is_likely_to_be_read_back_at_once_stays_above_the_step_too() -> None:
+    assert plan(seen(13_950, item("a", tool_class=ToolClass.FILE))).item_ids == ()
+
+
+def test_what_is_pinned_or_new_stays() -> None:
+    assert plan(seen(13_950, item("a", pinned=True))).item_ids == ()
+    assert plan(seen(8_000, item("a", pinned=True), item("b"))).item_ids == ("b",)
+    assert plan(seen(13_950, 6_000).added([item("new")])).item_ids == ()
+
+
+def test_what_leaves_anyway_counts() -> None:
+    old = Ledger(parameters=EvictionParameters(arrival_tokens=0), rates=STEPPED).added([9_000, item("old")])
+    for _ in range(200):
+        old = old.replied([5]).added([5])
+    assert [e.why for e in plan(old).evictions] == [Why.BATCH]
+    above = old.added([item("young", 3_500, tool_class=ToolClass.FILE)]).replied([5])
+    assert above.total_tokens > 20_000
+    assert [e.why for e in plan(above).evictions] == [Why.BATCH]
+
+
+def test_calls_above_the_step_are_counted_at_its_prices() -> None:
+    ledger = Ledger(rates=STEPPED).added([30_000])
+    assert ledger.spent_then == 6.25 * 30_000
+    gone = Ledger(rates=STEPPED).added([15_000, item("a")]).evicted(["a"]).replied([100])
+    assert (gone.spent, gone.saved) == (6.25 * 21_000, 6.25 * 21_000 - 1.25 * 15_050)

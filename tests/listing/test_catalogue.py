@@ -1,0 +1,190 @@
+"""The list of sessions is what reading each of them says, whatever happened to its file."""
+
+import multiprocessing
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from ctxfs import Context, ContextFileSystem
+from ctxfs.errors import ConfigError
+from ctxfs.history import History, Part
+from ctxfs.listing.catalogue import SESSIONS_NAME, list_summaries
+from ctxfs.listing.summary import SessionSummary, summarize
+from ctxfs.storage import LocalSessions
+
+pytestmark = pytest.mark.anyio
+
+USAGE = {"input_tokens": 1_000_000, "output_tokens": 0}
+
+
+async def make(root: Path, session_id: str, *, messages: int = 1) -> None:
+    """A session with a model's replies, the last of which waits for nothing, and a stored content."""
+    async with Context(session_id=session_id, root_path=root) as context:
+        for n in range(messages):
+            await context.add({"role": "user", "content": f"{n}" * 20_000})
+            await context.add({"role": "assistant", "content": "yes"}, usage=USAGE, model="claude-sonnet-4-5")
+
+
+async def listed(root: Path) -> dict[str, SessionSummary]:
+    return {found.session_id: found for found in await list_summaries(LocalSessions(root))}
+
+
+async def as_read(root: Path, *session_ids: str) -> dict[str, SessionSummary]:
+    return {session_id: await summarize(root, session_id) for session_id in session_ids}
+
+
+@pytest.fixture
+async def root(tmp_path: Path) -> Path:
+    for session_id in ("a", "b"):
+        await make(tmp_path, session_id)
+    return tmp_path
+
+
+async def test_a_root_that_is_not_there_has_no_sessions(tmp_path: Path) -> None:
+    assert await list_summaries(LocalSessions(tmp_path / "none")) == []
+    assert not (tmp_path / "none").exists()
+
+
+async def test_a_file_is_no_root(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot hold sessions"):
+        await list_summaries(LocalSessions(tmp_path / "file"))
+
+
+async def test_a_session_is_summed_up(root: Path) -> None:
+    found = (await listed(root))["a"]
+    assert (found.calls, found.items, found.models, found.cost_usd) == (1, 2, ("claude-sonnet-4-5",), 3.0)
+    assert found.stored == 1
+    assert found.disk_bytes == sum(path.stat().st_size for path in (root / "a").rglob("*") if path.is_file())
+    assert found.changed_at == (root / "a" / "journal.jsonl").stat().st_mtime
+    assert not found.is_damaged
+
+
+async def test_the_context_of_a_session_that_a_framework_owns_is_its_last_prompt(tmp_path: Path) -> None:
+    async with History("theirs", root_path=tmp_path, model="") as history:
+        for tokens in (500, 700):
+            await history.arewrite([Part("user", "hello", 0)])
+            await history.areplied({"prompt_tokens": tokens, "completion_tokens": 5}, "gpt-5")
+    summary = (await listed(tmp_path))["theirs"]
+    assert (summary.items, summary.calls, summary.context_tokens, summary.content_tokens) == (0, 2, 700, 700)
+
+
+async def test_what_changes_is_read_again_and_nothing_else(root: Path) -> None:
+    read: list[tuple[int, int]] = []
+
+    def note(done: int, total: int) -> None:
+        read.append((done, total))
+
+    await list_summaries(LocalSessions(root), progress=note)
+    await list_summaries(LocalSessions(root), progress=note)
+    assert read == [(0, 2)]
+    await make(root, "a", messages=2)
+    await make(root, "c")
+    shutil.rmtree(root / "b")
+    (root / "no session").mkdir()
+    assert await listed(root) == await as_read(root, "a", "c")
+    await list_summaries(LocalSessions(root), progress=note)
+    assert read[1:] == [(0, 1)], "what is no session is looked at each time"
+
+
+async def test_a_content_that_is_removed_by_hand_is_noticed(root: Path) -> None:
+    assert not (await listed(root))["a"].damages
+    next((root / "a" / "user_message").iterdir()).unlink()
+    assert len((await listed(root))["a"].damages) == 1
+
+
+async def test_rights_that_change_are_noticed(root: Path) -> None:
+    await listed(root)
+    (root / "a").chmod(0o777)
+    assert "written by others" in str((await listed(root))["a"].error)
+    (root / "a").chmod(0o700)
+    assert (await listed(root))["a"].error is None
+
+
+def deleted(file: Path) -> None:
+    file.unlink()
+
+
+def emptied(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def no_database(file: Path) -> None:
+    file.write_bytes(b"not a database\n" * 1_000)
+
+
+def a_page_changed(file: Path) -> None:
+    with sqlite3.connect(file) as db:
+        db.execute("UPDATE sessions SET disk_bytes = 7")
+    db.close()
+
+
+def of_another_version(file: Path) -> None:
+    with sqlite3.connect(file) as db:
+        db.execute("PRAGMA user_version = 999")
+    db.close()
+
+
+def made_by_another_version(file: Path) -> None:
+    with sqlite3.connect(file) as db:
+        db.execute("UPDATE made_by SET version = '0.0.1'")
+        db.execute("UPDATE sessions SET cost_usd = 7, crc = 0")
+    db.close()
+
+
+def a_directory(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+    (file / "inside").touch()
+
+
+def a_link(file: Path) -> None:
+    other = file.with_name(".other")
+    shutil.copy(file, other)
+    file.unlink()
+    file.symlink_to(other)
+
+
+BROKEN = (
+    *(deleted, emptied, no_database, a_page_changed, of_another_version, made_by_another_version, a_directory, a_link),
+)
+
+
+@pytest.mark.parametrize("damage", BROKEN, ids=lambda damage: damage.__name__)
+async def test_the_file_is_made_again(root: Path, damage: Callable[[Path], None]) -> None:
+    await listed(root)
+    damage(root / SESSIONS_NAME)
+    assert await listed(root) == await as_read(root, "a", "b")
+    assert await listed(root) == await as_read(root, "a", "b")
+
+
+async def test_the_file_is_the_users_alone(root: Path) -> None:
+    await listed(root)
+    assert (root / SESSIONS_NAME).stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_session_in_use_is_listed(root: Path) -> None:
+    async with ContextFileSystem("a", root_path=root):
+        assert await listed(root) == await as_read(root, "a", "b")
+
+
+def _list(root: Path) -> int:
+    async def main() -> int:
+        return sum([len(await list_summaries(LocalSessions(root))) for _ in range(5)])
+
+    return anyio.run(main)
+
+
+@pytest.mark.slow
+def test_processes_share_the_file(tmp_path: Path) -> None:
+    anyio.run(make, tmp_path, "a")
+    for n in range(20):
+        shutil.copytree(tmp_path / "a", tmp_path / f"copy{n}")
+        os.chmod(tmp_path / f"copy{n}", 0o700)  # noqa: PTH101
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        assert pool.map(_list, [tmp_path] * 6) == [5 * 21] * 6

@@ -1,0 +1,88 @@
+"""An agent and a history have the tools when they are asked for, and not before."""
+
+from pathlib import Path
+
+import pytest
+
+from ctxfs import Agent, AgentConfig, History, Part, tool
+from ctxfs.errors import ConfigError
+from ctxfs.recall.past import RECALL_TOOLS
+from ctxfs.testing import ScriptedModel, ToolCall
+
+
+@tool("Get a log", ephemeral=1)
+def log(day: int) -> str:
+    return "\n".join(f"day {day} hour {hour}: {'ERROR 4711' if hour == day else 'fine'}" for hour in range(400))
+
+
+def names(model: ScriptedModel) -> set[str]:
+    return {schema["name"] for schema in model.requests[0]["tools"]}
+
+
+@pytest.mark.anyio
+async def test_an_agent_finds_what_left_its_context(tmp_path: Path) -> None:
+    calls = [[ToolCall("log", {"day": day})] for day in (1, 2, 3)]
+    search = [ToolCall("history_search", {"query": "ERROR 4711 day 1"})]
+    note, status = [ToolCall("note", {"text": "day 1 failed"})], [ToolCall("context_status", {})]
+    model = ScriptedModel([*calls, search, note, status, "done"])
+    config = AgentConfig(tools=[log], offload_root_path=tmp_path, recall=True)
+    async with Agent(model, config) as agent:
+        await agent.query("Go")
+        results = [item.message.content for item in agent.context.items if item.tool_name in RECALL_TOOLS]
+        assert agent.context.fs.state.notes == {1: "day 1 failed"}
+    assert str(results[0]).startswith("call_001:2 (call 2, tool_result of log): day 1 hour 1: ERROR 4711")
+    assert "1. day 1 failed" in str(results[2])
+    assert names(model) >= RECALL_TOOLS
+
+
+@pytest.mark.anyio
+async def test_they_are_off_unless_they_are_asked_for(tmp_path: Path) -> None:
+    model = ScriptedModel(["done"])
+    async with Agent(model, AgentConfig(offload_root_path=tmp_path)) as agent:
+        await agent.query("Go")
+    assert not names(model) & RECALL_TOOLS
+    with History(root_path=tmp_path) as history:
+        assert not {tool.name for tool in history.tools} & RECALL_TOOLS
+
+
+def test_a_setting_of_another_type_is_refused(tmp_path: Path) -> None:
+    wrong: dict[str, object] = {"recall": "yes"}
+    with pytest.raises(ConfigError, match="recall"):
+        AgentConfig(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="recall"):
+        History(root_path=tmp_path, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_history_finds_what_it_replaced(tmp_path: Path) -> None:
+    parts = [Part("user", "go", 0)]
+    with History("s", root_path=tmp_path, keep_recent={"Read": 1}, recall=True) as history:
+        for n in range(3):
+            parts.append(Part("reply", f"reading {n}", ("r", n)))
+            parts.append(Part("call", {"path": f"/f{n}"}, ("c", n), f"c{n}", "Read"))
+            parts.append(Part("result", f"words of {n}\n" * 400, ("o", n), f"c{n}", "Read"))
+            history.rewrite(parts)
+        assert {tool.name for tool in history.tools} >= RECALL_TOOLS
+        found = history.run_tool("history_search", {"query": "words of 1"})
+        assert found.text.startswith("c1:1 (")
+        assert "words of 0" in history.run_tool("history_read", {"item": "c0"}).text
+        assert "nothing" not in history.run_tool("history_search", {"query": "of 0$", "regex": True}).text
+
+
+def test_a_history_keeps_notes_and_numbers_its_calls(tmp_path: Path) -> None:
+    def exchange(n: int) -> list[Part]:
+        call = Part("call", {"path": f"/f{n}"}, ("c", n), f"c{n}", "Read")
+        return [call, Part("result", f"words of {n}\n" * 400, ("o", n), f"c{n}", "Read")]
+
+    parts = [Part("user", "go", 0)]
+    with History("s", root_path=tmp_path, keep_recent={"Read": 1}, recall=True) as history:
+        for n in range(3):
+            parts += exchange(n)
+            history.rewrite(parts)
+            history.replied({"input_tokens": 9, "output_tokens": 1}, "m")
+        assert history.run_tool("note", {"text": "the port is 8431"}).text.startswith("[note 1 is written")
+        assert history.run_tool("note", {"text": "no such", "number": 7}).is_error
+        status = history.run_tool("context_status", {}).text
+        assert "1. the port is 8431" in status
+        assert "c1:1 (call 2," in history.run_tool("history_search", {"query": "words of 1"}).text
+    with History("s", root_path=tmp_path, recall=True) as history:
+        assert "; 3 calls so far" in history.run_tool("context_status", {}).text

@@ -1,0 +1,341 @@
+"""Sessions in an object store: any store of obstore's, and a bucket that loses requests."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxfs.errors import (
+    NotStored,
+    OutcomeUnknown,
+    SessionLocked,
+    SessionNotFound,
+    StorageError,
+    UnsafePath,
+    WriteFailed,
+)
+from ctxfs.storage import NewFile, SharedStore, Store
+from ctxfs.storage.answers import Terms
+from ctxfs.storage.objects import Bucket, ObjectStore, open_bucket
+from ctxfs.storage.objects.opened import OpenedSession
+from ctxfs.storage.objects.row import session_prefix
+from ctxfs.storage.objects.segments import chunks_to_read
+from ctxfs.testing.shared_store_conformance import Machine, SharedStoreConformance
+from ctxfs.testing.store_conformance import StoreConformance
+from storage.buckets import Fate, MemoryBucket
+from storage.networks import NetworkBucket, OverwritingBucket, found_out, shared_objects
+
+
+class OnObjects(SharedStoreConformance):
+    """Sessions in ``self.bucket``."""
+
+    bucket: Bucket
+    network_bucket = NetworkBucket
+
+    def new_shared(self) -> Callable[[Machine], SharedStore]:
+        return shared_objects(self.bucket, self.network_bucket)
+
+
+@pytest.mark.anyio
+class TestInMemory(OnObjects):
+    @property
+    def bucket(self) -> Bucket:  # type: ignore[override]
+        return MemoryBucket()
+
+
+@pytest.mark.anyio
+class TestInADirectory(OnObjects):
+    @pytest.fixture(autouse=True)
+    def directory(self, tmp_path: Path) -> None:
+        self.bucket = open_bucket((tmp_path / "made").as_uri())
+
+
+class Overwriting(OnObjects):
+    bucket = MemoryBucket()
+    network_bucket = OverwritingBucket
+
+
+def test_a_store_that_writes_without_the_condition_is_found_out() -> None:
+    failed = found_out(Overwriting())
+    assert "test_a_writer_that_was_stopped_past_its_lease_is_fenced" in failed
+    assert "test_a_request_that_arrives_after_the_take_over_does_nothing" in failed
+    assert "test_acknowledged_means_there_once_and_in_order" in failed
+
+
+@pytest.mark.anyio
+class TestInObstoresMemory(StoreConformance):
+    def new_session(self) -> Callable[[], Store]:
+        bucket = open_bucket("memory:///")
+        return lambda: ObjectStore(bucket, "session")
+
+
+class Clock:
+    """Seconds that pass when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize("session_id", ["a/b", "..", "a\\b", ""])
+def test_a_session_id_that_is_a_path_is_refused(session_id: str) -> None:
+    with pytest.raises(UnsafePath):
+        ObjectStore(MemoryBucket(), session_id)
+
+
+def opened(bucket: Bucket, clock: Clock, *, write: bool = True, create: bool = True) -> OpenedSession:
+    session = OpenedSession(bucket, "session", Terms(ttl_s=30, give_up_s=10, clock=clock, sleep=clock.sleep))
+    session.open(create=create, write=write)
+    return session
+
+
+def commit(session: OpenedSession, name: str, data: bytes = b"data") -> None:
+    session.commit([NewFile(name=name, chunks=[data])], f"{name}\n".encode)
+
+
+def lines(bucket: Bucket) -> list[str]:
+    """The log, as somebody reads it who was not there."""
+    return opened(bucket, Clock(), write=False, create=False).read_log(0).decode().split()
+
+
+# One writer ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_writer_that_slept_past_its_lease_is_fenced() -> None:
+    bucket, clock = MemoryBucket(), Clock()
+    first = opened(bucket, clock)
+    commit(first, "a")
+    clock.now += 29
+    with pytest.raises(SessionLocked):
+        opened(bucket, clock)
+    clock.now += 2
+    second = opened(bucket, clock)
+    commit(second, "b")
+    for _ in range(2):
+        with pytest.raises(SessionLocked):
+            commit(first, "c")
+    with pytest.raises(SessionLocked):
+        first.truncate_log(0)
+    first.close()
+    commit(second, "d")
+    assert lines(bucket) == ["a", "b", "d"]
+
+
+def test_clocks_that_disagree_cost_politeness_only() -> None:
+    bucket, early, late = MemoryBucket(), Clock(), Clock()
+    late.now += 10_000
+    first = opened(bucket, early)
+    second = opened(bucket, late)
+    commit(second, "a")
+    with pytest.raises(SessionLocked):
+        commit(first, "b")
+    assert lines(bucket) == ["a"]
+
+
+def test_a_session_that_was_let_go_of_is_taken_at_once() -> None:
+    bucket, clock = MemoryBucket(), Clock()
+    first = opened(bucket, clock)
+    commit(first, "a")
+    first.close()
+    opened(bucket, clock)
+
+
+def test_a_writer_that_died_is_told_to_who_comes_back() -> None:
+    bucket, clock = MemoryBucket(), Clock()
+    first = opened(bucket, clock)
+    first.release()
+    second = opened(bucket, clock)
+    commit(second, "a")
+    clock.now += 31  # it is gone, and never released
+    assert first.acquire() is False
+    commit(first, "b")
+    assert lines(bucket) == ["a", "b"]
+
+
+# Requests without an answer ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fate", ["lost", "answer lost", "delayed"])
+def test_a_request_without_an_answer_is_repeated(fate: Fate) -> None:
+    fates: Iterator[Fate] = iter([fate])
+    bucket, clock = MemoryBucket(), Clock()
+    session = opened(bucket, clock)
+    bucket.fate = lambda _: next(fates, "done")
+    commit(session, "a")
+    commit(session, "b")
+    assert lines(bucket) == ["a", "b"]
+
+
+@pytest.mark.parametrize("fate", ["lost", "answer lost", "delayed"])
+def test_what_stays_without_an_answer_is_unknown_until_the_session_is_opened_again(fate: Fate) -> None:
+    bucket, clock = MemoryBucket(), Clock()
+    session = opened(bucket, clock)
+    commit(session, "a")
+    bucket.fate = lambda _: fate
+    with pytest.raises(OutcomeUnknown):
+        commit(session, "b")
+    bucket.fate = lambda _: "done"
+    with pytest.raises(OutcomeUnknown):
+        commit(session, "c")
+    clock.now += 31
+    commit(opened(bucket, clock), "d")
+    assert lines(bucket) in (["a", "d"], ["a", "b", "d"])
+
+
+def test_a_refusal_after_a_lost_answer_is_no_failure() -> None:
+    """The first try may have been done."""
+    fates: Iterator[Fate] = iter(["answer lost", "refused"])
+    bucket, clock = MemoryBucket(), Clock()
+    session = opened(bucket, clock)
+    bucket.fate = lambda _: next(fates)
+    with pytest.raises(OutcomeUnknown):
+        commit(session, "a")
+    assert lines(bucket) == ["a"]
+
+
+def test_what_is_refused_was_not_done_and_may_be_tried_again() -> None:
+    fates: Iterator[Fate] = iter(["refused"])
+    bucket, clock = MemoryBucket(), Clock()
+    session = opened(bucket, clock)
+    bucket.fate = lambda _: next(fates, "done")
+    with pytest.raises(WriteFailed) as failed:
+        commit(session, "a")
+    assert not isinstance(failed.value, OutcomeUnknown)
+    commit(session, "a")
+    assert lines(bucket) == ["a"]
+
+
+FATES: st.SearchStrategy[Fate] = st.sampled_from(["done", "done", "done", "lost", "answer lost", "delayed", "refused"])
+
+
+@given(
+    fates=st.lists(FATES, max_size=60),
+    turns=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.booleans()), max_size=40),
+)
+def test_acknowledged_means_there_once_and_in_order(fates: list[Fate], turns: list[tuple[int, int, bool]]) -> None:
+    """Three writers that sleep, lose answers and take each other's sessions over."""
+    drawn = iter(fates)
+    bucket, clock = MemoryBucket(lambda _: next(drawn, "done")), Clock()
+    writers: list[OpenedSession | None] = [None, None, None]
+    acknowledged: list[str] = []
+    for number, (who, seconds, ends) in enumerate(turns):
+        clock.now += seconds
+        name = f"{who}-{number}"
+        try:
+            writer = writers[who] = writers[who] or opened(bucket, clock)
+            commit(writer, name)
+            acknowledged.append(name)
+            if ends:
+                writer.close()
+                writers[who] = None
+        except (SessionLocked, OutcomeUnknown):
+            writers[who] = None
+        except WriteFailed:
+            continue
+    bucket.fate = lambda _: "done"
+    try:
+        found = lines(bucket)
+    except SessionNotFound:
+        found = []  # no writer got as far as the session's first segment
+    assert len(set(found)) == len(found)
+    assert [line for line in found if line in set(acknowledged)] == acknowledged
+
+
+# Opening -------------------------------------------------------------------------------------------------------------
+
+
+def test_opening_reads_few_objects() -> None:
+    bucket, clock = MemoryBucket(), Clock()
+    session = opened(bucket, clock)
+    for number in range(2_000):
+        commit(session, f"f{number}", b"%d" % number)
+    bucket.requests.clear()
+    assert len(lines(bucket)) == 2_000
+    assert len(bucket.requests) <= 32, "it was killed: the last segments have no chunk"
+    session.close()
+    bucket.requests.clear()
+    reader = opened(bucket, clock, write=False, create=False)
+    assert reader.read("f1234", 0, None) == b"1234"
+    assert len(bucket.requests) <= 20
+
+
+@given(commits=st.integers(0, 150), kept=st.sets(st.integers(0, 12)))
+def test_any_chunks_are_enough(commits: int, kept: set[int]) -> None:
+    """They are derived: whichever are lost, a session is the same."""
+    bucket, clock = MemoryBucket(), Clock()
+    session = opened(bucket, clock)
+    for number in range(commits):
+        if number % 7 == 3:
+            session.delete([f"f{number - 1}"])
+        commit(session, f"f{number}", b"%d" % number)
+    before = lines(bucket), opened(bucket, clock, write=False).names("")
+    chunks = [key for key in bucket.objects if "/k/" in key]
+    for number, key in enumerate(chunks):
+        if number not in kept:
+            del bucket.objects[key]
+    assert (lines(bucket), opened(bucket, clock, write=False).names("")) == before
+
+
+def test_chunks_that_lead_furthest_are_read() -> None:
+    keys = ["k/000000000000-000000000016", "k/000000000000-000000000064", "k/000000000064-000000000080", "k/x-y"]
+    assert chunks_to_read(keys) == [keys[1], keys[2]]
+    assert chunks_to_read(keys[2:]) == []
+
+
+def test_damage_is_named() -> None:
+    bucket, clock = MemoryBucket(), Clock()
+    session = opened(bucket, clock)
+    for name in "abc":
+        commit(session, name)
+    key = f"{session_prefix('session')}s/000000000002"
+    whole = bucket.objects[key]
+    for damaged in (b"", b"{}\n", whole[:-1], b'{"v":2}\n'):
+        bucket.objects[key] = damaged
+        with pytest.raises(StorageError, match="000000000002"):
+            lines(bucket)
+    del bucket.objects[key]
+    with pytest.raises(StorageError, match="segment 2 is missing"):
+        lines(bucket)
+
+
+# Removing ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_removed_session_is_gone_and_its_sleeping_writer_stays_out() -> None:
+    bucket, clock = MemoryBucket(), Clock()
+    sleeper = opened(bucket, clock)
+    for number in range(40):
+        commit(sleeper, f"f{number}", bytes(2_000_000) if number == 3 else b"x")
+    clock.now += 31
+    opened(bucket, clock).remove()
+    assert len(bucket.objects) == 3, "two heads of writers, and that of the removal"
+    with pytest.raises(SessionNotFound):
+        lines(bucket)
+    with pytest.raises(SessionLocked):
+        commit(sleeper, "late")
+    fresh = opened(bucket, clock)
+    commit(fresh, "new")
+    assert lines(bucket) == ["new"]
+    with pytest.raises(NotStored):
+        fresh.read("f1", 0, None)
+
+
+def test_a_removal_that_was_interrupted_is_a_removal() -> None:
+    bucket, clock = MemoryBucket(), Clock()
+    session = opened(bucket, clock)
+    for number in range(40):
+        commit(session, f"f{number}")
+    written = iter(range(1_000))
+    bucket.fate = lambda _: "done" if next(written) < 12 else "lost"
+    with pytest.raises(StorageError):
+        session.remove()
+    assert len(bucket.objects) > 20
+    with pytest.raises(SessionNotFound):
+        lines(bucket)

@@ -1,0 +1,231 @@
+"""The places where sessions are kept: what a URL means, and what an agent does in each."""
+
+import ast
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, History, tool
+from ctxfs.errors import ConfigError, SessionNotFound
+from ctxfs.llm import UserMessage
+from ctxfs.materialize import Materialize
+from ctxfs.storage import LocalSessions, SessionStores, stores_at
+from ctxfs.storage.memory import MemorySessions
+from ctxfs.storage.objects import ObjectSessions
+from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.testing.scripted import Turn
+from ctxfs.tools import Bash
+from storage.buckets import MemoryBucket
+from storage.logical_paths import check_tools_at_logical_paths
+from test_layers import SOURCE
+
+LINES = "".join(f"row {n}: what the tool found\n" for n in range(4_000))
+
+pytestmark = pytest.mark.anyio
+
+Place = Callable[[Path], SessionStores]
+PLACES: dict[str, Place] = {
+    "directory": LocalSessions,
+    "memory": lambda _: MemorySessions("test"),
+    "bucket": lambda _: ObjectSessions(MemoryBucket(), url="s3://test"),
+    "bucket in a directory": lambda path: stores_at(None, f"objects+{path.as_uri()}"),
+}
+
+
+@pytest.fixture(params=PLACES)
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> SessionStores:
+    return PLACES[request.param](tmp_path)
+
+
+@tool("Look", ephemeral=1)
+def look(place: str) -> str:
+    return f"{place}\n{LINES}"
+
+
+def config(stores: SessionStores, **settings: object) -> AgentConfig:
+    return AgentConfig(store=stores, session_id="thread-1", tools=[look], eviction="exact", **settings)  # type: ignore[arg-type]
+
+
+def asks(*places: str) -> list[list[ToolCall] | str]:
+    return [*([ToolCall("look", {"place": place})] for place in places), "done"]
+
+
+async def test_a_session_is_made_listed_resumed_and_removed(stores: SessionStores) -> None:
+    assert await stores.sessions() == []
+    async with Agent(ScriptedModel(asks("a", "b")), config(stores)) as agent:
+        await agent.query("Look")
+        held = [item.message.content for item in agent.context.items]
+    (first,) = await stores.sessions()
+    assert first.session_id == "thread-1"
+    async with Agent(ScriptedModel(asks("c")), config(stores)) as agent:
+        assert [item.message.content for item in agent.context.items] == held
+        await agent.query("Again")
+        assert (await agent.context.fs.verify()).ok
+    (second,) = await stores.sessions()
+    assert second.version != first.version
+    await stores.remove("thread-1")
+    assert await stores.sessions() == []
+    with pytest.raises(SessionNotFound):
+        await ContextFileSystem("thread-1", store=stores).open(create=False)
+    with pytest.raises(SessionNotFound):
+        await stores.remove("thread-1")
+
+
+async def test_what_left_is_read_back_by_the_path_in_its_placeholder(stores: SessionStores) -> None:
+    model = ScriptedModel([*asks("a", "b")[:-1], [ToolCall("Read", {"file_path": "<path>"})], "done"])
+    async with Agent(ScriptedModel(asks("a", "b")), config(stores)) as agent:
+        await agent.query("Look")
+        path = next(item.offload_path for item in agent.context.items if item.offload_path is not None)
+        assert path in str(next(item for item in agent.context.items if item.offload_path).message.content)
+    expected = f"{stores.directory}/thread-1/" if stores.directory is not None else "ctxfs://thread-1/"
+    assert path.startswith(expected)
+    model = ScriptedModel([[ToolCall("Read", {"file_path": path, "offset": 3_990})], "done"])
+    async with Agent(model, config(stores)) as agent:
+        await agent.query("Read it back")
+        assert "row 3999: what the tool found" in "".join(str(item.message.content) for item in agent.context.items)
+
+
+async def test_tools_find_what_a_path_without_a_directory_names(stores: SessionStores) -> None:
+    if stores.directory is None:
+        await check_tools_at_logical_paths(stores)
+
+
+async def test_a_session_that_is_not_there_is_missed_in_the_place_that_was_asked(stores: SessionStores) -> None:
+    with pytest.raises(SessionNotFound) as missed:
+        await ContextFileSystem("nobody", store=stores).open(create=False)
+    assert ("--root" in str(missed.value)) == (stores.directory is not None)
+    assert ("--store" in str(missed.value)) == (stores.directory is None)
+
+
+async def test_a_url_names_the_cache_of_its_bucket(tmp_path: Path) -> None:
+    for name in ("bucket", "cache"):
+        (tmp_path / name).mkdir()
+    url = f"objects+{(tmp_path / 'bucket').as_uri()}"
+    async with Agent(ScriptedModel(asks("a", "b")), config(stores_at(None, url))) as agent:
+        await agent.query("Look")
+    cached = stores_at(None, f"{url}?cache={tmp_path / 'cache'}")
+    assert cached.url == url
+    async with ContextFileSystem("thread-1", store=cached, read_only=True) as fs:
+        for item_id in fs.state.stored:
+            await fs.load(item_id)
+    assert any(path.is_file() for path in (tmp_path / "cache").rglob("*"))
+    for wrong in ("cache=here", "cash=/tmp", "cache=/a&cache=/b"):
+        with pytest.raises(ConfigError, match="cache=DIRECTORY"):
+            stores_at(None, f"{url}?{wrong}")
+
+
+async def test_another_process_elsewhere_sends_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another home, another working directory: the prompt cache holds, and no name of the host is sent."""
+    bucket = f"objects+{(tmp_path / 'bucket').as_uri()}"
+    (tmp_path / "bucket").mkdir()
+    requests = list[str]()
+    for number, who in enumerate(("secret-alice", "secret-bob")):
+        home = tmp_path / who
+        home.mkdir()
+        monkeypatch.setenv("HOME", str(home))
+        monkeypatch.chdir(home)
+        model = ScriptedModel([*asks("a", "b", "c")] if number == 0 else ["done"])
+        async with Agent(model, config(stores_at(None, bucket))) as agent:
+            await agent.query(f"query {number}")
+        requests.append(json.dumps(model.requests[-1])[:-2])
+        assert "ctxfs://thread-1/" in requests[-1]
+        assert "secret-" not in requests[-1]
+        assert str(tmp_path) not in requests[-1]
+    assert requests[1].startswith(requests[0])
+
+
+async def test_a_context_and_a_history_take_a_place(stores: SessionStores) -> None:
+    async with Context("ours", store=stores) as context:
+        await context.add(UserMessage(content="Hello"))
+    async with Context("ours", store=stores) as context:
+        assert [item.message.content for item in context.items] == ["Hello"]
+    assert {found.session_id for found in await stores.sessions()} == {"ours"}
+
+
+def test_a_history_goes_on_in_another_process(stores: SessionStores) -> None:
+    first = History("theirs", store=stores, model="claude-sonnet-5-5", materialize=Materialize())
+    text = first.arrive(LINES, tool="look", call_id="c1")
+    assert text != LINES
+    second = History("theirs", store=stores, model="claude-sonnet-5-5", materialize=Materialize())
+    assert second.arrive(LINES, tool="look", call_id="c1") == text
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("ftp://somewhere/else", "is not a place for sessions"),
+        ("plain", "is not a place for sessions"),
+        ("file://host/path", "is not the URL of a directory"),
+        ("file:relative", "is not the URL of a directory"),
+    ],
+)
+def test_a_url_that_is_none_is_refused(url: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        stores_at(None, url)
+
+
+def test_a_url_names_a_place(tmp_path: Path) -> None:
+    assert stores_at(None, tmp_path.as_uri()).directory == tmp_path
+    assert stores_at(None, "file:///a%20b").directory == Path("/a b")
+    assert stores_at(None, "memory://x") is stores_at(None, "memory://x")
+    assert stores_at(None, "memory://x") is not stores_at(None, "memory://y")
+    assert stores_at(tmp_path).url == str(tmp_path)
+
+
+@pytest.mark.parametrize("wrong", [3, LocalSessions, MemorySessions("x").store("y"), object()])
+def test_what_is_no_place_is_refused(wrong: object) -> None:
+    with pytest.raises(ConfigError, match="use a URL"):
+        AgentConfig(store=wrong)  # type: ignore[arg-type]
+
+
+def test_a_place_and_a_directory_are_refused_together(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="leave out the directory"):
+        AgentConfig(store="memory://x", offload_root_path=tmp_path)
+    for kind in (Context, History, ContextFileSystem):
+        with pytest.raises(ConfigError, match="leave out the directory"):
+            kind(root_path=tmp_path, store="memory://x")
+    with pytest.raises(ConfigError, match="leave out session_id, root_path and store"):
+        Context(fs=ContextFileSystem(store="memory://x"), store="memory://x")
+
+
+def test_nothing_names_the_local_store_but_its_own_modules() -> None:
+    own = {"local.py", "local_sessions.py", "new_session.py", "stores.py", "__init__.py"}
+    for path in SOURCE.rglob("*.py"):
+        if path.parent.name == "storage" and path.name in own:
+            continue
+        names = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
+        assert names.isdisjoint({"LocalStore", "LocalSessions"}), path
+
+
+async def test_a_query_with_one_call_makes_at_most_four_objects() -> None:
+    """The question; the reply with the call, the result, and the answer: each is durable before what follows it."""
+    bucket = MemoryBucket()
+
+    @tool("List")
+    def listed() -> str:
+        return LINES
+
+    turns: list[Turn] = [[ToolCall("listed", {})], "done"] * 2
+    settings = AgentConfig(store=ObjectSessions(bucket, url="s3://test"), session_id="s", tools=[listed])
+    async with Agent(ScriptedModel(turns), settings) as agent:
+        await agent.query("The first query records the tools too")
+        before = len(bucket.requests)
+        await agent.query("Look")
+        made = [(kind, key) for kind, key in bucket.requests[before:] if "/s/" in key]
+    assert len(made) <= 4
+    assert {kind for kind, _ in made} == {"create"}
+
+
+async def test_output_that_grows_is_kept_in_a_bucket() -> None:
+    stores = ObjectSessions(MemoryBucket(), url="s3://test")
+    turns: list[Turn] = [[ToolCall("Bash", {"command": "seq 1 20000"})], "done"]
+    settings = AgentConfig(store=stores, session_id="s", bash=Bash(allow_unapproved=True))
+    async with Agent(ScriptedModel(turns), settings) as agent:
+        await agent.query("Count")
+    async with ContextFileSystem("s", store=stores, read_only=True) as fs:
+        assert str(await fs.load("terminal_001")).splitlines()[-1] == "20000"
+        assert (await fs.verify()).ok

@@ -1,0 +1,62 @@
+"""Whether a store keeps one writer: tried on one that does, and on some that do not."""
+
+import threading
+from collections.abc import Iterator
+
+from ctxfs.errors import NotStored
+from ctxfs.storage.answers import Terms
+from ctxfs.storage.objects import Bucket
+from ctxfs.storage.objects.opened import OpenedSession
+from ctxfs.storage.trial import Trial, try_store
+from ctxfs.testing.network import Network
+from storage.buckets import MemoryBucket
+from storage.networks import NetworkBucket, OverwritingBucket
+
+
+class LateBucket(NetworkBucket):
+    """It lists segments late, which is not enough."""
+
+    def keys(self, prefix: str, *, after: str = "") -> Iterator[str]:
+        found = list(super().keys(prefix, after=after))
+        return iter(found[:-1] if "/s/" in prefix else found)
+
+
+class TogetherBucket(OverwritingBucket):
+    """It overwrites, and the writers of the first race all look before the first of them writes."""
+
+    together = threading.Barrier(8)
+
+    def create(self, key: str, data: bytes) -> None:
+        if key.endswith("/s/000000000000"):
+            self.together.wait()
+        super().create(key, data)
+
+
+class DeadBucket(NetworkBucket):
+    def get(self, key: str) -> bytes:
+        raise NotStored(key)
+
+
+def tried(kind: type[NetworkBucket]) -> Trial:
+    bucket: Bucket = kind(MemoryBucket(), Network())
+    return try_store(lambda: OpenedSession(bucket, "trial", Terms(ttl_s=600)), races=5)
+
+
+def test_a_store_that_keeps_one_writer() -> None:
+    trial = tried(NetworkBucket)
+    assert (trial.races, trial.writers, trial.problem) == (5, 8, None)
+    assert trial.commit_ms is not None
+
+
+def test_a_store_that_overwrites_is_found_out() -> None:
+    problem = tried(TogetherBucket).problem
+    assert problem is not None
+    assert "8 of several writers" in problem
+
+
+def test_a_store_that_lists_late_is_found_out() -> None:
+    assert tried(LateBucket).problem is not None
+
+
+def test_a_store_that_cannot_be_read_is_a_problem() -> None:
+    assert tried(DeadBucket).problem is not None

@@ -1,0 +1,113 @@
+"""In a real browser: recordings, buttons and exported pages at every width, in both colours; the strip of all calls."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import anyio.from_thread
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+import recording_samples as samples
+from ctxfs.cli.app import run
+from view.chromium import chromium, watched
+from view.served import serving
+from view_session import SESSION, make_session
+
+pytestmark = pytest.mark.slow
+
+WIDTHS = (400, 800, 1400)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("root")
+    with anyio.from_thread.start_blocking_portal() as portal:  # the driver has an event loop in this thread
+        portal.call(make_session, root)
+    return root
+
+
+def fits_and_is_accessible(page: Page) -> None:
+    """At all widths, in light and in dark."""
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme="light" if scheme == "light" else "dark")
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            where = f"{page.url} at {width} in {scheme}"
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, where
+            found = Axe().run(page).response["violations"]
+            assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found] == [], where
+
+
+def test_a_recording_is_accessible(browser: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "recorded.json"
+    samples.inspect_json(file)
+    with serving(tmp_path, [file]) as url, watched(browser, url) as page:
+        page.goto(f"{url}recording/0")
+        page.locator("#chart-context canvas").wait_for()
+        fits_and_is_accessible(page)
+        page.goto(f"{url}recording/0/text?call=2&block=0")
+        fits_and_is_accessible(page)
+
+
+def test_a_page_that_may_write_is_accessible(browser: Browser, root: Path) -> None:
+    with serving(root, may_write=True) as url, watched(browser, url) as page:
+        page.goto(f"{url}session/{SESSION}?call=12&item=call_003")
+        page.locator("#chart-context canvas").wait_for()
+        expect(page.locator("button", has_text="Restore")).to_be_visible()
+        fits_and_is_accessible(page)
+
+
+def test_an_exported_page_is_accessible(browser: Browser, root: Path) -> None:
+    file = root / "page.html"
+    with ThreadPoolExecutor() as elsewhere:  # the driver has an event loop in this thread
+        assert elsewhere.submit(run, ["view", SESSION, "--root", str(root), "--export", str(file)]).result() == 0
+    with watched(browser, file.as_uri()) as page:
+        page.goto(file.as_uri())
+        page.locator("#chart-context canvas").wait_for()
+        page.locator("#item-call_003 summary").click()
+        fits_and_is_accessible(page)
+
+
+def test_the_strip_chooses_the_part_that_the_charts_show(browser: Browser, root: Path) -> None:
+    with serving(root) as url, watched(browser, url, viewport={"width": 1400, "height": 900}) as page:
+        page.goto(f"{url}session/{SESSION}")
+        page.locator("#chart-context canvas").wait_for()
+        strip, everything = page.locator("#chart-overview .u-over"), page.locator("#all-calls")
+        box = strip.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] / 2)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + box["height"] / 2, steps=5)
+        page.mouse.up()
+        expect(everything).to_be_visible()
+        chosen = page.locator("#chart-overview .u-select").bounding_box()
+        assert chosen is not None
+        assert chosen["width"] == pytest.approx(box["width"] / 4, rel=0.1)
+        plot = page.locator("#chart-context .u-over").bounding_box()
+        assert plot is not None
+        page.mouse.click(plot["x"] + plot["width"] * 0.5, plot["y"] + 40)
+        expect(page.locator("#call-title")).to_contain_text("Call 19 ")
+        everything.click()
+        expect(everything).to_be_hidden()
+        expect(page.locator("#chart-overview .u-select")).to_have_css("width", "0px")
+
+
+def test_it_is_printed_in_dark_ink_on_white_whatever_the_screen_shows(browser: Browser, root: Path) -> None:
+    with serving(root) as url, watched(browser, url, color_scheme="dark") as page:
+        page.goto(f"{url}session/{SESSION}?call=12&item=call_003")
+        page.locator("#chart-context canvas").wait_for()
+        body = page.locator("body")
+        expect(body).to_have_css("background-color", "rgb(20, 23, 27)")
+        page.emulate_media(media="print", color_scheme="dark")
+        expect(body).to_have_css("background-color", "rgb(255, 255, 255)")
+        expect(body).to_have_css("color", "rgb(27, 31, 36)")
+        expect(page.locator("#item .content")).to_be_visible()
+        expect(page.locator(".readout")).to_be_hidden()

@@ -1,0 +1,376 @@
+"""The page over HTTP: what each address answers, and who is refused."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+
+import recording_samples as samples
+from ctxfs.cli.app import run
+from ctxfs.context.context import Context
+from ctxfs.errors import ConfigError
+from ctxfs.history import History, Part
+from ctxfs.llm.base import Usage
+from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.storage import LocalSessions
+from ctxfs.view.server import ViewServer
+from patience import HANGS_S
+from view.served import serving
+from view_session import SESSION, make_session
+
+HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egnp.exe & </pre><img src=x onerror=alert(2)>"
+
+
+async def make_hostile(root: Path) -> None:
+    """A session in which everything that can be hostile is."""
+    async with Context("hostile", root_path=root, model="", window=None, pricing=None) as context:
+        await context.add(UserMessage(HOSTILE))
+        block = {"type": "tool_use", "id": "call_1", "name": "run", "input": {"c": HOSTILE}}
+        await context.add(AssistantMessage((block,)))
+        await context.add(ToolMessage("call_1", "run", HOSTILE + "\ud800\n" + "x" * 300_000 + "\nend"))
+        await context.add(AssistantMessage(HOSTILE))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("root")
+    anyio.run(make_session, root)
+    anyio.run(make_hostile, root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def url(root: Path) -> Iterator[str]:
+    with serving(root) as address:
+        yield address
+
+
+def get(address: str, **headers: str) -> httpx2.Response:
+    return httpx2.get(address, headers=headers, timeout=HANGS_S)
+
+
+def test_the_list_shows_all_sessions(url: str) -> None:
+    page = get(url)
+    assert page.status_code == 200
+    assert SESSION in page.text
+    assert "hostile" in page.text
+    assert "claude-sonnet-4-5" in page.text
+    rows = get(f"{url}?filter=checkout&sort=size", **{"HX-Request": "true", "HX-Target": "sessions"})
+    assert rows.text.lstrip().startswith("<div")
+    assert SESSION in rows.text
+    assert "hostile" not in rows.text
+    assert "No session has" in get(f"{url}?filter=nobody").text
+
+
+def test_a_session_shows_its_last_call_unless_another_one_is_named(url: str) -> None:
+    page = get(f"{url}session/{SESSION}").text
+    assert 'data-call="30" data-calls="30"' in page
+    assert "claude-sonnet-4-5" in page
+    other = get(f"{url}session/{SESSION}?call=8").text
+    assert 'data-call="8"' in other
+    assert re.search(r"What changed from here to <a href=[^>]*call=9#since\">call 9</a>", other)
+    assert re.search(r"What changed since <a href=[^>]*call=7\">call 7</a>", other)
+    assert "What changed since this call" in page
+    assert "run(pytest tests/test_checkout.py --count 300)" in other
+    assert "The request, as it was sent" in other
+    panel = get(f"{url}session/{SESSION}?call=8", **{"HX-Request": "true", "HX-Target": "call"})
+    assert panel.text.lstrip().startswith('<section id="call"')
+    assert 'data-call="30"' in get(f"{url}session/{SESSION}?call=9999").text
+
+
+def test_an_item_shows_its_life_its_file_and_its_lines(url: str, root: Path) -> None:
+    page = get(f"{url}session/{SESSION}?item=call_009").text
+    assert "shop/checkout.py:" in page
+    assert f"{root}/{SESSION}/tool_result/search/call_009.json" in page
+    assert "never read it back" in page
+    for said in (  # figures depend on the length of the root's path
+        r"evicted: 945 → \d+ tokens, and never sent whole",
+        "not in the context since call 10; kept whole in the file below",
+        r"Since then: 21 calls with [\d,]+ tokens less, which would have cost \$0\.00\d\d or more\.",
+    ):
+        assert re.search(said, page), said
+    again = get(f"{url}session/{SESSION}?item=call_003").text
+    rewritten = r"It made the cache write [\d,]+ tokens again, for about .* So far it has lost \$0\.\d+ or less\."
+    assert re.search(rewritten, again)
+    assert "in the context, whole" in get(f"{url}session/{SESSION}?item=msg_001").text
+    found = get(f"{url}session/{SESSION}?item=call_009&how=grep&find=worker").text
+    assert "9 lines match" in found
+    assert "shop/cart.py:" not in found
+    tail = get(f"{url}session/{SESSION}?item=call_008&how=tail").text
+    assert "run 299" in tail
+    assert "[Content offloaded" in get(f"{url}session/{SESSION}?item=call_009&how=placeholder").text
+    inline = get(f"{url}session/{SESSION}?item=msg_002&how=grep&find=test_checkout").text
+    assert "1 line matches" in inline
+    assert 'role="alert"' in get(f"{url}session/{SESSION}?item=call_009&how=grep&find=%28").text
+
+
+def test_the_page_of_a_session_that_is_not_open_yet_begins_at_once(root: Path) -> None:
+    with serving(root) as url:
+        first = get(f"{url}session/{SESSION}")
+        assert first.text.index("Reading the journal") < first.text.index('id="facts"')
+        assert first.text.count("<main") == first.text.count("</main>") == 1
+        again = get(f"{url}session/{SESSION}").text
+        assert "Reading the journal" not in again
+        assert "".join(re.split(r"<p class=\"loading\".*\n+", first.text)) == again
+
+
+def test_the_tabs_show_items_and_warnings(url: str) -> None:
+    items = get(f"{url}session/{SESSION}/items").text
+    assert "read_file(shop/checkout.py)" in items
+    warnings = get(f"{url}session/{SESSION}/warnings").text
+    assert "The prompt cache lost what it held" in warnings
+
+
+def test_items_are_filtered(url: str) -> None:
+    panel = {"HX-Request": "true", "HX-Target": "items"}
+    found = get(f"{url}session/{SESSION}/items?filter=search&left=1&order=size", **panel).text
+    assert found.lstrip().startswith('<section id="items"')
+    assert "1 item<" in found
+    assert "search(reserve)" in found
+    assert "No item matches" in get(f"{url}session/{SESSION}/items?filter=nobody", **panel).text
+
+
+def test_all_sessions_are_searched(url: str) -> None:
+    assert "RE2 expression" in get(f"{url}search").text
+    found = get(f"{url}search?find=cart.py.*reserve%7Cquestion-that-nobody-asked").text
+    assert "call_009" in found
+    assert "and more lines" in found
+    assert "2 sessions searched" in found
+    assert "Nothing matches" in get(f"{url}search?find=question-that-nobody-asked").text
+    assert get(f"{url}search?find=%28").status_code == 400
+    assert "alert(1)&lt;/script&gt;" in get(f"{url}search?find=alert").text
+
+
+def test_a_request_can_be_had_in_full(url: str) -> None:
+    sent = get(f"{url}session/{SESSION}/request.json?call=3").json()
+    assert sent["system"][0]["text"].startswith("You are a careful engineer")
+    assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "user", "assistant", "user"]
+    assert get(f"{url}session/{SESSION}/request.json?call=77").status_code == 404
+
+
+def test_the_charts_data_are_columns(url: str) -> None:
+    data = get(f"{url}session/{SESSION}/timeline.json").json()
+    assert data["calls"] == list(range(1, 31))
+    assert data["bills"]["usd"]
+    assert {len(layer["tokens"]) for layer in data["layers"]} == {30}
+
+
+@pytest.mark.parametrize("query", ["", "?item=msg_001", "?item=call_1", "?item=call_1&how=tail", "?call=1"])
+def test_what_is_hostile_is_shown_as_text(url: str, query: str) -> None:
+    page = get(f"{url}session/hostile{query}")
+    assert page.status_code == 200
+    assert "<script>alert" not in page.text
+    assert "<img" not in page.text
+    assert not {"\x1b", "\u202e"} & set(page.text)
+    assert len(page.text) < 60_000
+    assert "alert(1)" in page.text
+
+
+def test_a_long_line_is_shown_in_parts(url: str) -> None:
+    page = get(f"{url}session/hostile?item=call_1").text
+    assert "rest of this line" in page
+    part = get(f"{url}session/hostile?item=call_1&line=2&char=299990").text
+    assert "x" * 10 in part
+    assert "x" * 11 not in part
+    last = get(f"{url}session/hostile?item=call_1&line=3").text
+    assert "end" in last
+
+
+def test_what_is_not_there_says_so(url: str) -> None:
+    assert get(f"{url}session/nobody").status_code == 404
+    assert get(f"{url}session/{SESSION}?item=nobody").status_code == 404
+    assert get(f"{url}session/..%2f..%2fetc").status_code == 404
+    assert get(f"{url}static/nothing.js").status_code == 404
+    assert get(f"{url}nothing/at/all").status_code == 404
+
+
+def test_strangers_are_refused(url: str) -> None:
+    base = url.rsplit("/", 2)[0]
+    assert get(f"{base}/").status_code == 403
+    assert get(f"{base}/wrong/").status_code == 403
+    assert get(url, Host="evil.example").status_code == 403
+    assert get(url, Origin="https://evil.example").status_code == 403
+    assert get(url, **{"Sec-Fetch-Site": "cross-site"}).status_code == 403
+    assert httpx2.post(url, timeout=HANGS_S).status_code == 403
+
+
+def test_every_answer_says_what_the_browser_may_do(url: str) -> None:
+    for address in (url, f"{url}static/view.js", f"{url}nothing", url.rsplit("/", 2)[0]):
+        headers = get(address).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "same-origin"
+
+
+def test_a_session_that_grows_is_followed(tmp_path: Path) -> None:
+    async def grow(number: int) -> None:
+        async with Context("live", root_path=tmp_path, model="", window=None, pricing=None) as context:
+            await context.add(UserMessage(f"question {number}"))
+            await context.add(AssistantMessage(f"answer {number}"))
+
+    anyio.run(grow, 1)
+    with serving(tmp_path) as url:
+        assert get(f"{url}session/live/timeline.json").json()["calls"] == [1]
+        with httpx2.stream("GET", f"{url}session/live/events", timeout=HANGS_S) as events:
+            lines = events.iter_lines()
+            assert next(lines) == "retry: 1000"
+            anyio.run(grow, 2)
+            assert next(line for line in lines if line.startswith("event")) == "event: grew"
+            assert next(lines) == "data: 2"
+        assert get(f"{url}session/live/timeline.json").json()["calls"] == [1, 2]
+        assert json.loads(get(f"{url}session/live/timeline.json").text)["bills"] is None
+
+
+def test_a_damaged_session_hides_no_other_one(root: Path, tmp_path: Path) -> None:
+    async def two() -> None:
+        for name in ("good", "bad"):
+            async with Context(name, root_path=tmp_path, model="", window=None) as context:
+                await context.add(UserMessage("x" * 20_000))
+
+    anyio.run(two)
+    (content,) = (tmp_path / "bad" / "user_message").glob("*.json")
+    content.unlink()
+    with serving(tmp_path) as url:
+        page = get(url).text
+        assert "good" in page
+        assert "damaged" in page
+        assert "A stored content cannot be read" in get(f"{url}session/bad/warnings").text
+        assert 'role="alert"' in get(f"{url}session/bad?item=msg_001").text
+
+
+def test_a_port_that_is_taken_is_refused_unless_none_was_asked_for(tmp_path: Path) -> None:
+    with serving(tmp_path) as url:
+        port = int(url.split(":")[2].split("/")[0])
+        with pytest.raises(ConfigError, match="--port 0"):
+            ViewServer(LocalSessions(tmp_path), port=port)
+        first, second = ViewServer(LocalSessions(tmp_path)), ViewServer(LocalSessions(tmp_path))
+        assert first.url.split("/")[2] != second.url.split("/")[2]
+        first.close()
+        second.close()
+
+
+def test_a_recording_shows_its_policies_side_by_side(tmp_path: Path) -> None:
+    samples.anthropic(tmp_path / "talk.json")
+    (tmp_path / "broken.json").write_text("[")
+    with serving(tmp_path / "root", [tmp_path / "talk.json", tmp_path / "broken.json"]) as url:
+        assert "talk.json" in get(url).text
+        page = get(f"{url}recording/0").text
+        assert "economic" in page
+        assert 'data-call="' in page
+        data = get(f"{url}recording/0/timeline.json").json()
+        assert {line["name"] for line in data["lines"]} >= {"none", "economic"}
+        assert all(len(line["values"]) == len(data["calls"]) for line in data["lines"] + data["costs"])
+        part = get(f"{url}recording/0?call=1", **{"HX-Request": "true", "HX-Target": "call"}).text
+        assert part.lstrip().startswith('<section id="call"')
+        assert "JSON" in get(f"{url}recording/1").text
+        assert get(f"{url}recording/7").status_code == 500
+
+
+def test_a_session_of_a_framework_shows_what_was_replaced(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path, keep_recent={"read": 1}, model="claude-sonnet-4-5") as history:
+        parts = [Part("user", "Read both.", 0)]
+        for n in (1, 2):
+            parts += [
+                Part("call", {"n": n}, 2 * n, f"c{n}", "read"),
+                Part("result", f"{n}\n" * 4_000, 2 * n + 1, f"c{n}", "read"),
+            ]
+            history.rewrite(parts)
+            history.replied(Usage(input_tokens=9_000 * n), "claude-sonnet-4-5")
+            parts.append(Part("reply", "read", 2 * n + 1.5))
+    with serving(tmp_path) as url:
+        page = get(f"{url}session/s?call=2&item=c1&how=placeholder").text
+        assert "What of the request was replaced" in page
+        assert "[Content offloaded]" in page
+        assert "read c1" in page
+        assert "as it was sent" not in page
+
+
+def test_a_long_block_of_a_recording_has_pages_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "long.json"
+    text = "".join(f"{n:06}\n" for n in range(20_000))
+    messages = [
+        {"role": "user", "content": text},
+        {"role": "assistant", "content": "first"},
+        {"role": "user", "content": "go on"},
+        {"role": "assistant", "content": "second"},
+    ]
+    file.write_text(json.dumps(messages))
+    with serving(tmp_path, [file]) as url:
+        page = get(f"{url}recording/0?call=1").text
+        assert "all 140,000 characters" in page
+        seen = ""
+        first: int | None = 0
+        while first is not None:
+            part = get(f"{url}recording/0/text?session=1&call=1&block=0&from={first}").text
+            shown = re.search(r'<pre class="content whole"[^>]*>(.*?)</pre>', part, re.DOTALL)
+            assert shown is not None
+            seen += shown[1]
+            following = re.search(r"from=(\d+)\">more", part)
+            first = int(following[1]) if following is not None else None
+        assert seen == text
+        assert "first" in get(f"{url}recording/0/text?call=1&block=1").text
+        assert "no block 9" in get(f"{url}recording/0/text?call=1&block=9").text
+        assert "000000" not in get(f"{url}recording/0/text?call=1&block=0&from=999999999").text
+
+
+def test_all_recordings_of_a_file_are_shown(tmp_path: Path) -> None:
+    file = tmp_path / "many.json"
+    samples.inspect_json(file)
+    log = json.loads(file.read_text())
+    silent = {"id": 8, "epoch": 1, "messages": [{"id": "q", "role": "user", "content": "hello"}], "events": []}
+    log["samples"] = [log["samples"][0], silent, {**log["samples"][0], "id": 2}, {**log["samples"][0], "id": 3}]
+    file.write_text(json.dumps(log))
+    with serving(tmp_path, [file]) as url:
+        page = get(f"{url}recording/0").text
+        assert "Recordings in this file" in page
+        names = re.findall(r'recording/0\?session=\d"[^>]*><span[^>]*></span><span class="what">(.*?)</span>', page)
+        assert len(names) == 3
+        third = get(f"{url}recording/0?session=3").text
+        assert f"<h1>{names[2]}" in third
+        assert 'data-call="2" data-calls="2"' in third
+        assert get(f"{url}recording/0/timeline.json?session=2").json()["calls"] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["nobody"], "no session 'nobody'"),
+        (["a", "b"], "name one session"),
+        (["--port", "99999"], "65535"),
+    ],
+)
+def test_wrong_use_is_one_line(given: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["view", *given, "--no-open", "--root", str(tmp_path)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_page_that_may_write_restores_pins_and_undoes(tmp_path: Path) -> None:
+    anyio.run(make_session, tmp_path)
+    with serving(tmp_path, may_write=True) as url:
+        here, origin = f"{url}session/{SESSION}", url.split("/", 3)[2]
+        page = get(f"{here}?item=call_002").text
+        known = re.search(r'name="ctxfs-write" content="([^"]+)"', page)
+        assert known is not None
+        own = {"X-Ctxfs-Write": known[1], "Origin": f"http://{origin}"}
+
+        def post(query: str, headers: dict[str, str] = own) -> httpx2.Response:
+            return httpx2.post(f"{here}/change?{query}", headers=headers, timeout=HANGS_S)
+
+        for wrong in ({}, {"Origin": own["Origin"]}, {**own, "X-Ctxfs-Write": "x"}, {**own, "Origin": "http://evil"}):
+            assert post("do=restore&item=call_002", wrong).status_code == 403
+        assert post("do=nonsense&item=call_002").status_code == 400
+        assert "nobody" in post("do=restore&item=nobody").text
+        assert post("do=restore&item=call_002").text == "done"
+        assert "restored" in get(f"{here}?item=call_002").text
+        assert post("do=pin&item=call_003").text == "done"
+        assert post("do=unpin&item=call_003").text == "done"
+    with serving(tmp_path) as url:
+        page = get(f"{url}session/{SESSION}?item=call_002").text
+        assert "ctxfs-write" not in page
+        assert "data-do" not in page
+        given = {**own, "Origin": url[: url.index("/", 8)]}
+        assert httpx2.post(f"{url}session/{SESSION}/change?do=undo", headers=given, timeout=HANGS_S).status_code == 403

@@ -1,0 +1,126 @@
+"""The page of a session as one file: what is in it, and what is not."""
+
+import re
+from pathlib import Path
+
+import anyio.from_thread
+import pytest
+from playwright.sync_api import expect
+
+from ctxfs.cli.app import run
+from ctxfs.context.context import Context
+from ctxfs.errors import ConfigError
+from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.view.redaction import REDACTED, Redaction
+from view.chromium import chromium, watched
+from view.test_app import HOSTILE, make_hostile
+from view_session import SESSION, make_session
+
+SECRET = "sk-" + "4f9a" * 12
+KEY = "-----BEGIN KEY-----\n" + "QUJD\n" * 30 + "-----END KEY-----"
+
+
+async def make_secret(root: Path) -> None:
+    """A session with secrets at places where a text is cut: in titles, long lines and at the end of what is shown."""
+    async with Context("secrets", root_path=root, model="", window=None, pricing=None) as context:
+        for number in range(90, 121):
+            await context.add(UserMessage("x" * number + SECRET))
+            call = {"type": "tool_use", "id": f"call_{number}", "name": "run", "input": {"c": "y" * number + SECRET}}
+            await context.add(AssistantMessage((call,)))
+            text = f"{KEY}\n{'z' * (2_880 + number)}{SECRET}\n{SECRET * 300}"
+            await context.add(ToolMessage(f"call_{number}", "run", text))
+        await context.add(AssistantMessage("done"))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("root")
+    with anyio.from_thread.start_blocking_portal() as portal:
+        for make in (make_session, make_hostile, make_secret):
+            portal.call(make, root)
+    return root
+
+
+def exported(root: Path, session: str, *options: str) -> str:
+    file = root / "page.html"
+    assert run(["view", session, "--root", str(root), "--export", str(file), *options]) == 0
+    return file.read_text()
+
+
+def test_the_file_holds_calls_items_and_charts(root: Path) -> None:
+    page = exported(root, SESSION)
+    assert 'id="call-30"' in page
+    assert 'id="item-call_009"' in page
+    assert "read_file keeps its last 4" in page
+    assert '"bills":' in page
+    assert not re.findall(r'(?:src|href)="(?!#|data:)', page)
+    assert len(page) < 400_000
+
+
+def test_what_is_hostile_stays_text(root: Path) -> None:
+    page = exported(root, "hostile")
+    assert HOSTILE not in page
+    assert "<script>alert" not in page
+    assert "alert(1)&lt;/script&gt;" in page
+
+
+def test_no_part_of_a_secret_is_left(root: Path) -> None:
+    assert SECRET[:20] in exported(root, "secrets")
+    page = exported(
+        root, "secrets", "--redact", "sk-[0-9a-f]+", "--redact", r"(?s)-----BEGIN KEY-----.*?-----END KEY-----"
+    )
+    assert REDACTED in page
+    for part in ("sk-4", "4f9a4f", "BEGIN KEY", "QUJD"):
+        assert part not in page
+
+
+def test_without_contents_nothing_is_left_that_somebody_wrote(root: Path) -> None:
+    page = exported(root, "secrets", "--no-contents")
+    for part in ("sk-4", "4f9a", "xxx", "yyy", "zzz", "QUJD", str(root)):
+        assert part not in page
+    assert "Contents are left out" in page
+    assert 'id="item-call_90"' in page
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--export", "x.html"], "name it, or write 'last'"),
+        (["last", "--redact", "a"], "name the file"),
+        (["last", "--no-contents"], "name the file"),
+        (["last", "--export", "no/such/folder/x.html"], "is not a directory"),
+        (["last", "--export", "x.html", "--redact", "("], "write an RE2 expression"),
+    ],
+)
+def test_wrong_use_is_one_line(given: list[str], said: str, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["view", *given, "--root", str(root)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_redaction_sees_what_is_shown() -> None:
+    redaction = Redaction(patterns=("a+", "secret"))
+    assert redaction.shown("baab\x1b") == f"b{REDACTED}b\\x1b"
+    assert redaction.content("the secret") == f"the {REDACTED}"
+    hidden = Redaction(contents=True)
+    assert (hidden.content("text"), hidden.content(""), hidden.shown("name")) == (REDACTED, "", "name")
+    with pytest.raises(ConfigError, match="RE2"):
+        Redaction(patterns=("(?<=a)b",))
+
+
+@pytest.mark.slow
+def test_the_file_opens_without_a_server(root: Path) -> None:
+    exported(root, SESSION, "--redact", "stock")
+    address = (root / "page.html").as_uri()
+    with chromium() as browser, watched(browser, address, viewport={"width": 400, "height": 900}) as page:
+        page.goto(address)
+        page.locator("#chart-context canvas").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        page.locator("#call-12 .told a").first.click()
+        expect(page.locator("details:target")).to_have_attribute("open", "")
+    with chromium() as browser, watched(browser, address, viewport={"width": 1400, "height": 900}) as page:
+        page.goto(address)
+        page.locator("#chart-context canvas").wait_for()
+        box = page.locator("#chart-context .u-over").bounding_box()
+        assert box is not None
+        page.locator("#chart-context .u-over").click(position={"x": box["width"] * 9.5 / 30, "y": 40})
+        expect(page.locator("tr:target")).to_have_attribute("id", "call-10")

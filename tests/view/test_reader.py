@@ -1,0 +1,177 @@
+"""What a reader of the page meets in a real browser: a slow disk, a session that grows, words that are explained."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+
+import anyio.from_thread
+import anyio.to_thread
+import pytest
+from playwright.sync_api import Browser, expect
+
+from ctxfs.context.context import Context
+from ctxfs.llm.messages import AssistantMessage, UserMessage
+from ctxfs.storage import LocalSessions
+from ctxfs.storage.local import LocalStore
+from view.chromium import SETTLED, chromium, leads_to, watched
+from view.served import serving
+from view.test_app import make_hostile
+from view.test_browser import box, drawn
+from view_session import SESSION, make_session
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("root")
+    with anyio.from_thread.start_blocking_portal() as portal:  # the driver has an event loop in this thread
+        portal.call(make_session, root)
+        portal.call(make_hostile, root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def url(root: Path) -> Iterator[str]:
+    with serving(root) as address:
+        yield address
+
+
+class SlowSessions(LocalSessions):
+    """Sessions on a slow disk: one is opened when ``may_open`` is set."""
+
+    def __init__(self, directory: Path, may_open: Event) -> None:
+        super().__init__(directory)
+        self.may_open = may_open
+
+    def store(self, session_id: str) -> LocalStore:
+        return SlowStore(self.directory, session_id, self.may_open)
+
+
+class SlowStore(LocalStore):
+    """See ``SlowSessions``."""
+
+    def __init__(self, directory: Path, session_id: str, may_open: Event) -> None:
+        super().__init__(directory, session_id)
+        self.may_open = may_open
+
+    async def open(self, *, create: bool, write: bool) -> None:
+        await anyio.to_thread.run_sync(self.may_open.wait)
+        await super().open(create=create, write=write)
+
+
+@pytest.mark.parametrize(("keys", "title"), [("kkjk", "Call 28 of 30"), ("g", "Call 1 of 30")])
+def test_keys_typed_while_the_journal_is_read_are_not_lost(browser: Browser, root: Path, keys: str, title: str) -> None:
+    may_open = Event()
+    with serving(SlowSessions(root, may_open)) as url, watched(browser, url) as page:
+        try:
+            page.goto(f"{url}session/{SESSION}", wait_until="commit")
+            expect(page.locator(".loading")).to_be_visible()
+            for key in keys:
+                page.keyboard.press(key)
+        finally:
+            may_open.set()
+        expect(page.locator("#call-title")).to_have_text(title)
+        page.wait_for_function(SETTLED)
+
+
+def test_what_is_looked_for_while_the_journal_is_read_is_not_taken_for_keys(browser: Browser, root: Path) -> None:
+    may_open = Event()
+    with serving(SlowSessions(root, may_open)) as url, watched(browser, url) as page:
+        try:
+            page.goto(f"{url}session/{SESSION}/items", wait_until="commit")
+            expect(page.locator(".loading")).to_be_visible()
+            page.keyboard.press("/")
+            page.keyboard.type("stock")
+        finally:
+            may_open.set()
+        expect(page.locator("#item-filter")).to_have_value("stock")
+        expect(page.locator("#items .rows li").first).to_contain_text("stock")
+        expect(page).to_have_url(re.compile("filter=stock"))
+
+
+def test_a_call_shows_what_changed_since_the_one_before_and_what_was_evicted_for_it(browser: Browser, url: str) -> None:
+    with watched(browser, url, viewport={"width": 1400, "height": 900}) as page:
+        page.goto(f"{url}session/{SESSION}?call=12")
+        drawn(page)
+        expect(page.locator("#call .row .mark", has_text="evicted")).to_have_count(1)
+        marked = page.locator("#call .row", has=page.locator(".mark")).locator("a")
+        expect(marked).to_have_attribute("data-item", "call_006")
+        change = page.locator("#since + .changes .change-evicted")
+        expect(change).to_contain_text("read_file(shop/db.py)")
+        expect(change).to_contain_text("read_file keeps its last 4 (setting: keep_recent)")
+        with leads_to(page, "call=11"):
+            page.locator("#since a").click()
+        expect(page.locator("#until")).to_have_text("What changed from here to call 12")
+        expect(page.locator("#until + .changes .change-evicted")).to_contain_text("read_file(shop/db.py)")
+        page.goto(f"{url}session/{SESSION}?call=1")
+        expect(page.locator("#since")).to_have_count(0)
+
+
+def test_an_item_is_in_sight_wherever_its_row_was_chosen(browser: Browser, url: str) -> None:
+    with watched(browser, url, viewport={"width": 1400, "height": 700}) as page:
+        page.goto(f"{url}session/{SESSION}?call=30&rows=all")
+        drawn(page)
+        row = page.locator("#until + .changes a, #call .row a").last
+        row.scroll_into_view_if_needed()
+        with leads_to(page, "item="):
+            row.click()
+        expect(page.locator("#item-title")).to_be_in_viewport()
+
+
+def test_words_and_lines_are_explained_where_they_stand(browser: Browser, url: str) -> None:
+    with watched(browser, url, viewport={"width": 400, "height": 900}) as page:
+        page.goto(f"{url}session/{SESSION}")
+        drawn(page)
+        expect(page.locator("#facts dfn")).to_have_text(["Evicted", "Read back"])
+        dashed = page.locator(".legend span", has=page.locator("i.dashed"))
+        expect(dashed).to_have_text(["window 36K", "without eviction, estimated"])
+        page.goto(f"{url}session/hostile")
+        expect(page.locator("#facts dfn")).to_have_count(0)
+        page.goto(url)
+        calls = page.locator("#sessions tr", has_text=SESSION).locator("td", has_text="30").first
+        label = calls.evaluate("(cell) => getComputedStyle(cell, '::before').content")
+        assert "Calls" in label
+        page.set_viewport_size({"width": 1400, "height": 900})
+        assert calls.evaluate("(cell) => getComputedStyle(cell, '::before').content") == "none"
+
+
+def test_a_session_that_grows_keeps_the_readers_focus_and_place(browser: Browser, tmp_path: Path) -> None:
+    async def begin() -> Context:
+        context = Context("live", root_path=tmp_path, model="", window=None, pricing=None)
+        await context.open()
+        for number in range(1, 41):
+            await context.add(UserMessage(f"question {number}"))
+            await context.add(AssistantMessage(f"answer {number}"))
+        return context
+
+    async def go_on(context: Context, number: int) -> None:
+        await context.add(UserMessage(f"question {number}"))
+        await context.add(AssistantMessage(f"answer {number}"))
+
+    with anyio.from_thread.start_blocking_portal() as portal, serving(tmp_path) as url:
+        context = portal.call(begin)
+        try:
+            with watched(browser, url, viewport={"width": 1000, "height": 500}) as page:
+                page.goto(f"{url}session/live")
+                drawn(page)
+                row = page.locator("#call a[data-item]", has_text="question 20")
+                row.focus()
+                before = box(page, "#call a:focus")
+                portal.call(go_on, context, 41)
+                expect(page.locator("#call-title")).to_have_text("Call 41 of 41")
+                page.wait_for_function("document.activeElement.textContent.includes('question 20')")
+                assert box(page, "#call a:focus")["y"] == pytest.approx(before["y"], abs=1)
+                page.locator("#call a[rel=prev]").focus()
+                portal.call(go_on, context, 42)
+                expect(page.locator("#call-title")).to_have_text("Call 42 of 42")
+                expect(page.locator("#call a[rel=prev]")).to_be_focused()
+        finally:
+            portal.call(context.close)

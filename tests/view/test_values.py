@@ -1,0 +1,211 @@
+"""What the page says of sessions: figures, charts, findings, lists, and who may see it."""
+
+from dataclasses import replace
+
+import pytest
+
+from ctxfs.items import ItemType
+from ctxfs.listing.summary import SessionSummary
+from ctxfs.llm.base import Usage
+from ctxfs.session.damaged import DamagedContent
+from ctxfs.session.journal import Damage
+from ctxfs.session.recovery import Recovery
+from ctxfs.view import figures
+from ctxfs.view.activity import Activity, Call, Event, EventKind, ItemLife, Part
+from ctxfs.view.chart import chart_data
+from ctxfs.view.findings import Unfinished, findings
+from ctxfs.view.item_list import item_list
+from ctxfs.view.overview import chosen_rows
+from ctxfs.view.security import HEADERS, allowed_hosts, refusal, same_token
+
+HOSTS = allowed_hosts(7575)
+
+
+def call(number: int, tokens: int = 100, read: int | None = None, written: int = 0, usd: float | None = None) -> Call:
+    usage = None if read is None else Usage(cache_read_input_tokens=read, cache_creation_input_tokens=written)
+    return Call(number=number, tokens=tokens, parts={Part.RESULTS: tokens}, usage=usage, usd=usd)
+
+
+def test_figures_are_short_and_exact() -> None:
+    assert [figures.count(n) for n in (None, 0, 15_358)] == ["?", "0", "15,358"]
+    assert [figures.short_count(n) for n in (950, 1_000, 15_358, 153_580, 1_200_000)] == [
+        *("950", "1k", "15.4k", "154k", "1.2M")
+    ]
+    assert [figures.usd(n) for n in (None, 0, 0.0042, -0.5, 35.456)] == ["?", "$0.00", "$0.0042", "-$0.50", "$35.46"]
+    assert [figures.size(n) for n in (12, 1_500, 150_000, 2_000_000, 3 * 10**9, 4 * 10**12)] == [
+        *("12 B", "1.5 kB", "150 kB", "2.0 MB", "3.0 GB", "4.0 TB")
+    ]
+    assert (figures.share(1, 3), figures.share(1, 0)) == ("33%", "0%")
+    day = 86_400.0
+    assert [figures.ago(0.0, now) for now in (5.0, 90.0, 7_200.0, 3 * day, 800 * day)] == [
+        *("5 s ago", "2 min ago", "2 h ago", "3 d ago", "2 y ago")
+    ]
+    assert figures.ago(10.0, 5.0) == "0 s ago"
+    assert figures.clock(0.0) == ""
+    assert len(figures.clock(1_795_000_000.0)) == len("2026-11-20 10:00:00")
+
+
+def test_a_chart_has_a_column_for_each_part_that_there_is() -> None:
+    events = (Event(call=2, kind=EventKind.EVICTED), Event(call=2, kind=EventKind.EVICTED))
+    activity = Activity(calls=(call(1, read=5, usd=0.5), call(2, 70, read=9, written=1)), events=events)
+    data = chart_data(activity, window_tokens=200, steps=(150,))
+    assert data["calls"] == [1, 2]
+    assert data["layers"] == [{"name": "results", "tokens": [100, 70]}]
+    assert (data["window"], data["steps"]) == (200, [150])
+    assert {lane["name"]: lane["calls"] for lane in data["lanes"]}["evicted"] == [2]
+    assert data["bills"] == {
+        "tokens": {"read": [5, 9], "written": [0, 1], "input": [0, 0], "output": [0, 0]},
+        "usd": None,
+    }
+    priced = chart_data(Activity(calls=(call(1, read=5, usd=0.5), call(2))), window_tokens=None, without=[0.25])
+    assert priced["bills"]["usd"] == [0.5, 0]
+    assert priced["without"] == [0.25]
+    assert chart_data(Activity(calls=(call(1),)), window_tokens=None)["bills"] is None
+
+
+def life(item_id: str, *events: Event, repeated: tuple[int, ...] = ()) -> ItemLife:
+    return ItemLife(
+        item_id=item_id,
+        item_type=ItemType.TOOL_RESULT,
+        tool="read",
+        title="read(a.py)",
+        tokens=9,
+        call=1,
+        events=events,
+        repeated=repeated,
+    )
+
+
+def titles(activity: Activity, window_tokens: int | None = None, recovery: Recovery = Recovery()) -> list[str]:  # noqa: B008
+    return [found.title for found in findings(activity, window_tokens=window_tokens, recovery=recovery)]
+
+
+def test_nothing_is_found_where_nothing_is() -> None:
+    assert titles(Activity()) == []
+    assert titles(Activity(calls=(call(1), call(2, 180, read=100))), window_tokens=200) == []
+
+
+def test_damage_comes_first() -> None:
+    left = Event(call=2, kind=EventKind.EVICTED, item_ids=("call_1",))
+    recovery = Recovery(
+        damages=(Damage(offset=12, length=3, reason="the checksum does not match"),),
+        contents=(DamagedContent(item_id="call_1", name="call_1.json", detail="the file is missing"),),
+    )
+    activity = Activity(items={"call_1": life("call_1", left)})
+    assert titles(activity, recovery=recovery) == [
+        "A stored content cannot be read",
+        "The journal has a damaged line",
+        "Evicted, and never read back",
+    ]
+
+
+def test_what_was_not_recorded_is_named() -> None:
+    unfinished = Unfinished(files=("a.json", "b.json", "c.json", "d.json"), torn_bytes=12)
+    found = findings(Activity(), window_tokens=None, recovery=Recovery(), unfinished=unfinished)
+    assert [one.level for one in found] == ["warning", "warning"]
+    assert "a.json, b.json, c.json and others" in found[0].detail
+    assert "last 12 bytes" in found[1].detail
+    one = findings(Activity(), window_tokens=None, recovery=Recovery(), unfinished=Unfinished(files=("a.json",)))
+    assert "named a.json. When" in one[0].detail
+
+
+def test_a_full_window_names_its_calls() -> None:
+    activity = Activity(calls=(call(1, 100), call(2, 185), call(3, 50, read=190)))
+    (found,) = findings(activity, window_tokens=200, recovery=Recovery())
+    assert (found.calls, found.detail) == ((2, 3), "The largest request took 190 of 200 tokens.")
+
+
+def test_a_falling_rate_of_the_cache_is_found() -> None:
+    good = [call(n, read=90, written=10) for n in range(1, 9)]
+    bad = [call(n, read=50, written=50) for n in range(9, 17)]
+    assert titles(Activity(calls=(*good, *bad))) == ["The prompt cache is used less than before"]
+    assert titles(Activity(calls=(*bad, *good))) == []
+    assert titles(Activity(calls=tuple(call(n, read=0) for n in range(16)))) == []
+
+
+def test_what_was_wasted_is_found() -> None:
+    missed = Event(call=3, kind=EventKind.CACHE_MISSED, tokens_before=5_000, tokens_after=1_000)
+    left = Event(call=2, kind=EventKind.EVICTED, item_ids=("call_1",))
+    back = Event(call=3, kind=EventKind.READ_BACK, item_ids=("call_2",))
+    items = {"call_1": life("call_1", left, repeated=(4, 5)), "call_2": life("call_2", left, back), "msg": life("msg")}
+    found = findings(Activity(events=(missed,), items=items), window_tokens=None, recovery=Recovery())
+    assert [(one.level, one.calls, one.item_ids) for one in found] == [
+        ("warning", (3,), ()),
+        ("warning", (4, 5), ("call_1",)),
+        ("note", (), ("call_1",)),
+    ]
+    assert "4,000 tokens" in found[0].detail
+
+
+def test_the_list_of_items_is_filtered_ordered_and_paged() -> None:
+    left = Event(call=2, kind=EventKind.EVICTED, item_ids=("call_1",))
+    back = Event(call=3, kind=EventKind.READ_BACK, item_ids=("call_1",))
+    lives = [life("call_1", left, back, repeated=(4,)), replace(life("msg_2"), tokens=50), life("call_3")]
+    assert [one.item_id for one in item_list(lives).rows] == ["call_1", "msg_2", "call_3"]
+    assert [one.item_id for one in item_list(lives, order="size").rows] == ["msg_2", "call_1", "call_3"]
+    assert item_list(lives, order="read backs").rows[0].item_id == "call_1"
+    assert item_list(lives, order="repeated").rows[0].item_id == "call_1"
+    assert item_list(lives, order="nonsense").order == "call"
+    assert [one.item_id for one in item_list(lives, matching="MSG").rows] == ["msg_2"]
+    assert item_list(lives, matching="tool result").total == 3
+    assert [one.item_id for one in item_list(lives, only_left=True).rows] == ["call_1"]
+    many = item_list([life(f"call_{n}") for n in range(450)], first=200)
+    assert (len(many.rows), many.total, many.previous_first, many.next_first) == (200, 450, 0, 400)
+    assert (item_list(lives).previous_first, item_list(lives).next_first) == (None, None)
+
+
+def test_the_list_of_sessions_is_filtered_and_sorted() -> None:
+    old = SessionSummary(
+        session_id="api-fix", changed_at=10.0, cost_usd=3.0, disk_bytes=5, models=("Claude",), calls=2, context_tokens=1
+    )
+    new = SessionSummary(session_id="crawl", changed_at=20.0, disk_bytes=9)
+    assert chosen_rows([old, new]) == [new, old]
+    assert chosen_rows([old, new], reverse=True) == [old, new]
+    for sort in ("name", "cost", "calls", "tokens"):
+        assert chosen_rows([new, old], sort=sort)[0] == old
+    assert chosen_rows([old, new], sort="size")[0] == new
+    assert chosen_rows([old, new], sort="nonsense") == [new, old]
+    assert chosen_rows([old, new], matching="CLAUDE") == [old]
+    assert chosen_rows([old, new], matching="raw") == [new]
+
+
+SAME = {"host": "127.0.0.1:7575"}
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "may_write", "refused"),
+    [
+        ("GET", SAME, False, False),
+        ("HEAD", {"host": "localhost:7575"}, False, False),
+        ("GET", {}, False, True),
+        ("GET", {"host": "evil.example:7575"}, False, True),
+        ("GET", {"host": "127.0.0.1:80"}, False, True),
+        ("GET", {**SAME, "origin": "http://127.0.0.1:7575"}, False, False),
+        ("GET", {**SAME, "origin": "https://127.0.0.1:7575"}, False, True),
+        ("GET", {**SAME, "origin": "null"}, False, True),
+        ("GET", {**SAME, "sec-fetch-site": "same-origin"}, False, False),
+        ("GET", {**SAME, "sec-fetch-site": "none"}, False, False),
+        ("GET", {**SAME, "sec-fetch-site": "cross-site"}, False, True),
+        ("GET", {**SAME, "sec-fetch-site": "same-site"}, False, True),
+        ("POST", {**SAME, "origin": "http://127.0.0.1:7575"}, False, True),
+        ("POST", {**SAME, "origin": "http://127.0.0.1:7575"}, True, False),
+        ("POST", SAME, True, True),
+        ("DELETE", {**SAME, "origin": "http://127.0.0.1:7575"}, True, True),
+    ],
+)
+def test_only_this_machines_browser_is_answered(
+    method: str, headers: dict[str, str], may_write: bool, refused: bool
+) -> None:
+    assert (refusal(method, headers, HOSTS, may_write=may_write) is not None) == refused
+
+
+def test_the_token_has_to_be_whole() -> None:
+    assert same_token("secret", "secret")
+    assert not same_token("secre", "secret")
+    assert not same_token("\ud800", "secret")
+
+
+def test_no_script_and_no_style_but_the_pages_own_files() -> None:
+    policy = HEADERS["Content-Security-Policy"]
+    assert "unsafe" not in policy
+    assert "default-src 'none'" in policy

@@ -1,0 +1,108 @@
+"""What the page says that evictions were worth."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ctxfs.context.context import Context
+from ctxfs.items import ContentRange
+from ctxfs.llm.messages import UserMessage
+from ctxfs.session.records import Record, Restored
+from ctxfs.storage import LocalSessions
+from ctxfs.storage.log_file import LOG_NAME
+from ctxfs.view.activity import Activity
+from ctxfs.view.findings import Unfinished
+from ctxfs.view.sources import OpenSession
+from ctxfs.view.worth import Unevicted, unevicted, worth
+from view.test_activity import BEGINNING, PRICES, asked, bill, replaced, result, told
+
+UNIT = PRICES.input / 1e6
+READ, REWRITE = 0.1, 1.25 - 0.1
+
+
+def session(*, bills: Sequence[int] = (1, 2, 3, 4)) -> Activity:
+    """Four calls; before the third one ``call_1`` leaves, which the second one had sent."""
+    parts: list[Record] = [*BEGINNING[:3]]
+    steps: Sequence[tuple[int, Sequence[Record]]] = (
+        (1, [result(1, 1_000), asked(2, "b.py")]),
+        (2, [result(2, 500), replaced("call_1", 40), asked(3)]),
+        (
+            3,
+            [
+                result(3, 50, source=ContentRange(item_id="call_1", path="call_1.json", first_line=1, last_line=9)),
+                asked(4),
+            ],
+        ),
+        (4, []),
+    )
+    for number, between in steps:
+        parts += [bill(0, 100)] if number in bills else []
+        parts += between
+    return told(*parts, prices=PRICES)
+
+
+def test_an_eviction_saves_reading_and_costs_writing_again() -> None:
+    activity = session()
+    life = activity.items["call_1"]
+    found = worth(activity, life, life.events[0])
+    assert (found.calls, found.saved_tokens, found.rewritten_tokens, found.others) == (2, 2 * 960, 50, 0)
+    assert found.saved_usd == pytest.approx(1_920 * READ * UNIT)
+    assert found.rewritten_usd == pytest.approx(50 * REWRITE * UNIT)
+    assert found.net_usd == pytest.approx((1_920 * READ - 50 * REWRITE) * UNIT)
+    assert replace(found, others=1).net_usd is None, "the cost is not its own"
+
+
+def test_what_was_never_sent_saves_being_written() -> None:
+    activity = told(*BEGINNING[:3], bill(0, 1), result(1, 1_000), replaced("call_1", 40), asked(2), prices=PRICES)
+    life = activity.items["call_1"]
+    found = worth(activity, life, life.events[0])
+    assert found.rewritten_tokens == 0
+    assert found.saved_usd == pytest.approx(960 * 1.25 * UNIT)
+
+
+def test_nothing_is_saved_once_it_is_back_and_no_dollars_are_known_without_prices() -> None:
+    restored = Restored(item_id="call_1", reason="asked")
+    activity = told(*BEGINNING, replaced("call_1", 40), asked(3), restored, asked(4), asked(5))
+    life = activity.items["call_1"]
+    found = worth(activity, life, life.events[0])
+    assert (found.calls, found.saved_tokens) == (1, 960)
+    assert (found.saved_usd, found.rewritten_usd, found.net_usd) == (None, None, None)
+
+
+def test_the_cost_without_eviction_has_neither_its_savings_nor_its_costs() -> None:
+    activity = session()
+    paid = [call.usd for call in activity.calls if call.usd is not None]
+    found = unevicted(activity, window_tokens=None)
+    assert found.too_long_from is None
+    assert found.usd[:2] == pytest.approx(paid[:2])
+    assert found.usd[2] == pytest.approx(paid[2] + UNIT * (960 * READ - 50 * REWRITE))
+    assert found.usd[3] == pytest.approx(paid[3] + UNIT * (960 * READ - 50 * 1.25))
+    assert found.total_usd == pytest.approx(sum(found.usd))
+
+
+def test_it_ends_where_the_context_would_not_have_fitted() -> None:
+    found = unevicted(session(), window_tokens=1_100)
+    assert (len(found.usd), found.too_long_from, found.total_usd) == (2, 3, None)
+
+
+def test_it_is_not_known_without_all_bills() -> None:
+    assert unevicted(session(bills=(1, 2)), window_tokens=None) == Unevicted()
+    assert unevicted(Activity(), window_tokens=None) == Unevicted()
+
+
+@pytest.mark.anyio
+async def test_what_a_writer_left_unrecorded_is_a_warning_once_it_is_gone(tmp_path: Path) -> None:
+    async with Context("s", root_path=tmp_path, model="", window=None, pricing=None) as context:
+        await context.add(UserMessage("question"))
+        opened = await OpenSession(LocalSessions(tmp_path), "s").open()
+        journal = tmp_path / "s" / LOG_NAME
+        assert opened.unfinished == Unfinished()
+    await opened.refresh()
+    assert opened.unfinished == Unfinished()
+    with journal.open("ab") as file:
+        file.write(b'{"half')
+    await opened.refresh()
+    assert opened.unfinished.torn_bytes == 6
+    await opened.close()
