@@ -1,6 +1,7 @@
 # make demo    see it work, without a key
 # make quick   the tests that answer soonest: one event loop, few examples, no proofs, nothing marked slow, no coverage
 # make test    the tests; every run tries the same examples. Those that do the same every time must cover the pure core.
+#              A test that fails is run once more, alone; if it passes then, the last lines name it
 #              The proofs that play sessions for minutes are left to `make check`
 # make check   everything that a change must pass, as CI runs it: lint, types, the tests, those proofs, `make frameworks`
 #              and `make installs`. It answers the same each time
@@ -25,6 +26,7 @@ DEMO_DIR ?= src
 PROVE ?=
 FRAMEWORKS ?=
 PYTEST := $(BIN)/python -m pytest
+TESTS := $(BIN)/python scripts/run_tests.py
 PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=worksteal
 QUICK := --ignore=tests/prove -m 'not slow' -k 'not trio'
 # Sessions against a model or a hostile process. What a change breaks fails in other tests too: the proof `mutants` does
@@ -54,14 +56,14 @@ quick: $(STAMP)
 	HYPOTHESIS_PROFILE=quick $(PYTEST) $(PARALLEL) $(QUICK)
 
 test: $(STAMP)
-	$(PYTEST) $(PARALLEL) $(PLAYS:%=--ignore=tests/prove/test_%.py) --cov --cov-report=
+	$(TESTS) $(PARALLEL) $(PLAYS:%=--ignore=tests/prove/test_%.py) --cov --cov-report=
 	@$(BIN)/python scripts/pure_core_coverage.py
 
 properties: $(STAMP)
 	HYPOTHESIS_PROFILE=random $(PYTEST) $(PARALLEL) -m hypothesis --hypothesis-seed=$(SEED)
 
 plays: $(STAMP)
-	$(PYTEST) $(PARALLEL) $(PLAYS:%=tests/prove/test_%.py)
+	$(TESTS) $(PARALLEL) $(PLAYS:%=tests/prove/test_%.py)
 
 frameworks: $(STAMP)
 	$(BIN)/python scripts/run_frameworks.py $(FRAMEWORKS)
