@@ -103,6 +103,58 @@ async def test_a_search_goes_on_where_it_stopped(model: Model) -> None:
     assert not set(first.splitlines()[:2]) & set(second.splitlines()[:2])
 
 
+async def test_a_filter_is_not_lost_behind_better_matches_elsewhere(tmp_path: Path) -> None:
+    async with Context(session_id="s", root_path=tmp_path) as context:
+        await context.add(UserMessage("Look."))
+        await context.add(reply("c1", "Bash", command="cat all.log"))
+        await context.add(ToolMessage("c1", "Bash", "port port port\n" * 20 * 600))
+        await context.add(reply("c2", "Read", file_path="notes.md"))
+        await context.add(ToolMessage("c2", "Read", "so many words stand around the port that it ranks last\n"))
+        model = Model(context.fs)
+        assert (await model("history_search", query="port", tool="Read")).startswith("c2:1 ")
+        assert (await model("history_search", query="port", first_call=3)).startswith("c2:1 ")
+
+
+async def test_words_are_found_without_their_accents_and_shown_where_they_stand(tmp_path: Path) -> None:
+    async with Context(session_id="s", root_path=tmp_path) as context:
+        await context.add(UserMessage("Meet at the Café Größe.\n" + "ß" * 900 + " here is the key"))
+        model = Model(context.fs)
+        for query in ("cafe", "CAFÉ", "grösse"):
+            assert "Meet at the Café" in await model("history_search", query=query), query
+        assert "here is the key" in await model("history_search", query="key")
+
+
+@pytest.mark.parametrize("stays", [True, False])
+async def test_a_word_far_along_a_long_line_is_found_and_read(tmp_path: Path, stays: bool) -> None:
+    rows = [f'{{"id": {n}, "name": "service_{n:04}", "port": {8000 + n}}}' for n in range(150 if stays else 3_000)]
+    text, item = f"first\n[{', '.join(rows)}]\nlast\n", "msg_001" if stays else "c1"
+    async with Context(session_id="s", root_path=tmp_path) as context:
+        await context.add(UserMessage(text if stays else "Look."))
+        if not stays:
+            await context.add(reply("c1", "Bash", command="curl services.json"))
+            await context.add(ToolMessage("c1", "Bash", text))
+        assert (item in context.fs.state.stored) != stays
+        model = Model(context.fs)
+        for n in (3, 44, 117, len(rows) - 1):
+            found = (await model("history_search", query=f"id name port service_{n:04}")).splitlines()[0]
+            assert f"service_{n:04}" in found, n
+            where = found.partition("char_offset=")[2].partition(")")[0]
+            assert found.startswith(f"{item}:2 (")
+            page = await model("history_read", item=item, offset=2, char_offset=int(where or 0))
+            assert f'"port": {8000 + n}' in page
+        assert f"{item}:3 " in await model("history_search", query="last")
+        found = await model("history_search", query="service_0117", regex=True)
+        where = found.partition("char_offset=")[2].partition(")")[0]
+        assert "service_0117" in await model("history_read", item=item, line=2, char_offset=int(where))
+
+
+async def test_a_page_is_continued_as_its_end_says(model: Model) -> None:
+    page = await model("history_read", item="c2", offset=200, lines=2)
+    assert page.splitlines()[-1] == "[lines 200-201 of 399; next: offset=202]"
+    assert "the port of service_2 is 8002" in page
+    assert "report 2 line 203 of" in await model("history_read", item="c2", offset=202, lines=2)
+
+
 async def test_around_a_hit(model: Model) -> None:
     page = await model("history_read", item="c2", line=201, lines=5)
     assert [line for line in page.splitlines() if "8002" in line]
@@ -179,6 +231,7 @@ async def test_notes_outlive_everything(context: Context, model: Model, tmp_path
         ("history_search", {"query": "x", "item": "other"}, "other"),
         ("history_read", {"item": "../../etc/passwd"}, "passwd"),
         ("history_read", {"item": "c1", "line": 9_999}, "past the end"),
+        ("history_read", {"item": "c1", "line": 3, "offset": 3}, "one of them"),
         ("history_read", {"item": "msg_001", "line": 9_999}, "past the end"),
         ("history_calls", {"first": 9}, "6 times"),
         ("history_calls", {"first": 3, "last": 2}, "6 times"),

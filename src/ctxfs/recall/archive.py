@@ -1,6 +1,6 @@
 """The past of an open session: it follows the journal, reads contents, and indexes words once they are searched."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 
@@ -79,24 +79,37 @@ class PastSession:
         """The text of an item of which nothing is ``stored``. Raises what ``ContextFileSystem.load`` raises."""
         return content_text(await self.fs.load(item.item_id)) if item.text is None else item.text
 
-    async def lines(self, item: PastItem, first: int, limit: int, *, max_chars: int) -> list[Line]:
-        """At most ``limit`` lines of an item from line ``first`` on. Raises what reading its file raises."""
+    async def lines(
+        self, item: PastItem, first: int, limit: int, *, max_chars: int, char_offset: int | None = None
+    ) -> list[Line]:
+        """At most ``limit`` lines of an item from line ``first`` on, or this one alone from its ``char_offset`` on.
+
+        Raises what reading its file raises.
+        """
         if self.stored(item) is not None:
-            return await stored_lines(self.fs.reader(item.item_id), first, limit=limit, max_chars=max_chars)
+            reader = self.fs.reader(item.item_id)
+            return await stored_lines(reader, first, limit=limit, max_chars=max_chars, char_offset=char_offset)
         text = await self.text(item)
-        return await run_in_steps(lambda: lines_of(text, first, limit, max_chars=max_chars))
+        cutter = LineCutter(first, limit=limit, max_chars=max_chars, char_offset=char_offset)
+        return await run_in_steps(lambda: _lines_of(text, cutter, first))
 
     # Words -----------------------------------------------------------------------------------------------------------
 
-    async def ranked(self, query: str, *, limit: int) -> tuple[Sequence[tuple[PastItem, Ranked]], int]:
-        """The passages that match ``query``, the best first, and how many items are not indexed yet."""
+    async def ranked(
+        self, query: str, has: Callable[[PastItem], bool], *, limit: int
+    ) -> tuple[Sequence[tuple[PastItem, Ranked]], int]:
+        """The passages that match ``query``, the best first, and how many items are not indexed yet.
+
+        Only items for which ``has`` says True are searched.
+        """
         async with self._turn:
             left = await self._index_new()
             index = self._index
             assert index is not None
-            found = await run_to_completion(lambda: index.search(query, limit=limit))
-            known = ((self.past.items.get(self._indexed[ranked.position]), ranked) for ranked in found)
-            return [(item, ranked) for item, ranked in known if item is not None], left
+            items = [self.past.items.get(item_id) for item_id in self._indexed]
+            wanted = {position: item for position, item in enumerate(items) if item is not None and has(item)}
+            found = await run_to_completion(lambda: index.search(query, limit=limit, positions=wanted.keys()))
+            return [(wanted[ranked.position], ranked) for ranked in found], left
 
     async def _index_new(self) -> int:
         """Index what came since; returns how many items are left for the next time."""
@@ -136,13 +149,12 @@ class PastSession:
             return  # what reads it will say why
 
 
-def lines_of(text: str, first: int, limit: int, *, max_chars: int) -> list[Line]:
-    """At most ``limit`` lines of ``text`` from line ``first`` on."""
+def _lines_of(text: str, cutter: LineCutter, first: int) -> list[Line]:
+    """What the cutter takes of ``text`` from line ``first`` on."""
     start = 0
     for _ in range(first - 1):
         start = text.find("\n", start) + 1
         if not start:
             return []
-    cutter = LineCutter(first, limit=limit, max_chars=max_chars)
     cutter.feed(text[start:])
     return cutter.finish()

@@ -1,12 +1,13 @@
 """Searching everything that was ever in a session, by ranked words or by a regular expression; results are bounded."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ctxfs.errors import SessionError, StorageError, ToolError
 from ctxfs.recall.archive import PastSession
 from ctxfs.recall.past import PastItem
-from ctxfs.recall.words import PASSAGE_CHARS, words_of
+from ctxfs.recall.words import PASSAGE_CHARS, folded, words_of
 from ctxfs.steps import run_in_steps
 from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import ToolResult
@@ -54,9 +55,10 @@ class Hit:
     @property
     def row(self) -> str:
         """The hit for the model."""
-        text = f"…{self.line.text}" if self.line.begin else self.line.text
-        more = "…" if self.line.more else ""
-        return f"{self.item.item_id}:{self.line.number} (call {self.item.call}, {self.item.name}): {text}{more}"
+        line = self.line
+        place = f"call {self.item.call}, {self.item.name}" + (f", char_offset={line.begin}" if line.begin else "")
+        text = f"…{line.text}" if line.begin else line.text
+        return f"{self.item.item_id}:{line.number} ({place}): {text}{'…' if line.more else ''}"
 
 
 async def search_words(
@@ -78,8 +80,7 @@ async def search_words(
     words = words_of(query)
     if not words:
         raise ToolError(f"{query!r} has no words to search for: use some, or regex=true for a pattern")
-    ranked, unindexed = await session.ranked(query, limit=_MOST_RANKED)
-    wanted = [(item, place) for item, place in ranked if where.has(item)]
+    wanted, unindexed = await session.ranked(query, where.has, limit=_MOST_RANKED)
     hits: list[Hit] = []
     seen: set[str] = set()
     taken = skip
@@ -88,8 +89,13 @@ async def search_words(
             break
         taken += 1
         try:
-            limit = place.last_line - place.first_line + 1
-            lines = await session.lines(item, place.first_line, limit, max_chars=4 * PASSAGE_CHARS)
+            lines = await session.lines(
+                item,
+                place.first_line,
+                place.last_line - place.first_line + 1,
+                max_chars=4 * PASSAGE_CHARS,
+                char_offset=place.begin or None,
+            )
         except (StorageError, SessionError):  # removed, or damaged since it was indexed
             continue
         if (best := _best(lines, words)) is not None and best.text not in seen:
@@ -105,21 +111,29 @@ def _best(lines: Sequence[Line], words: Sequence[str]) -> Line | None:
     """The first line with the most of the words, cut around them; None if no line has any."""
     found: tuple[int, Line] | None = None
     for line in lines:
-        folded = line.text.casefold()
-        count = sum(word in folded for word in words)
+        text = folded(line.text)
+        count = sum(word in text for word in words)
         if count and (found is None or count > found[0]):
             found = count, line
     return None if found is None else _cut(found[1], words)
 
 
 def _cut(line: Line, words: Sequence[str]) -> Line:
+    """The part of a long line with the most of the words; the first such part."""
     if len(line.text) <= _SHOWN_CHARS:
         return line
-    folded = line.text.casefold()
-    places = [place for word in words if (place := folded.find(word)) >= 0]
-    start = max(0, min(places) - _BEFORE_CHARS)
-    text = line.text[start : start + _SHOWN_CHARS]
-    return Line(number=line.number, text=text, begin=line.begin + start, more=start + len(text) < len(line.text))
+    text = folded(line.text)  # which may be longer, or shorter
+    places = [found.start() for found in re.finditer("|".join(map(re.escape, words)), text)]
+
+    def words_at(place: int) -> int:
+        part = text[max(0, place - _BEFORE_CHARS) : place - _BEFORE_CHARS + _SHOWN_CHARS]
+        return sum(word in part for word in words)
+
+    place = max(places, key=words_at) * len(line.text) // len(text)
+    start = max(0, min(place - _BEFORE_CHARS, len(line.text) - _SHOWN_CHARS))
+    shown = line.text[start : start + _SHOWN_CHARS]
+    more = line.more or start + len(shown) < len(line.text)
+    return Line(number=line.number, text=shown, begin=line.begin + start, more=more)
 
 
 async def search_pattern(

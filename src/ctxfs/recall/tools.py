@@ -126,25 +126,34 @@ class _Recall:
         @reading_tool("Read lines of anything that was ever in this conversation, around a line.", name="history_read")
         async def history_read(
             item: Item,
-            line: Annotated[int, Field(ge=1, description="The line to center on, from 1")] = 1,
+            line: Annotated[int | None, Field(ge=1, description="The line to center on, from 1")] = None,
             lines: Annotated[int, Field(ge=1, le=MAX_LINES, description="How many lines at most")] = 40,
+            offset: Annotated[int | None, Field(ge=1, description="The line to begin with, instead")] = None,
+            char_offset: Annotated[
+                int | None, Field(ge=0, description="Read that line alone, from this character on; for a long line")
+            ] = None,
         ) -> ToolResult:
+            if line is not None and offset is not None:
+                raise ToolError("line is what to center on, and offset what to begin with: give one of them")
             await self._session.refresh()
             found = self._session.item(item)
-            first = max(1, line - lines // 2)
+            first = offset or line or 1
+            if offset is None and char_offset is None:
+                first = max(1, first - lines // 2)
             if self._session.stored(found) is not None:
                 return await read_page(
                     self._fs,
                     found.item_id,
                     first=first,
                     limit=lines,
-                    char_offset=None,
+                    char_offset=char_offset,
                     max_tokens=self._max_tokens,
                     counter=self._given,
                 )
             text = await self._session.text(found)
             total = text.count("\n") + (not text.endswith("\n")) if text else 0
-            shown = await self._session.lines(found, first, lines, max_chars=lines * (MAX_LINE_CHARS + 1))
+            max_chars = lines * (MAX_LINE_CHARS + 1)
+            shown = await self._session.lines(found, first, lines, max_chars=max_chars, char_offset=char_offset)
             if not shown:
                 return page_result(None, first, total)
             return page_result(await rendered(shown, total, self._max_tokens, self._given), first, total)

@@ -6,35 +6,48 @@ there does not live on in it. It grows on the disk, not in memory.
 
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-__all__ = ["Passage", "Ranked", "WordIndex", "passages", "words_of"]
+__all__ = ["Passage", "Ranked", "WordIndex", "folded", "passages", "words_of"]
 
 PASSAGE_LINES = 20
 PASSAGE_CHARS = 2_000
 MAX_WORDS = 32
 _NO_SPACES = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af])")
 """Characters of scripts that put no spaces between words: each is a word, and some in a row a phrase."""
+_ACCENT = re.compile("[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _TOKEN = re.compile(r"\w+")
+_CUT_CHARS = 100
+_PART = re.compile(
+    rf"[^\n]{{0,{PASSAGE_CHARS - 1}}}\n"
+    rf"|[^\n]{{{PASSAGE_CHARS - _CUT_CHARS},{PASSAGE_CHARS}}}(?!\w)|[^\n]{{1,{PASSAGE_CHARS}}}"
+)
+"""A line, or a part of a long one, which ends between two words if one ends in its last ``_CUT_CHARS`` characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Some lines of an item, or a part of a long one; ``first_line`` counts from 1."""
+    """Some lines of an item, or a part of a long one; ``first_line`` counts from 1.
+
+    ``begin``: the character of that line that the text begins with; more than 0: all of it stands in that line.
+    """
 
     first_line: int
+    begin: int
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A passage that matches: the item's position in the index, and its first and last line."""
+    """A passage that matches: the item's position in the index, its lines, and where in the first of them it begins."""
 
     position: int
     first_line: int
     last_line: int
+    begin: int
 
 
 class WordIndex:
@@ -46,27 +59,29 @@ class WordIndex:
         self._db.execute(
             "CREATE VIRTUAL TABLE passages USING fts5(text, content='', tokenize=\"unicode61 tokenchars '_'\")"
         )
-        self._db.execute("CREATE TABLE places (id INTEGER PRIMARY KEY, position, first_line, last_line)")
+        self._db.execute("CREATE TABLE places (id INTEGER PRIMARY KEY, position, first_line, last_line, begin)")
 
     def add(self, position: int, found: Iterable[Passage]) -> None:
         """Add the passages of the item at ``position``."""
         for passage in found:
-            lines = passage.text.count("\n")
-            row = (position, passage.first_line, passage.first_line + lines - passage.text.endswith("\n"))
-            place = self._db.execute("INSERT INTO places VALUES (NULL, ?, ?, ?)", row).lastrowid
+            lines = passage.text.count("\n") - passage.text.endswith("\n")
+            row = (position, passage.first_line, passage.first_line + lines, passage.begin)
+            place = self._db.execute("INSERT INTO places VALUES (NULL, ?, ?, ?, ?)", row).lastrowid
             self._db.execute("INSERT INTO passages (rowid, text) VALUES (?, ?)", (place, _words_apart(passage.text)))
 
-    def search(self, query: str, *, limit: int, skip: int = 0) -> list[Ranked]:
-        """Return the passages with some of the words, the best first; rare words count for more than common ones."""
+    def search(self, query: str, *, limit: int, positions: Collection[int]) -> list[Ranked]:
+        """Return the passages of the items at ``positions`` with some of the words, the best first.
+
+        Rare words count for more than common ones.
+        """
         words = words_of(query)
         if not words:
             return []
         match = " OR ".join(f'"{_words_apart(word)}"' for word in words)
         rows = self._db.execute(
-            "SELECT position, first_line, last_line FROM places JOIN "
-            "(SELECT rowid AS id, rank FROM passages WHERE passages MATCH ? ORDER BY rank LIMIT ? OFFSET ?) USING (id) "
-            "ORDER BY rank",
-            (match, limit, skip),
+            "SELECT position, first_line, last_line, begin FROM passages JOIN places ON places.id = passages.rowid "
+            "WHERE passages MATCH ? AND position IN (SELECT value FROM json_each(?)) ORDER BY rank LIMIT ?",
+            (match, str(list(positions)), limit),
         )
         return [Ranked(*row) for row in rows]
 
@@ -77,30 +92,47 @@ class WordIndex:
 
 def words_of(query: str) -> list[str]:
     """The words of a query, each once, at most ``MAX_WORDS``; everything else in it means nothing."""
-    found = _TOKEN.findall(_SURROGATE.sub(" ", query).casefold())
+    found = _TOKEN.findall(folded(_SURROGATE.sub(" ", query)))
     return list(dict.fromkeys(found))[:MAX_WORDS]
 
 
+def folded(text: str) -> str:
+    """A text without case and accents, which a search does not tell apart."""
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", text.casefold())))
+
+
 def passages(pieces: Iterable[str]) -> Iterator[Passage]:
-    """Cut text, which comes in pieces, into passages at the ends of lines; a longer line is cut anywhere."""
-    number, kept, size, lines = 1, list[str](), 0, 0
-    for piece in pieces:
-        for part in _parts(piece):
-            kept.append(part)
-            size += len(part)
-            lines += part.endswith("\n")
-            if size >= PASSAGE_CHARS or lines >= PASSAGE_LINES:
-                yield Passage(number, "".join(kept))
-                number, kept, size, lines = number + lines, [], 0, 0
+    """Cut text, which comes in pieces, into passages at the ends of lines; a longer line is cut between words."""
+    number, begin, kept = 1, 0, list[str]()
+    size = lines = column = 0
+    for part in _parts(pieces):
+        kept.append(part)
+        size += len(part)
+        ends = part.endswith("\n")
+        lines += ends
+        column = 0 if ends else column + len(part)
+        if size >= PASSAGE_CHARS - _CUT_CHARS or lines >= PASSAGE_LINES or (begin and ends):
+            yield Passage(number, begin, "".join(kept))
+            number, begin, kept, size, lines = number + lines, column, [], 0, 0
     if kept:
-        yield Passage(number, "".join(kept))
+        yield Passage(number, begin, "".join(kept))
 
 
-def _parts(piece: str) -> Iterator[str]:
-    for line in re.findall(r"[^\n]*\n|[^\n]+", piece):
-        for start in range(0, len(line), PASSAGE_CHARS):
-            yield line[start : start + PASSAGE_CHARS]
+def _parts(pieces: Iterable[str]) -> Iterator[str]:
+    """The lines, and the parts of long ones, wherever the pieces end."""
+    rest = ""
+    for piece in pieces:
+        *parts, last = _PART.findall(rest + piece) or [""]
+        yield from parts
+        if last.endswith("\n"):
+            yield last
+            last = ""
+        rest = last
+    if rest:
+        yield rest
 
 
 def _words_apart(text: str) -> str:
-    return _NO_SPACES.sub(r" \1 ", _SURROGATE.sub("\ufffd", text))
+    return _NO_SPACES.sub(r" \1 ", folded(_SURROGATE.sub("\ufffd", text)))
