@@ -86,3 +86,26 @@ def test_a_history_keeps_notes_and_numbers_its_calls(tmp_path: Path) -> None:
         assert "c1:1 (call 2," in history.run_tool("history_search", {"query": "words of 1"}).text
     with History("s", root_path=tmp_path, recall=True) as history:
         assert "; 3 calls so far" in history.run_tool("context_status", {}).text
+
+
+def test_a_history_says_what_left_when_it_came_and_what_is_sent(tmp_path: Path) -> None:
+    parts = [Part("user", "go", 0)]
+    with History("s", root_path=tmp_path, keep_recent={"Read": 3}, window=50_000, recall=True) as history:
+        for n in range(1, 6):
+            edits = history.rewrite(parts)
+            history.replied({"input_tokens": edits.tokens, "output_tokens": 1}, "m")
+            parts.append(Part("reply", f"reading {n}", ("r", n)))
+            parts.append(Part("call", {"path": f"/f{n}"}, ("c", n), f"c{n}", "Read"))
+            parts.append(Part("result", f"words of {n}\n" * 400, ("o", n), f"c{n}", "Read"))
+        edits = history.rewrite(parts)
+        assert list(edits) == [("o", 1), ("o", 2)]
+        history.replied({"input_tokens": edits.tokens, "output_tokens": 1}, "m")
+        status = history.run_tool("context_status", {}).text.splitlines()
+        size = history.run_tool("history_calls", {"first": 2, "last": 2}).text.splitlines()[1]
+    assert status[0].startswith(f"Context: {edits.tokens:,} tokens (")
+    assert status[0].endswith("in the last request; 6 calls so far.")
+    tokens = size.partition("Read, ")[2].rstrip(")")
+    assert size == f"-- c1 (tool_result of Read, {tokens})"
+    assert f"  c1 (tool_result of Read): {tokens}, of call 2, left after call 4" in status
+    assert f"  c2 (tool_result of Read): {tokens}, of call 3, left after call 5" in status
+    assert "0 tokens" not in tokens.split()

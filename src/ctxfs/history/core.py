@@ -26,6 +26,7 @@ from ctxfs.items import ContentRange
 from ctxfs.llm.base import UsageLike
 from ctxfs.llm.messages import Content
 from ctxfs.materialize import Materialize
+from ctxfs.recall.past import RECALL_TOOLS
 from ctxfs.recall.tools import WRITING_TOOLS, recall_tools
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.fingerprint import Key, sha256_of
@@ -163,10 +164,7 @@ class HistoryCore:
         kept.view.sent_at = self._settings.clock()
         self._bills.append(call)
         if len(self._bills) >= _BILLS:
-            try:
-                self._write(_NOTHING)
-            except (StorageError, SessionLocked) as error:  # they wait for the next time
-                _log.warning("session %s: %s", self.fs.session_id, error)
+            self._write_bills()
 
     def refused(self, refusal: PromptTooLong, branch: str) -> None:
         """See ``History.refused``."""
@@ -192,6 +190,8 @@ class HistoryCore:
         tool = next((tool for tool in self.tools if tool.name == name), None)
         if tool is None:
             raise ConfigError(f"there is no tool {name!r}: use one of {', '.join(tool.name for tool in self.tools)}")
+        if name in RECALL_TOOLS and self._bills:  # they number the calls by what is recorded of them
+            self._write_bills()
         work = partial(tool.run, arguments)
         result = self._files.leased(work) if name in WRITING_TOOLS else self._files.read(work)
         if result.source is not None:
@@ -314,6 +314,12 @@ class HistoryCore:
                 self.counting.new.clear()
                 self._new_sources.clear()
         return done
+
+    def _write_bills(self) -> None:
+        try:
+            self._write(_NOTHING)
+        except (StorageError, SessionLocked) as error:  # they wait for the next time
+            _log.warning("session %s: %s", self.fs.session_id, error)
 
     def _notes(self) -> PartsNoted | None:
         tokens = self.counting.new if self._settings.counter is None else {}

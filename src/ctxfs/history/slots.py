@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from ctxfs.eviction.plan import Offload, Trim
 from ctxfs.history.parts import Part
@@ -16,6 +16,7 @@ from ctxfs.tokens import TokenCounter, count_content
 
 __all__ = [
     "SAID",
+    "Seen",
     "Slot",
     "aligned",
     "blocks_of",
@@ -36,7 +37,7 @@ class Slot:
     """A part of the history and where it is in the transcript. ``original``: it is not its own replacement already.
 
     ``blocks``: which blocks of a reply it is; None for what is an item of its own. ``ledger_id``: by which id the
-    ledger knows it.
+    ledger knows it. ``replies_before``: how many replies the history has before the message that it is of.
     """
 
     part: Part
@@ -45,6 +46,14 @@ class Slot:
     item_id: str = ""
     blocks: tuple[int, int] | None = None
     ledger_id: str = ""
+    replies_before: int = 0
+
+
+class Seen(NamedTuple):
+    """How much a model has seen: whether a request had carried a part, and how many replies the history has."""
+
+    sent: bool
+    replies: int
 
 
 def groups_of(slots: Sequence[Slot]) -> Iterator[Sequence[Slot]]:
@@ -76,7 +85,7 @@ def blocks_of(part: Part, content: Any) -> list[Block]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
 
 
-def decided_by(slot: Slot, step: Offload | Trim, content: Any, item_id: str, *, sent: bool) -> Decided:
+def decided_by(slot: Slot, step: Offload | Trim, content: Any, item_id: str, seen: Seen) -> Decided:
     """What a step of a plan comes to for one part: ``content`` stands for it, and its own is that of ``item_id``."""
     return Decided(
         kind=slot.key.kind,
@@ -88,7 +97,8 @@ def decided_by(slot: Slot, step: Offload | Trim, content: Any, item_id: str, *, 
         tokens=step.tokens_after,
         reason=step.reason,
         tool=slot.part.tool,
-        sent=sent,
+        sent=seen.sent,
+        replies_since=seen.replies - slot.replies_before,
     )
 
 

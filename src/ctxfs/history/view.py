@@ -18,6 +18,7 @@ from ctxfs.history.decisions import Decisions
 from ctxfs.history.parts import Part, Replacement, plain_content
 from ctxfs.history.slots import (
     SAID,
+    Seen,
     Slot,
     aligned,
     blocks_of,
@@ -94,6 +95,7 @@ class HistoryView:
     _known: Known = field(init=False)
     _entry_rules: EntryRules = field(init=False)
     _said: int = field(init=False)
+    _replies: int = field(init=False)
     _taking: bool = False
     _own: tuple[Part, ...] = ()
 
@@ -111,7 +113,7 @@ class HistoryView:
         # The slots hold all texts in any case, and nobody waits for an event loop.
         self._known = Known(rules.names(), IdentifierIndex(max_unread_chars=None))
         self._slots, self._ends, self._by_content, self._by_item, self._own = [], [], {}, {}, ()
-        self._keys, self._allocated, self.replaced, self._said = set(), set(), {}, 0
+        self._keys, self._allocated, self.replaced, self._said, self._replies = set(), set(), {}, 0, 0
         self.version = len(self.decisions)
 
     def follow_host_breakpoints(self) -> None:
@@ -223,7 +225,7 @@ class HistoryView:
         self._by_item.setdefault(item_id, []).extend(range(first, first + len(slots)))
         for number, slot in enumerate(slots, first):
             key = slot.key
-            slot.item_id = item_id
+            slot.item_id, slot.replies_before = item_id, self._replies
             self._keys.add(key)
             self._by_content.setdefault((key.kind, key.sha256), []).append(number)
             if any_decided and slot.original and (decided := self._decided(slot)) is not None:
@@ -232,6 +234,7 @@ class HistoryView:
         self._ends.append(len(self._slots) - 1)
         if slots[0].part.kind in SAID:
             self._said = len(self._slots)
+            self._replies += 1
 
     def _alone(self, slot: Slot) -> Entry:
         part, rules = slot.part, self._entry_rules
@@ -310,17 +313,17 @@ class HistoryView:
         for step in plan.offloads:
             item = self.transcript.items[step.item_id]
             slots = [self._slots[number] for number in self._by_item[item.id]]
-            sent = self._by_item[item.id][0] < self._said
+            seen = Seen(sent=self._by_item[item.id][0] < self._said, replies=self._replies)
             if isinstance(step, Trim):
                 contents[step.stored.id] = step.stored
                 slot = next(s for s in slots if s.part.kind == "call" and s.blocks == (step.block, step.block + 1))
-                decided.append(decided_by(slot, step, dict(step.arguments), step.stored.id, sent=sent))
+                decided.append(decided_by(slot, step, dict(step.arguments), step.stored.id, seen))
                 continue
             if item.source is None:
                 contents[item.id] = item
             stored_id = item.id if item.source is None else item.source.item_id
             if step.content is None:
-                decided.append(decided_by(slots[0], step, step.placeholder, stored_id, sent=sent))
+                decided.append(decided_by(slots[0], step, step.placeholder, stored_id, seen))
             else:
                 decided += self._decided_blocks(slots, step, item)
         return Decision(contents=tuple(contents.values()), decided=tuple(self._with_rewritten(plan, decided)))
@@ -355,7 +358,7 @@ class HistoryView:
                 content = after[0]["text"]
             counts = [sum(count_block(counter, block) for block in blocks) for blocks in (before, after)]
             sized = replace(step, tokens_before=counts[0], tokens_after=counts[1])
-            yield decided_by(slot, sized, content, item.id, sent=True)
+            yield decided_by(slot, sized, content, item.id, Seen(sent=True, replies=self._replies))
 
     def _follow(self) -> bool:
         """Take in what was decided since; false when the history must be derived again for that."""

@@ -46,11 +46,13 @@ class Dashboard:
         return [self._summary(), *self._notes(), *self._largest(), *self._left()]
 
     def _summary(self) -> str:
-        tokens = sum(item.token_count for item in self.items)
+        # Where a framework owns the history, there are no items, and what it sent last is known.
+        tokens = sum(item.token_count for item in self.items) if self.items else self.past.prompt_tokens
         of = ""
         if self.window_tokens:
             of = f" ({tokens / self.window_tokens:.0%} of a window of {self.window_tokens:,})"
-        return f"Context: {tokens:,} tokens{of} in {len(self.items):,} items; {self.past.calls:,} calls so far."
+        where = f"in {len(self.items):,} items" if self.items else "in the last request"
+        return f"Context: {tokens:,} tokens{of} {where}; {self.past.calls:,} calls so far."
 
     def _notes(self) -> list[str]:
         if not self.notes:

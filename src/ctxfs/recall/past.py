@@ -8,7 +8,7 @@ from ctxfs.content.stored import Stored
 from ctxfs.items import ItemType
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.messages import Block, Content, text_with
-from ctxfs.session.records import ContentRemoved, Decided, ItemAdded, Record, Removed, Replaced, Restored
+from ctxfs.session.records import CallMade, ContentRemoved, Decided, ItemAdded, Record, Removed, Replaced, Restored
 from ctxfs.timeline.calls import CallCounter
 
 __all__ = ["RECALL_TOOLS", "Past", "PastItem", "content_text"]
@@ -46,6 +46,8 @@ class Past:
     def __init__(self) -> None:
         self.items: dict[str, PastItem] = {}
         self._counter = CallCounter()
+        self.prompt_tokens = 0
+        """What the last request had, by our own count; 0: not known."""
         self.erased = 0
         """How many contents were erased for good; a text that was kept elsewhere may be of one of them."""
         self._hidden: set[str] = set()
@@ -68,8 +70,12 @@ class Past:
                     self._remove(record)
                 case Replaced(destroyed=False, trimmed=()) | Restored():
                     self._came_back(record.item_id)
-                case Replaced() | Decided():
+                case Replaced():
                     self._left(record.item_id)
+                case Decided():
+                    self._decided(record)
+                case CallMade(summary=False):
+                    self.prompt_tokens = record.counted_tokens
                 case ContentRemoved(erased=True):
                     self._erase(record.item_id)
 
@@ -120,6 +126,14 @@ class Past:
     def _left(self, item_id: str) -> None:
         if item_id in self.items:
             self.items[item_id] = replace(self.items[item_id], left_after=self.calls)
+
+    def _decided(self, record: Decided) -> None:
+        """A part of a framework's history left it; only now is it known that it was there, and since when."""
+        if (item := self.items.get(record.item_id)) is None:
+            return
+        call = item.call if item.left_after is not None else max(1, self.calls + 1 - record.replies_since)
+        tokens = item.tokens or record.tokens_before
+        self.items[item.item_id] = replace(item, call=call, tokens=tokens, left_after=self.calls)
 
     def _came_back(self, item_id: str) -> None:
         if item_id in self.items:

@@ -238,7 +238,8 @@ class Decided:
     has none) and the ``sha256`` of its content. ``item_id``: the item that holds this content. ``content``: a text or
     blocks; of a call, its arguments. ``tokens_before`` and ``tokens`` count the part and what stands for it. ``sent``:
     a request had carried the part. ``tokens_rewritten``: what of the requests before stands at and behind the part, so
-    that the next one writes it again; of decisions that are made together the first one says it.
+    that the next one writes it again; of decisions that are made together the first one says it. ``replies_since``: how
+    many replies the history had from the part on; 0: it was in no request.
     """
 
     kind: str
@@ -252,6 +253,7 @@ class Decided:
     tool: str = ""
     sent: bool = True
     tokens_rewritten: int = 0
+    replies_since: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
