@@ -35,10 +35,10 @@ from ctxfs.errors import SessionLocked, StorageError, WriteFailed  # noqa: E402 
 from ctxfs.storage import NewFile  # noqa: E402
 from ctxfs.storage.answers import Terms  # noqa: E402
 from ctxfs.storage.objects import ObstoreBucket, open_bucket  # noqa: E402
-from ctxfs.storage.objects.opened import OpenedSession as InObjects  # noqa: E402
+from ctxfs.storage.objects.opened import OpenedObjectSession  # noqa: E402
+from ctxfs.storage.opened import OpenedSession  # noqa: E402
 from ctxfs.storage.postgres import PostgresDatabase, Statement, open_database  # noqa: E402
-from ctxfs.storage.postgres.opened import OpenedSession as InPostgres  # noqa: E402
-from ctxfs.storage.remote import OpenedRemotely  # noqa: E402
+from ctxfs.storage.postgres.opened import OpenedPostgresSession  # noqa: E402
 from patience import HANGS_S  # noqa: E402
 
 
@@ -57,16 +57,16 @@ class Unfenced(PostgresDatabase):
         return super().change(Statement(statement.sql.replace(fence, ""), statement.values))
 
 
-def maker(url: str, options: Mapping[str, Any], *, broken: bool = False) -> Callable[[], OpenedRemotely]:
+def maker(url: str, options: Mapping[str, Any], *, broken: bool = False) -> Callable[[], OpenedSession]:
     """Return a function that makes an opening of the session, which is not open yet."""
     terms = Terms(ttl_s=TTL_S, give_up_s=5)
     if url.startswith("postgresql:"):
         database = open_database(url, connections=1)
         if broken:
             database.__class__ = Unfenced
-        return lambda: InPostgres(database, "contest", terms)
+        return lambda: OpenedPostgresSession(database, "contest", terms)
     bucket = bucket_at(url, options, unconditional=broken)
-    return lambda: InObjects(bucket, "contest", terms)
+    return lambda: OpenedObjectSession(bucket, "contest", terms)
 
 
 def bucket_at(url: str, options: Mapping[str, Any], *, unconditional: bool = False) -> ObstoreBucket:
@@ -79,7 +79,7 @@ def bucket_at(url: str, options: Mapping[str, Any], *, unconditional: bool = Fal
     return bucket
 
 
-def write_for_ever(make: Callable[[], OpenedRemotely], me: str) -> None:
+def write_for_ever(make: Callable[[], OpenedSession], me: str) -> None:
     """Take the session again and again, and write some lines each time."""
     turn = 0
     while True:
@@ -227,7 +227,7 @@ def contest(
     return judge(outcome, acknowledged, maker(url, options))
 
 
-def judge(outcome: Outcome, acknowledged: list[str], make: Callable[[], OpenedRemotely]) -> Outcome:
+def judge(outcome: Outcome, acknowledged: list[str], make: Callable[[], OpenedSession]) -> Outcome:
     """Compare what was acknowledged with what is there."""
     outcome.acknowledged = len(acknowledged)
     try:
@@ -255,7 +255,7 @@ def judge(outcome: Outcome, acknowledged: list[str], make: Callable[[], OpenedRe
     return outcome
 
 
-def _read(make: Callable[[], OpenedRemotely], patience_s: float) -> tuple[list[str], set[str]]:
+def _read(make: Callable[[], OpenedSession], patience_s: float) -> tuple[list[str], set[str]]:
     """The log's lines, and the names of the files. A server that was just started may need a while to find its data."""
     waits_until = time.monotonic() + patience_s
     while True:

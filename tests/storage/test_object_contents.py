@@ -15,7 +15,7 @@ from ctxfs.errors import ConfigError, NotStored, OutcomeUnknown, SessionLocked, 
 from ctxfs.storage import NewFile
 from ctxfs.storage.answers import Terms
 from ctxfs.storage.objects import ObjectStore, ReadCache, session_ids
-from ctxfs.storage.objects.opened import OpenedSession
+from ctxfs.storage.objects.opened import OpenedObjectSession
 from ctxfs.storage.objects.segments import Located, within
 from storage.buckets import Fate, MemoryBucket
 from storage.test_objects import Clock, commit, lines, opened
@@ -190,12 +190,12 @@ async def test_the_store_numbers_its_writers_and_writes_no_index() -> None:
 def test_sessions_are_listed_until_they_are_removed() -> None:
     bucket, clock = MemoryBucket(), Clock()
     for name in ("b", "a", "c"):
-        session = OpenedSession(bucket, name, Terms(clock=clock, sleep=clock.sleep))
+        session = OpenedObjectSession(bucket, name, Terms(clock=clock, sleep=clock.sleep))
         session.open(create=True, write=True)
         if name == "c":
             session.remove()
     assert session_ids(bucket) == ["a", "b"]
-    again = OpenedSession(bucket, "c", Terms(clock=clock, sleep=clock.sleep))
+    again = OpenedObjectSession(bucket, "c", Terms(clock=clock, sleep=clock.sleep))
     again.open(create=True, write=True)
     assert session_ids(bucket) == ["a", "b", "c"]
 
@@ -203,8 +203,8 @@ def test_sessions_are_listed_until_they_are_removed() -> None:
 # The cache -----------------------------------------------------------------------------------------------------------
 
 
-def reading(bucket: MemoryBucket, cache: ReadCache) -> OpenedSession:
-    session = OpenedSession(bucket, "session", Terms(clock=Clock()), cache=cache)
+def reading(bucket: MemoryBucket, cache: ReadCache) -> OpenedObjectSession:
+    session = OpenedObjectSession(bucket, "session", Terms(clock=Clock()), cache=cache)
     session.open(create=False, write=False)
     bucket.requests.clear()
     return session

@@ -19,7 +19,7 @@ from ctxfs.errors import (
 from ctxfs.storage import NewFile, SharedStore, Store
 from ctxfs.storage.answers import Terms
 from ctxfs.storage.objects import Bucket, ObjectStore, open_bucket
-from ctxfs.storage.objects.opened import OpenedSession
+from ctxfs.storage.objects.opened import OpenedObjectSession
 from ctxfs.storage.objects.row import session_prefix
 from ctxfs.storage.objects.segments import chunks_to_read
 from ctxfs.testing.shared_store_conformance import Machine, SharedStoreConformance
@@ -90,13 +90,13 @@ def test_a_session_id_that_is_a_path_is_refused(session_id: str) -> None:
         ObjectStore(MemoryBucket(), session_id)
 
 
-def opened(bucket: Bucket, clock: Clock, *, write: bool = True, create: bool = True) -> OpenedSession:
-    session = OpenedSession(bucket, "session", Terms(ttl_s=30, give_up_s=10, clock=clock, sleep=clock.sleep))
+def opened(bucket: Bucket, clock: Clock, *, write: bool = True, create: bool = True) -> OpenedObjectSession:
+    session = OpenedObjectSession(bucket, "session", Terms(ttl_s=30, give_up_s=10, clock=clock, sleep=clock.sleep))
     session.open(create=create, write=write)
     return session
 
 
-def commit(session: OpenedSession, name: str, data: bytes = b"data") -> None:
+def commit(session: OpenedObjectSession, name: str, data: bytes = b"data") -> None:
     session.commit([NewFile(name=name, chunks=[data])], f"{name}\n".encode)
 
 
@@ -223,7 +223,7 @@ def test_acknowledged_means_there_once_and_in_order(fates: list[Fate], turns: li
     """Three writers that sleep, lose answers and take each other's sessions over."""
     drawn = iter(fates)
     bucket, clock = MemoryBucket(lambda _: next(drawn, "done")), Clock()
-    writers: list[OpenedSession | None] = [None, None, None]
+    writers: list[OpenedObjectSession | None] = [None, None, None]
     acknowledged: list[str] = []
     for number, (who, seconds, ends) in enumerate(turns):
         clock.now += seconds

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ctxfs.errors import NotStored
 from ctxfs.storage.answers import Terms
 from ctxfs.storage.objects import Bucket
-from ctxfs.storage.objects.opened import OpenedSession
+from ctxfs.storage.objects.opened import OpenedObjectSession
 from ctxfs.storage.trial import Trial, try_store
 from ctxfs.testing.network import Network
 from storage.buckets import MemoryBucket
@@ -39,7 +39,7 @@ class DeadBucket(NetworkBucket):
 
 def tried(kind: type[NetworkBucket]) -> Trial:
     bucket: Bucket = kind(MemoryBucket(), Network())
-    return try_store(lambda: OpenedSession(bucket, "trial", Terms(ttl_s=600)), races=5)
+    return try_store(lambda: OpenedObjectSession(bucket, "trial", Terms(ttl_s=600)), races=5)
 
 
 def test_a_store_that_keeps_one_writer() -> None:

@@ -6,11 +6,11 @@ from uuid import uuid4
 
 from ctxfs.storage.answers import Terms
 from ctxfs.storage.objects import open_bucket
-from ctxfs.storage.objects.opened import OpenedSession as InObjects
+from ctxfs.storage.objects.opened import OpenedObjectSession
 from ctxfs.storage.objects.row import SESSIONS, session_prefix
 from ctxfs.storage.postgres import open_database
 from ctxfs.storage.postgres.database import SCHEMES, shown_url
-from ctxfs.storage.postgres.opened import OpenedSession as InPostgres
+from ctxfs.storage.postgres.opened import OpenedPostgresSession
 from ctxfs.storage.postgres.statements import forget
 from ctxfs.storage.trial import Trial, try_store
 
@@ -49,13 +49,13 @@ def store_at(url: str) -> StoreCheck:
     shown = shown_url(url)
     if urlsplit(url).scheme in SCHEMES:
         database = open_database(url)
-        trial = try_store(lambda: InPostgres(database, session_id, _TERMS))
+        trial = try_store(lambda: OpenedPostgresSession(database, session_id, _TERMS))
         if trial.races:
             database.change(forget(session_id))
         database.close()
         return StoreCheck(url=shown, trial=trial)
     bucket = open_bucket(url.removeprefix("objects+"))
-    trial = try_store(lambda: InObjects(bucket, session_id, _TERMS))
+    trial = try_store(lambda: OpenedObjectSession(bucket, session_id, _TERMS))
     if trial.races:
         prefixes = (session_prefix(session_id), f"{SESSIONS}{session_id}/")
         bucket.delete([key for prefix in prefixes for key in bucket.keys(prefix)])

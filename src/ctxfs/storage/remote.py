@@ -1,50 +1,36 @@
 """A store whose work waits for a server: each method is a call of a blocking one, in a worker thread."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from ctxfs.errors import SessionClosed
 from ctxfs.storage.base import NewFile, check_session_name
-from ctxfs.storage.threads import result_of, run_to_completion
+from ctxfs.storage.opened import OpenedSession
+from ctxfs.storage.sessions import SessionFound
+from ctxfs.storage.threads import result_of, run_to_completion, uninterrupted
 
-__all__ = ["OpenedRemotely", "RemoteStore"]
+__all__ = ["RemoteSessionStores", "RemoteStore"]
 
 T = TypeVar("T")
 
 
-class OpenedRemotely(Protocol):
-    """One opening of one session. Its methods block; they may be called in any thread. See ``Store``."""
-
-    @property
-    def epoch(self) -> int: ...  # noqa: D102
-    def open(self, *, create: bool, write: bool) -> None: ...  # noqa: D102
-    def close(self) -> None: ...  # noqa: D102
-    def release(self) -> None: ...  # noqa: D102
-    def acquire(self) -> bool: ...  # noqa: D102
-    def remove(self) -> None: ...  # noqa: D102
-    def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None: ...  # noqa: D102
-    def replace(self, name: str, chunks: Iterable[bytes]) -> None: ...  # noqa: D102
-    def append(self, name: str, data: bytes, *, sync: bool) -> None: ...  # noqa: D102
-    def delete(self, names: Sequence[str]) -> None: ...  # noqa: D102
-    def truncate_log(self, length: int) -> None: ...  # noqa: D102
-    def read(self, name: str, offset: int, length: int | None) -> bytes: ...  # noqa: D102
-    def size(self, name: str) -> int: ...  # noqa: D102
-    def names(self, prefix: str) -> list[str]: ...  # noqa: D102
-    def read_log(self, offset: int) -> bytes: ...  # noqa: D102
-
-
-OpenedT = TypeVar("OpenedT", bound=OpenedRemotely)
+OpenedT = TypeVar("OpenedT", bound=OpenedSession)
 
 
 class RemoteStore(ABC, Generic[OpenedT]):
-    """A ``SharedStore`` and ``GrowingStore`` of one session, made of what ``_new`` returns for each opening."""
+    """A ``SharedStore`` and ``GrowingStore`` of one session, made of what ``_new`` returns for each opening.
+
+    ``place``: the name of where it is, for errors.
+    """
 
     wants_index = False
     """See ``SharedStore.wants_index``."""
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, place: str) -> None:
         self._session_id = check_session_name(session_id)
+        self._place = place
         self._mine: set[str] = set()
         self._open: OpenedT | None = None
 
@@ -137,3 +123,45 @@ class RemoteStore(ABC, Generic[OpenedT]):
         if self._open is None:
             raise SessionClosed(f"session {self._session_id} is not open")
         return self._open
+
+
+class RemoteSessionStores(ABC):
+    """See ``SessionStores``: sessions on a server, under a name that is shown.
+
+    Args:
+        url: the name: without keys or passwords.
+        ttl_s: see ``Terms``.
+        give_up_s: see ``Terms``.
+    """
+
+    def __init__(self, url: str, *, ttl_s: float, give_up_s: float) -> None:
+        self._url = url
+        self._ttl_s = ttl_s
+        self._give_up_s = give_up_s
+
+    @property
+    def url(self) -> str:
+        """See ``SessionStores.url``."""
+        return self._url
+
+    @property
+    def directory(self) -> Path | None:
+        """None: they are in no directory."""
+        return None
+
+    @abstractmethod
+    def store(self, session_id: str) -> RemoteStore[Any]:
+        """See ``SessionStores.store``."""
+
+    @abstractmethod
+    async def sessions(self) -> list[SessionFound]:
+        """See ``SessionStores.sessions``."""
+
+    async def remove(self, session_id: str, *, tombstone: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002 - not kept
+        """See ``SessionStores.remove``."""
+        store = self.store(session_id)
+        await store.open(create=False, write=True)
+        try:
+            await store.remove()
+        finally:
+            await uninterrupted(store.close)()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ctxfs.errors import SessionLocked, StorageError
 from ctxfs.storage.base import NewFile
-from ctxfs.storage.remote import OpenedRemotely
+from ctxfs.storage.opened import OpenedSession
 
 __all__ = ["Trial", "try_store"]
 
@@ -28,7 +28,7 @@ class Trial:
     problem: str | None
 
 
-def try_store(make: Callable[[], OpenedRemotely], *, races: int = 20, writers: int = 8) -> Trial:
+def try_store(make: Callable[[], OpenedSession], *, races: int = 20, writers: int = 8) -> Trial:
     """Let ``writers`` threads race for one session, which ``make`` opens; its lease must be longer than a race.
 
     In each race one of them must become the writer, and no other; what it commits must be seen by the next one, at
@@ -48,11 +48,11 @@ def try_store(make: Callable[[], OpenedRemotely], *, races: int = 20, writers: i
     return Trial(races=race, writers=writers, commit_ms=commit_ms, problem=problem)
 
 
-def _race(make: Callable[[], OpenedRemotely], writers: int) -> list[OpenedRemotely]:
+def _race(make: Callable[[], OpenedSession], writers: int) -> list[OpenedSession]:
     """Return those that became the writer."""
     starts = threading.Barrier(writers)
 
-    def run(_: int) -> OpenedRemotely | None:
+    def run(_: int) -> OpenedSession | None:
         session = make()
         starts.wait()
         try:
@@ -65,7 +65,7 @@ def _race(make: Callable[[], OpenedRemotely], writers: int) -> list[OpenedRemote
         return [session for session in threads.map(run, range(writers)) if session is not None]
 
 
-def _settle(opened: Sequence[OpenedRemotely], line: bytes, race: int, taken: list[float]) -> str | None:
+def _settle(opened: Sequence[OpenedSession], line: bytes, race: int, taken: list[float]) -> str | None:
     """Let the one writer commit; returns what is wrong."""
     if len(opened) != 1:
         return f"{len(opened)} of several writers got the session at the same time: it does not keep one writer"

@@ -62,19 +62,13 @@ class SegmentRow:
 
     # ---- reading
 
-    def read_all(self) -> None:
-        """Read the chunks, and then what no chunk covers."""
-        inner = (key.removeprefix(self._prefix) for key in self._bucket.keys(f"{self._prefix}k/"))
-        with suppress(StorageError):  # a chunk was removed meanwhile, or is damaged: the segments have it all
-            for key, data in self._fetched(chunks_to_read(inner)):
-                self.log.take(decode(key, data))
-        self.catch_up()
-
     def catch_up(self) -> None:
-        """Take in the segments that were made since.
+        """Take in the segments that were made since; at first, the chunks before them.
 
         Where some are missing, the session was removed meanwhile: the segment that says so stays.
         """
+        if not self.log.end:
+            self._read_chunks()
         missing: int | None = None
         after = self._prefix + (segment_key(self.log.end - 1) if self.log.end else "s/")
         inner = (key.removeprefix(self._prefix) for key in self._bucket.keys(f"{self._prefix}s/", after=after))
@@ -89,6 +83,12 @@ class SegmentRow:
                 missing = self.log.end if missing is None else missing
         if missing is not None:
             raise StorageError(f"session {self._session_id}: segment {missing} is missing from the object store")
+
+    def _read_chunks(self) -> None:
+        inner = (key.removeprefix(self._prefix) for key in self._bucket.keys(f"{self._prefix}k/"))
+        with suppress(StorageError):  # a chunk was removed meanwhile, or is damaged: the segments have it all
+            for key, data in self._fetched(chunks_to_read(inner)):
+                self.log.take(decode(key, data))
 
     def catch_up_with_next(self) -> None:
         """Take in what was made since, at least the next segment, which is known to be there.

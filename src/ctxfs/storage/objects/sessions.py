@@ -1,9 +1,8 @@
 """The sessions in a bucket of an object store."""
 
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qs
 
 from ctxfs.errors import ConfigError, NotStored
@@ -12,8 +11,9 @@ from ctxfs.storage.objects.cache import ReadCache
 from ctxfs.storage.objects.row import session_prefix
 from ctxfs.storage.objects.segments import decode, is_segment_key
 from ctxfs.storage.objects.store import ObjectStore, session_ids
+from ctxfs.storage.remote import RemoteSessionStores
 from ctxfs.storage.sessions import SessionFound
-from ctxfs.storage.threads import run_to_completion, uninterrupted
+from ctxfs.storage.threads import run_to_completion
 
 __all__ = ["ObjectSessions", "stores_at"]
 
@@ -21,7 +21,7 @@ _AT_ONCE: Final = 16
 """So many requests are made at the same time to list sessions."""
 
 
-class ObjectSessions:
+class ObjectSessions(RemoteSessionStores):
     """See ``SessionStores``: the sessions in a bucket.
 
     Args:
@@ -41,21 +41,9 @@ class ObjectSessions:
         give_up_s: float = 20.0,
         cache: ReadCache | None = None,
     ) -> None:
+        super().__init__(url, ttl_s=ttl_s, give_up_s=give_up_s)
         self._bucket = bucket
-        self._url = url
-        self._ttl_s = ttl_s
-        self._give_up_s = give_up_s
         self._cache = cache
-
-    @property
-    def url(self) -> str:
-        """The bucket's name."""
-        return self._url
-
-    @property
-    def directory(self) -> Path | None:
-        """None: they are in no directory."""
-        return None
 
     def store(self, session_id: str) -> ObjectStore:
         """See ``SessionStores.store``."""
@@ -89,15 +77,6 @@ class ObjectSessions:
         except NotStored:
             return None
         return None if head.removed else SessionFound(session_id, f"{head.identity}-{last}", head.at)
-
-    async def remove(self, session_id: str, *, tombstone: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002 - not kept
-        """See ``SessionStores.remove``."""
-        store = self.store(session_id)
-        await store.open(create=False, write=True)
-        try:
-            await store.remove()
-        finally:
-            await uninterrupted(store.close)()
 
 
 def stores_at(url: str) -> ObjectSessions:

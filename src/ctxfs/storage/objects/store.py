@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 from ctxfs.storage.answers import Terms
 from ctxfs.storage.objects.bucket import Bucket
 from ctxfs.storage.objects.cache import ReadCache
-from ctxfs.storage.objects.opened import OpenedSession
+from ctxfs.storage.objects.opened import OpenedObjectSession
 from ctxfs.storage.objects.row import SESSIONS
 from ctxfs.storage.remote import RemoteStore
 
 __all__ = ["ObjectStore", "session_ids"]
 
 
-class ObjectStore(RemoteStore[OpenedSession]):
+class ObjectStore(RemoteStore[OpenedObjectSession]):
     """A ``Store`` in a bucket of an object store, for one session; any machine that reaches the bucket can take it up.
 
     A commit is one request: a segment whose number nobody else may take. So a writer that was taken over, however long
@@ -46,14 +46,13 @@ class ObjectStore(RemoteStore[OpenedSession]):
         clock: Callable[[], float] = time.time,
         place: str = "this object store",
     ) -> None:
-        super().__init__(session_id)
+        super().__init__(session_id, place)
         self._bucket = bucket
         self._terms = Terms(ttl_s=ttl_s, give_up_s=give_up_s, clock=clock)
         self._cache = cache
-        self._place = place
 
-    def _new(self) -> OpenedSession:
-        return OpenedSession(
+    def _new(self) -> OpenedObjectSession:
+        return OpenedObjectSession(
             self._bucket, self._session_id, self._terms, cache=self._cache, mine=self._mine, place=self._place
         )
 

@@ -1,43 +1,26 @@
-"""An open session in Postgres, in a worker thread: who writes, what is read, and what is written."""
+"""An open session in Postgres, in a worker thread: what is read of it, and what is written."""
 
-import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 from uuid import uuid4
 
-from ctxfs.errors import (
-    NameTaken,
-    NotStored,
-    OutcomeUnknown,
-    SessionClosed,
-    SessionLocked,
-    SessionNotFound,
-    StorageError,
-    WriteFailed,
-)
+from ctxfs.errors import NameTaken, NotStored, OutcomeUnknown, SessionLocked, SessionNotFound, StorageError, WriteFailed
 from ctxfs.storage.answers import NoAnswer, Terms, repeated
 from ctxfs.storage.base import NewFile, check_name
 from ctxfs.storage.failures import writing
-from ctxfs.storage.growing import Growing
+from ctxfs.storage.opened import OpenedSession
 from ctxfs.storage.postgres import statements
 from ctxfs.storage.postgres.database import Conflict, Database
 from ctxfs.storage.postgres.statements import Change, Part, parts_of
 
-logger = logging.getLogger("ctxfs.storage")
-
-__all__ = ["OpenedSession"]
+__all__ = ["OpenedPostgresSession"]
 
 COMMIT_BYTES: Final = 900_000_000
 """A statement of Postgres takes less than 1 GiB, with all that it carries."""
 
 
-class OpenedSession:
-    """One opening of one session; see ``storage.remote.OpenedRemotely``. One commit at a time.
-
-    ``place``: the database's name, for errors.
-    """
+class OpenedPostgresSession(OpenedSession):
+    """See ``OpenedSession``. Each change is one statement, which does nothing for a writer that was taken over."""
 
     def __init__(
         self,
@@ -48,78 +31,26 @@ class OpenedSession:
         mine: set[str] | None = None,
         place: str = "this database",
     ) -> None:
+        super().__init__(session_id, terms, mine=mine, place=place)
         self._database = database
-        self._place = place
-        self._session_id = session_id
-        self._terms = terms
-        self._mine = mine if mine is not None else set()
-        self._lock = threading.Lock()
-        self._me = ""  # the writer's name while this is the writer
-        self._epoch = 0
         self._commits = 0
-        self._lost: Exception | None = None  # why this is the writer no longer
-        self._growing = Growing()
 
-    @property
-    def epoch(self) -> int:
-        """See ``SharedStore.epoch``."""
-        return self._epoch if self._me and self._lost is None else 0
+    # ---- the one writer
 
-    # ---- opening
+    def _exists(self) -> bool:
+        rows = self._database.query(statements.look(self._session_id))
+        return bool(rows) and not rows[0][4]
 
-    def open(self, *, create: bool, write: bool) -> None:
-        """See ``Store.open``. A reader makes no session: it sees an empty one until a writer makes it."""
-        with self._lock:
-            if write:
-                self._become_writer(create=create)
-            elif not create and not self._exists():
-                raise SessionNotFound(self._session_id, self._place)
-
-    def close(self) -> None:
-        """Let go of the session, also where the outcome of a commit is unknown."""
-        with self._lock:
-            if self._me and not isinstance(self._lost, SessionLocked):
-                self._give_back(self._terms if self._lost is None else replace(self._terms, give_up_s=0))
-
-    def release(self) -> None:
-        """See ``LeaseStore.release``."""
-        with self._lock:
-            if self._me:
-                self._check_writer()
-                self._give_back(self._terms)
-
-    def acquire(self) -> bool:
-        """See ``LeaseStore.acquire``."""
-        with self._lock:
-            return True if self._me and self._lost is None else self._become_writer(create=False)
-
-    def _become_writer(self, *, create: bool) -> bool:
-        """Take the next epoch; returns whether the writer before let go."""
-        me, nonce = uuid4().hex, uuid4().hex
-        self._mine.add(me)  # also where the answer is lost
-        mine, ttl_s = sorted(self._mine), self._terms.ttl_s
+    def _take(self, me: str, *, create: bool) -> tuple[int, bool]:
+        mine, ttl_s, nonce = sorted(self._mine), self._terms.ttl_s, uuid4().hex
         taking = statements.take(self._session_id, writer=me, mine=mine, ttl_s=ttl_s, nonce=nonce, create=create)
         rows = repeated(lambda: self._database.change(taking), self._session_id, self._terms)
         if not rows:
             raise self._locked_out() if self._exists() else SessionNotFound(self._session_id, self._place)
-        ((self._epoch, self._commits, was_let_go),) = rows
-        self._me, self._lost = me, None
-        self._growing.files.clear()
-        return bool(was_let_go)
-
-    def _give_back(self, terms: Terms) -> None:
-        """Say that the session is free. Where that fails, the next writer waits until the lease has run out."""
-        me, self._me = self._me, ""
-        try:
-            while not self._let_go(me, terms):
-                pass  # a commit of this writer arrived at last, and counted
-        except StorageError as error:
-            logger.warning(
-                "session %s could not be released, and is free in %g s: %s", self._session_id, self._terms.ttl_s, error
-            )
+        ((epoch, self._commits, was_released),) = rows
+        return epoch, bool(was_released)
 
     def _let_go(self, me: str, terms: Terms) -> bool:
-        """Let go, where the session is still this writer's; returns whether it is not any more."""
         if self._lost is not None:
             rows = self._database.query(statements.look(self._session_id))
             if not rows or rows[0][3] != me:
@@ -134,12 +65,9 @@ class OpenedSession:
         self._growing.files.clear()
         return True
 
-    def remove(self) -> None:
+    def _remove(self) -> None:
         """Remove the session. Its row stays, so that a sleeping writer wakes up to a higher epoch."""
-        with self._lock:
-            self._check_writer()
-            self._change(Change(cut=0, remove=True))
-            self._me = ""
+        self._change(Change(cut=0, remove=True))
 
     # ---- reading
 
@@ -169,12 +97,8 @@ class OpenedSession:
             waiting = len(self._growing.files.get(name, b""))
             return self._growing.after(name, size - waiting, offset, length, data)
 
-    def names(self, prefix: str) -> list[str]:
-        """See ``Store.names``."""
-        rows = self._database.query(statements.names_with(self._session_id, prefix))
-        with self._lock:
-            growing = {name for name in self._growing.files if name.startswith(prefix)}
-        return sorted({row[0] for row in rows} | growing)
+    def _names(self, prefix: str) -> Iterable[str]:
+        return [row[0] for row in self._database.query(statements.names_with(self._session_id, prefix))]
 
     def read_log(self, offset: int) -> bytes:
         """See ``Store.read_log``."""
@@ -182,16 +106,11 @@ class OpenedSession:
         data = b"".join(row[1] for row in rows)
         return data[offset - rows[0][0] :] if rows else b""
 
-    def _exists(self) -> bool:
-        rows = self._database.query(statements.look(self._session_id))
-        return bool(rows) and not rows[0][4]
-
     # ---- writing
 
     def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
         """See ``Store.commit``: one statement."""
-        with self._lock:
-            self._check_writer()
+        with self._writing():
             parts: dict[bool, list[Part]] = {True: [], False: []}
             size_bytes = 0
             for file in files:
@@ -207,51 +126,23 @@ class OpenedSession:
             if files or line:
                 self._change(Change(new=parts[False], over=parts[True], line=line, grown=self._grown()))
 
-    def replace(self, name: str, chunks: Iterable[bytes]) -> None:
-        """See ``Store.replace``."""
-        check_name(name)
-        with self._lock:
-            self._check_writer()
-            with writing(name):
-                data = b"".join(chunks)
-            self._growing.files.pop(name, None)
-            self._change(Change(over=parts_of(name, data)))
+    def _overwrite(self, name: str, data: bytes) -> None:
+        self._change(Change(over=parts_of(name, data)))
 
-    def append(self, name: str, data: bytes, *, sync: bool) -> None:
-        """See ``GrowingStore.append``: what is small waits for more of it, or for the next commit."""
-        check_name(name)
-        with self._lock:
-            self._check_writer()
-            self._growing.add(name, data, now := self._terms.clock())
-            if sync or self._growing.is_due(now):
-                self._change(Change(grown=self._grown()))
+    def _write_growing(self) -> None:
+        self._change(Change(grown=self._grown()))
 
-    def delete(self, names: Sequence[str]) -> None:
-        """See ``Store.delete``."""
-        for name in names:
-            check_name(name)
-        with self._lock:
-            self._check_writer()
-            for name in names:
-                self._growing.files.pop(name, None)
-            if names:
-                self._change(Change(gone=names))
+    def _delete(self, names: Sequence[str]) -> None:
+        self._change(Change(gone=names))
 
-    def truncate_log(self, length: int) -> None:
-        """See ``Store.truncate_log``."""
-        with self._lock:
-            self._check_writer()
-            self._change(Change(cut=length))
+    def _truncate_log(self, length: int) -> None:
+        self._change(Change(cut=length))
 
     def _grown(self) -> dict[str, bytes]:
         return {name: bytes(data) for name, data in self._growing.files.items()}
 
     def _change(self, change: Change) -> None:
-        try:
-            self._make(change, self._terms)
-        except (SessionLocked, OutcomeUnknown) as error:
-            self._lost = error
-            raise
+        self._make(change, self._terms)
         if change.grown:
             self._growing.files.clear()
 
@@ -290,12 +181,6 @@ class OpenedSession:
 
     def _locked_out(self) -> SessionLocked:
         return SessionLocked(self._session_id, "another writer, in this database")
-
-    def _check_writer(self) -> None:
-        if self._lost is not None:
-            raise self._lost
-        if not self._me:
-            raise SessionClosed(f"session {self._session_id} is open for reading only, or was released")
 
 
 def _fitting(file: NewFile, before_bytes: int) -> Iterator[bytes]:

@@ -1,19 +1,16 @@
 """The sessions in a Postgres database."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 from ctxfs.storage.postgres.database import Database, open_database, shown_url
 from ctxfs.storage.postgres.statements import list_sessions
 from ctxfs.storage.postgres.store import PostgresStore
+from ctxfs.storage.remote import RemoteSessionStores
 from ctxfs.storage.sessions import SessionFound
-from ctxfs.storage.threads import run_to_completion, uninterrupted
+from ctxfs.storage.threads import run_to_completion
 
 __all__ = ["PostgresSessions", "stores_at"]
 
 
-class PostgresSessions:
+class PostgresSessions(RemoteSessionStores):
     """See ``SessionStores``: the sessions in a database.
 
     Args:
@@ -24,20 +21,8 @@ class PostgresSessions:
     """
 
     def __init__(self, database: Database, *, url: str, ttl_s: float = 30.0, give_up_s: float = 20.0) -> None:
+        super().__init__(url, ttl_s=ttl_s, give_up_s=give_up_s)
         self._database = database
-        self._url = url
-        self._ttl_s = ttl_s
-        self._give_up_s = give_up_s
-
-    @property
-    def url(self) -> str:
-        """The database's name."""
-        return self._url
-
-    @property
-    def directory(self) -> Path | None:
-        """None: they are in no directory."""
-        return None
 
     def store(self, session_id: str) -> PostgresStore:
         """See ``SessionStores.store``."""
@@ -50,15 +35,6 @@ class PostgresSessions:
             SessionFound(session_id, f"{epoch}-{commits}", float(changed))
             for session_id, epoch, commits, changed in rows
         ]
-
-    async def remove(self, session_id: str, *, tombstone: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002 - not kept
-        """See ``SessionStores.remove``."""
-        store = self.store(session_id)
-        await store.open(create=False, write=True)
-        try:
-            await store.remove()
-        finally:
-            await uninterrupted(store.close)()
 
 
 def stores_at(url: str) -> PostgresSessions:

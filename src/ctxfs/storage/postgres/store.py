@@ -2,13 +2,13 @@
 
 from ctxfs.storage.answers import Terms
 from ctxfs.storage.postgres.database import Database
-from ctxfs.storage.postgres.opened import OpenedSession
+from ctxfs.storage.postgres.opened import OpenedPostgresSession
 from ctxfs.storage.remote import RemoteStore
 
 __all__ = ["PostgresStore"]
 
 
-class PostgresStore(RemoteStore[OpenedSession]):
+class PostgresStore(RemoteStore[OpenedPostgresSession]):
     """A ``Store`` in a Postgres database, for one session; any machine that reaches the database can take it up.
 
     A commit is one statement, a transaction of its own, which does nothing unless this writer's epoch is still the
@@ -37,10 +37,9 @@ class PostgresStore(RemoteStore[OpenedSession]):
         give_up_s: float = 20.0,
         place: str = "this database",
     ) -> None:
-        super().__init__(session_id)
-        self._place = place
+        super().__init__(session_id, place)
         self._database = database
         self._terms = Terms(ttl_s=ttl_s, give_up_s=give_up_s)
 
-    def _new(self) -> OpenedSession:
-        return OpenedSession(self._database, self._session_id, self._terms, mine=self._mine, place=self._place)
+    def _new(self) -> OpenedPostgresSession:
+        return OpenedPostgresSession(self._database, self._session_id, self._terms, mine=self._mine, place=self._place)

@@ -1,0 +1,215 @@
+"""An open session of a store on a server, in a worker thread: who writes it, and what no request has written yet."""
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from uuid import uuid4
+
+from ctxfs.errors import OutcomeUnknown, SessionClosed, SessionLocked, SessionNotFound, StorageError
+from ctxfs.storage.answers import Terms
+from ctxfs.storage.base import NewFile, check_name
+from ctxfs.storage.failures import writing
+from ctxfs.storage.growing import Growing
+
+logger = logging.getLogger("ctxfs.storage")
+
+__all__ = ["OpenedSession"]
+
+
+class OpenedSession(ABC):
+    """One opening of one session. Its methods block; they may be called in any thread, and one at a time writes.
+
+    Args:
+        session_id: the session.
+        terms: how long a writer is waited for, and an answer.
+        mine: the names that this writer has had, for whose leases it need not wait; shared by all of its openings.
+        place: the store's name, for errors.
+    """
+
+    def __init__(self, session_id: str, terms: Terms, *, mine: set[str] | None, place: str) -> None:
+        self._session_id = session_id
+        self._place = place
+        self._terms = terms
+        self._mine = mine if mine is not None else set()
+        self._lock = threading.Lock()
+        self._me = ""  # the writer's name while this is the writer
+        self._epoch = 0
+        self._lost: Exception | None = None  # why this is the writer no longer
+        self._growing = Growing()
+
+    # ---- the one writer
+
+    @property
+    def epoch(self) -> int:
+        """See ``SharedStore.epoch``."""
+        return self._epoch if self._me and self._lost is None else 0
+
+    def open(self, *, create: bool, write: bool) -> None:
+        """See ``Store.open``. A reader makes no session: it sees an empty one until a writer makes it."""
+        with self._lock:
+            if write:
+                self._become_writer(create=create)
+            elif not self._exists() and not create:
+                raise SessionNotFound(self._session_id, self._place)
+
+    def close(self) -> None:
+        """Let go of the session, also where the outcome of a commit is unknown."""
+        with self._lock:
+            if self._me and not isinstance(self._lost, SessionLocked):
+                # What did not answer is not waited for again; the next writer waits until the lease has run out.
+                self._give_back(self._terms if self._lost is None else replace(self._terms, give_up_s=0))
+
+    def release(self) -> None:
+        """See ``LeaseStore.release``."""
+        with self._lock:
+            if self._me:
+                self._check_writer()
+                self._give_back(self._terms)
+
+    def acquire(self) -> bool:
+        """See ``LeaseStore.acquire``."""
+        with self._lock:
+            return True if self._me and self._lost is None else self._become_writer(create=False)
+
+    def remove(self) -> None:
+        """Remove the session, so that a sleeping writer of it is refused when it wakes up."""
+        with self._writing():
+            self._remove()
+            self._me = ""
+
+    def _become_writer(self, *, create: bool) -> bool:
+        """Take the next epoch; returns whether the writer before released the session."""
+        me = uuid4().hex
+        self._mine.add(me)  # also where the answer is lost
+        self._epoch, was_released = self._take(me, create=create)
+        self._me, self._lost = me, None
+        self._growing.files.clear()
+        return was_released
+
+    def _give_back(self, terms: Terms) -> None:
+        """Release the session. Where that fails, the next writer waits until the lease has run out."""
+        me, self._me = self._me, ""
+        try:
+            while not self._let_go(me, terms):
+                pass  # a commit of this writer arrived late, and counted
+        except StorageError as error:
+            logger.warning(
+                "session %s could not be released, and is free in %g s: %s", self._session_id, self._terms.ttl_s, error
+            )
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Write as the one writer, one thread at a time. After some errors this is the writer no longer."""
+        with self._lock:
+            self._check_writer()
+            try:
+                yield
+            except (SessionLocked, OutcomeUnknown) as error:
+                self._lost = error
+                raise
+
+    def _check_writer(self) -> None:
+        if self._lost is not None:
+            raise self._lost
+        if not self._me:
+            raise SessionClosed(f"session {self._session_id} is open for reading only, or was released")
+
+    # ---- files
+
+    @abstractmethod
+    def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+        """See ``Store.commit``."""
+
+    def replace(self, name: str, chunks: Iterable[bytes]) -> None:
+        """See ``Store.replace``."""
+        check_name(name)
+        with self._writing():
+            with writing(name):
+                data = b"".join(chunks)
+            self._overwrite(name, data)
+            self._growing.files.pop(name, None)
+
+    def append(self, name: str, data: bytes, *, sync: bool) -> None:
+        """See ``GrowingStore.append``: what is small waits for more of it, or for the next commit."""
+        check_name(name)
+        with self._writing():
+            self._growing.add(name, data, now := self._terms.clock())
+            if sync or self._growing.is_due(now):
+                self._write_growing()
+
+    def delete(self, names: Sequence[str]) -> None:
+        """See ``Store.delete``."""
+        for name in names:
+            check_name(name)
+        with self._writing():
+            for name in names:
+                self._growing.files.pop(name, None)
+            if names:
+                self._delete(names)
+
+    def truncate_log(self, length: int) -> None:
+        """See ``Store.truncate_log``."""
+        with self._writing():
+            self._truncate_log(length)
+
+    def names(self, prefix: str) -> list[str]:
+        """See ``Store.names``."""
+        written = self._names(prefix)
+        with self._lock:
+            return sorted({*written, *(name for name in self._growing.files if name.startswith(prefix))})
+
+    @abstractmethod
+    def read(self, name: str, offset: int, length: int | None) -> bytes:
+        """See ``Store.read``."""
+
+    @abstractmethod
+    def size(self, name: str) -> int:
+        """See ``Store.size``."""
+
+    @abstractmethod
+    def read_log(self, offset: int) -> bytes:
+        """See ``Store.read_log``."""
+
+    # ---- what differs from server to server; all but the last is called with the lock held
+
+    @abstractmethod
+    def _exists(self) -> bool:
+        """Whether the session is there, by the server's newest state."""
+
+    @abstractmethod
+    def _take(self, me: str, *, create: bool) -> tuple[int, bool]:
+        """Take the session under the name ``me``; returns the epoch, and whether the writer before released it.
+
+        Raises ``SessionLocked``, ``SessionNotFound``, ``WriteFailed`` and ``OutcomeUnknown``.
+        """
+
+    @abstractmethod
+    def _let_go(self, me: str, terms: Terms) -> bool:
+        """Release the session, unless another writer has it; False: it changed meanwhile, so try again."""
+
+    @abstractmethod
+    def _remove(self) -> None:
+        """Remove the session."""
+
+    @abstractmethod
+    def _overwrite(self, name: str, data: bytes) -> None:
+        """Write a file, or replace it."""
+
+    @abstractmethod
+    def _write_growing(self) -> None:
+        """Write what was appended."""
+
+    @abstractmethod
+    def _delete(self, names: Sequence[str]) -> None:
+        """Delete files, of which some may not be there."""
+
+    @abstractmethod
+    def _truncate_log(self, length: int) -> None:
+        """Cut the log."""
+
+    @abstractmethod
+    def _names(self, prefix: str) -> Iterable[str]:
+        """List the files that are written."""
