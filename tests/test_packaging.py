@@ -14,7 +14,12 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = "import sys; from hatchling import build; print(getattr(build, sys.argv[1])(sys.argv[2]))"
-PAGE = ("ctxfs/view/templates/base.html", "ctxfs/view/static/view.js", "ctxfs/view/static/LICENSE-uplot")
+PAGE = (
+    "ctxfs/view/templates/base.html",
+    "ctxfs/view/static/view.js",
+    "ctxfs/view/static/charts.js",
+    "ctxfs/view/static/LICENSE-uplot",
+)
 COUNT = "import ctxfs, ctxfs.tokens as t; print(ctxfs.__file__, t.tiktoken_counter().count('hello world'))"
 
 

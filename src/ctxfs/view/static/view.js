@@ -2,287 +2,8 @@
 // The page works without this file; it adds the charts, the keys, and what follows a running session.
 // Nothing from a session is ever put on the page as markup here: texts are set as textContent.
 (() => {
-  const $ = (id) => document.getElementById(id);
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const whole = new Intl.NumberFormat("en-US");
-  const short = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 });
-  const PARTS = { system: "--c-system", summary: "--c-summary", user: "--c-user", replies: "--c-replies", placeholders: "--c-placeholders", results: "--c-results" };
-  const BILLS = { read: ["--c-read", "cache read"], written: ["--c-written", "cache write"], input: ["--c-input", "uncached"], output: ["--c-output", "reply"] };
-  const WITHOUT = { label: "without eviction, estimated", colour: "--dim", dashed: true };
-  const LANES = { compacted: "--c-summary", evicted: "--c-results", "read back": "--c-user", restored: "--good", "cache missed": "--bad" };
-  const AXIS = 88;
-  let plots = [], data = null, strip = null;
-
-  const dollars = (usd) => (usd >= 0.1 ? `$${usd.toFixed(2)}` : `$${usd.toFixed(4)}`);
-  const chosenCall = () => Number($("call")?.dataset.call || 0);
-  const lastCall = () => Number($("call")?.dataset.calls || data?.calls.length || 0);
-
-  function stacked(columns) {
-    const sums = new Array(columns[0]?.length || 0).fill(0);
-    return columns.map((column) => column.map((value, i) => (sums[i] += value)));
-  }
-
-  function steps(count) {
-    const width = Math.max(1, 1200 / Math.max(1, count));
-    return count <= 240 ? uPlot.paths.bars({ size: [width > 6 ? 0.82 : 1, 28], gap: 0 }) : uPlot.paths.stepped({ align: 1 });
-  }
-
-  function layers(named) {
-    // The highest sum is drawn first, and each lower one over it.
-    const sums = stacked(named.map((one) => one.values)), path = steps(data.calls.length);
-    const series = [], columns = [];
-    for (let i = named.length - 1; i >= 0; i--) {
-      series.push({ label: named[i].label, fill: colour(named[i].colour), stroke: colour(named[i].colour), width: 0, paths: path, points: { show: false } });
-      columns.push(sums[i]);
-    }
-    return { series, columns };
-  }
-
-  function axes(format) {
-    const base = { stroke: colour("--faint"), font: "11px system-ui, sans-serif", ticks: { show: false } };
-    const grid = { stroke: colour("--line"), width: 1 };
-    return [
-      { ...base, grid: { show: false }, size: 24, values: (_, ticks) => ticks.map((n) => (Number.isInteger(n) && n > 0 ? whole.format(n) : "")) },
-      { ...base, grid, size: AXIS, values: (_, ticks) => ticks.map(format) },
-    ];
-  }
-
-  function lines(plot, marks) {
-    const { ctx, bbox } = plot;
-    ctx.save();
-    ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
-    for (const mark of marks) {
-      const y = Math.round(plot.valToPos(mark.at, "y", true));
-      if (y < bbox.top || y > bbox.top + bbox.height) continue;
-      ctx.strokeStyle = ctx.fillStyle = colour(mark.colour);
-      ctx.lineWidth = devicePixelRatio;
-      ctx.setLineDash([5 * devicePixelRatio, 4 * devicePixelRatio]);
-      ctx.beginPath(); ctx.moveTo(bbox.left, y); ctx.lineTo(bbox.left + bbox.width, y); ctx.stroke();
-      ctx.textAlign = "right";
-      const above = y - bbox.top > 16 * devicePixelRatio;
-      ctx.fillText(mark.label, bbox.left + bbox.width - 4 * devicePixelRatio, y + (above ? -5 : 14) * devicePixelRatio);
-    }
-    ctx.restore();
-  }
-
-  function chosen(plot) {
-    const call = chosenCall(), { ctx, bbox } = plot;
-    if (!call || call < plot.scales.x.min || call > plot.scales.x.max) return;
-    const x = Math.round(plot.valToPos(call, "x", true));
-    ctx.save();
-    ctx.fillStyle = colour("--ink");
-    ctx.fillRect(x - devicePixelRatio / 2, bbox.top, devicePixelRatio, bbox.height);
-    ctx.restore();
-  }
-
-  function plot(figure, options, columns) {
-    const box = figure.querySelector(".plot");
-    box.replaceChildren();
-    const made = new uPlot({
-      width: box.clientWidth, height: box.clientHeight, legend: { show: false }, padding: [8, 6, 0, 0],
-      cursor: { sync: { key: "calls" }, drag: { x: true, y: false, setScale: true }, points: { show: false }, y: false },
-      ...options,
-      scales: { x: { time: false, range: (_, min, max) => [Math.max(0.5, min), Math.max(min + 1, max)] }, y: { range: (_, _min, max) => [0, max || 1] }, ...options.scales },
-      hooks: {
-        ...options.hooks,
-        draw: [...(options.hooks?.draw || []), chosen],
-        setScale: [(from, key) => key === "x" && zoomed(from)],
-        setCursor: [(from) => from.cursor.event && readout(from.cursor.idx)],
-      },
-    }, columns, box);
-    made.over.addEventListener("click", () => {
-      if (made.cursor.idx != null && made.select.width === 0) open(data.calls[made.cursor.idx]);
-    });
-    plots.push(made);
-    return made;
-  }
-
-  function legend(figure, entries) {
-    const place = figure.querySelector(".legend");
-    place.replaceChildren(...entries.map(({ label, colour: name, dashed }) => {
-      const entry = document.createElement("span"), chip = document.createElement("i");
-      if (dashed) { chip.className = "dashed"; chip.style.borderColor = `var(${name})`; } else chip.style.background = `var(${name})`;
-      entry.append(chip, label);
-      return entry;
-    }));
-  }
-
-  let zooming = false;
-  function zoomed(from) {
-    const { min, max } = from.scales.x;
-    if (min == null || !data) return;
-    const all = min <= 0.5 && max >= data.calls.length + 0.5;
-    if ($("all-calls")) $("all-calls").hidden = all;
-    if (zooming) return;
-    zooming = true;
-    for (const other of plots) if (other !== from) other.setScale("x", { min, max });
-    zooming = false;
-    brush();
-  }
-
-  // The strip shows all calls, and marks the part that the charts show; dragging over it chooses another one.
-  function brush() {
-    if (!strip || !plots[0]) return;
-    const { min, max } = plots[0].scales.x, left = strip.valToPos(min, "x"), all = $("all-calls").hidden;
-    strip.setSelect(all ? { left: 0, width: 0, top: 0, height: 0 } : { left, width: Math.max(2, strip.valToPos(max, "x") - left), top: 0, height: strip.over.clientHeight }, false);
-  }
-
-  function drawStrip(figure, totals) {
-    const box = figure.querySelector(".plot");
-    box.replaceChildren();
-    strip?.destroy();
-    const none = { show: false }, [, left] = axes(() => "");
-    strip = new uPlot({
-      width: box.clientWidth, height: box.clientHeight, legend: none, padding: [2, 6, 2, 0],
-      cursor: { x: false, y: false, points: none, drag: { x: true, y: false, setScale: false } },
-      scales: { x: { time: false, range: () => [0.5, Math.max(1.5, data.calls.length + 0.5)] }, y: { range: (_, _min, max) => [0, max || 1] } },
-      axes: [{ show: false }, { ...left, grid: none, values: () => [] }],
-      series: [{}, { fill: colour("--line"), stroke: colour("--faint"), width: 1, points: none, paths: uPlot.paths.stepped({ align: 1 }) }],
-      hooks: { setSelect: [(made) => made.select.width > 0 && zoomTo(made.posToVal(made.select.left, "x"), made.posToVal(made.select.left + made.select.width, "x"))] },
-    }, [data.calls, totals], box);
-    strip.over.addEventListener("dblclick", () => zoomTo(0, Infinity));
-  }
-
-  const zoomTo = (min, max) => plots[0]?.setScale("x", { min: Math.max(0.5, min), max: Math.min(data.calls.length + 0.5, max) });
-
-  function readout(idx) {
-    const place = $("readout");
-    if (idx == null || !place || !data) return;
-    if (data.lines) {
-      place.textContent = `Call ${whole.format(data.calls[idx])}: ${data.lines.map((line) => `${line.name} ${whole.format(line.values[idx])}`).join(", ")}`;
-      return;
-    }
-    const parts = data.layers.filter((layer) => layer.tokens[idx]).map((layer) => `${layer.name} ${whole.format(layer.tokens[idx])}`);
-    const total = data.layers.reduce((sum, layer) => sum + layer.tokens[idx], 0);
-    const texts = [`Call ${whole.format(data.calls[idx])}: ${whole.format(total)} tokens`, parts.join(", ")];
-    if (data.bills?.usd) texts.push(`paid ${dollars(data.bills.usd[idx])}`);
-    if (data.without?.[idx] != null) texts.push(`about ${dollars(data.without[idx])} without eviction`);
-    for (const lane of data.lanes) if (lane.set.has(data.calls[idx])) texts.push(lane.name);
-    place.textContent = texts.join(" · ");
-  }
-
-  const LINES = ["--c-system", "--c-other", "--c-summary", "--c-user", "--c-input", "--c-placeholders", "--c-replies", "--c-results"];
-
-  function drawLines(figure, named, marks) {
-    const top = Math.max(...named.map((line) => line.values.reduce((most, value) => Math.max(most, value), 0)));
-    const near = marks.filter((mark) => mark.at <= 2.2 * top);
-    const hue = (i) => LINES[i % LINES.length];
-    plot(figure, {
-      series: [{}, ...named.map((line, i) => ({ label: line.name, stroke: colour(hue(i)), width: line.name === "economic" ? 2.5 : 1.4, points: { show: false } }))],
-      axes: axes((n) => short.format(n)),
-      scales: { y: { range: () => [0, Math.max(top, ...near.map((mark) => mark.at)) * 1.06 || 1] } },
-      hooks: { draw: [(made) => lines(made, near)] },
-    }, [data.calls, ...named.map((line) => line.values)]);
-    if (figure.querySelector(".legend")) legend(figure, named.map((line, i) => ({ label: line.name, colour: hue(i) })));
-  }
-
-  function drawPolicies(context, cost) {
-    drawLines(context, data.lines, data.window ? [{ at: data.window, label: `an agent compacts at ${short.format(data.window)}`, colour: "--bad" }] : []);
-    drawLines(cost, data.costs, []);
-  }
-
-  function draw() {
-    const context = $("chart-context"), events = $("chart-events"), cost = $("chart-cost");
-    if (!context || !data || !data.calls.length) return;
-    const range = plots[0] && !$("all-calls").hidden ? { ...plots[0].scales.x } : null;
-    plots.forEach((old) => old.destroy());
-    plots = [];
-    const x = { min: 0.5, max: data.calls.length + 0.5 };
-    if (data.lines) {
-      drawPolicies(context, cost);
-      for (const made of plots) made.setScale("x", range || x);
-      return;
-    }
-    const named = data.layers.map((layer) => ({ label: layer.name, values: layer.tokens, colour: PARTS[layer.name] || "--c-other" }));
-    const { series, columns } = layers(named);
-    const marks = [];
-    if (data.window) marks.push({ at: data.window, label: `window ${short.format(data.window)}`, colour: "--bad" });
-    for (const step of data.steps) marks.push({ at: step, label: `higher price above ${short.format(step)}`, colour: "--warn" });
-    const top = Math.max(...columns[0]), near = marks.filter((mark) => mark.at <= 2.2 * top);
-    plot(context, {
-      series: [{}, ...series], axes: axes((n) => short.format(n)),
-      scales: { y: { range: () => [0, Math.max(top, ...near.map((mark) => mark.at)) * 1.06 || 1] } },
-      hooks: { draw: [(made) => lines(made, near)] },
-    }, [data.calls, ...columns]);
-    legend(context, [...named.toReversed(), ...near.map((mark) => ({ ...mark, dashed: true }))]);
-    const beyond = marks.filter((mark) => !near.includes(mark)).map((mark) => mark.label);
-    if (beyond.length) context.querySelector(".legend").append(`far above this chart: ${beyond.join(", ")}`);
-    drawLanes(events);
-    drawCost(cost);
-    drawStrip($("chart-overview"), columns[0]);
-    for (const made of plots) made.setScale("x", range || x);
-  }
-
-  function drawLanes(figure) {
-    const shown = data.lanes.filter((lane) => lane.calls.length);
-    figure.hidden = !shown.length;
-    if (!shown.length) return;
-    figure.querySelector(".plot").style.height = `${shown.length * 18 + 10}px`;
-    const ticks = (made) => {
-      const { ctx, bbox } = made, row = bbox.height / shown.length;
-      const width = Math.max(1.5 * devicePixelRatio, Math.min(6 * devicePixelRatio, (bbox.width / (made.scales.x.max - made.scales.x.min)) * 0.5));
-      ctx.save();
-      ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
-      ctx.textAlign = "right"; ctx.textBaseline = "middle";
-      shown.forEach((lane, n) => {
-        const middle = bbox.top + row * (n + 0.5);
-        ctx.fillStyle = colour("--faint");
-        ctx.fillText(lane.name, bbox.left - 8 * devicePixelRatio, middle);
-        ctx.fillStyle = colour(LANES[lane.name]);
-        for (const call of lane.calls) {
-          if (call < made.scales.x.min || call > made.scales.x.max + 1) continue;
-          ctx.fillRect(made.valToPos(call, "x", true) - width / 2, middle - 5 * devicePixelRatio, width, 10 * devicePixelRatio);
-        }
-      });
-      ctx.restore();
-    };
-    const none = { show: false };
-    const [bottom, left] = axes(() => "");
-    plot(figure, {
-      series: [{}, { show: false }], padding: [2, 6, 2, 0],
-      axes: [{ ...bottom, ...none }, { ...left, grid: none, values: () => [] }],
-      hooks: { draw: [ticks] },
-    }, [data.calls, data.calls.map(() => 0)]);
-  }
-
-  function drawCost(figure) {
-    figure.hidden = !data.bills;
-    if (!data.bills) return;
-    const caption = figure.querySelector("figcaption").firstChild;
-    if (data.bills.usd) {
-      const own = [{ label: "dollars", values: data.bills.usd, colour: "--c-written" }];
-      const { series, columns } = layers(own);
-      caption.textContent = "Cost, dollars by call ";
-      const has = data.without?.length && data.lanes.some((lane) => lane.name !== "cache missed" && lane.calls.length);
-      if (has) {
-        series.push({ label: WITHOUT.label, stroke: colour(WITHOUT.colour), width: 1.5, dash: [4, 3], points: { show: false } });
-        columns.push(data.calls.map((_, i) => data.without[i] ?? null));
-        legend(figure, [{ label: "paid", colour: "--c-written" }, WITHOUT]);
-      }
-      plot(figure, { series: [{}, ...series], axes: axes((n) => (n ? `$${Number(n.toPrecision(3))}` : "0")) }, [data.calls, ...columns]);
-      return;
-    }
-    const named = Object.entries(BILLS).map(([name, [hue, label]]) => ({ label, values: data.bills.tokens[name], colour: hue }));
-    const { series, columns } = layers(named);
-    caption.textContent = "Billed, tokens by call (no price is known for this model) ";
-    plot(figure, { series: [{}, ...series], axes: axes((n) => short.format(n)) }, [data.calls, ...columns]);
-    legend(figure, named.toReversed());
-  }
-
-  async function load() {
-    const section = $("timeline");
-    if (!section || !window.uPlot || !$("chart-context")) return;
-    if ($("data")) return start(JSON.parse($("data").textContent));
-    const answer = await fetch(section.dataset.src, { headers: { Accept: "application/json" } });
-    if (!answer.ok) return;
-    start(await answer.json());
-  }
-
-  function start(columns) {
-    data = columns;
-    for (const lane of data.lanes || []) lane.set = new Set(lane.calls);
-    draw();
-  }
+  const $ = (id) => document.getElementById(id), charts = window.ctxfsCharts;
+  const lastCall = () => Number($("call")?.dataset.calls || charts.calls());
 
   // A part of the page as the server renders it, which escapes all that stands in sessions; unless it is no longer wanted.
   async function renew(id, address, wanted = () => true) {
@@ -291,7 +12,7 @@
     if (!answer.ok || !$(id) || !wanted()) return false;
     $(id).outerHTML = html;
     htmx.process($(id));
-    if (id === "call") { markChosen(); plots.forEach((one) => one.redraw(false)); }
+    if (id === "call") { markChosen(); charts.redraw(); }
     return true;
   }
 
@@ -313,7 +34,7 @@
   }
 
   function step(by) {
-    const call = (asked?.call || chosenCall()) + by;
+    const call = (asked?.call || charts.chosenCall()) + by;
     if ($("call") && call >= 1 && call <= lastCall()) open(call);
   }
 
@@ -353,7 +74,7 @@
       await steady(async () => {
         await renew("facts", address);
         if (atEnd) await renew("call", address);
-        await load();
+        await charts.load();
       });
     });
   }
@@ -361,17 +82,11 @@
   const KEYS = {
     j: () => step(1), k: () => step(-1),
     g: () => lastCall() && open(1), G: () => lastCall() && open(lastCall()),
-    "0": () => data && zoomTo(0, Infinity),
-    "+": () => zoomBy(0.5), "-": () => zoomBy(2),
+    "0": () => charts.zoomTo(0, Infinity),
+    "+": () => charts.zoomBy(0.5), "-": () => charts.zoomBy(2),
     "/": () => (document.querySelector("[data-key='/']") || $("find"))?.focus(),
     "?": () => $("help")?.showModal(),
   };
-  function zoomBy(factor) {
-    if (!plots[0]) return;
-    const { min, max } = plots[0].scales.x, middle = chosenCall() || (min + max) / 2, half = Math.max(1.5, ((max - min) * factor) / 2);
-    zoomTo(middle - half, middle + half);
-  }
-
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) return;
     const act = KEYS[event.key];
@@ -397,7 +112,7 @@
     const link = event.target.closest("#call a.step");
     if (link && !event.ctrlKey && !event.metaKey && !event.shiftKey) { event.preventDefault(); step(link.rel === "next" ? 1 : -1); }
     if (event.target.closest("#help-button")) $("help").showModal();
-    if (event.target.closest("#all-calls")) zoomTo(0, Infinity);
+    if (event.target.closest("#all-calls")) charts.zoomTo(0, Infinity);
   });
   // What is typed into a field of a panel while the panel's next version is under way stays, and is asked for in its turn.
   let typed = null;
@@ -414,7 +129,7 @@
   document.addEventListener("htmx:afterSettle", (event) => {
     if (typed) $(typed.id)?.dispatchEvent(new Event("change", { bubbles: true }));
     typed = null;
-    if (event.target.id === "call") plots.forEach((one) => one.redraw(false));
+    if (event.target.id === "call") charts.redraw();
     if (event.target.id === "item" || event.target.id === "call") markChosen();
     if (event.target.id === "item" && matchMedia("(max-width: 60rem)").matches) event.target.scrollIntoView();
   });
@@ -426,11 +141,12 @@
     }
   }
   let resizing = 0;
-  addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(draw, 120); });
-  for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", draw);
+  addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(charts.draw, 120); });
+  for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", charts.draw);
+  charts.onOpen(open);
   const reveal = () => { const shown = location.hash.startsWith("#item-") && $(location.hash.slice(1)); if (shown) shown.open = true; };
   addEventListener("hashchange", reveal);
-  const begin = () => { load(); follow(); reveal(); };
+  const begin = () => { charts.load(); follow(); reveal(); };
   addEventListener("DOMContentLoaded", typedBefore);  // htmx knows the page's fields by then
   if (document.readyState === "loading") addEventListener("DOMContentLoaded", begin); else begin();
 })();
