@@ -4,6 +4,7 @@ A benchmark is a program that prints a table, compares within one run (ratios tr
 and exits with 1 when a figure that it states as a limit is not reached.
 """
 
+import argparse
 import platform
 import subprocess
 import sys
@@ -11,11 +12,12 @@ import time
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
+NAMES = sorted(file.stem.removeprefix("bench_") for file in FOLDER.glob("bench_*.py"))
 
 
 def main(names: list[str]) -> int:
     """Run the benchmarks, one process each, and return the number of those that failed."""
-    programs = [FOLDER / f"bench_{name}.py" for name in names] or sorted(FOLDER.glob("bench_*.py"))
+    programs = [FOLDER / f"bench_{name}.py" for name in names or NAMES]
     print(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     failed = []
     for program in programs:
@@ -30,4 +32,9 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"one of {', '.join(NAMES)}; none: all")
+    given = parser.parse_args().names
+    if unknown := sorted({*given} - {*NAMES}):
+        parser.error(f"there is no benchmark {', '.join(unknown)}: use some of {', '.join(NAMES)}")
+    sys.exit(main(given))

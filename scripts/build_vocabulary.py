@@ -9,6 +9,7 @@ and loads twice as fast::
     python scripts/build_vocabulary.py js-tiktoken-1.0.21.tgz
 """
 
+import argparse
 import base64
 import hashlib
 import json
@@ -33,7 +34,7 @@ def tokens_in(packed: str) -> list[bytes]:
     return tokens
 
 
-def main(tarball: str) -> None:
+def main(tarball: Path) -> None:
     """Read ``tarball``, check, and write the target."""
     with tarfile.open(tarball) as tar:
         member = tar.extractfile(MEMBER)
@@ -53,4 +54,6 @@ def main(tarball: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tarball", type=Path, help="the package, as npm pack writes it")
+    main(parser.parse_args().tarball)

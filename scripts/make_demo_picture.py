@@ -6,6 +6,7 @@ It explores a small directory that it makes first, so that the picture is the sa
 the session's name and the seconds.
 """
 
+import argparse
 import os
 import re
 import subprocess
@@ -33,6 +34,7 @@ def small_project(directory: Path) -> None:
 
 def main() -> None:
     """Run the demo, and draw what it printed."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as project:
         small_project(Path(project))
         environment = {**os.environ, "COLUMNS": str(COLUMNS), "HOME": home}

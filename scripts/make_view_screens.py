@@ -3,6 +3,7 @@
 What is on them is the session of ``view_session.py``. They are kept small: a palette of a few dozen colours each.
 """
 
+import argparse
 import shutil
 import subprocess
 import sys
@@ -61,6 +62,7 @@ def picture(browser: Browser, url: str, name: str) -> Path:
 
 def main() -> int:
     """Make all of them; 1 without Chromium."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         print("install Chromium first (Debian: apt-get install chromium)")

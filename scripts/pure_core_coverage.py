@@ -1,5 +1,6 @@
 """Report the coverage of ctxfs; fail unless every line and branch of the pure core was run."""
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -109,6 +110,7 @@ PURE_CORE = (
 
 def main() -> int:
     """Print both reports and return the exit code."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     coverage = [sys.executable, "-m", "coverage", "report"]
     subprocess.run(coverage, check=True)
     if missing := [name for name in PURE_CORE if not (SOURCE / name).exists()]:

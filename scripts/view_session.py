@@ -3,8 +3,8 @@
 ``python scripts/view_session.py ROOT`` makes it under ROOT. The same every time, but for its times on disk.
 """
 
+import argparse
 import random
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -147,4 +147,6 @@ async def make_session(root: Path, session_id: str = SESSION) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(make_session, Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("root", type=Path, help="the directory of sessions, made if it is not there")
+    anyio.run(make_session, parser.parse_args().root)

@@ -32,6 +32,18 @@ def test_an_example_runs(program: Path, tmp_path: Path) -> None:
         assert f"```text\n{done.stdout}```\n" in (ROOT / "docs" / SHOWN[program.name]).read_text()
 
 
+TOOLS = [*sorted((ROOT / "scripts").glob("*.py")), ROOT / "benchmarks" / "run.py"]
+
+
+@pytest.mark.parametrize("program", TOOLS, ids=lambda program: program.name)
+def test_a_script_that_is_asked_for_help_does_nothing_else(program: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(program), "--help"]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=HANGS_S)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: {program.name}")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ["own_loop.py", "own_sync_loop.py"])
 def test_a_page_shows_the_program_as_it_is(name: str) -> None:
     # Examples are checked by mypy as strictly as everything else; so what the page shows is, too.

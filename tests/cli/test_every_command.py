@@ -128,6 +128,17 @@ def test_every_command_of_sessions_finds_them_by_the_environment() -> None:
     assert {root.envvar for root in by_name.values() if root is not None} == {"CTXFS_ROOT"}
 
 
+@pytest.mark.parametrize("name", sorted({*COMMANDS} - {*WITHOUT_ROOT}))
+def test_no_command_takes_an_option_for_the_directory(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run([name, "--root", "--help"]) == 2
+    assert "--root needs a value before --help" in capfd.readouterr().err
+    assert run([name, "--help", "--", "--root", "--help"]) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_every_command_follows_the_environment_and_its_json_is_json(
     name: str, values: Mapping[str, str], capfdbinary: pytest.CaptureFixture[bytes]

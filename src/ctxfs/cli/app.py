@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ctxfs.cli.commands import COMMANDS
 from ctxfs.cli.pager import paged
@@ -30,6 +30,22 @@ _IN_A_DIRECTORY = (
 _UsageError: Any = typer.BadParameter.__mro__[1]  # newer versions of typer have a click of their own
 
 
+class _Command(TyperCommand):
+    """A command that refuses an option in the place of another one's value: ``--root --json`` lacks a directory."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See ``click.Command.parse_args``."""
+        options: list[Any] = [option for option in self.get_params(ctx) if option.param_type_name == "option"]
+        takes_value = {name: not (option.is_flag or option.count) for option in options for name in option.opts}
+        words = iter(args)
+        for word in words:
+            if word == "--":
+                break
+            if takes_value.get(word) and (value := next(words, "")) in takes_value:
+                ctx.fail(f"{word} needs a value before {value}")
+        return super().parse_args(ctx, args)
+
+
 class _Commands(Mapping[str, Any]):
     """The commands by name; each one is imported when it is first used, so that --help and --version are quick."""
 
@@ -39,7 +55,7 @@ class _Commands(Mapping[str, Any]):
         function = getattr(import_module(f"ctxfs.cli.{module}"), function_name)
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
         shown = paged(function) if command.paged else function
-        alone.command(name, context_settings=_HELP, epilog=command.epilog)(shown)
+        alone.command(name, cls=_Command, context_settings=_HELP, epilog=command.epilog)(shown)
         return typer.main.get_command(alone)
 
     def __iter__(self) -> Iterator[str]:
