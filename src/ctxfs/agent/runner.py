@@ -99,7 +99,7 @@ class ToolRunner:
             if verdict is not True:
                 return _error(f"The call was denied: {verdict}" if verdict else "The call was denied by the user.")
         try:
-            return await tool.run(call.arguments, call_id=running)
+            return await tool.run(call.arguments, call=running)
         except InvalidToolArguments as error:
             return _error(str(error))
         except Exception as error:  # noqa: BLE001  (the model is told, and decides what to do)

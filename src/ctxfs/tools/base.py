@@ -60,10 +60,10 @@ CALL: ContextVar[RunningCall | None] = ContextVar("CALL", default=None)
 def running_call() -> RunningCall:
     """Return the call that is being answered, inside of a tool's function, async or not.
 
-    Raises ``ToolError`` where no call is being answered, or the loop that runs the tool did not give its id.
+    Raises ``ToolError`` where no call is being answered, or the loop that runs the tool did not give the call.
     """
     if (call := CALL.get()) is None:
-        raise ToolError("no tool call is being answered here, or its id is not known: pass call_id to Tool.run")
+        raise ToolError("no tool call is known here: pass Tool.run the call, as call=RunningCall(call_id=…)")
     return call
 
 
@@ -150,15 +150,15 @@ class Tool:
         """The tool as the model sees it."""
         return ToolSchema(name=self.name, description=self.description, input_schema=self.input_schema)
 
-    async def run(self, arguments: Mapping[str, Any], *, call_id: str | RunningCall | None = None) -> ToolResult:
-        """Call the tool. ``call_id``: the call's id, or more, for tools that ask ``running_call``; None: it has none.
+    async def run(self, arguments: Mapping[str, Any], *, call: RunningCall | None = None) -> ToolResult:
+        """Call the tool. ``call``: what ``running_call`` returns meanwhile; None: it raises.
 
         Raises:
             InvalidToolArguments: the arguments do not validate; the message tells the model what to change.
             ToolError: the tool returned something that cannot be shown to a model.
             Exception: whatever the tool itself raises passes through.
         """
-        token = CALL.set(RunningCall(call_id=call_id) if isinstance(call_id, str) else call_id)
+        token = CALL.set(call)
         try:
             value = await self.handler(arguments)
         finally:
