@@ -244,8 +244,8 @@ def test_every_type_in_a_public_signature_is_public() -> None:
 
 
 FILE_SYSTEM = """
-    session_id session_path base stores is_on_disk is_open recovery state writer open refresh close
-    offload restore items load reader find history verify
+    session_id session_path base stores is_open recovery state writer open refresh close
+    offload items load reader find history verify
 """
 
 

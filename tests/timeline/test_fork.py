@@ -17,6 +17,7 @@ from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessa
 from ctxfs.session.archive import write_archive
 from ctxfs.session.filesystem import ContextFileSystem, list_sessions, remove_session
 from ctxfs.session.records import SessionStarted
+from ctxfs.storage.memory import MemorySessions
 from ctxfs.storage.port import OsFileSystem
 from ctxfs.testing import MemoryStore
 from ctxfs.timeline.fork import fork_session
@@ -217,10 +218,16 @@ async def test_an_archive_that_was_written_again_since_is_whole_in_a_fork(tmp_pa
     assert "another message" in archive
 
 
-async def test_a_session_in_memory_cannot_be_forked(tmp_path: Path) -> None:
-    fs = ContextFileSystem("first", root_path=tmp_path, store=MemoryStore("first"))
+async def test_a_context_forks_where_its_session_is(tmp_path: Path) -> None:
+    places = MemorySessions()
+    async with Context("first", store=places, counter=CharsCounter()) as ctx:
+        await ctx.add(UserMessage("Hello"))
+        await ctx.fork(session_id="second")
+    async with Context("second", store=places, counter=CharsCounter()) as ctx:
+        assert [item.message for item in ctx.items] == [UserMessage("Hello")]
+    fs = ContextFileSystem("third", root_path=tmp_path, store=MemoryStore("third"))
     async with Context(fs=fs, counter=CharsCounter()) as ctx:
-        with pytest.raises(ConfigError, match="only sessions on the local disk"):
+        with pytest.raises(ConfigError, match="a store of its own"):
             await ctx.fork()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from ctxfs.context.held import ContextHeld
 from ctxfs.context.requests import Requests, definitions_of
 from ctxfs.context.resume import go_back
-from ctxfs.errors import ConfigError, ContextOverflow
+from ctxfs.errors import ContextOverflow
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import AssistantMessage
 from ctxfs.session.records import Record
@@ -74,16 +74,11 @@ class ContextInTime(ContextHeld):
         Raises:
             UnknownCall: the model was not called so often.
             SessionExists: there is a session of that id.
-            ConfigError: this session is in a store, not on the local disk.
+            ConfigError: this session was given its own ``Store``: where another one could be made is unknown.
             WriteFailed: it could not be written; nothing is left of it.
             SessionClosed: the context is not open.
 
         """
-        if not self.fs.is_on_disk:
-            raise ConfigError(
-                f"session {self.fs.session_id} is in a store, and only sessions on the local disk can be forked: "
-                "open its store there, or go on in the session itself"
-            )
         async with self._live.changing():
             await self._live.record()
             self._live.recorder.check_recorded(self.fs.session_id)
@@ -97,8 +92,7 @@ class ContextInTime(ContextHeld):
 
         What is back stays until the model has replied 10 times, also in a session that is resumed; only if the prompt
         could not be sent otherwise is it evicted before. Then it may be evicted again like any other. An item whose
-        content is in the context stays as it is, and nothing is recorded. ``ContextFileSystem.restore`` does the same
-        while the context is open.
+        content is in the context stays as it is, and nothing is recorded.
 
         Raises:
             UnknownItem: the session has no such item.

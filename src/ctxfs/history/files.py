@@ -40,7 +40,7 @@ def run_alone(func: Callable[[], Awaitable[T]]) -> T:
 
 
 class SessionFiles:
-    """One session on disk; not for several threads at the same time.
+    """The files of one session; not for several threads at the same time.
 
     ``wait_s``: for how many seconds to wait while another process writes.
     """
@@ -70,8 +70,7 @@ class SessionFiles:
     def catch_up(self) -> bool:
         """Take in what other processes wrote; false when there is nothing.
 
-        That costs one system call then, or one
-        request to a store that is in no directory.
+        That costs one system call then, or one request to a store that is in no directory.
         """
         if not self._is_behind():
             return False
@@ -116,13 +115,13 @@ class SessionFiles:
         return done
 
     def _is_behind(self) -> bool:
-        if self.fs.is_on_disk:
-            return self._size() != self._seen
-        return run_alone(self.fs.is_behind)
+        if self.fs.stores.directory is None:
+            return run_alone(self.fs.is_behind)
+        return self._size() != self._seen
 
     def _size(self) -> tuple[int, int] | None:
         """What of the journal changes when somebody writes to it; None when it is not there."""
-        if not self.fs.is_on_disk:
+        if self.fs.stores.directory is None:
             return None
         try:
             status = os.stat(self.fs.session_path / LOG_NAME)  # noqa: PTH116 - the cheapest

@@ -89,7 +89,7 @@ class ContextFileSystem:
         self._session_id = check_session_id(session_id)
         if store is not None and not isinstance(store, type) and callable(getattr(store, "commit", None)):
             self._store = cast("Store", store)
-            self._stores = None if root_path is None else stores_at(root_path)
+            self._stores = stores_at(root_path) if isinstance(store, DirectoryStore) and root_path is not None else None
         else:
             self._stores = stores_at(root_path, store)
             self._store = self._stores.store(session_id)
@@ -137,11 +137,6 @@ class ContextFileSystem:
         if self._stores is None:
             raise ConfigError(f"session {self._session_id} has a store of its own: where others are is unknown")
         return self._stores
-
-    @property
-    def is_on_disk(self) -> bool:
-        """Whether it lies on the local disk, under ``session_path``; false in a ``store`` of another kind."""
-        return isinstance(self._store, DirectoryStore)
 
     @property
     def is_open(self) -> bool:
@@ -252,13 +247,6 @@ class ContextFileSystem:
         """Make an item's content durable and return the path of its file, absolute; see ``SessionWriter.store``."""
         await self.writer.store([item])
         return path_of(self.base, self._stored_of(item.id).name)
-
-    async def restore(self, item_id: str, *, reason: str = "") -> None:
-        """Bring an item's stored content back into the context, as ``Context.restore``, if a context is open on this.
-
-        Otherwise it is recorded for the next one. Raises ``UnknownItem``, ``NotRestorable``, and what that raises.
-        """
-        await (self.writer.restore_live or self.writer.restore)(item_id, reason=reason)
 
     # Reading ---------------------------------------------------------------------------------------------------------
 

@@ -70,7 +70,9 @@ def read_tool(
             int | None, Field(ge=0, description="Read line `offset` only, from this character (from 0) on")
         ] = None,
     ) -> ToolResult:
-        page = partial(_file_page, Roots(roots, sessions=fs.session_path.parent if fs.is_on_disk else None), file_path)
+        base = Path(fs.base)
+        allowed = Roots(roots, sessions=base.parent if base.is_absolute() else None)
+        page = partial(_file_page, allowed, file_path)
         if (item_id := fs.find(file_path)) is not None:
             page = partial(read_page, fs, item_id)
         return await page(first=offset, limit=limit, char_offset=char_offset, max_tokens=max_tokens, counter=counter)
