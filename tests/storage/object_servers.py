@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+import random
 import shutil
 import socket
 import subprocess
@@ -38,12 +39,32 @@ FORM = "application/x-www-form-urlencoded"  # what urllib sends
 MOTO = "import sys; from moto.server import main; main(['-H', '127.0.0.1', '-p', sys.argv[1]])"
 
 
+PORTS = range(20_000, 32_000)
+"""Below those that the systems give to connections, so that no connection takes one while a server restarts."""
+_HELD: list[socket.socket] = []
+
+
 def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Return ports that belong to this process as long as it lives.
+
+    Who takes a port here holds the UDP port of the same number, which no server needs: a port that is free but not yet
+    bound, or whose server restarts, would be given to two servers.
+    """
+    found: list[int] = []
+    for port in random.sample(PORTS, len(PORTS)):
+        held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            held.bind(("127.0.0.1", port))
+            with socket.socket() as tried:
+                tried.bind(("127.0.0.1", port))
+        except OSError:
+            held.close()
+            continue
+        _HELD.append(held)
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError(f"{count} free ports were not found")
 
 
 @dataclass
@@ -115,7 +136,7 @@ def seaweedfs(directory: Path, *, fsync: bool = False) -> Iterator[Server]:
             filer = f"-filer=127.0.0.1:{ports[4]}.{ports[5]}"
             told = b"fs.configure -locationPrefix=/buckets/ -fsync -apply\nfs.configure\n"
             command = [str(WEED), "shell", f"-master=127.0.0.1:{ports[0]}.{ports[1]}", filer]
-            asked = subprocess.run(command, input=told, capture_output=True, check=True, cwd=directory, timeout=60)
+            asked = subprocess.run(command, input=told, capture_output=True, check=True, cwd=directory)
             assert b'"fsync"' in asked.stdout, asked.stdout.decode(errors="replace")
         yield server
 

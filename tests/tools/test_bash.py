@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,13 @@ def is_running(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+async def wait_for_end(pid: int) -> None:
+    """Wait for a process that was killed: the system ends it when it comes to it."""
+    with anyio.fail_after(HANGS_S):
+        while is_running(pid):  # noqa: ASYNC110 - nothing tells of the end of another's child
+            await anyio.sleep(0.001)
 
 
 # Approval ------------------------------------------------------------------------------------------------------------
@@ -280,20 +288,23 @@ async def test_a_time_out_ends_the_whole_process_group(tmp_path: Path) -> None:
             assert f"timed out after {timeout_s} s" in str(result.content)
             if said := log_of(tmp_path, number):
                 break
-    assert not is_running(int(said))
+    await wait_for_end(int(said))
 
 
 async def test_what_runs_in_the_background_ends_with_its_command(tmp_path: Path) -> None:
     async with session(tmp_path) as fs:
         result = await run(fs, "sleep 1000 & echo $!")
     assert not result.is_error
-    assert not is_running(int(log_of(tmp_path)))
+    await wait_for_end(int(log_of(tmp_path)))
 
 
 async def test_a_process_that_left_the_group_cannot_hold_the_call(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
     async with session(tmp_path) as fs:
         with anyio.fail_after(HANGS_S):
-            result = await run(fs, "setsid sleep 1000 & echo $!")
+            # It has left when it writes to the gate.
+            result = await run(fs, f"setsid sh -c 'echo left > {gate}; exec sleep 1000' & read said < {gate}; echo $!")
     assert not result.is_error
     os.kill(int(log_of(tmp_path)), 9)
 
@@ -308,7 +319,7 @@ async def test_a_cancelled_call_ends_the_command_and_keeps_its_output(tmp_path: 
                 while not (fs.find("terminal_001") and await fs.load("terminal_001")):
                     await anyio.lowlevel.checkpoint()
                 group.cancel_scope.cancel()
-        assert not is_running(int(str(await fs.load("terminal_001"))))
+        await wait_for_end(int(str(await fs.load("terminal_001"))))
         assert fs.state.stored["terminal_001"].metadata["exit_code"] == -9
 
 
@@ -335,6 +346,22 @@ async def test_directory_and_environment_are_what_is_configured(tmp_path: Path) 
 async def test_commands_get_no_input(tmp_path: Path) -> None:
     async with session(tmp_path) as fs:
         assert (await run(fs, "cat")).content == "[exit code 0]"
+
+
+async def test_what_a_slow_disk_had_no_time_for_is_still_taken_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctxfs.tools.bash._GRACE_S", 0.05)
+
+    def slowly(_: int, name: str) -> bool:
+        if name == "write":
+            time.sleep(0.3)
+        return False
+
+    disk = FailingFileSystem(slowly, errno.ENOSPC)
+    async with session(tmp_path, store=LocalStore(tmp_path, "s1", fs=as_port(disk))) as fs:
+        await run(fs, "printf x; sleep 0.1; head -c 60000 /dev/zero | tr '\\0' x")
+        assert fs.state.stored["terminal_001"].size_bytes == 60_001
 
 
 # Failures ------------------------------------------------------------------------------------------------------------

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
+from patience import HANGS_S
+
 __all__ = ["MISSING", "SETTLED", "chromium", "leads_to", "watched"]
 
-expect.set_options(timeout=60_000)  # as a page's own: a busy machine is slow, and that is no failure
+expect.set_options(timeout=HANGS_S * 1_000)  # as a page's own: a busy machine is slow, and that is no failure
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 MISSING = "NOT TESTED in a browser: install Chromium (Debian: apt-get install chromium), or name one in CTXFS_CHROMIUM"
@@ -28,7 +30,7 @@ def chromium() -> Iterator[Browser]:
     if found is None:
         pytest.skip(MISSING)
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=found, args=list(QUIET))
+        browser = driver.chromium.launch(executable_path=found, args=list(QUIET), timeout=HANGS_S * 1_000)
         try:
             yield browser
         finally:
@@ -62,7 +64,7 @@ def watched(browser: Browser, url: str, **settings: Any) -> Iterator[Page]:
     wrong: list[str] = []
     context = browser.new_context(**settings)
     page = context.new_page()
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(HANGS_S * 1_000)
     page.on("console", lambda said: wrong.append(said.text) if is_wrong(said) else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("dialog", lambda dialog: wrong.append(f"dialog {dialog.message}"))

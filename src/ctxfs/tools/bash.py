@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 from anyio import to_thread
 from pydantic import Field
 
@@ -47,7 +48,10 @@ _JSON_BYTES = 16 * 1024 * 1024
 """Output that begins like JSON is read once more to see whether it is, up to this size."""
 
 _GRACE_S = 2.0
-"""So long a command that ran out of time may take to end by itself, and its output to arrive."""
+"""So long a command that ran out of time may take to end by itself, and its pipe may be silent before it is left."""
+
+_PIPE_BYTES = 1_048_576
+"""More than what a command that has ended can have left in its pipe and in the loop's buffers."""
 
 _DESCRIPTION = (
     "Run a command in bash. Standard output and standard error come back together, with the exit code. Long output is "
@@ -156,6 +160,8 @@ class _Command:
         self._ends = shown.ends()
         self._room = bash.max_output_bytes
         self._printed_too_much = False
+        self._received = 0
+        self._storing = False
         self._failure: StorageError | None = None
 
     async def run(self, command: str, timeout_s: float) -> ToolResult:
@@ -218,10 +224,23 @@ class _Command:
                 with anyio.move_on_after(_GRACE_S):
                     await process.wait()
             _kill_group(process, signal.SIGKILL)
-            with anyio.move_on_after(_GRACE_S):  # a process that left the group may hold the pipe open for ever
-                await drained.wait()
+            await self._drain(drained)
             group.cancel_scope.cancel()
         return in_time.cancelled_caught
+
+    async def _drain(self, drained: anyio.Event) -> None:
+        """Wait until the output of a command that has ended is taken in, however slow the disk is.
+
+        A process that left the group may hold the pipe open for ever: it is left when nothing comes for a while, or
+        when more comes than the command can have printed.
+        """
+        received = -1
+        most = self._received + _PIPE_BYTES
+        while not drained.is_set() and (self._storing or received < self._received <= most):
+            received = self._received
+            with anyio.move_on_after(_GRACE_S):
+                await drained.wait()
+            await anyio.lowlevel.checkpoint()  # what came meanwhile is taken in first, on a busy machine too
 
     async def _pump(self, process: anyio.abc.Process, drained: anyio.Event) -> None:
         """Bring the output into the log, in pieces that are large or a moment old."""
@@ -230,7 +249,9 @@ class _Command:
         try:
             while not self._printed_too_much:
                 with anyio.move_on_after(_FLUSH_S if pending else None) as waiting:
-                    pending += self._bounded(await process.stdout.receive(_READ_BYTES))
+                    data = await process.stdout.receive(_READ_BYTES)
+                    self._received += len(data)
+                    pending += self._bounded(data)
                 if waiting.cancelled_caught or len(pending) >= _FLUSH_BYTES:
                     await self._flush(pending)
             _kill_group(process, signal.SIGKILL)
@@ -260,7 +281,9 @@ class _Command:
         if pending and self._failure is None:
             data = bytes(pending)
             pending.clear()
+            self._storing = True
             await self._take(data)
+            self._storing = False
 
     @uninterrupted
     async def _take(self, data: bytes) -> None:
