@@ -35,7 +35,8 @@ from ctxfs.tools.base import Tool
 __all__ = ["Row", "demo"]
 
 _MAX_TURNS = 24
-_TIME_S = 20.0
+_CPU_S = 20.0
+"""Computing for so long it explores no further; on a busy machine it shows the same, later."""
 _WINDOW_TOKENS = 1_000_000
 """Never full here: items are evicted because newer results came, not because the window is full."""
 _TASK = "Find your way around this directory: what is in it, and where would a newcomer start?"
@@ -106,8 +107,8 @@ def demo(
 
 async def _demo(directory: Path, tools: list[Tool], root: Path | None, out: Console, *, as_json: bool) -> bool:
     """Run the agent and show it; whether all could be stored, and is as it was written."""
-    started = time.monotonic()
-    explorer = Explorer(max_turns=_MAX_TURNS, in_time=lambda: time.monotonic() - started < _TIME_S)
+    started, computed = time.monotonic(), time.process_time()
+    explorer = Explorer(max_turns=_MAX_TURNS, in_time=lambda: time.process_time() - computed < _CPU_S)
     config = AgentConfig(
         tools=tools,
         system_prompt=_SYSTEM_PROMPT,
