@@ -245,7 +245,7 @@ def test_every_type_in_a_public_signature_is_public() -> None:
 
 FILE_SYSTEM = """
     session_id session_path base stores is_open recovery state writer open refresh close
-    offload items load reader find history verify
+    offload restore items load reader find history verify
 """
 
 

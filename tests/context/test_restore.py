@@ -102,11 +102,11 @@ async def test_the_file_system_of_a_live_context_restores_in_it() -> None:
     session = Session()
     async with session.context() as context:
         await filled(context)
-        await context.restore("c1")
+        await context.fs.restore("c1")
         assert evicted(context) == ["c2"]
         assert not context.plan()
     async with ContextFileSystem(ID, root_path="/sessions", store=session.store.peer()) as fs:
-        await fs.writer.restore("c2")  # there is no live context: the next one finds it
+        await fs.restore("c2")  # there is no live context: the next one finds it
     async with session.context() as again:
         assert evicted(again) == []
 
@@ -238,7 +238,7 @@ async def test_what_cannot_come_back_is_refused_and_nothing_changes() -> None:
         size = len(await fs.history())
         for item_id, error in (("never", UnknownItem), ("c2", NotRestorable), ("msg_001", NotRestorable)):
             with pytest.raises(error):
-                await fs.writer.restore(item_id)
+                await fs.restore(item_id)
         assert len(await fs.history()) == size
 
 

@@ -152,7 +152,7 @@ async def _replace_system_prompt(bench: Bench) -> None:
 async def _restore_evicted(bench: Bench) -> None:
     await bench.context.evict()
     await bench.context.restore("call_1")
-    await bench.context.restore("call_2")
+    await bench.context.fs.restore("call_2")
     await bench.context.messages()
 
 
@@ -318,7 +318,7 @@ async def _fs_concurrently(fs: ContextFileSystem, items: Sequence[ContextItem]) 
 async def _fs_add_and_restore(fs: ContextFileSystem, items: Sequence[ContextItem]) -> None:
     await fs.writer.add(items)
     await _fs_evict(fs, items)
-    await fs.writer.restore(items[0].id)
+    await fs.restore(items[0].id)
     await fs.writer.remove([items[1].id], reason="enough")
 
 

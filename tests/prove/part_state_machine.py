@@ -286,7 +286,7 @@ class SessionMachine(RuleBasedStateMachine):
         item = gone[number % len(gone)]
         assert isinstance(item.message, ToolMessage)
         message = replace(item.message, content=self._stored[item.id], offloaded=False, offload_path=None)
-        self._run(self._fs.writer.restore(item.id))
+        self._run(self._fs.restore(item.id))
         self._items[item.id] = replace(
             item, message=message, offloaded=False, destroyed=False, offload_path=None, token_count=item.content_tokens
         )

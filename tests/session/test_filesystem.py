@@ -176,10 +176,10 @@ async def test_restored_content_is_back(tmp_path: Path) -> None:
         item = tool_result(fs, LONG)
         await fs.writer.add([item])
         await fs.writer.evict([(item, evicted(fs, item), "r")])
-        await fs.writer.restore(item.id)
+        await fs.restore(item.id)
         assert await fs.items() == (item,)
         with pytest.raises(UnknownItem):
-            await fs.writer.restore("never")
+            await fs.restore("never")
 
 
 async def test_an_archive_takes_the_place_of_what_it_holds(tmp_path: Path) -> None:

@@ -92,7 +92,8 @@ class ContextInTime(ContextHeld):
 
         What is back stays until the model has replied 10 times, also in a session that is resumed; only if the prompt
         could not be sent otherwise is it evicted before. Then it may be evicted again like any other. An item whose
-        content is in the context stays as it is, and nothing is recorded.
+        content is in the context stays as it is, and nothing is recorded. ``ContextFileSystem.restore`` does the same
+        while the context is open.
 
         Raises:
             UnknownItem: the session has no such item.

@@ -248,6 +248,13 @@ class ContextFileSystem:
         await self.writer.store([item])
         return path_of(self.base, self._stored_of(item.id).name)
 
+    async def restore(self, item_id: str, *, reason: str = "") -> None:
+        """Bring an item's stored content back into the context, as ``Context.restore``, if a context is open on this.
+
+        Otherwise it is recorded for the next one. Raises ``UnknownItem``, ``NotRestorable``, and what that raises.
+        """
+        await (self.writer.restore_live or self.writer.restore)(item_id, reason=reason)
+
     # Reading ---------------------------------------------------------------------------------------------------------
 
     async def items(self, *, load: bool = True) -> tuple[ContextItem, ...]:

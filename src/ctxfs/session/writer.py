@@ -1,6 +1,6 @@
 """The writing side of an open session: each method builds a commit, and returns when it is durable."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -59,6 +59,8 @@ class SessionWriter:
     Attributes:
         names: allocates ids and names.
         growing: what is being written as a command prints, by its item's id.
+        restore_live: does what ``ContextFileSystem.restore`` is asked for; called like ``restore``. Set by a context
+            that is open on the session, so that its live items change too; None if there is none.
 
     """
 
@@ -75,6 +77,7 @@ class SessionWriter:
         self.journal = JournalWriter(store, session_id, clock)
         self.names = NameAllocator(layout=layout)
         self.growing: dict[str, GrowingLog] = {}
+        self.restore_live: Callable[..., Awaitable[object]] | None = None
         self._store = store
         self._session_id = session_id
         self._base = base
@@ -252,11 +255,11 @@ class SessionWriter:
         removed = Removed(item_ids=tuple(item_ids), reason=reason, archive=item.id)
         await self.journal.commit(Commit(files=[self._file_for(full)], records=[joined, removed]))
 
-    async def restore(self, item_id: str, *, reason: str = "", token_count: int | None = None) -> None:
+    async def restore(self, item_id: str, *, reason: str, token_count: int | None = None) -> None:
         """Record that an item's stored content is back in the context, and how many tokens it has.
 
-        None: as many as when it entered. A context that is open on the session does not notice: ``Context.restore``
-        restores in both. Raises ``UnknownItem`` and ``NotRestorable``.
+        None: as many as when it entered. A live context does not notice: see ``ContextFileSystem.restore``. Raises
+        ``UnknownItem`` and ``NotRestorable``.
         """
         self.journal.state.check_restorable(item_id)
         record = Restored(item_id=item_id, reason=reason, token_count=token_count)
