@@ -4,11 +4,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ctxfs.adapters.extras import needs
-from ctxfs.adapters.langchain_messages import bills_of, content_of, edited, parts_of, value_of
+from ctxfs.adapters.langchain_messages import bills_of, content_of, edited, parts_of
 from ctxfs.errors import ConfigError, InvalidToolArguments
 from ctxfs.history.history import History
 from ctxfs.history.parts import Part
 from ctxfs.history.pool import Histories, require_history
+from ctxfs.history.wire import blocks_or_text
 from ctxfs.llm.messages import Block, text_of
 from ctxfs.tokens import count_json, default_counter
 from ctxfs.tools.base import Tool, ToolResult
@@ -92,7 +93,7 @@ class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
         if (content := self._arriving(result)) is None or not isinstance(result, ToolMessage):
             return result
         kept = self.history().arrive(content, tool=result.name or "", call_id=result.tool_call_id)
-        return result if kept == content else result.model_copy(update={"content": value_of(kept)})
+        return result if kept == content else result.model_copy(update={"content": blocks_or_text(kept)})
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
@@ -102,7 +103,7 @@ class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
         if (content := self._arriving(result)) is None or not isinstance(result, ToolMessage):
             return result
         kept = await self.history().aarrive(content, tool=result.name or "", call_id=result.tool_call_id)
-        return result if kept == content else result.model_copy(update={"content": value_of(kept)})
+        return result if kept == content else result.model_copy(update={"content": blocks_or_text(kept)})
 
     def parts(self, messages: Sequence[AnyMessage]) -> list[Part]:
         """The messages as ``History`` is shown them; a subclass may say of more of them that they stay."""
@@ -149,7 +150,7 @@ class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
 def _shown(result: ToolResult) -> Any:
     if result.is_error:
         raise ToolException(text_of(result.content))
-    return value_of(result.content)
+    return blocks_or_text(result.content)
 
 
 def _branch(request: ModelRequest[Any]) -> str:

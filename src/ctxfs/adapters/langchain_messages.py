@@ -5,7 +5,7 @@ from typing import Any
 
 from ctxfs.adapters.extras import needs
 from ctxfs.history.parts import Part, Replacement
-from ctxfs.history.wire import spread
+from ctxfs.history.wire import blocks_or_text, spread
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import Block
@@ -13,7 +13,7 @@ from ctxfs.llm.messages import Block
 with needs("langchain"):
     from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 
-__all__ = ["bills_of", "content_of", "edited", "parts_of", "value_of"]
+__all__ = ["bills_of", "content_of", "edited", "parts_of"]
 
 _CALLS = {"tool_use": "input", "tool_call": "args", "function_call": "arguments"}
 """The blocks of a message's content that repeat its calls, and what of them is the arguments."""
@@ -25,11 +25,6 @@ def content_of(message: BaseMessage) -> str | tuple[Block, ...]:
     if isinstance(content, str):
         return content
     return tuple({"type": "text", "text": block} if isinstance(block, str) else block for block in content)
-
-
-def value_of(content: Replacement) -> Any:
-    """A replacement as the content of a message."""
-    return content if isinstance(content, str) else list(content)
 
 
 def parts_of(message: AnyMessage, number: int) -> Iterator[Part]:
@@ -69,7 +64,7 @@ def _update(message: AnyMessage, inner: int | None, new: Replacement) -> dict[st
         calls = [{**one, "args": new} if one is call else one for one in message.tool_calls]
         return {"tool_calls": calls, "content": [_repeated(block, call["id"], new) for block in blocks] or content}
     if not isinstance(message, AIMessage) or not blocks:
-        return {"content": value_of(new)}
+        return {"content": blocks_or_text(new)}
     places = _said(blocks)
     by_place = dict(zip(places, spread([blocks[n] for n in places], new), strict=True))
     return {"content": [block for n, old in enumerate(blocks) for block in by_place.get(n, [old])]}

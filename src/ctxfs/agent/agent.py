@@ -94,7 +94,7 @@ class Agent:
             offload_policy=config.policy,
             model=llm.model,
             digest_tokens=config.digest_tokens,
-            on_event=self._told_to(telemetry),
+            on_event=self._receiver_of(telemetry),
             pricing=config.pricing(llm.model),
             window=config.window(llm.model, weak_method(self._summarize)),
             eager=_eager(config, tools),
@@ -103,16 +103,16 @@ class Agent:
             one_commit_a_turn=config.one_commit_a_turn,
         )
 
-    def _told_to(self, telemetry: SessionTelemetry | None) -> Callable[[ContextEvent], None]:
-        """The receivers of the context's events: the agent's own stream, and ``telemetry``."""
+    def _receiver_of(self, telemetry: SessionTelemetry | None) -> Callable[[ContextEvent], None]:
+        """What receives the context's events: the agent's own stream, and ``telemetry``."""
         if telemetry is None:
             return self._events.append
 
-        def tell(event: ContextEvent) -> None:
+        def emit(event: ContextEvent) -> None:
             self._events.append(event)
             telemetry.observe(event)
 
-        return tell
+        return emit
 
     @property
     def context(self) -> Context:
@@ -268,8 +268,8 @@ class Agent:
         self._context.overhead_tokens = self._schema_tokens + reserved
         messages = await self._context.messages()
         for refusals_left in range(_MAX_REFUSALS, -1, -1):
-            for told in self._drain():
-                yield told
+            for happened in self._drain():
+                yield happened
             try:
                 async with aclosing(self._llm.stream(await self._request(messages))) as events:
                     async for event in events:
@@ -381,8 +381,8 @@ class Agent:
         return UsageReported(usage=reply.usage, model=reply.model, context_tokens=self._context.token_count)
 
     def _drain(self) -> list[AgentEvent]:
-        told, self._events[:] = self._events[:], []
-        return told
+        events, self._events[:] = self._events[:], []
+        return events
 
 
 def _eager(config: AgentConfig, tool_names: Iterable[str]) -> EagerPolicy | None:

@@ -33,7 +33,7 @@ from ctxfs.tools.bash import Bash
 __all__ = ["AgentConfig", "Approve", "Eviction", "OnClose", "OnOpen", "Redact", "ResultOffload"]
 
 Approve = Callable[[ToolCall], "bool | str | Awaitable[bool | str]"]
-"""True lets the call run; False denies it; a text denies it and tells the model why. May be a coroutine function."""
+"""True lets the call run; False denies it; a text denies it, as the reason that the model gets. May be async."""
 
 Eviction = Literal["auto", "exact", "economic"]
 
@@ -114,7 +114,7 @@ class AgentConfig:
 
     store: SessionStores | str | None = None
     """Where sessions are, instead of a directory: a URL (``s3://bucket/prefix``, ``gs://…``, ``az://…``) or a
-    ``ctxfs.storage.SessionStores``; any machine that reaches it can take up a session. None: ``offload_root_path``."""
+    ``ctxfs.storage.SessionStores``; any machine that reaches it can continue a session. None: ``offload_root_path``."""
 
     offload_policy: OffloadPolicy | None = None
     """Which types of items may be evicted; every rule but ``ephemeral=n`` asks it. None means the default table with
@@ -183,10 +183,10 @@ class AgentConfig:
     in the session, ``context_status``, which shows what the context holds, and ``note``, whose notes stay."""
 
     telemetry: Telemetry | None = None
-    """What OpenTelemetry is told: a span for each call of the model and of a tool, events, metrics. None: nothing."""
+    """Traces and metrics for OpenTelemetry: a span for each call of the model and of a tool, events. None: nothing."""
 
     status_tokens: int = 0
-    """With each request the model is shown what its context holds, in up to about so many tokens: how full the window
+    """With each request the model is shown what its context holds, in up to about this many tokens: how full the window
     is, the largest items, what was evicted, and its notes. It is sent after the cached prefix and is not part of the
     next request, so its tokens are paid in full each time. 0 shows nothing."""
 

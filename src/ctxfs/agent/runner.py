@@ -21,7 +21,7 @@ _log = logging.getLogger("ctxfs.agent")
 class ToolRunner:
     """The tools of an agent, by name. ``approve`` None: all calls run; ``redact`` None: results stay as they are.
 
-    ``telemetry`` has a span for each call; what it is told of a result is what everything else may see.
+    ``telemetry`` gets a span for each call, with the result after ``redact``.
     """
 
     def __init__(
@@ -38,17 +38,17 @@ class ToolRunner:
         self._telemetry = telemetry
 
     def changes(self, calls: Sequence[ToolCall]) -> bool:
-        """Whether one of the calls may change something, so that it must not be forgotten once it runs."""
+        """Whether one of the calls may change something, so that it must be recorded before it runs."""
         tools = (self._tools.get(call.name) for call in calls)
         return any(tool is not None and not tool.read_only for tool in tools)
 
     async def run(self, calls: Sequence[ToolCall], results: list[ToolResult], *, at: RunningCall) -> None:
-        """Run the calls of one reply side by side; each result takes its call's place in ``results`` as it comes.
+        """Run the calls of one reply concurrently; each result is put at its call's index of ``results``.
 
-        ``at``: what the tools may ask about their call, but for its id.
+        ``at``: the call that ``running_call`` returns, without its id.
 
-        A tool that fails, a denied and an impossible call give an error result. Raises what a callback raises, once the
-        other calls are cancelled.
+        A tool that fails, and a call that is denied or names no tool, have an error as their result. If a callback
+        raises, the other calls are cancelled, and its error is raised.
         """
         failures: list[Exception] = []
 
@@ -102,7 +102,7 @@ class ToolRunner:
             return await tool.run(call.arguments, call=running)
         except InvalidToolArguments as error:
             return _error(str(error))
-        except Exception as error:  # noqa: BLE001  (the model is told, and decides what to do)
+        except Exception as error:  # noqa: BLE001  (the model gets the error, and decides what to do)
             return _error(f"{type(error).__name__}: {error}")
 
 

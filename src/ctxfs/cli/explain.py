@@ -52,11 +52,6 @@ def _explain_file(path: Path, as_json: bool) -> None:
         _print_recorded(recorded, console())
 
 
-def _recorded_as_dict(recorded: RecordedSession) -> dict[str, Any]:
-    items = [asdict(item) for item in recorded.items]
-    return {"session": _named(recorded), "answer": answer(recorded.report), "items": items}
-
-
 def _named(recorded: RecordedSession) -> str:
     return recorded.report.sessions[0].session
 

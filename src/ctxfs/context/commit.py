@@ -44,13 +44,13 @@ class Applied:
 
 
 _INLINE_CHARS = 262_144
-"""Describing a content of so many characters takes a few milliseconds."""
+"""Describing a content of this length takes a few milliseconds."""
 
 Done = Callable[[Applied], None]
 
 
 async def apply(plan: Plan, items: Mapping[str, ContextItem], fs: ContextFileSystem, done: Done) -> None:
-    """Make ``plan`` durable; ``done`` is called with what each commit came to, before anything else can fail.
+    """Make ``plan`` durable; ``done`` is called with the result of each commit as soon as it is durable.
 
     What cannot be stored stays as it is, with an event. ``items`` is a view that follows what ``done`` changes.
     """
@@ -72,7 +72,7 @@ async def admit(
     """Record items that came in and, in the same commit, what is evicted with them.
 
     ``leaving``: how an eager policy evicts some of them, by id. ``steps``: what else is evicted, of all items.
-    ``removing``: ids of items whose place they take. ``calls``: the model calls that came to this, each with the id of
+    ``removing``: ids of items whose place they take. ``calls``: the model calls that led to this, each with the id of
     the item that it gave, "" for none.
 
     Raises:

@@ -324,7 +324,7 @@ class Context(ContextInTime):
     async def request(self, *, cache: bool = True) -> MessagesRequest:
         """Evict what is due, and return ``system`` and ``messages`` for the Messages API, as plain dicts.
 
-        ``cache`` sets prompt-cache breakpoints. ``system`` is left out when there is none.
+        ``cache`` sets prompt-cache breakpoints. ``system`` is left out when there is no system prompt.
 
         Raises:
             TranscriptError: as for ``messages``.

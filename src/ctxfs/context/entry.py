@@ -228,7 +228,7 @@ def _entered(item: ContextItem, draft: Known, rules: EntryRules) -> Entry:
 def recorded_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
     """How an item that was recorded already enters again; it keeps a placeholder that it has. ``known`` takes it in.
 
-    Of such an item nobody knows whether the model has seen it: it is not evicted as one that was never sent. A reply
+    Whether the model has seen such an item is unknown: it is not evicted as one that was never sent. A reply
     whose arguments may be evicted is counted again, as they are: the session may have had another counter.
     """
     known.names.take([item.id])
@@ -321,7 +321,7 @@ def _mentions(
     pricing: EvictionParameters,
     bound_tokens: int | None = None,
 ) -> str:
-    """What a placeholder for content of so many ``tokens`` mentions; ``bound_tokens`` None: the bound on digests."""
+    """What a placeholder for content of ``tokens`` tokens mentions; ``bound_tokens`` None: the bound on digests."""
     bound = digest_budget(tokens, rules.digest_tokens) if bound_tokens is None else bound_tokens
     budget = min(bound, int(pricing.digest_share * tokens))
     return mentions(entries.found, budget_tokens=budget, counter=rules.counter) if budget > 0 else ""

@@ -150,7 +150,7 @@ class ContextInTime(ContextHeld):
 
         Raises:
             ContextOverflow: it would not fit the window, with the figures. Nothing changed.
-            NotRestorable: there is no such change; it was undone already; or what it evicted left as a whole later:
+            NotRestorable: there is no such change; it was undone already; or what it evicted was removed later:
                 undo that first.
             ContentGone: what it evicted was removed on purpose since. Nothing changed.
             CorruptContent, WriteFailed, SessionClosed: as for ``restore``. Nothing changed.

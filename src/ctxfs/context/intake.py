@@ -44,7 +44,7 @@ async def _built(incoming: Incoming, known: Known, rules: EntryRules) -> Entry:
 
 
 def _is_small(content: object) -> bool:
-    """Whether content, which nobody has checked yet, is read at once; a model of an SDK would have to be dumped."""
+    """Whether unchecked content can be read as it is; a model of an SDK would have to be dumped first."""
     if isinstance(content, list | tuple) and not all(isinstance(block, dict) for block in content[:_INLINE_CHARS]):
         return False
     return isinstance(content, str | list | tuple) and not is_longer(content, _INLINE_CHARS)

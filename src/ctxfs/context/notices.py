@@ -15,7 +15,7 @@ _log = logging.getLogger("ctxfs.context")
 
 
 class Notices:
-    """Passes the events of one context on to ``on_event``, and tells the log what happened.
+    """Passes the events of one context to ``on_event``, and logs them.
 
     ``last_failure`` is the last write that failed; a caller that waits for the next one sets it to None.
     """

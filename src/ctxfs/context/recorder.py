@@ -17,12 +17,12 @@ __all__ = ["Recorder"]
 class Recorder:
     """Records the items of one session as they come in; what is not written waits for the next time.
 
-    ``tell`` is called with what could not be written.
+    ``emit`` is called with an event for what could not be written.
     """
 
-    def __init__(self, fs: ContextFileSystem, tell: Callable[[ContextEvent], None]) -> None:
+    def __init__(self, fs: ContextFileSystem, emit: Callable[[ContextEvent], None]) -> None:
         self._fs = fs
-        self._tell = tell
+        self._emit = emit
         self._waiting: dict[str, ContextItem] = {}
         self._leaving: dict[str, EagerOffload] = {}
         self._removed: list[str] = []
@@ -76,7 +76,7 @@ class Recorder:
             if steps:
                 return await self.record()
             self._error = error
-            self._tell(RecordFailed(item_ids=tuple(self._waiting), error=error))
+            self._emit(RecordFailed(item_ids=tuple(self._waiting), error=error))
             return Applied()
         except Exception:
             self._leaving.clear()

@@ -123,7 +123,7 @@ def check_keep_recent(keep_recent: Mapping[str, int] | None) -> None:
 
 
 def window_for(model: str, window: Window | Budget | int | Auto | None) -> Window:
-    """The window that ``window`` means: the model's own, so many tokens, a budget, or a window; None: no limit."""
+    """The window that ``window`` means: the model's own, a number of tokens, a budget, or a window; None: no limit."""
     match window:
         case Window(budget=None) if window.summarize is not None or (
             window.compaction and not window.compaction.policy

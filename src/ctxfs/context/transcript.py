@@ -147,7 +147,7 @@ class Transcript:
         return self._candidates.unwritten(chosen)
 
     def plan(self) -> Plan:
-        """What is due now: what keep-recent lets go, and what pays."""
+        """What is due now: by keep-recent, and because it pays."""
         due = self._ephemeral.plan()
         if self.economy is None:
             return due

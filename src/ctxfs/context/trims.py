@@ -33,7 +33,7 @@ def trim_of(
 ) -> Trim | None:
     """How the large arguments of ``call``, the block at ``place`` of a reply, would be evicted; None if they stay.
 
-    ``digest`` gives what a placeholder says of so many tokens. The id and the file of what would be stored are taken
+    ``digest`` returns a description within a number of tokens. The id and the file of what would be stored are taken
     from ``names``; ``short_of`` gives the short name of an id, if that is used. ``reader`` is the name of the tool that
     opens that file.
     """

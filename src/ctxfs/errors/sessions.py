@@ -21,6 +21,7 @@ __all__ = [
     "OutcomeUnknown",
     "QuotaExceeded",
     "SessionClosed",
+    "SessionDiverged",
     "SessionError",
     "SessionExists",
     "SessionLocked",
@@ -173,10 +174,13 @@ class WriteFailed(StorageError):
 
 
 class OutcomeUnknown(WriteFailed):
-    """A store did not answer: the bytes may have been stored, or may still be. Close the session, and open it again.
+    """A store did not answer: the bytes may have been stored, or may still be.
 
-    What was stored is there then; until then nothing is written, since nobody knows after what it would come.
+    Nothing more is written until the session is opened again, which shows what was stored.
     """
+
+    def __str__(self) -> str:
+        return f"no answer says whether {self.name} was stored ({self.reason}): close the session, and open it again"
 
 
 class NameTaken(StorageError):
@@ -191,7 +195,9 @@ class NotStored(StorageError, LookupError):
     """No file of that name in the session."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no file {name} in this session, and it was not removed by ctxfs")
+        super().__init__(
+            f"no file {name} in this session, and ctxfs did not remove it: `ctxfs verify` lists all that is missing"
+        )
         self.name = name
 
 

@@ -1,4 +1,4 @@
-"""A history that somebody else owns, such as a framework's: parts of it in, edits to it out."""
+"""A history that a framework owns: its parts in, edits to it out."""
 
 from ctxfs.history.history import History
 from ctxfs.history.parts import Edits, Kind, Part, Replacement

@@ -48,7 +48,7 @@ _TRIES = 5
 """How often a plan is made again because another process decided something meanwhile."""
 
 _BILLS = 10
-"""So many bills wait at most for something else to be written."""
+"""Bills are written with the next decision, or when there are this many of them."""
 
 _NOTHING = Decision(contents=(), decided=())
 
@@ -97,7 +97,7 @@ class HistoryCore:
         is_own: bool = False,
         host_breakpoints: bool = False,
     ) -> Edits:
-        """See ``History.rewrite``; ``is_own``: nobody can change what the parts hold.
+        """See ``History.rewrite``; ``is_own``: the parts' contents cannot change later.
 
         ``host_breakpoints``: the request ends with cache breakpoints of its program's.
         """

@@ -120,7 +120,7 @@ class SessionFiles:
         return self._size() != self._seen
 
     def _size(self) -> tuple[int, int] | None:
-        """What of the journal changes when somebody writes to it; None when it is not there."""
+        """The journal's file and size, which change with each write; None when it is not there."""
         if self.fs.stores.directory is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Beside a history that somebody else owns: parts in, edits out, from any thread and any event loop."""
+"""For a history that a framework owns: parts in, edits out, from any thread and any event loop."""
 
 import logging
 import threading
@@ -44,7 +44,7 @@ T = TypeVar("T")
 _log = logging.getLogger("ctxfs.history")
 
 _MEMORIES = 8
-"""So many requests are remembered at most, to read only what is new in the next one of their branch."""
+"""The requests that are remembered, at most, so that only the new part of the next one of a branch is read."""
 
 
 class History:
@@ -55,9 +55,9 @@ class History:
     ``rewrite``, and sends it with the edits that this returns. What is replaced was durable before, stays replaced by
     the same bytes for good, and can be read back with ``tools``.
 
-    It does no work before its first use. All methods may be called in any thread; those that begin with "a" await a
-    worker thread, on asyncio and on trio. Several histories of one session, also in several processes, take turns: the
-    session is locked only while something is written.
+    It does no work before its first use. All methods may be called in any thread; those whose name starts with "a" are
+    awaited, on asyncio and on trio, and run in a worker thread. Several histories of one session, also in several
+    processes, take turns: the session is locked only while something is written.
 
     Args:
         session_id: an existing session goes on where it stood; None makes a new one.
@@ -65,8 +65,8 @@ class History:
         store: where sessions are, instead of a directory: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
         model: whose window and prices count, as the provider names it; "" is an unknown model: a window of 128,000
             tokens, and Anthropic's price ratios.
-        keep_recent: how many results stay, by tool; those beyond are replaced exactly then, and by no other rule. Of
-            tools that are not named all stay, or what pays.
+        keep_recent: how many results stay, by tool; older ones are replaced at once, and by no other rule. For a
+            tool that is not named, price decides alone.
         offload_policy: what may be replaced, and from what size on; every rule but ``keep_recent`` asks it. None means
             the default table.
         digest_tokens: the longest description in a placeholder, in tokens; 0 means none.
@@ -170,9 +170,9 @@ class History:
         return self._settings.materialize or Materialize()
 
     def close(self) -> None:
-        """Record the bills that wait, and let go of all handles; idempotent. The next use opens the session again.
+        """Record the pending bills, and close all handles; idempotent. The next use opens the session again.
 
-        A history that is never closed loses nothing but these bills: nine at most, since ten are written at once.
+        A history that is never closed loses only pending bills: nine at most, since the tenth writes them all.
 
         Raises:
             StorageError: the bills could not be written.
@@ -219,7 +219,7 @@ class History:
         Raises:
             TranscriptError: something among the parts is not one; nothing was decided.
             StorageError: the session cannot be opened or read.
-            SessionLocked: another process holds the session, and does not let go.
+            SessionLocked: another process still holds the session after ``lease_wait_s``.
 
         """
         require_int("overhead_tokens", overhead_tokens, at_least=0)
@@ -322,7 +322,7 @@ class History:
             partial(self.arrive, content, tool=tool, call_id=call_id, replacement=replacement)
         )
 
-    # What came of it -------------------------------------------------------------------------------------------------
+    # Results and tools -----------------------------------------------------------------------------------------------
 
     def replied(self, usage: UsageLike, model: str | None = None, *, branch: str = "") -> None:
         """Take in what the provider billed for the history that was rewritten last; it makes the estimates better.
@@ -371,9 +371,9 @@ class History:
         What was never stored here, or is damaged, is a result that says so (``is_error``).
 
         Raises:
-            ConfigError: there is no such tool.
+            ConfigError: ``tools`` has no tool of this name.
             InvalidToolArguments: the arguments do not validate; the message tells the model what to change.
-            SessionLocked: a note cannot be written, since another process holds the session, and does not let go.
+            SessionLocked: a note cannot be written: another process still holds the session after ``lease_wait_s``.
 
         """
         with self._core.used():

@@ -14,7 +14,7 @@ from ctxfs.llm.messages import Block, Content, check_content
 __all__ = ["Edits", "Kind", "Part", "Replacement", "plain_content", "result_content"]
 
 Kind = Literal["user", "reply", "call", "result"]
-"""What a part is: what the model is told, what it says, a tool that it calls, and what that call gave."""
+"""The kinds of parts: input of the model, its replies, its tool calls, and their results."""
 
 Replacement = str | tuple[Block, ...] | Mapping[str, Any]
 """What replaces a part: a text or content blocks; for a call, its arguments."""
@@ -25,7 +25,7 @@ _KINDS = frozenset(get_args(Kind))
 class Part(NamedTuple):
     """One part of a history.
 
-    ``kind``: "user" (what the model is told, by whomever), "reply" (what it says), "call" (of a tool) or "result" (of
+    ``kind``: "user" (input of the model, whoever wrote it), "reply" (its text), "call" (of a tool) or "result" (of
     such a call). ``content``: a text, or content blocks in the shape of the Messages API; of a call, its arguments.
     ``place``: the adapter's own, unique in one history; edits are given by it. ``id``: the id of the call, for a call
     and its result; "" where the framework has none. ``tool``: the name of the tool, for a call and its result.

@@ -1,4 +1,4 @@
-"""The histories of many threads: found by the thread's id, and let go of when they are idle."""
+"""The histories of many threads: found by the thread's id, and closed when they are idle."""
 
 import threading
 import time
@@ -28,7 +28,7 @@ class Histories:
         root_path: the directory that holds sessions; None means ``~/.agent/context``.
         store: where sessions are, instead of a directory: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
         max_open: how many histories are kept open at most; the least recently used is closed first.
-        idle_s: for how many seconds a history stays open that nobody uses.
+        idle_s: after how many seconds an unused history is closed.
         clock: gives seconds.
         settings: those of every ``History``.
 

@@ -48,7 +48,7 @@ class HistorySettings:
     lease_wait_s: float
     host_breakpoints: bool
     kept_branches: int = 64
-    """So many branches are kept in memory; another one is derived again when it comes back."""
+    """The branches that are kept in memory; another one is derived again when it is next used."""
     guard: Window = field(init=False)
     policy: OffloadPolicy = field(init=False)
     priced: EvictionPricing | None = field(init=False)

@@ -57,7 +57,7 @@ class Seen(NamedTuple):
 
 
 def groups_of(slots: Sequence[Slot]) -> Iterator[Sequence[Slot]]:
-    """The parts message by message: what a model says between two things that it is told is one reply."""
+    """The parts message by message: what a model says between two inputs is one reply."""
     said, start = [slot.part.kind in SAID for slot in slots], 0
     for end, (one, following) in enumerate(pairwise([*said, False]), 1):
         if not (one and following):
@@ -66,7 +66,7 @@ def groups_of(slots: Sequence[Slot]) -> Iterator[Sequence[Slot]]:
 
 
 def snapshot(content: str | tuple[Block, ...] | dict[str, Any]) -> Any:
-    """``content`` as nobody can change it later: a framework may edit its own dicts in place."""
+    """``content`` as a copy that cannot change: a framework may edit its own dicts in place."""
     if isinstance(content, str):
         return content
     return tuple(map(json_copy, content)) if isinstance(content, tuple) else json_copy(content)

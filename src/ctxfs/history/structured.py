@@ -11,7 +11,7 @@ __all__ = ["Place", "arrived", "large_texts", "with_texts"]
 _MEDIA = frozenset({"image", "audio", "document", "resource", "base64"})
 
 Place = tuple[str | int, ...]
-"""Where a text stands in a tool's response: keys and numbers, from the outside in."""
+"""The path of a text in a tool's response: keys and indexes, outermost first."""
 
 
 def large_texts(response: Any, limits: Materialize) -> Iterator[tuple[Place, str]]:

@@ -110,7 +110,7 @@ class HistoryView:
         self._entry_rules = self.transcript.entry_rules(
             rules.counter, digest_tokens=rules.digest_tokens, reader=rules.reader
         )
-        # The slots hold all texts in any case, and nobody waits for an event loop.
+        # The slots hold all texts anyway, and no event loop waits for this.
         self._known = Known(rules.names(), IdentifierIndex(max_unread_chars=None))
         self._slots, self._ends, self._by_content, self._by_item, self._own = [], [], {}, {}, ()
         self._keys, self._allocated, self.replaced, self._said, self._replies = set(), set(), {}, 0, 0
@@ -135,7 +135,7 @@ class HistoryView:
     def update(self, parts: Sequence[Part], *, is_own: bool = False) -> bool:
         """Take in the history as it is now; false when it is the one that was seen last, and nothing new was decided.
 
-        ``is_own``: nobody can change what the parts hold, so that those which are the same objects as the last time
+        ``is_own``: the parts' contents cannot change, so that parts which are the same objects as the last time
         need not be looked at.
 
         Raises:

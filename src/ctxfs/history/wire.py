@@ -16,14 +16,14 @@ Body = Mapping[str, Any]
 _DICTS = frozenset({dict})
 
 _RUN = 256
-"""So many messages are compared at once, and one by one only where a run differs."""
+"""Messages are compared in runs of this length, and one by one only where a run differs."""
 
 
 def messages_in(body: Body, key: str) -> list[Mapping[str, Any]]:
     """The messages of ``body`` under ``key``, those of an SDK as the dicts that they would be sent as.
 
     Raises:
-        TranscriptError: there are none, or something among them is no message.
+        TranscriptError: there are no messages, or one of them is not a message.
 
     """
     given: object = body
@@ -64,7 +64,7 @@ class WireMemory:
         self._messages: list[Mapping[str, Any]] = []
         self._parts: list[Part] = []
         self._tools = _Tools()
-        self._ends: list[tuple[int, int]] = [(0, 0)]  # of parts and of what was learned, after so many messages
+        self._ends: list[tuple[int, int]] = [(0, 0)]  # lengths of the parts and of what was learned, after each message
         self._requests = 0
 
     def known(
@@ -192,6 +192,6 @@ def spread(blocks: Sequence[Block], new: Replacement) -> list[list[Block]]:
 
 
 def last_mark(blocks: Iterable[Any]) -> Any:
-    """The last mark of a prompt cache in ``blocks``; None when there is none."""
+    """The last mark of a prompt cache in ``blocks``; None: there is no mark."""
     marks = [block["cache_control"] for block in blocks if isinstance(block, Mapping) and "cache_control" in block]
     return marks[-1] if marks else None

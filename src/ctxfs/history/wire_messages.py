@@ -18,7 +18,7 @@ _OWN = {"tool_use": "input", "tool_result": "content"}
 
 
 _LAST = 3
-"""So many messages at the end of a request may have breakpoints that its program moves along with each request."""
+"""The messages at the end of a request whose breakpoints its program may move with each request."""
 
 
 def _parts_of(body: Body, memory: WireMemory | None = None) -> list[Part]:

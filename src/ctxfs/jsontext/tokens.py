@@ -1,4 +1,4 @@
-"""The tokens of a JSON text, and the walk from entry to entry of its containers: every reader stands on this. Pure.
+"""The tokens of a JSON text, and the walk from entry to entry of its containers: every reader is built on this. Pure.
 
 A walk takes ``first``, then by turns the end of the value, which each reader finds as fast as its purpose allows, and
 ``following``. It goes on in steps of bounded size: no single call holds the interpreter for long, however long a string

@@ -1,4 +1,4 @@
-"""A session from one store into another one, as it is: the same files, the same log."""
+"""Copying a session from one store to another: the same files, the same log."""
 
 import shutil
 import tempfile
@@ -24,7 +24,7 @@ _PIECE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """What was copied: so many ``files``, and ``size_bytes`` of them and of the log."""
+    """What was copied: the number of files, and the bytes of files and log together."""
 
     files: int
     size_bytes: int
@@ -66,7 +66,7 @@ async def _removed(staged: Store, directory: str) -> None:
 async def bring_up_to_date(source: Store, target: Store, session_id: str) -> Copied:
     """Give ``target``, open for writing, all that ``source`` has; whole, or not at all.
 
-    Raises ``SessionDiverged`` if the log of ``target`` is not how that of ``source`` begins; nothing changes then.
+    Raises ``SessionDiverged`` if the log of ``target`` is not a prefix of that of ``source``; nothing changes then.
     """
     log, known = await source.read_log(), await target.read_log()
     log = log[: log.rfind(b"\n") + 1]

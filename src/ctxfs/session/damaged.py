@@ -67,7 +67,7 @@ def detail_of(error: CtxfsError) -> str | None:
 
 
 def refuse_damaged(items: Sequence[ContextItem]) -> None:
-    """Raise ``CorruptContent`` when an item only says that its content is damaged: that is not to be stored."""
+    """Raise ``CorruptContent`` if an item's message is a notice of damaged content: that must not be stored."""
     for item in items:
         if item.damaged is not None:
             raise CorruptContent(item.name, item.damaged)
@@ -102,7 +102,7 @@ def _stand_in(item: ContextItem, found: DamagedContent, following: Sequence[Cont
 
 
 def _answered_calls(following: Sequence[ContextItem]) -> Iterator[Block]:
-    """The calls of a reply whose content is lost, as the results right after it tell."""
+    """The calls of a reply whose content is lost, taken from the results right after it."""
     for message in (item.message for item in following):
         if isinstance(message, ToolMessage):
             yield {"type": "tool_use", "id": message.tool_call_id, "name": message.tool_name, "input": {}}

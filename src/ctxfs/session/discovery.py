@@ -1,4 +1,4 @@
-"""Files of a session that its journal does not know: whose they are, and what is in them."""
+"""Files of a session that its journal does not know: orphans of the session, or foreign files."""
 
 import json
 from collections.abc import Mapping
@@ -87,7 +87,7 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDraft:
-    """What a file's name and its frame say about it; the rest is measured from its content."""
+    """What is known from a file's name and its frame; the rest is measured from its content."""
 
     item_id: str
     item_type: ItemType
@@ -118,7 +118,7 @@ class StoredDraft:
             metadata={**self.metadata, "encoding": encoding},
             compression=self.compression,
         )
-        check_types(entry)  # what an envelope says of itself may be anything
+        check_types(entry)  # the values in an envelope may be anything
         return entry
 
 

@@ -37,7 +37,7 @@ class Entry:
 
     @property
     def partial(self) -> bool:
-        """Whether it is what a command has printed that runs, or ended with its agent."""
+        """Whether it is the output of a command that still runs, or whose agent ended before it."""
         return self.stored is not None and self.stored.metadata.get("partial") is True
 
 

@@ -150,7 +150,7 @@ class ContextFileSystem:
 
     @property
     def state(self) -> SessionState:
-        """What the session's journal adds up to, up to now; to be read, and changed by ``writer`` alone."""
+        """The fold of the session's journal. Read only: ``writer`` alone changes it."""
         return self._state
 
     @property
@@ -281,7 +281,7 @@ class ContextFileSystem:
         return await self.reader(item_id).load()
 
     def reader(self, item_id: str) -> ContentReader:
-        """Return a reader of an item's stored content, or of what has come of it so far.
+        """Return a reader of an item's stored content, or of what a running command has printed so far.
 
         Raises ``UnknownItem``, and ``ContentGone`` if it was removed on purpose.
         """
@@ -293,8 +293,8 @@ class ContextFileSystem:
     def find(self, ref: str) -> str | None:
         """Return the id of the item whose content ``ref`` names, also if it was removed; None for anything else.
 
-        ``ref`` is a path, absolute or relative to the session, a short name, or an id. Places where the session lay
-        before count too.
+        ``ref`` is a path, absolute or relative to the session, a short name, or an id. A path below a directory in
+        which the session was opened earlier is found too.
         """
         name = ref
         for base in (self.base, logical_base(self._session_id), *self._state.paths):

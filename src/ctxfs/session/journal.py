@@ -66,7 +66,7 @@ def _line(seq: int, rec: bytes) -> bytes:
 
 
 def _encoded(records: Sequence[Record]) -> bytes | None:
-    """The JSON that decodes to ``records``; None when there is none. Only two lone surrogates need the exact form."""
+    """The JSON that decodes to ``records``; None: there is none. Only two lone surrogates need the exact form."""
     data = [to_json(record) for record in records]
     for dump in (json_codec.dumps_unchecked, json_codec.dumps_exact):
         rec = dump(data[0] if len(data) == 1 else {"type": "batch", "records": data})

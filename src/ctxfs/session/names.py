@@ -211,7 +211,7 @@ class NameAllocator:
         return draft
 
     def is_free(self, item_id: str) -> bool:
-        """Whether nobody has this id, in upper or lower case."""
+        """Whether no item has this id, whatever its case."""
         key = item_id.casefold()
         for layer in self._layers:  # noqa: SIM110 - asked for every name, often
             if key in layer:

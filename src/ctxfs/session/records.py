@@ -66,12 +66,12 @@ class WriterOpened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionSet:
-    """By which rules results leave from here on.
+    """The rules of eviction from here on.
 
     ``keep_recent``: how many results a tool keeps exactly, by tool name. ``parameters``: the numbers of the economic
-    planner, None when nothing leaves because it pays; ``rates`` (prices in uncached input tokens) and ``ttl_s`` are
-    what it reckons with. ``window_tokens``: the largest prompt, None when the context has no limit or none is recorded.
-    ``policy``: what may leave, None when that is the default. ``digest_tokens``: the longest digest of a placeholder.
+    planner, None when nothing is evicted because it pays; ``rates`` (prices in uncached input tokens) and ``ttl_s`` are
+    its inputs. ``window_tokens``: the largest prompt, None when the context has no limit or none is recorded.
+    ``policy``: what may be evicted, None for the default. ``digest_tokens``: the longest digest of a placeholder.
     """
 
     keep_recent: Mapping[str, Any] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class ItemAdded:
     """An item joined the context, before the item ``before`` (None: at the end).
 
     ``content_stored``: the item's content is in its file, and empty here. ``returned``: it was in the context before,
-    and had left as a whole.
+    and was removed from it as a whole.
     """
 
     item: ContextItem
@@ -98,7 +98,7 @@ class ItemAdded:
 
     @property
     def is_reply(self) -> bool:
-        """Whether the model gave it now."""
+        """Whether it is a new reply of the model."""
         return self.item.item_type is ItemType.ASSISTANT_MESSAGE and not self.returned
 
 
@@ -106,8 +106,8 @@ class ItemAdded:
 class Replaced:
     """An item's content in the context is now ``content``: its placeholder, or a reply without its large arguments.
 
-    ``path`` is where the original is, None when it is only in part elsewhere. ``trimmed``: see ``ContextItem``.
-    ``saved_chars``: how much shorter the item is, if it left the moment it came in; None when it left later, and in
+    ``path`` is the file of the original, None when only parts of it are in files. ``trimmed``: see ``ContextItem``.
+    ``saved_chars``: how much shorter the item is, if it was evicted eagerly; None when it was evicted later, and in
     sessions of 0.1.0. ``placeholder``: the shorter one that may replace it later, of ``placeholder_tokens``; None: the
     one that was recorded with the item, or there is none. ``at`` is when, in seconds since the epoch (0: not recorded),
     ``after_call`` how many replies the model had given (None: not recorded). ``change`` is the number of what was
@@ -173,7 +173,7 @@ class Undone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
-    """These items of the context stay from here on, whatever rule evicts others; ``pinned`` False: not any more.
+    """No rule evicts these items of the context from here on; ``pinned`` False: rules may evict them again.
 
     ``at`` and ``after_call``: see ``Replaced``.
     """

@@ -1,6 +1,6 @@
 """What opening a session finds: a torn tail, damaged lines, files that the journal does not know, a lost index.
 
-Nothing here writes: it returns what is there and what to do about it, and the second time returns the same.
+Nothing here writes: it returns what was found and what to do about it. Doing it twice changes nothing more.
 """
 
 from collections.abc import Iterable

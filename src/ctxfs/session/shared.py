@@ -15,8 +15,8 @@ class SharedFileSystem(ContextFileSystem):
     of one object nothing is read again but what the others appended. Whatever a lease allocates (ids, names) it must
     record too: after the release another process may allocate the same.
 
-    Leases are not counted, and not for tasks that write at the same time: one of them would release what another one
-    still uses. A session that is closed while it is released is closed without a record of that in its journal.
+    A lease is not counted: of two tasks that write at the same time, the first would release what the second one still
+    uses. A session that is closed while it is released is closed without a record of that in its journal.
     """
 
     async def release(self) -> None:
@@ -30,10 +30,10 @@ class SharedFileSystem(ContextFileSystem):
         await self.writer.release()
 
     async def acquire(self, *, wait_s: float = 0.0) -> tuple[Record, ...]:
-        """Be the writer again after ``release``, with all that others recorded meanwhile; returns that.
+        """Become the writer again after ``release``; returns the records that others wrote meanwhile.
 
-        It is in ``state`` already, and ``items`` shows it. It costs next to nothing when nobody wrote. When a writer
-        died meanwhile the session is opened again: ``recovery`` says what was repaired, and ``state`` and ``writer``
+        ``state`` and ``items`` have them already. It costs next to nothing when no other process wrote. If a writer
+        died meanwhile, the session is opened again: ``recovery`` says what was repaired, and ``state`` and ``writer``
         are new objects. Does nothing when the session was not released.
 
         Args:

@@ -1,4 +1,4 @@
-"""The state of a session: what the records of its journal add up to. Pure."""
+"""The state of a session: the fold of its journal's records. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -43,7 +43,7 @@ class OffloadStats:
 
     @property
     def mean_saved_chars(self) -> float:
-        """The saved characters on average; 0 when nothing left."""
+        """The saved characters on average; 0 when nothing was evicted eagerly."""
         return self.saved_chars / self.count if self.count else 0.0
 
 
@@ -53,16 +53,15 @@ class SessionState:
 
     ``items`` are those in the context, in order; the content of those in ``content_stored`` is in their files and empty
     here. ``stored`` is every content that is durable, ``archived`` the archive of each item that left in one, ``ids``
-    every id ever given out, ``eviction`` the rules in force, ``paths`` where the session lay, ``eager_stats`` what
-    items saved that left the moment they came in. ``replies`` counts the replies of the model, ``restored`` is how many
+    every id ever allocated, ``eviction`` the rules in force, ``paths`` every place where the session was opened,
+    ``eager_stats`` what eager offloads saved. ``replies`` counts the replies of the model, ``restored`` is how many
     there were when an item of the context was restored. ``decisions`` are those about a history that a framework owns,
     ``noted_tokens`` and ``noted_sources`` what is known of its parts. ``tools`` are the definitions that requests
     carried, by SHA-256, ``request`` the last request. ``removed`` are the tombstones of contents that were removed on
-    purpose, by item id; ``tags`` are the session's,
-    ``notes`` the model's, by number.
+    purpose, by item id; ``tags`` are the session's, ``notes`` the model's, by number.
 
-    ``changes`` is the number of the last change: of what was evicted together. Where the journal does not say the
-    number, what is recorded in a row was evicted together. ``undone`` are the numbers of those that were undone.
+    ``changes`` is the number of the last change, that is, of items that were evicted together. Records without a number
+    that follow each other are one change. ``undone`` are the numbers of the changes that were undone.
     """
 
     items: dict[str, ContextItem] = field(default_factory=dict)
@@ -143,7 +142,7 @@ class SessionState:
                 self.closed = True
 
     def _keep(self, record: Stored | ContentRemoved) -> None:
-        """Take in that a content is stored, or that it is no more; its name and its id are never given out again."""
+        """Take in that a content was stored, or removed; its name and its id are never allocated again."""
         if isinstance(record, Stored):
             self.stored[record.item_id] = record
             self.removed.pop(record.item_id, None)
@@ -151,7 +150,7 @@ class SessionState:
             self.stored.pop(record.item_id, None)
             self.removed[record.item_id] = record
             if record.erased and record.item_id in self.items and not self.items[record.item_id].offloaded:
-                self.content_stored.add(record.item_id)  # which says, instead of the content, that it is gone
+                self.content_stored.add(record.item_id)  # loading it raises ContentGone
             self._by_short_name, self._shortened = {}, 0
         self.by_name[record.name] = record.item_id
         self.ids.add(record.item_id)
@@ -172,7 +171,7 @@ class SessionState:
                 self.calls.append(record)
 
     def change_of(self, record: Record) -> int:
-        """The number of the change that ``record``, the next one, is a part of; 0: it is no such change."""
+        """The number of the change that ``record``, the next one, is a part of; 0: it does not evict anything."""
         if not isinstance(record, Replaced | Removed) or not evicts(record):
             return 0
         return record.change or self.changes + (not self._in_change)

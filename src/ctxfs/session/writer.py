@@ -125,29 +125,31 @@ class SessionWriter:
 
     @uninterrupted
     async def release(self) -> None:
-        """See ``ContextFileSystem.release``."""
+        """See ``SharedFileSystem.release``."""
         if self.growing:
-            raise ConfigError(f"{', '.join(self.growing)} is being written: finish it before the session is released")
+            raise ConfigError(f"{', '.join(self.growing)} is being written: finish it, then release the session")
         await self.journal.release()
         self._released = True
 
     @uninterrupted
     async def acquire(self) -> tuple[Record, ...] | None:
-        """See ``ContextFileSystem.acquire``; None: the session must be opened again."""
+        """See ``SharedFileSystem.acquire``; None: the session must be opened again."""
         if not self._released:
             return ()
         gained = await self.journal.acquire()
         if gained is not None:
             self._released = False
             self.names.take(ids_of(gained))
-            if (epoch := self.journal.state.epoch) != self._epoch:  # another one wrote: the next line is ours again
+            if (
+                epoch := self.journal.state.epoch
+            ) != self._epoch:  # another writer wrote meanwhile: our next line says who writes now
                 self.journal.begin_line(self._opened(epoch))
         return gained
 
     async def close(self) -> None:
         """Record the end and write the index; nothing is written after that, whether it succeeds or not.
 
-        Of a session that was released the writers that came after record the end.
+        A session that was released is closed by its later writers: they record the end.
         """
         if self._released:
             self.journal.end()
@@ -185,16 +187,16 @@ class SessionWriter:
 
         Args:
             items: the items, in order.
-            before: the item that they stand before; None is the end.
+            before: the item that follows them; None is the end.
             evicting: ids of the items that ``deferred`` evicts: their contents go to files, whatever their size.
             deferred: gives the records of these evictions; see ``Commit``.
             steps: what else is evicted; see ``evict``.
             removing: ids of items that leave the context in the same commit: the new ones take their place.
-            calls: the model calls that came to this, as ``call_made`` gives them, each with the id of the item that it
-                gave; "" for none.
+            calls: the model calls that led to this, as ``call_made`` returns them, each with the id of the item that
+                it produced; "" for none.
 
         Raises:
-            CorruptContent: an item's content is damaged, and it only says so.
+            CorruptContent: an item's content is damaged.
 
         """
         refuse_damaged(items)
@@ -219,8 +221,8 @@ class SessionWriter:
     ) -> None:
         """Make the contents of items durable; a content that is already durable costs nothing.
 
-        ``metadata``, JSON by item id, is recorded beside each content and read back in ``stored()[item_id].metadata``.
-        Raises ``CorruptContent`` for an item whose content is damaged, and which only says so.
+        ``metadata``, JSON by item id, is recorded with each content: ``SessionState.stored[item_id].metadata``.
+        Raises ``CorruptContent`` for an item whose content is damaged.
         """
         refuse_damaged(items)
         if files := [self._file_for(item, metadata.get(item.id)) for item in items if self._must_store(item)]:
@@ -234,8 +236,7 @@ class SessionWriter:
     async def evict(self, steps: Sequence[EvictionStep]) -> None:
         """Store the contents of old items and record the new ones in their place, in one commit.
 
-        An item that only repeats lines of stored content
-        (``source``) is not stored a second time.
+        An item that only repeats lines of stored content (``source``) is not stored a second time.
         """
         await self.add([], steps=steps)
 

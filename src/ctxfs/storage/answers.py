@@ -1,4 +1,4 @@
-"""Requests to a server that may not answer, and how long its stores wait: for an answer, and for another writer."""
+"""Requests to a server that may not answer: how long to wait for an answer, and for another writer."""
 
 import time
 from collections.abc import Callable
@@ -26,12 +26,12 @@ class NotSent(NoAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How long a writer is waited for, and an answer.
+    """How long to wait for another writer, and for an answer.
 
     Args:
         ttl_s: for how many seconds after its last commit a writer that did not release the session keeps it.
         give_up_s: for how many seconds a request without an answer is repeated.
-        clock: gives seconds since the epoch; it decides about politeness only.
+        clock: gives seconds since the epoch; used for leases only, which safety does not depend on.
         sleep: waits between two tries.
 
     Raises:
@@ -49,7 +49,7 @@ class Terms:
 
 
 def repeated(request: Callable[[], T], name: str, terms: Terms) -> T:
-    """Make a request that writes ``name`` until it is answered; it must be one that may be done twice.
+    """Make a request that writes ``name`` until it is answered; it must be idempotent.
 
     Raises ``OutcomeUnknown`` when that takes too long, or when a later try is refused: an earlier one may have been
     done; ``WriteFailed`` when the server was never reached. What else ``request`` raises is raised as it is.

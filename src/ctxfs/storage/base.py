@@ -127,7 +127,7 @@ class SharedStore(LeaseStore, Protocol):
     """
 
     wants_index: bool
-    """Whether ``index.json`` is written; False: nobody would look into it, and each writing is a request."""
+    """Whether ``index.json`` is written; False: no tool reads it there, and each write would be a request."""
 
     @property
     def epoch(self) -> int:

@@ -33,7 +33,7 @@ class Directories:
     def get(self, parts: Parts) -> int:
         """Return a directory's handle, valid until the next call.
 
-        Raises ``UnsafePath`` when a link, a file or somebody else's directory stands there, or when the directory was
+        Raises ``UnsafePath`` for a link, a file or another user's directory, or when the directory was
         moved away meanwhile.
         """
         if len(self._entries) + len(parts) > MAX_OPEN:
@@ -67,7 +67,7 @@ class Directories:
         try:
             status = self._fs.stat_handle(fd)
             check_owner(self._fs, where, status)
-            if self._sync_enabled:  # also when it was there already: its maker may have died before this
+            if self._sync_enabled:  # also if it existed: the process that made it may have died before this
                 self._fs.sync(parent)
         except BaseException:
             close_quietly(self._fs, fd)
@@ -118,9 +118,9 @@ def make_root(fs: FileSystem, path: Path, *, sync: bool) -> None:
     if missing:
         if path != path.parent:
             make_root(fs, path.parent, sync=sync)
-        with suppress(FileExistsError):  # somebody else was faster
+        with suppress(FileExistsError):  # another process was faster
             fs.make_root(path)
-    if sync:  # also when it was there already: its maker may have died before this
+    if sync:  # also if it existed: the process that made it may have died before this
         try:
             parent = fs.open_root(path.parent)
         except PermissionError:
@@ -139,7 +139,7 @@ def _is_missing(fs: FileSystem, path: Path) -> bool:
     except FileNotFoundError:
         return True
     except OSError:
-        pass  # whatever is wrong with it is said when it is opened
+        pass  # opening it raises what is wrong with it
     return False
 
 

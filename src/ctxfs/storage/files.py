@@ -54,7 +54,7 @@ def _link(fs: FileSystem, dir_fd: int, path: Path, data: bytes) -> None:
     temp = _temp(fs, dir_fd, data)
     try:
         fs.link(dir_fd, temp, path.name)
-    except FileExistsError:  # somebody else was faster
+    except FileExistsError:  # another process was faster
         if not _is_there(fs, dir_fd, path, data):
             raise
     finally:

@@ -41,13 +41,13 @@ def forgotten(fs: FileSystem, root_fd: int, session_id: str) -> str:
             close_quietly(fs, fd)
         wanted = json.dumps(session_id).encode()
         for line in reversed(data.splitlines()):
-            if wanted in line and (said := _said(line, session_id)):
-                return said
+            if wanted in line and (description := _described(line, session_id)):
+                return description
     return ""
 
 
 def forgotten_under(root: Path, session_id: str) -> str:
-    """Say what ``forgotten`` says of a session under a root; "" also if there is no such root."""
+    """Return what ``forgotten`` returns for a session under a root; "" also if there is no such root."""
     fs = OsFileSystem()
     with suppress(OSError):
         root_fd = fs.open_root(root)
@@ -58,13 +58,13 @@ def forgotten_under(root: Path, session_id: str) -> str:
     return ""
 
 
-def _said(line: bytes, session_id: str) -> str:
+def _described(line: bytes, session_id: str) -> str:
     try:
-        told = json.loads(line)
-        if told["session_id"] != session_id:
+        tombstone = json.loads(line)
+        if tombstone["session_id"] != session_id:
             return ""
-        day = datetime.fromtimestamp(told["removed_at"], UTC).date().isoformat()
-        held = f"{int(told['contents']):,} contents, {int(told['size_bytes']):,} bytes"
-        return f"removed on {day} by {told['by']} ({told['reason']}); it held {held}"
+        day = datetime.fromtimestamp(tombstone["removed_at"], UTC).date().isoformat()
+        held = f"{int(tombstone['contents']):,} contents, {int(tombstone['size_bytes']):,} bytes"
+        return f"removed on {day} by {tombstone['by']} ({tombstone['reason']}); it held {held}"
     except (ValueError, KeyError, TypeError, OverflowError, OSError):  # a torn line, or not one of ours
         return ""

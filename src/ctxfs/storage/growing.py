@@ -1,4 +1,4 @@
-"""Output that grows, where each writing is a request: it waits for more of it, or for the next commit."""
+"""Output that grows, where each write is a request: it is buffered until there is more, or until the next commit."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -6,15 +6,15 @@ from typing import Final
 __all__ = ["Growing"]
 
 PART_BYTES: Final = 1 << 20
-"""What grows is written when there is so much of it ..."""
+"""Buffered output is written when there is this much of it ..."""
 
 PART_S: Final = 5.0
-"""... or when the oldest of it has waited for so long."""
+"""... or when the oldest of it has waited this long."""
 
 
 @dataclass(slots=True)
 class Growing:
-    """What was appended to files, by name, and is not written yet; ``since``: when the oldest of it came."""
+    """What was appended to files, by name, and is not written yet; ``since``: when the oldest of it was appended."""
 
     files: dict[str, bytearray] = field(default_factory=dict)
     since: float = 0.0

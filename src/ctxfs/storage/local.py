@@ -31,7 +31,7 @@ OTHERS_MAY_WRITE = 0o022
 OTHERS = 0o077
 MAX_TRIES = 8
 NOT_A_SESSION = {errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENOENT}
-"""A file, a link, somebody else's directory, or one that was removed meanwhile."""
+"""A file, a link, another user's directory, or one that was removed meanwhile."""
 
 
 class LocalStore:
@@ -239,7 +239,7 @@ class LocalStore:
             try:
                 make_root(self._fs, self._root, sync=self._sync)
             except NotADirectoryError:
-                pass  # said below
+                pass  # raised below
             except OSError as error:
                 raise WriteFailed(str(self._root), reason_of(error)) from error
         try:
@@ -256,7 +256,7 @@ class LocalStore:
             if create:
                 with suppress(FileExistsError):
                     self._fs.make_dir(root_fd, self._session_id)
-                self._sync_handle(root_fd)  # its maker may have died before
+                self._sync_handle(root_fd)  # the process that made it may have died before this
             dir_fd = self._fs.open_dir(root_fd, self._session_id)
         except FileNotFoundError:
             removed = forgotten(self._fs, root_fd, self._session_id)
@@ -366,7 +366,7 @@ async def remove_session(
 ) -> None:
     """Remove a session and all that it stored, for good; whole or not at all, also when the process is killed.
 
-    ``tombstone``: what a later reader of the session is told; None: nothing. ``ctxfs.cleanup`` writes it.
+    ``tombstone``: what is recorded for later readers of this id; None: nothing. ``ctxfs.cleanup`` writes it.
 
     Raises ``SessionLocked`` while a writer holds it, ``SessionNotFound`` and ``WriteFailed``, which says so when the
     session is gone and some of its files could not be removed yet.

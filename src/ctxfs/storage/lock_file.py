@@ -30,7 +30,7 @@ def has_writer(session: Path) -> bool:
     """Whether a process writes to the session in this directory at this moment, as far as that can be seen."""
     try:
         if not (session / LOCK_NAME).stat(follow_symlinks=False).st_size:
-            return False  # nobody signed it, so it is not tried: a writer that is about to would be refused
+            return False  # unsigned: trying the lock would make a writer that is about to take it fail
         fd = os.open(session / LOCK_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
@@ -76,7 +76,7 @@ class WriterLock:
         try:
             return self._fs.read(self._fd, 200, 0).decode("utf-8", "replace").strip()
         except OSError:
-            return ""  # who it is only helps: that it is held is known
+            return ""  # the holder's name is only a help
 
     def release(self, *, settled: bool) -> None:
         """Let another writer in; ``settled``: everything that was begun has ended."""

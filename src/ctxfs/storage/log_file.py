@@ -61,7 +61,7 @@ class LogFile:
     def append(self, data: bytes) -> None:
         """Append and sync. A failure leaves the log as it was, now or, when that fails too, before its next use.
 
-        Raises what ``repair`` raises, and ``SessionLocked`` when somebody else has written to the log.
+        Raises what ``repair`` raises, and ``SessionLocked`` when another process has written to the log.
         """
         fd = self.repair()
         if not data:

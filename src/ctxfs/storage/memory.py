@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from weakref import ReferenceType, ref
 
-from ctxfs.errors import NameTaken, NotStored, SessionClosed, SessionLocked, SessionNotFound, UnsafePath
-from ctxfs.storage.base import NewFile, check_name
+from ctxfs.errors import NameTaken, NotStored, SessionClosed, SessionLocked, SessionNotFound
+from ctxfs.storage.base import NewFile, check_name, check_session_name
 from ctxfs.storage.failures import writing
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.sessions import SessionFound
@@ -194,9 +194,7 @@ class MemorySessions:
 
     def store(self, session_id: str) -> MemoryStore:
         """See ``SessionStores.store``."""
-        if len(check_name(session_id)) != 1:
-            raise UnsafePath(session_id, "is not a session id")
-        return MemoryStore(session_id, self._disks[session_id])
+        return MemoryStore(session_id, self._disks[check_session_name(session_id)])
 
     async def sessions(self) -> list[SessionFound]:
         """See ``SessionStores.sessions``."""

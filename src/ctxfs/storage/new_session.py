@@ -57,7 +57,7 @@ async def remove_stale(fs: FileSystem, root: Path) -> None:
         try:
             root_fd = fs.open_root(root)
         except OSError:
-            return []  # no root yet; whatever else is wrong is said when the store is opened
+            return []  # no root yet; opening the store raises whatever else is wrong
         try:
             found = [name for name, _ in fs.list_dir(root_fd) if name.startswith(IMPORT_PREFIX)]
             before = time.time() - STALE_S
@@ -85,7 +85,7 @@ def publish(fs: FileSystem, root: Path, temporary: str, session_id: str) -> None
             try:
                 fs.sync(root_fd)
             except BaseException:
-                fs.rename(root_fd, session_id, temporary)  # refused: it goes the way of every import that failed
+                fs.rename(root_fd, session_id, temporary)  # then it is removed like every failed import
                 raise
         finally:
             close_quietly(fs, root_fd)

@@ -24,7 +24,7 @@ class OpenedSession(ABC):
 
     Args:
         session_id: the session.
-        terms: how long a writer is waited for, and an answer.
+        terms: how long to wait for another writer, and for an answer.
         mine: the names that this writer has had, for whose leases it need not wait; shared by all of its openings.
         place: the store's name, for errors.
     """
@@ -37,7 +37,7 @@ class OpenedSession(ABC):
         self._lock = threading.Lock()
         self._me = ""  # the writer's name while this is the writer
         self._epoch = 0
-        self._lost: Exception | None = None  # why this is the writer no longer
+        self._lost: Exception | None = None  # why this is not the writer any more
         self._growing = Growing()
 
     # ---- the one writer
@@ -56,10 +56,10 @@ class OpenedSession(ABC):
                 raise SessionNotFound(self._session_id, self._place)
 
     def close(self) -> None:
-        """Let go of the session, also where the outcome of a commit is unknown."""
+        """Release the session, also where the outcome of a commit is unknown."""
         with self._lock:
             if self._me and not isinstance(self._lost, SessionLocked):
-                # What did not answer is not waited for again; the next writer waits until the lease has run out.
+                # Do not wait for the server again; the next writer waits until the lease has run out.
                 self._give_back(self._terms if self._lost is None else replace(self._terms, give_up_s=0))
 
     def release(self) -> None:
@@ -102,7 +102,7 @@ class OpenedSession(ABC):
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Write as the one writer, one thread at a time. After some errors this is the writer no longer."""
+        """Write as the one writer, one thread at a time. ``SessionLocked`` or ``OutcomeUnknown`` ends that."""
         with self._lock:
             self._check_writer()
             try:
@@ -133,7 +133,7 @@ class OpenedSession(ABC):
             self._growing.files.pop(name, None)
 
     def append(self, name: str, data: bytes, *, sync: bool) -> None:
-        """See ``GrowingStore.append``: what is small waits for more of it, or for the next commit."""
+        """See ``GrowingStore.append``: a small part is buffered until more comes, or until the next commit."""
         check_name(name)
         with self._writing():
             self._growing.add(name, data, now := self._terms.clock())

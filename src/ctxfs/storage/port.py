@@ -1,8 +1,8 @@
 """The file system as the local store sees it: about twenty synchronous calls, each one system call.
 
 Everything is relative to an open directory, and no call follows a link in its last component. The store is written
-against this port, so that a simulator, a fault injector or another system can stand in; what differs between systems
-stays in this module.
+against this port, so that a simulator, a fault injector or another system can take its place; what differs between
+systems stays in this module.
 """
 
 import errno

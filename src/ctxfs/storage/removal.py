@@ -2,7 +2,7 @@
 
 A process that is killed meanwhile leaves the session whole, or under the hidden name, where the next
 process that lists the root's sessions, or opens one for writing, removes the rest. The lock's file is removed last: a
-directory of such a name that is not locked is one that nobody is removing.
+directory of such a name that is not locked is not being removed by any process.
 """
 
 import random
@@ -39,7 +39,7 @@ def remove_all_hidden(fs: FileSystem, root_fd: int, listed: Sequence[tuple[str, 
 
 
 def remove_hidden(fs: FileSystem, root_fd: int, hidden: str) -> None:
-    """Remove what has a hidden name, unless another process is about it. Raises ``UnsafePath`` and OSError."""
+    """Remove a hidden directory, unless another process is removing it. Raises ``UnsafePath`` and OSError."""
     try:
         dir_fd = fs.open_dir(root_fd, hidden)
     except FileNotFoundError:

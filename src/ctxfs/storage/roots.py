@@ -22,7 +22,7 @@ def absolute_root(path: str | Path | None) -> Path:
     """
     try:
         found = default_root() if path is None else Path(path).expanduser()
-    except (TypeError, RuntimeError) as error:  # no path, or nobody's home
+    except (TypeError, RuntimeError) as error:  # not a path, or an unknown user's home
         raise ConfigError(f"the directory {path!r} cannot be used: it must be a path ({error})") from error
     return Path(os.path.normpath(found if found.is_absolute() else Path.cwd() / found))
 

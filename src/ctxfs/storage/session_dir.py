@@ -74,7 +74,7 @@ class SessionDir:
         return settled
 
     def _recover(self, dir_fd: int, depth: int) -> None:
-        """Remove temporary files, which nobody refers to, and sync what names a dead writer may have left unsynced.
+        """Remove temporary files, which nothing refers to, and sync what names a dead writer may have left unsynced.
 
         Names are linked only when their files are complete, so what has a name is content.
         """
@@ -115,7 +115,7 @@ class SessionDir:
             lock.release(settled=settled)
 
     def __del__(self) -> None:
-        """Release what was dropped without ``close``: nobody can do it any more."""
+        """Release the lock and the handles of one that was dropped without ``close``."""
         if hasattr(self, "_lock"):
             self.close()
 

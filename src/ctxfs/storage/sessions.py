@@ -46,7 +46,7 @@ class SessionStores(Protocol):
     async def remove(self, session_id: str, *, tombstone: Mapping[str, Any] | None = None) -> None:
         """Remove a session and all that it stored, for good; whole or not at all.
 
-        ``tombstone``: what a later reader of the session is told, where the place can keep it; None: nothing.
+        ``tombstone``: what is recorded for later readers of this id, where the place can keep it; None: nothing.
 
         Raises ``SessionLocked`` while a writer holds it, ``SessionNotFound``, ``WriteFailed`` and ``OutcomeUnknown``.
         """

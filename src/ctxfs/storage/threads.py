@@ -1,4 +1,4 @@
-"""Work that ends before its caller goes on, whatever is cancelled, and work that goes on beside it in a thread.
+"""Work that runs to its end before its caller continues, whatever is cancelled, and work in a background thread.
 
 A cancel scope of anyio's or trio's cancels until it is left, and ``anyio.CancelScope(shield=True)`` holds it back.
 ``Task.cancel()`` and ``asyncio.timeout`` cancel a task once, at whatever it waits for. No scope holds them back: only

@@ -1,4 +1,4 @@
-"""Whether a store keeps one writer: several want a session at the same moment, again and again. Blocks."""
+"""Test whether a store admits one writer only: several try to open a session at the same time, repeatedly. Blocks."""
 
 import statistics
 import threading
@@ -16,10 +16,10 @@ __all__ = ["Trial", "try_store"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What came of a trial.
+    """The outcome of a trial.
 
-    ``races``: how often ``writers`` wanted the session at once. ``commit_ms``: how long a commit took, in the median;
-    None: there was none. ``problem``: what the store did not keep, or why it could not be tried; None: nothing.
+    ``races``: how often ``writers`` opened the session at once. ``commit_ms``: how long a commit took, in the median;
+    None: there was none. ``problem``: what the store did wrong, or why it could not be tried; None: nothing.
     """
 
     races: int

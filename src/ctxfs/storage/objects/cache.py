@@ -17,7 +17,7 @@ logger = logging.getLogger("ctxfs.storage")
 __all__ = ["ReadCache"]
 
 PART_BYTES: Final = 1 << 20
-"""A content is kept in parts of this size: a page brings the part that it stands in."""
+"""A content is kept in parts of this size: reading a page fetches the parts that it is in."""
 
 _SUM_BYTES: Final = 32
 _SHARE: Final = 16  # it is looked whether there is too much when a 16th of what may be there was added

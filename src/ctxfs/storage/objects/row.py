@@ -1,4 +1,4 @@
-"""The row of a session's segments in a bucket: reading it, and making the next segment. Blocks; not for two threads."""
+"""The segments of a session in a bucket: reading them, and writing the next one. Blocks; not thread-safe."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,16 +41,16 @@ SEGMENT_BYTES: Final = 8 << 20
 """A segment carries no more: what comes after that in one commit has objects of its own too."""
 
 AT_ONCE: Final = 8
-"""So many objects are read at the same time."""
+"""Up to this many objects are read at the same time."""
 
 
 def session_prefix(session_id: str) -> str:
-    """Name a session's place in a bucket; it begins with a hash, since stores divide their load by the beginning."""
+    """Name a session's place in a bucket; it starts with a hash, since object stores partition by prefix."""
     return f"{hashlib.sha256(session_id.encode()).hexdigest()[:4]}/{session_id}/"
 
 
 class SegmentRow:
-    """The segments of a session, as far as they are known here: ``log`` is what they add up to."""
+    """The segments of a session that were read so far; ``log`` is their fold."""
 
     def __init__(self, bucket: Bucket, session_id: str, terms: Terms, cache: ReadCache | None = None) -> None:
         self.log = SegmentLog()
@@ -172,7 +172,7 @@ class SegmentRow:
         self.log.take(decode(key, data))
 
     def _put(self, key: str, data: bytes) -> None:
-        """Make an object that nothing names yet: without an answer, whatever became of it, nothing was stored."""
+        """Make an object that nothing refers to yet; if the outcome is unknown, nothing was stored."""
         try:
             repeated(lambda: self._bucket.put(key, data), key, self._terms)
         except OutcomeUnknown as error:
@@ -201,7 +201,7 @@ class SegmentRow:
                 self._bucket.put(self._prefix + chunk_key(start, end), data)
 
     def delete_own_objects(self, parts: Iterable[Located]) -> None:
-        """Delete the objects of contents that have their own; those that stand in segments stay."""
+        """Delete the objects of contents that have their own; contents inside segments stay."""
         if keys := [self._prefix + at.key for at in parts if at.key.startswith("c/")]:
             self._bucket.delete(keys)
 

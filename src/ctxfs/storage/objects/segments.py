@@ -88,7 +88,7 @@ class Head:
 
     Args:
         epoch: counts the writers that took the session, from 1.
-        writer: the writer's own random name; empty: it let go of the session with this segment.
+        writer: the writer's random name; empty: it released the session with this segment.
         at: when it was written, by the writer's clock, in seconds since the epoch.
         nonce: random, so that a writer knows its own segment again when the answer to its request was lost.
         identity: random, and the same in all segments of a session: another one of its name, in another bucket or after
@@ -118,7 +118,7 @@ class Piece(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """A content that is to stand in the segment itself; ``Put`` is for one that has an object of its own."""
+    """A content that is written inside the segment; ``Put`` is for one that has an object of its own."""
 
     name: str
     data: bytes
@@ -150,7 +150,7 @@ def decode(key: str, data: bytes) -> Piece:
     """Decode the object under ``key``.
 
     Raises:
-        StorageError: it is no segment or chunk, or one of a later version.
+        StorageError: it is not a segment or chunk, or one of a later version.
     """
     end = data.find(b"\n") + 1
     try:
@@ -225,7 +225,7 @@ def _steps(key: str, rows: list[dict[str, Any]], data: bytes, offset: int) -> It
 
 @dataclass(slots=True)
 class SegmentLog:
-    """What the segments so far add up to: the files, the log, and who writes.
+    """The fold of the segments so far: the files, the log, and the writer.
 
     ``files``: where the parts of each file's content are. ``end``: the number of the next segment. ``head``: the head
     of the last one; None: there is none. ``fences``: the numbers at which a writer took the session, so at which the

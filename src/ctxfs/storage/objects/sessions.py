@@ -18,7 +18,7 @@ from ctxfs.storage.threads import run_to_completion
 __all__ = ["ObjectSessions", "stores_at"]
 
 _AT_ONCE: Final = 16
-"""So many requests are made at the same time to list sessions."""
+"""Listing sessions makes up to this many requests at the same time."""
 
 
 class ObjectSessions(RemoteSessionStores):

@@ -23,9 +23,9 @@ class ObjectStore(RemoteStore[OpenedObjectSession]):
     Args:
         bucket: where sessions are; see ``open_bucket``.
         session_id: the session.
-        ttl_s: for so many seconds after its last commit a writer that did not let go is not taken over. This is
-            politeness: safety does not depend on it, nor on any clock.
-        give_up_s: for so many seconds a request without an answer is repeated, before ``OutcomeUnknown`` is raised.
+        ttl_s: the lease: how many seconds after its last commit a writer that did not release the session may be
+            taken over. It only avoids needless take-overs: correctness does not depend on it, nor on any clock.
+        give_up_s: how many seconds a request that gets no answer is repeated before ``OutcomeUnknown`` is raised.
         cache: keeps what was read on this machine's disk; None: each page is a request.
         clock: gives this machine's time, in seconds since the epoch.
         place: the store's name, for errors.
@@ -64,6 +64,6 @@ class ObjectStore(RemoteStore[OpenedObjectSession]):
 def session_ids(bucket: Bucket) -> list[str]:
     """List the sessions of a bucket, in a request for each thousand of them. Blocks. Raises ``StorageError``.
 
-    One whose making or whose removal was interrupted may be among them: opening it raises ``SessionNotFound``.
+    One whose creation or removal was interrupted may be among them: opening it raises ``SessionNotFound``.
     """
     return sorted({key.removeprefix(SESSIONS).partition("/")[0] for key in bucket.keys(SESSIONS)})

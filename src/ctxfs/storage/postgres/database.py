@@ -62,7 +62,7 @@ def open_database(url: str, *, connections: int = CONNECTIONS) -> "PostgresDatab
     except ImportError as error:
         raise MissingExtra("postgres", "psycopg") from error
     if urlsplit(url).scheme not in SCHEMES:
-        raise ConfigError(f"{url.partition(':')[0]!r} is no URL of Postgres: it begins with postgresql://")
+        raise ConfigError(f"{url.partition(':')[0]!r} is not a Postgres URL: use postgresql://user@host/name")
     if connections < 1:
         raise ConfigError(f"connections is {connections!r}: use a whole number, 1 or more")
     return PostgresDatabase(url, connections=connections)
@@ -109,7 +109,7 @@ class PostgresDatabase:
         return self._run(statement)
 
     def close(self) -> None:
-        """Close the connections that nobody uses; those that are needed later are made again."""
+        """Close idle connections; later uses open new ones."""
         free = self._pool()
         for _ in range(_close_free(os.getpid(), free)):
             free.put(None)
@@ -158,7 +158,7 @@ class PostgresDatabase:
 
 
 def _close_free(process: int, free: "queue.LifoQueue[Any]") -> int:
-    """Take out all connections that nobody uses, and close those of this process; returns how many places they had."""
+    """Take all idle connections out of the pool, and close those of this process; returns how many slots that frees."""
     taken = 0
     with suppress(queue.Empty):
         while True:

@@ -184,7 +184,7 @@ class OpenedPostgresSession(OpenedSession):
 
 
 def _fitting(file: NewFile, before_bytes: int) -> Iterator[bytes]:
-    """The content of a file, of a commit that has so many bytes before it. Raises ``WriteFailed`` for too many."""
+    """Yield a file's content, which follows ``before_bytes`` in a commit. Raises ``WriteFailed`` for too many bytes."""
     size_bytes = before_bytes
     for chunk in file.chunks:
         size_bytes += len(chunk)

@@ -34,9 +34,9 @@ select pg_advisory_xact_lock(hashtext('ctxfs_schema'));
 create table if not exists ctxfs_session (
     id text collate "C" primary key,
     epoch bigint not null,                 -- counts the writers
-    writer text not null,                  -- the writer's random name; '' when it let go
+    writer text not null,                  -- the writer's random name; '' when it released the session
     was_let_go boolean not null,           -- whether the writer before it did
-    until timestamptz not null,            -- before that, nobody takes it over
+    until timestamptz not null,            -- the end of the lease
     commits bigint not null,               -- counts the changes
     nonce text not null,                   -- names the last change, for a writer that heard no answer
     log_end bigint not null,
@@ -85,8 +85,9 @@ def parts_of(name: str, data: bytes) -> list[Part]:
 class Change:
     """What one commit changes.
 
-    ``new``: files that must not be there. ``over``: files that may be. ``grown``: what follows after files' ends.
-    ``cut``: the length to which the log is cut. ``release``: the writer lets go with it. ``remove``: the session goes.
+    ``new``: files that must not exist. ``over``: files that may exist. ``grown``: what is appended to files. ``gone``:
+    files to delete. ``line``: what is appended to the log. ``cut``: the length to which the log is cut. ``release``:
+    the writer releases the session. ``remove``: the session is removed.
     """
 
     new: Sequence[Part] = ()
@@ -173,7 +174,7 @@ def _columns_of(rows: str, parts: Iterable[Part]) -> dict[str, Any]:
 
 
 def take(session: str, *, writer: str, mine: Iterable[str], ttl_s: float, nonce: str, create: bool) -> Statement:
-    """Become the writer; returns epoch, commits and whether the last one let go, or no row where another one has it."""
+    """Become the writer; returns epoch, commits and whether the last one released it; no row: another one has it."""
     values = {"id": session, "writer": writer, "mine": list(mine), "ttl": ttl_s, "nonce": nonce}
     taken = """
         set epoch = s.epoch + 1, was_let_go = s.writer = '', writer = %(writer)s, nonce = %(nonce)s, removed = false,
@@ -210,7 +211,7 @@ def read_part(session: str, name: str, offset: int, length: int | None) -> State
 
 
 def size_of(session: str, name: str) -> Statement:
-    """Ask for the size of a file; None: there is none."""
+    """Ask for the size of a file; None: there is no such file."""
     sql = "select max(start + octet_length(data)) from ctxfs_part where session = %(id)s and name = %(name)s"
     return Statement(sql, {"id": session, "name": name})
 
@@ -232,7 +233,7 @@ def log_from(session: str, offset: int) -> Statement:
 
 
 def forget(session: str) -> Statement:
-    """Delete a session with its row, for one whose name nobody uses again: no writer of it may be asleep."""
+    """Delete a session with its row, whose id is never used again: no writer of it may still be running."""
     sql = """
         with parts as (delete from ctxfs_part where session = %(id)s),
             lines as (delete from ctxfs_log where session = %(id)s)

@@ -18,9 +18,9 @@ class PostgresStore(RemoteStore[OpenedPostgresSession]):
     Args:
         database: where sessions are; see ``open_database``.
         session_id: the session.
-        ttl_s: for so many seconds after its last commit, by the server's clock, a writer that did not let go is not
-            taken over. This is politeness: safety does not depend on it.
-        give_up_s: for so many seconds a statement without an answer is repeated, before ``OutcomeUnknown`` is raised.
+        ttl_s: the lease: how many seconds after its last commit, by the server's clock, a writer that did not release
+            the session may be taken over. It only avoids needless take-overs: correctness does not depend on it.
+        give_up_s: how many seconds a statement that gets no answer is repeated before ``OutcomeUnknown`` is raised.
         place: the database's name, for errors.
 
     Raises:
