@@ -152,8 +152,7 @@ def tested(environment: Environment, project: str, arguments: argparse.Namespace
     built(environment, project, fresh=arguments.fresh)
     pytest: list[str | Path] = [
         environment.python,
-        "-m",
-        "pytest",
+        ROOT / "scripts" / "run_tests.py",
         "-c",
         TESTS / "pytest.ini",
         f"--framework={environment.framework}",
@@ -165,7 +164,8 @@ def tested(environment: Environment, project: str, arguments: argparse.Namespace
     if environment.typed and not arguments.no_types:
         check_types(environment)
         said.append("types checked")
-    return f"{environment.name:24} {'; '.join(said)} ({time.monotonic() - start:.0f} s)"
+    by_chance = re.findall(r"(?m)^FAILED ONCE.*$", done.stdout)
+    return "\n".join([f"{environment.name:24} {'; '.join(said)} ({time.monotonic() - start:.0f} s)", *by_chance])
 
 
 def check_types(environment: Environment) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 MOST_RUN_AGAIN = 10
 """More failures than that are one defect, not chance."""
-ALONE = ("--numprocesses=0", "--dist=no", "--last-failed", "--last-failed-no-failures=none")
+AGAIN = ("--last-failed", "--last-failed-no-failures=none")
+ALONE = ("--numprocesses=0", "--dist=no")
 
 
 def failed_tests(cache: Path) -> list[str]:
@@ -36,8 +37,9 @@ def main(arguments: Sequence[str]) -> int:
         if first != 1 or not collected or not 0 < len(failed) <= MOST_RUN_AGAIN:
             return first
         print(f"\n{len(failed)} failed. Once more, alone:", *failed, sep="\n  ", flush=True)
+        alone = ALONE if any(one.startswith("--numprocesses") for one in arguments) else ()
         measured = ["--cov-append"] if "--cov" in arguments else []
-        again = subprocess.run([*pytest, *ALONE, *measured], check=False).returncode
+        again = subprocess.run([*pytest, *AGAIN, *alone, *measured], check=False).returncode
         still = failed_tests(cache)
     for test in failed:
         if test not in still:

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PLUGIN = ROOT / "plugins" / "claude-code"
 CLAUDE = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
 TOOLS = "mcp__plugin_ctxfs_ctxfs__"
-LONGEST_S = 240
+LONGEST_S = 600
 
 
 def results_of(body: dict[str, Any]) -> list[str]:
