@@ -188,9 +188,12 @@ async def test_a_call_outside_of_an_agent() -> None:
 
     with pytest.raises(ToolError, match="no tool call"):
         running_call()
-    with pytest.raises(ToolError, match="RunningCall"):
+    with pytest.raises(ToolError, match="call_id"):
         await name.run({})
-    assert (await name.run({}, call=RunningCall(call_id="c1"))).content == "c1"
+    assert (await name.run({}, call_id="c1")).content == "c1"
+    assert (await name.run({}, call=RunningCall(call_id="c1", session_id="s"))).content == "s/c1"
+    with pytest.raises(ToolError, match="not both"):
+        await name.run({}, call_id="c1", call=RunningCall(call_id="c1"))
 
 
 def test_settings_that_are_no_flags() -> None:

@@ -162,9 +162,9 @@ class ContentReader:
             text = text[:max_chars]
         return tuple(text.removesuffix("\n").split("\n")) if text else ()
 
-    async def tail(self, count: int) -> tuple[str, ...]:
-        """Return the last ``count`` lines."""
-        return await self.lines(self.stored.lines - count + 1, self.stored.lines)
+    async def tail(self, count: int, *, max_chars: int | None = None) -> tuple[str, ...]:
+        """Return the last ``count`` lines; ``max_chars`` as in ``lines``."""
+        return await self.lines(self.stored.lines - count + 1, self.stored.lines, max_chars=max_chars)
 
     async def media(self, first: int, last: int) -> tuple[tuple[int, Block], ...]:
         """Return the images and documents on the lines ``first`` to ``last``, both included, each with its line."""

@@ -60,10 +60,10 @@ CALL: ContextVar[RunningCall | None] = ContextVar("CALL", default=None)
 def running_call() -> RunningCall:
     """Return the call that is being answered, inside of a tool's function, async or not.
 
-    Raises ``ToolError`` where no call is being answered, or the loop that runs the tool did not give the call.
+    Raises ``ToolError`` where no call is being answered, or the loop that runs the tool did not give its id.
     """
     if (call := CALL.get()) is None:
-        raise ToolError("no tool call is known here: pass Tool.run the call, as call=RunningCall(call_id=…)")
+        raise ToolError("no tool call is being answered here, or its id is not known: pass call_id to Tool.run")
     return call
 
 
@@ -150,15 +150,24 @@ class Tool:
         """The tool as the model sees it."""
         return ToolSchema(name=self.name, description=self.description, input_schema=self.input_schema)
 
-    async def run(self, arguments: Mapping[str, Any], *, call: RunningCall | None = None) -> ToolResult:
-        """Call the tool. ``call``: what ``running_call`` returns meanwhile; None: it raises.
+    async def run(
+        self, arguments: Mapping[str, Any], *, call_id: str | None = None, call: RunningCall | None = None
+    ) -> ToolResult:
+        """Call the tool.
+
+        Args:
+            arguments: those that the model gave.
+            call_id: the call's id, for tools that ask ``running_call``; None: they cannot.
+            call: the same with all else that is known of the call.
 
         Raises:
             InvalidToolArguments: the arguments do not validate; the message tells the model what to change.
-            ToolError: the tool returned something that cannot be shown to a model.
+            ToolError: the tool returned something that cannot be shown to a model; or both ``call_id`` and ``call``.
             Exception: whatever the tool itself raises passes through.
         """
-        token = CALL.set(call)
+        if call_id is not None and call is not None:
+            raise ToolError("the call was given twice: pass call_id or call, not both")
+        token = CALL.set(call if call_id is None else RunningCall(call_id=call_id))
         try:
             value = await self.handler(arguments)
         finally:
