@@ -23,7 +23,7 @@ _log = logging.getLogger("ctxfs.adapters")
 
 _SERVER = "ctxfs"
 _TOOLS = "Bash|BashOutput|TaskOutput|Grep|Glob|WebFetch|WebSearch|Task|Agent|mcp__.*"
-"""The tools whose output is looked at: what Read, Edit and Write show is in a file already."""
+"""The tools whose output may be replaced: what Read, Edit and Write show is in a file already."""
 
 
 class CtxfsHooks:
@@ -39,7 +39,7 @@ class CtxfsHooks:
 
     @property
     def hooks(self) -> dict[Any, list[HookMatcher]]:
-        """A hook after each use of a tool."""
+        """A hook that runs after each tool call."""
         return {"PostToolUse": [HookMatcher(matcher=_TOOLS, hooks=[self._after])]}
 
     @property
@@ -99,7 +99,7 @@ class _Store:
         self._store = store
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the store's; what it does not have, or only inherits, is not here either."""
+        """Forward all else to the store; what it lacks, or only inherits, is missing here too."""
         if getattr(type(self._store), name, None) is getattr(SessionStore, name, None):
             raise AttributeError(name)
         return getattr(self._store, name)

@@ -28,7 +28,7 @@ class CtxfsPlugin(Plugin):
 
     ``history`` is the session of one conversation, so make a plug-in for each. Agents with an ``agent_id`` may share
     one. ``at_source``: large results are replaced where they are made too, so that the messages hold the summary.
-    Before strands 1.62 the agent's messages hold what was replaced in any case; what a session manager stores does not.
+    Before strands 1.62 the agent's messages hold what was replaced anyway; what a session manager stores does not.
     """
 
     name = "ctxfs"

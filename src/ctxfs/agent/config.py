@@ -44,7 +44,7 @@ OnClose = Callable[[ContextFileSystem], Awaitable[object]]
 """Gets the session while it is still open, such as ``ctxfs.cleanup.prune_session``."""
 
 Redact = Callable[[ToolCall, Content], "Content | Awaitable[Content]"]
-"""Gets a tool's result (or its error text) and returns what everything else may see. May be a coroutine function."""
+"""Gets a tool's result (or its error text) and returns what is recorded, sent and logged instead. May be async."""
 
 
 @runtime_checkable
@@ -124,7 +124,7 @@ class AgentConfig:
     """What the user says is pinned: it is never evicted, whatever the window needs."""
 
     ephemeral_keep_recent: int | None = None
-    """Overrides the n of every tool with ``ephemeral=n``; None keeps each tool's own."""
+    """Overrides the n of every tool with ``ephemeral=n``; None keeps each tool's own n."""
 
     digest_tokens: int = 200
     """The longest digest in a placeholder, in tokens. 0 means no digests; then no result is evicted by its price before

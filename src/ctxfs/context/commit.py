@@ -21,7 +21,7 @@ from ctxfs.timeline.changes import change_id
 __all__ = ["Applied", "Archived", "Step", "admit", "apply", "evicted", "steps_of", "trimmed"]
 
 Step = tuple[Offload | Trim, ContextItem, ContextItem]
-"""What is done, the item whose content is stored for it, and the item of the context in its new form."""
+"""The step, the item whose content is stored for it, and the item of the context in its new form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +69,14 @@ async def admit(
     removing: Collection[str] = (),
     calls: Sequence[tuple[str, CallMade]] = (),
 ) -> Applied:
-    """Record items that came in and, in the same commit, what is evicted with them.
+    """Record new items and, in the same commit, what is evicted with them.
 
     ``leaving``: how an eager policy evicts some of them, by id. ``steps``: what else is evicted, of all items.
-    ``removing``: ids of items whose place they take. ``calls``: the model calls that led to this, each with the id of
-    the item that it gave, "" for none.
+    ``removing``: ids of the items that they replace. ``calls``: the model calls that led to this, each with the id of
+    the item that it produced, "" for none.
 
     Raises:
-        StorageError: nothing was recorded, and nothing leaves. What a policy raises is raised as it is.
+        StorageError: nothing was recorded, and nothing is evicted. What a policy raises is raised as it is.
 
     """
     going = [item for item in items if item.id in leaving]
@@ -119,14 +119,14 @@ async def _offload(
         if len(steps) == 1:
             done(Applied(events=(OffloadFailed(item_id=steps[0][0].item_id, error=error),)))
             return
-        for offload in offloads:  # what cannot be stored must not hold back the others
+        for offload in offloads:  # one that cannot be stored must not keep the others in the context
             await _offload([offload], items, fs, done)
         return
     done(_done(steps, fs))
 
 
 def _done(steps: Sequence[Step], fs: ContextFileSystem) -> Applied:
-    """What steps that are durable come to."""
+    """The result of steps that are durable."""
     return Applied(
         items=tuple({new.id: new for _, _, new in steps}.values()),
         left=tuple(old.id for _, old, _ in steps),
@@ -135,7 +135,7 @@ def _done(steps: Sequence[Step], fs: ContextFileSystem) -> Applied:
 
 
 def steps_of(offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem]) -> list[Step]:
-    """For each, what is to be stored and the item's new form; trims of one reply build on each other."""
+    """For each step, what must be stored, and the item's new form; trims of one reply build on each other."""
     rewritten: dict[str, ContextItem] = {}
     steps: list[Step] = []
     for step in offloads:
@@ -180,9 +180,9 @@ async def _archive(archive: Archive, items: Mapping[str, ContextItem], fs: Conte
 
 
 def _place_of(going: Collection[str], items: Sequence[ContextItem]) -> str | None:
-    """The item that an archive of ``going`` stands before: the one after the last of them, None for the end.
+    """The item that follows an archive of ``going``: the one after the last of them, None for the end.
 
-    Where that would leave a reply at the beginning, which providers refuse, it is the place of the first of them.
+    Where that would put a reply first, which providers refuse, the archive takes the place of the first of them.
     """
     places = [n for n, item in enumerate(items) if item.id in going]
     left = (i.item_type for i in items[: places[-1]] if i.id not in going and i.item_type != ItemType.SYSTEM_PROMPT)
@@ -193,7 +193,7 @@ def _place_of(going: Collection[str], items: Sequence[ContextItem]) -> str | Non
 def evicted(item: ContextItem, offload: Offload) -> ContextItem:
     """``item`` as the context holds it once ``offload`` is durable."""
     content = offload.placeholder if isinstance(item.message, ToolMessage) else offload.content or offload.placeholder
-    # Of a reply that left, no arguments can leave a second time.
+    # Of a reply that was evicted, no arguments can be evicted again.
     trimmed = _calls_in(content) if isinstance(item.message, AssistantMessage) else ()
     later = offload.later if offload.later is not None and offload.later[1] < offload.tokens_after else None
     return item.offloaded_to(offload.path, content, offload.tokens_after, trimmed=trimmed, later=later)

@@ -1,7 +1,7 @@
-"""From a message to the entry of a session that it becomes: decided as a value, of which nothing is taken in yet. Pure.
+"""From a message to the entry that it becomes, decided as a value before anything changes. Pure.
 
-An entry is the item, counted and with the placeholder that may replace it one day, and whatever else has to be known
-about it when it enters. A message that never enters, because it was refused or cancelled, leaves no trace.
+An entry is the item, counted and with the placeholder that may replace it later, and all else that a session needs to
+know to add it. A message that is refused or cancelled leaves no trace.
 """
 
 import reprlib
@@ -84,7 +84,7 @@ class Incoming:
 
     @property
     def id_request(self) -> tuple[ItemType, str, str | None, Content]:
-        """What its id and its file are claimed for: its type, of a result the call and the tool, and its content."""
+        """What its id and file name are allocated from: its type; for a result, the call and the tool; its content."""
         if isinstance(self.message, ToolMessage):
             return self.item_type, self.message.tool_call_id, self.message.tool_name, self.message.content
         return self.item_type, "", None, self.message.content
@@ -128,21 +128,21 @@ class EntryRules:
 
     counter: TokenCounter
     path_of: Callable[[str], str]
-    """Gives the absolute path of a file of the session."""
+    """Returns the absolute path of a file of the session."""
     digest_tokens: int
-    """How much a placeholder describes; 0 for nothing."""
+    """The longest digest in a placeholder; 0 means none."""
     pricing: EvictionParameters | None = None
     """The economic planner's numbers; None: nothing is evicted because that pays."""
     exact: frozenset[str] = frozenset()
     """Tools whose results are evicted by another rule than their price."""
     policy: OffloadPolicy = field(default_factory=OffloadPolicy)
-    """The developer's word on what may be evicted, here or by price."""
+    """What may be evicted at all, eagerly or by price."""
     eager: EagerPolicy | None = None
     """Decides what is evicted before it is ever sent; None: nothing is."""
     reader: str = READ_TOOL
     """The name of the tool that opens the files which placeholders name."""
     pins: Pins = NO_PINS
-    """What is pinned as it comes in."""
+    """Which items are pinned when they enter."""
 
     def short_of(self, item_id: str, names: NameAllocator) -> str | None:
         """The name that a placeholder gives instead of the path; None: the path, for files that any tool can read."""
@@ -152,9 +152,9 @@ class EntryRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A message as it is going to enter a session.
+    """A message as it will enter a session.
 
-    ``leaving`` says how it is evicted the moment it enters; None: it stays. ``identifiers``: what is new with it.
+    ``leaving``: how it is evicted eagerly; None: it stays. ``identifiers``: those that it adds.
     """
 
     item: ContextItem
@@ -170,13 +170,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What entries must be new to: the ids that are taken, and the identifiers that the model can read already."""
+    """What is known before an entry: the allocated ids, and the identifiers that the model can read already."""
 
     names: NameAllocator
     identifiers: IdentifierIndex = field(default_factory=IdentifierIndex)
 
     def draft(self) -> "Known":
-        """The same, to take in more on trial: what this draft takes in, the original does not know."""
+        """A copy that can take in more without changing the original."""
         return Known(self.names.draft(), self.identifiers.draft())
 
     def take(self, entry: Entry) -> None:
@@ -187,12 +187,12 @@ class Known:
 
 
 def build_entry(incoming: Incoming, known: Known, rules: EntryRules) -> Entry:
-    """Decide how ``incoming`` enters a session in which ``known`` is taken; ``known`` stays as it is."""
+    """Decide how ``incoming`` enters a session that knows ``known``, which does not change."""
     return taken_entry(incoming, known.draft(), rules)
 
 
 def taken_entry(incoming: Incoming, known: Known, rules: EntryRules) -> Entry:
-    """``build_entry``, and ``known`` takes in at once what the entry brings."""
+    """Like ``build_entry``, but ``known`` takes in the entry at once."""
     item_id, name = known.names.allocate(*incoming.id_request)
     return _entered(new_item(incoming, item_id=item_id, name=name, counter=rules.counter), known, rules)
 
@@ -200,7 +200,7 @@ def taken_entry(incoming: Incoming, known: Known, rules: EntryRules) -> Entry:
 def new_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
     """Decide how an item enters that has an id and is counted; see ``build_entry``.
 
-    Raises ``InvalidRecord`` when the item could not be recorded: the counter or the eager policy gave a wrong type.
+    Raises ``InvalidRecord`` when the item could not be recorded: the counter or the eager policy returned a wrong type.
     """
     draft = known.draft()
     draft.names.take([item.id])
@@ -226,7 +226,7 @@ def _entered(item: ContextItem, draft: Known, rules: EntryRules) -> Entry:
 
 
 def recorded_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
-    """How an item that was recorded already enters again; it keeps a placeholder that it has. ``known`` takes it in.
+    """How a recorded item enters again, with the placeholder that it has, if any. ``known`` takes it in.
 
     Whether the model has seen such an item is unknown: it is not evicted as one that was never sent. A reply
     whose arguments may be evicted is counted again, as they are: the session may have had another counter.
@@ -267,9 +267,9 @@ def new_item(incoming: Incoming, *, item_id: str, name: str, counter: TokenCount
 
 
 def _read(item: ContextItem, draft: Known, rules: EntryRules) -> tuple[tuple[Trim, ...], Brought | None]:
-    """Read an item once: the trims of a reply, and what a result brings in.
+    """Read an item once: the trims of a reply, and the identifiers that a result adds.
 
-    None instead of that: the result is not evicted by its price.
+    None for the latter: the result is not evicted by its price.
     """
     message, pricing = item.message, rules.pricing
     if pricing is None:
@@ -283,7 +283,7 @@ def _read(item: ContextItem, draft: Known, rules: EntryRules) -> tuple[tuple[Tri
 
 
 def _bring(texts: Sequence[str], draft: Known, rules: EntryRules) -> Brought:
-    """What ``texts`` bring in; nothing where no placeholder would mention it."""
+    """The identifiers that ``texts`` add; none if no placeholder would mention them."""
     return draft.identifiers.bring(texts if rules.digest_tokens else ())
 
 

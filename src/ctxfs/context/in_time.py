@@ -56,7 +56,7 @@ class ContextInTime(ContextHeld):
     async def changes(self, first: int, last: int | None = None) -> Changes:
         """What changed from the request of the call ``first`` to the one of ``last`` (None: of the call after it).
 
-        What left or came and why, its tokens, and what the prompt cache had to write again.
+        What was added or evicted and why, its tokens, and what the prompt cache had to write again.
 
         Raises:
             UnknownCall: the model was not called so often.
@@ -87,7 +87,7 @@ class ContextInTime(ContextHeld):
     async def restore(self, item_id: str, *, reason: str = "") -> ContextItem:
         """Bring the content of an evicted item back into the context, and into the journal; returns the item.
 
-        A message that left in an archive comes back with its exchange (a reply and the results of its calls), to where
+        A message that is in an archive comes back with its exchange (a reply and the results of its calls), to where
         it was; the large arguments of calls come back with their reply, whose id or theirs ``item_id`` is.
 
         What is back stays until the model has replied 10 times, also in a session that is resumed; only if the prompt

@@ -1,4 +1,4 @@
-"""What came into a context and is not durable yet: one commit records all of it, with what it replaces and did cost."""
+"""Items that are not durable yet: one commit records all of them, with what they replace and what they cost."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -15,7 +15,7 @@ __all__ = ["Recorder"]
 
 
 class Recorder:
-    """Records the items of one session as they come in; what is not written waits for the next time.
+    """Records the new items of one session; what could not be written is tried again with the next change.
 
     ``emit`` is called with an event for what could not be written.
     """
@@ -36,26 +36,26 @@ class Recorder:
 
     @property
     def is_behind(self) -> bool:
-        """Whether something came in that is not durable yet."""
+        """Whether something is not durable yet."""
         return bool(self._waiting or self._calls)
 
     @property
     def evicts(self) -> bool:
-        """Whether an eager policy evicts some of what waits."""
+        """Whether an eager policy evicts some of the pending items."""
         return bool(self._leaving)
 
     def add(self, item: ContextItem, leaving: EagerOffload | None = None) -> None:
-        """``item`` came in, and leaves at once if ``leaving`` says how."""
+        """Add a new item; ``leaving``: how it is evicted eagerly, None: it is not."""
         self._waiting[item.id] = item
         if leaving is not None:
             self._leaving[item.id] = leaving
 
     def remove(self, item_ids: Iterable[str]) -> None:
-        """What was added last takes the place of these items."""
+        """Note that the item that was added last replaces these."""
         self._removed += [item_id for item_id in item_ids if self._waiting.pop(item_id, None) is None]
 
     def called(self, call: CallMade) -> None:
-        """The model was called, and gave what was added last; a summary is nothing that was added."""
+        """Note a call of the model, which produced the item that was added last; a summary produced none."""
         self._calls.append((next(reversed(self._waiting), ""), call))
 
     async def record(self, steps: Sequence[Step] = ()) -> Applied:

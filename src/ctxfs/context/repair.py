@@ -40,7 +40,7 @@ class Repairs:
 
 
 def repaired(items: Sequence[ContextItem], *, names: NameAllocator, counter: TokenCounter) -> Repairs:
-    """Make a valid transcript of ``items``: answer calls, begin with a question, leave out what answers nothing.
+    """Make a valid transcript of ``items``: answer open calls, start with a user message, drop orphaned results.
 
     The ids of what is added are taken from ``names``.
     """

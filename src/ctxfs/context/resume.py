@@ -50,7 +50,7 @@ def _take_in(items: Sequence[ContextItem], live: LiveTranscript, counter: TokenC
 
 @uninterrupted
 async def go_back(live: LiveTranscript, back: Back, counter: TokenCounter) -> None:
-    """Record ``back``, and hold what the session holds then, as after a restart."""
+    """Record ``back``, and rebuild the transcript from the session, as after a restart."""
     await bring_back(live.fs, back)
     if back:
         before = live.transcript
@@ -63,7 +63,7 @@ async def go_back(live: LiveTranscript, back: Back, counter: TokenCounter) -> No
 async def _repaired(
     items: tuple[ContextItem, ...], fs: ContextFileSystem, counter: TokenCounter
 ) -> tuple[ContextItem, ...]:
-    """Make what a damaged journal left a valid transcript, and record how; what is cut short goes on next time."""
+    """Make a valid transcript of what a damaged journal left, and record the changes; safe to repeat after a crash."""
     repairs = repaired(items, names=fs.writer.names, counter=counter)
     if not repairs:
         return items
@@ -71,6 +71,8 @@ async def _repaired(
         await fs.writer.add([item], before=before)
     if repairs.removed:
         await fs.writer.remove(repairs.removed, reason="its call is lost: the journal was damaged")
-    text = "session %s: the journal was damaged; to go on, %d messages were put in and %d left out"
+    text = (
+        "session %s: the journal was damaged; %d messages were added and %d left out, so that the transcript is valid"
+    )
     _log.warning(text, fs.session_id, len(repairs.added), len(repairs.removed))
     return repairs.items

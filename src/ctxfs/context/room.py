@@ -1,4 +1,4 @@
-"""Making a context fit its window: a ``Reduction`` decides step by step, and here each step is done."""
+"""Making a context fit its window: a ``Reduction`` decides the next step, and this module carries it out."""
 
 from anyio import to_thread
 
@@ -64,7 +64,7 @@ def _settle(done: Done, live: LiveTranscript, controller: CompactionController) 
 
 
 async def _carry_out(plan: Plan, live: LiveTranscript) -> None:
-    """Do what a plan says, stored first; as long as there are items that could not be recorded, do nothing."""
+    """Do what a plan says, stored first; do nothing while there are items that could not be recorded."""
     async with live.changing():
         await live.record()
         if not live.recorder.waiting:
@@ -72,7 +72,7 @@ async def _carry_out(plan: Plan, live: LiveTranscript) -> None:
 
 
 async def _summary(prompt: str, summarize: Summarize, live: LiveTranscript) -> Reply | ModelError:
-    """Ask the model, and record what that was billed."""
+    """Ask the model, and record what it billed."""
     try:
         reply = await summarize(prompt)
     except ModelError as error:

@@ -1,4 +1,4 @@
-"""The messages of a session in memory: their order, what is open, what is due. No I/O; ``Context`` is its shell."""
+"""The messages of a session in memory: their order, open calls, and what is due. No I/O; ``Context`` is its shell."""
 
 import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -40,11 +40,11 @@ __all__ = ["Transcript"]
 
 
 class Transcript:
-    """Items in order, rewritten by id, and what planning needs to know of them, kept up as they come and go.
+    """Items in order, rewritten by id, and the ledgers that planning needs, updated as items enter and are evicted.
 
-    ``keep_recent``: how many results stay, a tool. ``path_of`` gives the absolute path of an item's file. By the
-    settings of ``economy`` other things leave when that pays; None lets nothing else leave. ``policy``: what may leave
-    so at all, and before it is sent; None means the default.
+    ``keep_recent``: how many results of each tool stay. ``path_of`` returns the absolute path of an item's file.
+    ``economy``: the settings by which other items are evicted when that pays; None: no other items are. ``policy``:
+    what may be evicted by price and eagerly; None means the default.
     """
 
     def __init__(
@@ -116,7 +116,8 @@ class Transcript:
                 raise TranscriptError(["a user's message is blank: a provider refuses it, so say what to do"])
             if isinstance(message, ToolMessage):
                 if message.tool_call_id not in waiting:
-                    raise TranscriptError([f"a result for {message.tool_call_id!r}, which is not an open tool call"])
+                    what = f"a result for {message.tool_call_id!r}, which is not an open tool call"
+                    raise TranscriptError([f"{what}: add the reply with the call first"])
                 waiting.remove(message.tool_call_id)
             elif waiting and not isinstance(message, SystemMessage):
                 raise TranscriptError(no_result(call) for call in waiting)
@@ -129,21 +130,21 @@ class Transcript:
             raise TranscriptError(no_result(call.id) for call in self.open_calls)
 
     def chosen(self) -> list[str]:
-        """What ``plan`` begins with: the items, and the stored arguments of calls; it is empty when this is."""
+        """What ``plan`` starts from: ids of items, and of arguments of calls. If it is empty, so is the plan."""
         due = [item_id for _, item_id, _ in self._ephemeral.due()]
         return due + (self.economy.chosen() if self.economy is not None else [])
 
     def leaves_unsent(self) -> bool:
-        """Whether something that came in would leave before it is ever sent, because that costs less."""
+        """Whether a new item would be evicted before it is ever sent, because that costs less."""
         return self.economy is not None and self.economy.leaves_unsent()
 
     def before_next_eviction(self) -> int | None:
-        """How many items stand before the one at which the next batch will begin; None: nothing is near."""
+        """How many items precede the first one of the next batch; None: no batch is expected soon."""
         start = self.economy.next_start() if self.economy is not None else None
         return None if start is None else next((n for n, item_id in enumerate(self._items) if item_id == start), None)
 
     def unwritten(self, chosen: Iterable[str]) -> list[Placeholder]:
-        """The placeholders that have yet to be written to evict what was chosen."""
+        """The placeholders that must still be written before what was chosen can be evicted."""
         return self._candidates.unwritten(chosen)
 
     def plan(self) -> Plan:
@@ -164,7 +165,7 @@ class Transcript:
         reader: str = READ_TOOL,
         pins: Pins = NO_PINS,
     ) -> EntryRules:
-        """What decides about the messages that come into this transcript; ``eager`` None: they all stay at first."""
+        """The rules for messages that enter this transcript; ``eager`` None: all are sent at least once."""
         return EntryRules(
             counter=counter,
             path_of=self._path_of,
@@ -198,10 +199,10 @@ class Transcript:
             self.economy.pin(self._with_trims(self.holds), pinned=True)
             if last_call is not None:
                 self.economy.resumed(last_call.made_at, last_call.usage)
-        self.plan()  # the ledger takes in the items here, where it may take its time
+        self.plan()  # the ledger takes in the items now, not in the first request
 
     def billed(self, usage: Usage) -> None:
-        """The request whose reply enters next was billed so: what the provider's cache holds really."""
+        """Take in the bill of the request whose reply enters next: it shows what the provider's cache holds."""
         if self.economy is not None:
             self.economy.billed(usage)
 
@@ -248,7 +249,7 @@ class Transcript:
             self.economy.rebuilt(self._items.values(), unchanged=unchanged)
 
     def restore(self, item: ContextItem) -> None:
-        """Put an item with its content again in the place of the one without, to stay for a while (``Holds``)."""
+        """Put an item with its content back in place of the evicted one, to stay for a while (``Holds``)."""
         placeholder = _shown_as_placeholder(self._items[item.id])
         self.rewrite([item], ())
         self.holds.restored(item.id)
@@ -287,7 +288,7 @@ class Transcript:
             self.economy.rebuilt(self._items.values(), unchanged=unchanged)
 
     def going_on_from(self, before: "Transcript") -> None:
-        """What was entered here is what ``before`` held, changed in the middle: what it learned is known here."""
+        """Take over what ``before`` learned: this has the same items, changed somewhere in the middle."""
         if self.economy is None or before.economy is None:
             return
         tokens = 0

@@ -1,4 +1,4 @@
-"""The large arguments of a reply's calls, and what would be sent in their place once they are evicted. Pure."""
+"""The large arguments of a reply's calls, and what is sent in their place once they are evicted. Pure."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
