@@ -24,7 +24,7 @@ ROOMS = (
     *("storage", "content", "session"),
     *("placeholder", "eviction", "economics", "timeline", "context"),
     *("materialize", "tools", "recall", "history", "telemetry", "agent"),
-    *("messages", "workspace", "transfer", "listing", "cleanup", "testing", "recordings", "replay"),
+    *("messages", "workspace", "transfer", "testing", "recordings", "replay", "listing", "cleanup"),
     *("adapters", "serve", "view", "cli", "__main__"),
 )
 LARGEST_ROOM = 0.12

@@ -15,7 +15,9 @@ from ctxfs.errors import ConfigError
 from ctxfs.history import History, Part
 from ctxfs.listing.catalogue import SESSIONS_NAME, list_summaries
 from ctxfs.listing.summary import SessionSummary, summarize
+from ctxfs.replay.explanation import explain
 from ctxfs.storage import LocalSessions
+from view_session import SESSION, make_session
 
 pytestmark = pytest.mark.anyio
 
@@ -188,3 +190,15 @@ def test_processes_share_the_file(tmp_path: Path) -> None:
         os.chmod(tmp_path / f"copy{n}", 0o700)  # noqa: PTH101
     with multiprocessing.get_context("spawn").Pool(3) as pool:
         assert pool.map(_list, [tmp_path] * 6) == [5 * 21] * 6
+
+
+async def test_what_evictions_saved_is_known_where_there_were_some(tmp_path: Path) -> None:
+    await make_session(tmp_path)
+    await make(tmp_path, "whole")
+    found = await listed(tmp_path)
+    async with ContextFileSystem(SESSION, root_path=tmp_path, read_only=True) as fs:
+        did = (await explain(fs)).effect
+    assert did.net_usd is not None
+    assert found[SESSION].saved_tokens == round(did.net)
+    assert found[SESSION].saved_usd == pytest.approx(did.net_usd)
+    assert (found["whole"].saved_tokens, found["whole"].saved_usd) == (None, None)

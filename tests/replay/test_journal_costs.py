@@ -82,7 +82,9 @@ def test_in_a_history_that_a_framework_owns_a_call_writes_again_what_stands_behi
         decided(70, Why.EXPIRED),
     ]
     costs = account([*records, called(400), decided(40)])
-    assert costs.rewrites == (Rewrite(after_call=1, tokens=300),), "not a cold cache, and not what was never sent"
+    assert costs.rewrites == (Rewrite(after_call=1, tokens=300, kept=0),), (
+        "not a cold cache, and not what was never sent"
+    )
     assert costs.rewriting(RATES) == pytest.approx(300.0)
     assert len(costs.departures) == 5
 
@@ -98,7 +100,7 @@ def test_what_was_sent_saves_its_reads_and_costs_a_rewrite_of_what_stands_behind
     assert (left.item_ids, left.reason, left.after_call, left.sent) == (("call_1",), "grep keeps its last 1", 3, True)
     assert (left.tokens_freed, told.calls_since(left)) == (950, 2)
     assert told.saved(RATES) == pytest.approx(950 * 0.1 * 2)
-    assert told.rewrites == (Rewrite(after_call=3, tokens=50 + 10 + 1_000 + 10),)
+    assert told.rewrites == (Rewrite(after_call=3, tokens=50 + 10 + 1_000 + 10, kept=110),)
     assert told.rewriting(RATES) == pytest.approx(1_070)
 
 
@@ -137,7 +139,7 @@ def test_the_context_is_counted_as_items_are_archived_and_restored() -> None:
 
 def test_a_batch_is_written_anew_once() -> None:
     told = account([*session(), replaced("call_2", 50), replaced("call_1", 50), reply(4)])
-    assert told.rewrites == (Rewrite(after_call=3, tokens=50 + 10 + 50 + 10),)
+    assert told.rewrites == (Rewrite(after_call=3, tokens=50 + 10 + 50 + 10, kept=110),)
 
 
 def test_what_leaves_before_it_is_sent_is_never_written_and_rewrites_nothing() -> None:
@@ -182,7 +184,7 @@ def test_items_that_left_in_an_archive_are_one_departure() -> None:
     (left,) = told.departures
     assert (left.item_ids, left.archive) == (("msg_1", "call_1"), "msg_9")
     assert (left.tokens_before, left.tokens_after) == (1_010, 80)
-    assert told.rewrites == (Rewrite(after_call=3, tokens=10 + 1_000 + 10),)
+    assert told.rewrites == (Rewrite(after_call=3, tokens=10 + 1_000 + 10, kept=100),)
 
 
 def test_the_end_of_a_context_that_is_removed_makes_nothing_be_written_anew() -> None:

@@ -19,7 +19,8 @@ from ctxfs.session.records import (
     Replaced,
     Restored,
 )
-from ctxfs.view.activity import Activity, ActivityBuilder, EventKind, Part
+from ctxfs.view.activity import Activity, EventKind, Part
+from ctxfs.view.activity_builder import ActivityBuilder
 from session_items import make_item, stored_record
 
 PRICES = Prices(input=10.0, output=50.0, cache_read=1.0, cache_write={"5m": 12.5, "1h": 20.0})
@@ -90,10 +91,10 @@ def test_what_was_evicted_counts_as_a_placeholder_and_has_its_event() -> None:
 def test_titles_are_the_call_of_a_result_and_the_first_words_of_a_text() -> None:
     items = told(*BEGINNING).items
     titles = [items[item_id].title for item_id in ("msg_s", "msg_u", "msg_1", "call_1")]
-    assert titles == ["be careful", "find it", "read(a.py)", "read(a.py)"]
+    assert titles == ["be careful", "find it", "calls read(a.py)", "read(a.py)"]
     block = {"type": "tool_use", "id": "c", "name": "grep", "input": {"pattern": "x" * 200, "n": 3}}
     (long,) = told(added("msg_9", 1, AssistantMessage((block,)))).items.values()
-    assert (long.title[:16], len(long.title), long.title[-1]) == ("grep(pattern=xxx", 120, "…")
+    assert (long.title[:22], len(long.title), long.title[-1]) == ("calls grep(pattern=xxx", 120, "…")
     unknown = added("call_9", 1, ToolMessage("call_9", "read", "text"))
     assert told(unknown).items["call_9"].title == "text"
     assert told(added("call_9", 1, ToolMessage("call_9", "read", ""))).items["call_9"].title == "read"
@@ -157,6 +158,17 @@ def test_a_cache_that_lost_what_it_held_is_an_event() -> None:
     assert told(asked(1), bill(0, 900), asked(2), bill(0, 950)).events == ()  # too short to be cached
     ours = told(*BEGINNING, bill(0, 5_000), replaced("call_1", 40), asked(3), bill(0, 5_000))
     assert [event.kind for event in ours.events] == [EventKind.EVICTED]  # what we changed, it cannot hold
+
+
+@pytest.mark.parametrize(("held", "read", "lost"), [(6_130, 0, [(3, 2_200, 0)]), (6_130, 1, []), (4_400, 0, [])])
+def test_a_cache_that_lost_what_stands_before_a_change_is_one_as_well(
+    held: int, read: int, lost: list[tuple[int, int, int]]
+) -> None:
+    """Of the 1,560 tokens of the second request, 560 stand before the change: as much of what the cache held."""
+    before = (*BEGINNING[:2], added("msg_v", 500, UserMessage("more")), *BEGINNING[2:])
+    found = told(*before, bill(0, held), replaced("call_1", 40), asked(3), bill(read, held))
+    missed = [event for event in found.events if event.kind is EventKind.CACHE_MISSED]
+    assert [(event.call, event.tokens_before, event.tokens_after) for event in missed] == lost
 
 
 def test_a_compaction_takes_items_with_it() -> None:

@@ -146,7 +146,9 @@ def test_all_sessions_are_searched(url: str) -> None:
 
 
 def test_a_request_can_be_had_in_full(url: str) -> None:
-    sent = get(f"{url}session/{SESSION}/request.json?call=3").json()
+    answer = get(f"{url}session/{SESSION}/request.json?call=3")
+    assert answer.text.startswith('{\n  "'), "a line for each value"
+    sent = answer.json()
     assert sent["system"][0]["text"].startswith("You are a careful engineer")
     assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "user", "assistant", "user"]
     assert get(f"{url}session/{SESSION}/request.json?call=77").status_code == 404

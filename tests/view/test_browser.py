@@ -104,6 +104,33 @@ def test_the_panels_stand_side_by_side_where_there_is_room(browser: Browser, url
             assert drawn_colours(page, "#chart-cost canvas") > 2
 
 
+def test_a_mark_opens_its_call_and_its_item(browser: Browser, url: str) -> None:
+    for width in (400, 1400):
+        with watched(browser, url, viewport={"width": width, "height": 900}) as page:
+            page.goto(f"{url}session/{SESSION}?call=12&item=call_008&how=tail")
+            drawn(page)
+            lanes = page.locator("#chart-events .u-over")
+            at = box(page, "#chart-events .u-over")
+            with leads_to(page, "item=call_003"):  # the second of three lanes is "read back"
+                lanes.click(position={"x": at["width"] * 19.5 / 30, "y": at["height"] / 2})
+            assert "call=20" in page.url
+            assert "how=" not in page.url
+            expect(page.locator("#call-title")).to_contain_text("Call 20")
+            expect(page.locator("#item-title")).to_have_text("read_file(shop/cart.py)")
+            expect(page.locator("#item-title")).to_be_in_viewport()
+
+
+def test_a_warning_says_what_its_items_are(browser: Browser, url: str) -> None:
+    with watched(browser, url, viewport={"width": 1400, "height": 900}) as page:
+        page.goto(f"{url}session/{SESSION}/warnings")
+        again = page.locator(".finding", has_text="called again").locator(".row").first
+        expect(again).to_contain_text("read_file(shop/checkout.py) call_002")
+        expect(again.locator(".size")).to_have_text("3,494 tokens")
+        with leads_to(page, "item=call_002"):
+            again.locator("a").click()
+        expect(page.locator("#item-title")).to_have_text("read_file(shop/checkout.py)")
+
+
 def test_keys_go_from_call_to_call(browser: Browser, url: str) -> None:
     with watched(browser, url) as page:
         page.goto(f"{url}session/{SESSION}?call=5")

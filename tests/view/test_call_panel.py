@@ -3,7 +3,7 @@
 from ctxfs.llm.base import Usage
 from ctxfs.session.records import CallMade, Decided, Record
 from ctxfs.timeline.timeline import Timeline
-from ctxfs.view.activity import ActivityBuilder
+from ctxfs.view.activity_builder import ActivityBuilder
 from ctxfs.view.call_panel import CallPanel, call_panel
 from session_items import stored_record
 from view.test_activity import BEGINNING, asked, bill, replaced, result
@@ -30,7 +30,7 @@ def test_a_panel_lists_the_request_and_marks_what_is_new() -> None:
         ("call_1", 1_000, True),
     ]
     assert (found.previous, found.following, found.hidden, found.missed) == (1, None, 0, None)
-    assert [row.title for row in found.rows][2:] == ["read(a.py)", "read(a.py)"]
+    assert [row.title for row in found.rows][2:] == ["calls read(a.py)", "read(a.py)"]
     first = panel(-3, *BEGINNING)
     assert first is not None
     assert (first.call.number, first.previous, first.following) == (1, None, 2)
@@ -43,7 +43,7 @@ def test_it_says_what_changed_to_the_next_call() -> None:
     found = panel(2, *BEGINNING, replaced("call_1", 40, "read keeps its last 1"), asked(3))
     assert found is not None
     changed = [
-        ("added", "msg_2", "read(b.py)"),
+        ("added", "msg_2", "calls read(b.py)"),
         ("added", "call_2", "read(b.py)"),
         ("evicted", "call_1", "read(a.py)"),
     ]

@@ -46,13 +46,17 @@ def test_figures_are_short_and_exact() -> None:
 
 
 def test_a_chart_has_a_column_for_each_part_that_there_is() -> None:
-    events = (Event(call=2, kind=EventKind.EVICTED), Event(call=2, kind=EventKind.EVICTED))
-    activity = Activity(calls=(call(1, read=5, usd=0.5), call(2, 70, read=9, written=1)), events=events)
+    sizes = {"a": 30, "b": 90, "c": 60}
+    events = [
+        Event(call=2, kind=EventKind.EVICTED, item_ids=(item,), tokens_before=tokens) for item, tokens in sizes.items()
+    ]
+    activity = Activity(calls=(call(1, read=5, usd=0.5), call(2, 70, read=9, written=1)), events=tuple(events))
     data = chart_data(activity, window_tokens=200, steps=(150,))
     assert data["calls"] == [1, 2]
     assert data["layers"] == [{"name": "results", "tokens": [100, 70]}]
     assert (data["window"], data["steps"]) == (200, [150])
-    assert {lane["name"]: lane["calls"] for lane in data["lanes"]}["evicted"] == [2]
+    lanes = {lane["name"]: (lane["calls"], lane["items"]) for lane in data["lanes"]}
+    assert (lanes["evicted"], lanes["restored"]) == (([2], ["b"]), ([], [])), "the largest item of each call"
     assert data["bills"] == {
         "tokens": {"read": [5, 9], "written": [0, 1], "input": [0, 0], "output": [0, 0]},
         "usd": None,

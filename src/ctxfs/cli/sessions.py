@@ -82,14 +82,16 @@ def _as_dict(stores: SessionStores, session: SessionSummary) -> dict[str, Any]:
         "disk_bytes": session.disk_bytes,
         "models": session.models,
         "cost_usd": session.cost_usd,
+        "saved_tokens": session.saved_tokens,
+        "saved_usd": session.saved_usd,
         "running": has_writer(stores, session.session_id),
     }
 
 
 def _print(stores: SessionStores, found: Sequence[SessionSummary]) -> None:
     rows = [_row(session, state=_state(stores, session)) for session in found]
-    columns = ["session", "state", "last change", "size", "tokens", "cost", "calls", "items", "stored"]
-    print_columns(columns, rows, right=("size", "tokens", "cost", "calls", "items", "stored"))
+    columns = ["session", "state", "last change", "size", "tokens", "cost", "saved", "calls", "items", "stored"]
+    print_columns(columns, rows, right=("size", "tokens", "cost", "saved", "calls", "items", "stored"))
     costs = [session.cost_usd for session in found if session.cost_usd is not None and session.calls]
     context = sum(session.context_tokens for session in found)
     size = sum(session.disk_bytes for session in found)
@@ -112,10 +114,15 @@ def _row(session: SessionSummary, *, state: str) -> tuple[str, ...]:
     changed = datetime.fromtimestamp(session.changed_at).astimezone().strftime("%Y-%m-%d %H:%M")
     named = (session.session_id, state, changed, readable_size(session.disk_bytes))
     if session.error is not None:
-        return (*named, *([""] * 5))
-    cost = "" if session.cost_usd is None or not session.calls else f"${session.cost_usd:,.2f}"
+        return (*named, *([""] * 6))
+    cost = "" if session.cost_usd is None or not session.calls else _dollars(session.cost_usd)
+    saved = "" if session.saved_usd is None else _dollars(session.saved_usd)
     counts = (session.calls, session.items, session.stored)
-    return (*named, tokens(session.context_tokens), cost, *map(tokens, counts))
+    return (*named, tokens(session.context_tokens), cost, saved, *map(tokens, counts))
+
+
+def _dollars(usd: float) -> str:
+    return f"{'-' if round(usd, 2) < 0 else ''}${abs(usd):,.2f}"
 
 
 def verify(session: SessionArgument, root: Root = None, store: StoreUrl = None, as_json: AsJson = False) -> None:

@@ -58,15 +58,15 @@ class Budget:
             raise ConfigError(f"water marks {self.low_water} and {self.high_water}: use 0 < low < high <= 1")
 
     @classmethod
-    def of_model(cls, model: str) -> "Budget":
+    def of_model(cls, model: str, *, warns: bool = True) -> "Budget":
         """The budget of ``model`` as the table of models has it; the reply gets 16,384 tokens, at most a quarter of it.
 
         Of an unknown model, that of the longest known name that it starts with, or else a window of 128,000 tokens: a
-        warning (``UnknownModel``) says so once, but for a model without a name ("").
+        warning (``UnknownModel``) says so once, but for a model without a name (""), and not at all unless ``warns``.
         """
         info, is_known = model_or_relative(model)
         window_tokens = info.window_tokens if info is not None else None
-        if model and (not is_known or window_tokens is None):
+        if warns and model and (not is_known or window_tokens is None):
             assumed = _DEFAULT_WINDOW_TOKENS if window_tokens is None else window_tokens
             what = f"the window of the model {model!r}" if is_known else f"the model {model!r}"
             warn_unknown(

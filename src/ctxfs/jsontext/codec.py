@@ -106,18 +106,21 @@ def _spelled(place: str, path: tuple[Any, ...]) -> str:
     return place + "".join(f"[{reprlib.repr(key)}]" for key in path[:8]) + more
 
 
-def dumps(value: Any) -> bytes:
+def dumps(value: Any, *, indented: bool = False) -> bytes:
     """Encode ``value`` as compact JSON, keys in their order; the same value gives the same bytes.
+
+    ``indented``: with a line for each value, for people.
 
     A tuple loads as a list, and two lone surrogates side by side as the character that they are together. Raises
     ValueError for anything else that would not load equal, see ``check_json``.
     """
     _check(value, "value", _DUMPED_DEPTH, (list, tuple))
     try:
-        return orjson.dumps(value)
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2 if indented else None)
     except TypeError:
         # orjson refuses lone surrogates, integers over 64 bits and some subclasses; the standard library escapes them
-        return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+        indent, separators = (2, (",", ": ")) if indented else (None, (",", ":"))
+        return json.dumps(value, ensure_ascii=True, separators=separators, indent=indent).encode("ascii")
 
 
 def dumps_unchecked(value: Any) -> bytes:

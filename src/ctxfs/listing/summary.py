@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ctxfs.economics.paid import Paid
-from ctxfs.errors import ContentGone, CtxfsError
+from ctxfs.errors import ConfigError, ContentGone, CtxfsError
+from ctxfs.replay.effect import Effect, effect
+from ctxfs.replay.journal_costs import account
 from ctxfs.session.damaged import DamagedContent, detail_of
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.steps import run_in_steps
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.sessions import SessionFound, SessionStores
 from ctxfs.storage.threads import run_to_completion
@@ -24,8 +27,10 @@ class SessionSummary:
     None. ``calls`` counts the calls of a model, ``items`` what the context holds: ``context_tokens`` now,
     ``content_tokens`` with everything in it. Where a framework owns the history there are no items, and both are the
     tokens of the last prompt that was billed. ``stored`` contents have ``stored_bytes``; ``disk_bytes`` is what all its
-    files hold. ``cost_usd``: what the calls cost at list prices; None if those of a model are not known. ``damages``: a
-    line for each that was found; contents outside of the context were only checked to exist.
+    files hold. ``cost_usd``: what the calls cost at list prices; None if those of a model are not known.
+    ``saved_tokens``: what evictions saved, less what they cost, in uncached input tokens, and ``saved_usd`` the same in
+    dollars; None: nothing was evicted, or it is not known. ``damages``: a line for each that was found; contents
+    outside of the context were only checked to exist.
     """
 
     session_id: str
@@ -40,6 +45,8 @@ class SessionSummary:
     disk_bytes: int = 0
     models: tuple[str, ...] = ()
     cost_usd: float | None = None
+    saved_tokens: int | None = None
+    saved_usd: float | None = None
     damages: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
 
@@ -101,6 +108,7 @@ async def _summary(fs: ContextFileSystem, changed: float, disk_bytes: int) -> Se
     last_prompt = fs.state.calls[-1].usage.total_input_tokens if fs.state.calls and not held else 0
     stored = fs.state.stored.values()
     eviction = fs.state.eviction
+    did = await _effect(fs)
     return SessionSummary(
         session_id=fs.session_id,
         changed_at=changed,
@@ -113,9 +121,21 @@ async def _summary(fs: ContextFileSystem, changed: float, disk_bytes: int) -> Se
         disk_bytes=disk_bytes,
         models=tuple(sorted({call.model for call in fs.state.calls if call.model})),
         cost_usd=Paid(None, ttl_s=0.0 if eviction is None else eviction.ttl_s).usd(fs.state.calls),
+        saved_tokens=None if did is None else round(did.net),
+        saved_usd=None if did is None else did.net_usd,
         damages=(*fs.recovery.damage_lines, *[str(found) async for found in _damaged(fs)]),
         tags=fs.state.tags,
     )
+
+
+async def _effect(fs: ContextFileSystem) -> Effect | None:
+    """What evictions did; None: nothing was evicted, or another version recorded the prices."""
+    records = await fs.history()
+    try:
+        did = await run_in_steps(lambda: effect(account(records), fs.state.eviction))
+    except ConfigError:
+        return None
+    return did if did.evictions else None
 
 
 async def _damaged(fs: ContextFileSystem) -> AsyncIterator[DamagedContent]:

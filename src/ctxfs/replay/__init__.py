@@ -10,7 +10,8 @@ from ctxfs.lazy import lazy
 if TYPE_CHECKING:
     from ctxfs.replay.answer import render_text
     from ctxfs.replay.cost import Cached, CallFigures, Cost
-    from ctxfs.replay.explanation import Bill, Effect, ExplainedItem, Explanation, explain
+    from ctxfs.replay.effect import Effect
+    from ctxfs.replay.explanation import Bill, ExplainedItem, Explanation, explain
     from ctxfs.replay.html import render_html
     from ctxfs.replay.lab import Progress, Tokens, replay_files
     from ctxfs.replay.policies import DEFAULT_POLICIES, POLICY_NAMES
@@ -60,7 +61,8 @@ __getattr__, __dir__ = lazy(
     {
         "ctxfs.replay.answer": ("render_text",),
         "ctxfs.replay.cost": ("Cached", "CallFigures", "Cost"),
-        "ctxfs.replay.explanation": ("Bill", "Effect", "ExplainedItem", "Explanation", "explain"),
+        "ctxfs.replay.effect": ("Effect",),
+        "ctxfs.replay.explanation": ("Bill", "ExplainedItem", "Explanation", "explain"),
         "ctxfs.replay.html": ("render_html",),
         "ctxfs.replay.lab": (
             "Progress",

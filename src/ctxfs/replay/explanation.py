@@ -14,16 +14,15 @@ from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.paid import Paid
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import EvictionDecision
-from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
-from ctxfs.errors import ConfigError
-from ctxfs.eviction.budget import Budget
+from ctxfs.economics.prices import ANTHROPIC_RATES
 from ctxfs.eviction.holds import RESTORED_REPLIES
 from ctxfs.eviction.keep_recent import keep_recent_reason
 from ctxfs.eviction.plan import Plan
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.items import ItemType
 from ctxfs.llm.base import Usage
-from ctxfs.models.prices import TTL_SECONDS, Prices
+from ctxfs.models.prices import Prices
+from ctxfs.replay.effect import DEFAULT_RULES, Effect, effect, recorded_rates
 from ctxfs.replay.journal_costs import Account, Departure, account
 from ctxfs.session.damaged import counted
 from ctxfs.session.entries import Entry, Place, entries
@@ -32,7 +31,7 @@ from ctxfs.session.names import ENVELOPE, NameAllocator, layout_of, path_of
 from ctxfs.session.records import CallMade, EvictionSet
 from ctxfs.tokens import load_counter
 
-__all__ = ["Bill", "Effect", "ExplainedItem", "Explanation", "explain"]
+__all__ = ["Bill", "ExplainedItem", "Explanation", "explain"]
 
 _STAYS = {
     ItemType.SYSTEM_PROMPT: "stays: the system prompt is never evicted",
@@ -41,12 +40,6 @@ _STAYS = {
 }
 _MESSAGE_STAYS = "stays: messages are evicted only when the window is full"
 _NO_RULE_STAYS = "stays: results of this tool are evicted only when the window is full"
-_NO_RULES = EvictionSet(
-    parameters=EvictionParameters().to_mapping(), rates=ANTHROPIC_RATES.to_mapping(), ttl_s=TTL_SECONDS["5m"]
-)
-"""What is taken for the rules of a session that recorded none: the defaults."""
-
-_MILLION = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,25 +62,6 @@ class ExplainedItem:
     left_after_reply: int | None
     replies_since: int | None
     ripe_in_calls: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
-    """What eviction did: how often it happened, and what it saved and cost in uncached input tokens.
-
-    ``saved``: what the calls since did not have to read. ``rewriting``: what writing the cache again cost.
-    ``reading_back``: what the lines cost that were read back. ``net`` is what is left of ``saved``. ``net_usd`` None:
-    the prices of the model are not known.
-    """
-
-    evictions: int
-    tokens_freed: int
-    saved: float
-    rewriting: float
-    read_backs: int
-    reading_back: float
-    net: float
-    net_usd: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,23 +107,19 @@ async def explain(fs: ContextFileSystem, *, prices: Prices | None = None) -> Exp
         SessionClosed: ``fs`` is not open.
     """
     costs = account(await fs.history())
-    model = costs.turns[-1].model if costs.turns else ""
-    rules = fs.state.eviction or _NO_RULES
+    rules = fs.state.eviction or DEFAULT_RULES
     plan, decisions = await _next(fs, rules, costs)  # reads the items, and so finds what is damaged
     held = await entries(fs)
     paid = Paid(prices, ttl_s=rules.ttl_s)
-    listed = paid.prices(model)
-    rates = _rates(rules) or (Rates.of(listed) if listed else ANTHROPIC_RATES)
-    window_tokens = rules.window_tokens or Budget.of_model(model).limit_tokens
     return Explanation(
         session_id=fs.session_id,
         session_path=fs.base,
-        model=model,
+        model=costs.model,
         replies=costs.replies,
         context_tokens=_context_tokens(held, costs),
         items=_Reasons(rules, costs, plan, decisions, fs.state.replies_since_restored()).items(held),
         next=plan,
-        effect=_effect(costs, rates, listed, window_tokens=window_tokens),
+        effect=effect(costs, rules, prices=prices),
         billed=_bill(costs.calls, paid),
     )
 
@@ -190,21 +160,13 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet, costs: Account) -> tu
     return await anyio.to_thread.run_sync(plan)
 
 
-def _rates(rules: EvictionSet) -> Rates | None:
-    """The rates that the planner had; None if it had none. Raises ``ConfigError`` for rates of another version."""
-    try:
-        return Rates.from_mapping(rules.rates) if rules.rates else None
-    except ConfigError as error:
-        raise ConfigError(f"the session's prices cannot be read: {error}") from error
-
-
 def _economy(rules: EvictionSet) -> EvictionPricing | None:
     """The planner by these rules. Raises ``ConfigError`` when another version's numbers cannot be read."""
     if rules.parameters is None:
         return None
     return EvictionPricing(
         parameters=EvictionParameters.from_mapping(rules.parameters),
-        terms=CacheTerms(rates=_rates(rules) or ANTHROPIC_RATES, ttl_s=rules.ttl_s),
+        terms=CacheTerms(rates=recorded_rates(rules) or ANTHROPIC_RATES, ttl_s=rules.ttl_s),
     )
 
 
@@ -320,27 +282,6 @@ class _Reasons:
 
 
 # What it saved and cost ---------------------------------------------------------------------------------------------
-
-
-def _usd(input_tokens: float, prices: Prices | None) -> float | None:
-    """The price of so many uncached input tokens; None when it is not known."""
-    return input_tokens * prices.input / _MILLION if prices else None
-
-
-def _effect(costs: Account, rates: Rates, prices: Prices | None, *, window_tokens: int) -> Effect:
-    saved = costs.saved(rates, window_tokens=window_tokens)
-    rewriting, reading_back = costs.rewriting(rates), costs.reading_back(rates)
-    net = saved - rewriting - reading_back
-    return Effect(
-        evictions=len(costs.departures),
-        tokens_freed=sum(departure.tokens_freed for departure in costs.departures),
-        saved=saved,
-        rewriting=rewriting,
-        read_backs=len(costs.read_backs),
-        reading_back=reading_back,
-        net=net,
-        net_usd=_usd(net, prices),
-    )
 
 
 def _bill(calls: Sequence[CallMade], paid: Paid) -> Bill:

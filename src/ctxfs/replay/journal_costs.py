@@ -44,10 +44,14 @@ class Departure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """What the call after ``after_call`` had to write again because something before it had changed; in tokens."""
+    """What the call after ``after_call`` had to write again because something before it had changed; in tokens.
+
+    ``kept``: what stands before the first change, which the cache may still hold.
+    """
 
     after_call: int
     tokens: int
+    kept: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,11 @@ class Account:
     def turns(self) -> tuple[CallMade, ...]:
         """The calls on the context itself: all but those for summaries."""
         return tuple(call for call in self.calls if not call.summary)
+
+    @property
+    def model(self) -> str:
+        """The model of the last call on the context; empty: no call was billed."""
+        return self.turns[-1].model if self.turns else ""
 
     def calls_since(self, departure: Departure) -> int:
         """The replies since then: so many calls did without its tokens."""
@@ -140,6 +149,7 @@ class JournalAccount:
         self._known: set[str] = set()
         self._changed: set[str] = set()
         self._rewritten = 0
+        self._freed = 0
         self._archives: set[str] = set()
 
     @property
@@ -199,17 +209,18 @@ class JournalAccount:
             self._read_backs.append((item.source, item.content_tokens))
         if item.item_type is not ItemType.ASSISTANT_MESSAGE:
             return
-        if self._changed and (tokens := self._written_anew()):
-            self._rewrites.append(Rewrite(after_call=self.replies, tokens=tokens))
+        if self._changed and (rewrite := self._written_anew()).tokens:
+            self._rewrites.append(rewrite)
         self._changed.clear()
         self._contexts.append(self._tokens)
         self._known = set(self.state.items)
 
-    def _written_anew(self) -> int:
-        """The tokens of what was known, from the first change on."""
+    def _written_anew(self) -> Rewrite:
+        """What was known, from the first change on."""
         items = list(self.state.items.values())
         first = next((n for n, item in enumerate(items) if item.id in self._changed), len(items))
-        return rewritten_tokens(items, first, self._known)
+        tokens = rewritten_tokens(items, first, self._known)
+        return Rewrite(after_call=self.replies, tokens=tokens, kept=sum(item.token_count for item in items[:first]))
 
     def _replaced(self, record: Replaced) -> None:
         item = self.state.items.get(record.item_id)
@@ -244,14 +255,17 @@ class JournalAccount:
     def _called(self, record: CallMade) -> None:
         """A call on a history that a framework owns: its replies are not here."""
         if self._rewritten:
-            self._rewrites.append(Rewrite(after_call=self.replies, tokens=self._rewritten))
-            self._rewritten = 0
+            kept = max(0, (self._contexts[-1] if self._contexts else 0) - self._freed - self._rewritten)
+            self._rewrites.append(Rewrite(after_call=self.replies, tokens=self._rewritten, kept=kept))
+        self._rewritten = self._freed = 0
         self._contexts.append(record.counted_tokens)
 
     def _decided(self, record: Decided) -> None:
         """A part of such a history; several before one call are one change, at the first of them."""
         if not needs_no_rewrite(record.reason):
             self._rewritten = max(self._rewritten, record.tokens_rewritten)
+        if record.sent:
+            self._freed += record.tokens_before - record.tokens
         self._departures.append(
             Departure(
                 item_ids=(record.item_id,),

@@ -224,7 +224,7 @@ class ViewApp:
         opened = await self.sessions.get(request.path_params["session"])
         number = number_in(request.query_params, "call", 1)
         sent = await past_request(opened.fs, number, timeline=await opened.timeline())
-        data = await run_in_steps(lambda: json_codec.dumps(sent.body()))
+        data = await run_in_steps(lambda: json_codec.dumps(sent.body(), indented=True))
         return Response(data, media_type="application/json")
 
     async def _events(self, request: Request) -> Response:

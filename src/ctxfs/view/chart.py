@@ -1,9 +1,9 @@
 """What the charts of a session show: columns of figures by call, for the page's script. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ctxfs.view.activity import Activity, Call, EventKind, Part
+from ctxfs.view.activity import Activity, Call, Event, EventKind, Part
 
 __all__ = ["LANES", "LAYERS", "chart_data"]
 
@@ -40,10 +40,19 @@ def chart_data(
         "window": window_tokens,
         "steps": list(steps),
         "lanes": [
-            {"name": lane, "calls": sorted({event.call for event in activity.events if event.kind is lane})}
+            {"name": lane, "calls": list(items), "items": list(items.values())}
             for lane in LANES
+            for items in [_largest(event for event in activity.events if event.kind is lane)]
         ],
     }
+
+
+def _largest(events: Iterable[Event]) -> Mapping[int, str]:
+    """The calls of the events, in order, each with the item that it happened to; of several, the largest one."""
+    by_call: dict[int, Event] = {}
+    for event in sorted(events, key=lambda event: (event.call, event.tokens_before)):
+        by_call[event.call] = event
+    return {call: next(iter(event.item_ids), "") for call, event in by_call.items()}
 
 
 def _bills(calls: Sequence[Call]) -> Mapping[str, Any] | None:

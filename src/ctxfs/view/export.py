@@ -10,7 +10,8 @@ from ctxfs.content.readable import readable_text
 from ctxfs.errors import CtxfsError
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import run_to_completion
-from ctxfs.view.activity import ActivityBuilder, Call, Event, ItemLife
+from ctxfs.view.activity import Call, Event, ItemLife
+from ctxfs.view.activity_builder import ActivityBuilder
 from ctxfs.view.content import message_of
 from ctxfs.view.pages import Pages, static_files
 from ctxfs.view.redaction import Redaction

@@ -178,9 +178,11 @@ def _repeated(activity: Activity) -> Iterator[Finding]:
 def _never_read(activity: Activity) -> Iterator[Finding]:
     unread = [life for life in activity.items.values() if life.left is not None and not life.read_backs]
     if unread:
+        unread.sort(key=lambda life: -(life.tokens or 0))
         yield Finding(
             level="note",
             title="Evicted, and never read back",
-            detail=f"The model did without {len(unread):,} contents. All of them are still stored, and can be read.",
+            detail=f"The model did without {len(unread):,} contents. All are still stored, and can be read. "
+            "The largest come first.",
             item_ids=tuple(life.item_id for life in unread),
         )

@@ -14,6 +14,7 @@ SORTS: Mapping[str, Callable[[SessionSummary], Any]] = {
     "tokens": lambda session: -session.context_tokens,
     "size": lambda session: -session.disk_bytes,
     "cost": lambda session: -(session.cost_usd or 0.0),
+    "saved": lambda session: (-(session.saved_usd or 0.0), -(session.saved_tokens or 0)),
 }
 """How the list can be sorted: the newest, the first name, or the largest first."""
 

@@ -6,11 +6,12 @@ from typing import Any, Self, cast
 
 from ctxfs.content.readable import readable_text
 from ctxfs.content.stored import Stored
-from ctxfs.errors import StorageError, ToolError, UnknownItem
+from ctxfs.errors import ConfigError, StorageError, ToolError, UnknownItem
 from ctxfs.eviction.budget import Budget
 from ctxfs.items import ContextItem
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.models.known import known_model
+from ctxfs.replay.effect import Effect, effect
 from ctxfs.session.names import path_of
 from ctxfs.session.records import Decided, Record
 from ctxfs.steps import run_in_steps
@@ -44,6 +45,7 @@ class SessionPage:
     is_running: bool
     findings: Sequence[Finding]
     unevicted: Unevicted
+    effect: Effect | None
     call: CallPanel | None = None
     items: ItemList | None = None
 
@@ -69,6 +71,7 @@ class SessionPage:
                 activity, window_tokens=window, recovery=opened.fs.recovery, unfinished=opened.unfinished
             ),
             unevicted=unevicted(activity, window_tokens=window),
+            effect=_effect(opened),
         )
 
     def with_activity(self, activity: Activity) -> Self:
@@ -89,6 +92,14 @@ class SessionPage:
     def freed(self) -> int:
         """The tokens that evictions freed."""
         return sum(departure.tokens_freed for departure in self.activity.account.departures)
+
+
+def _effect(opened: OpenSession) -> Effect | None:
+    """What evictions saved and cost; None: another version recorded the prices."""
+    try:
+        return effect(opened.activity.account, opened.state.eviction)
+    except ConfigError:
+        return None
 
 
 async def session_page(opened: OpenSession, tab: str, query: Mapping[str, str]) -> SessionPage:

@@ -21,7 +21,8 @@ from ctxfs.steps import run_in_steps
 from ctxfs.storage.sessions import SessionStores, has_writer, session_ids
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.timeline.timeline import Timeline
-from ctxfs.view.activity import Activity, ActivityBuilder
+from ctxfs.view.activity import Activity
+from ctxfs.view.activity_builder import ActivityBuilder
 from ctxfs.view.findings import Unfinished
 
 __all__ = ["OpenSession", "OpenSessions"]

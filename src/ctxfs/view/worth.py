@@ -75,11 +75,6 @@ class Unevicted:
     usd: Sequence[float] = ()
     too_long_from: int | None = None
 
-    @property
-    def total_usd(self) -> float | None:
-        """What all calls would have cost; None: not known, or not possible in this window."""
-        return sum(self.usd) if self.usd and self.too_long_from is None else None
-
 
 def unevicted(activity: Activity, *, window_tokens: int | None) -> Unevicted:
     """What it would have been without evictions. ``window_tokens``: the largest prompt; None: not known."""

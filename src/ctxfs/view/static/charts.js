@@ -90,7 +90,7 @@ window.ctxfsCharts = (() => {
       },
     }, columns, box);
     made.over.addEventListener("click", () => {
-      if (made.cursor.idx != null && made.select.width === 0) opens(data.calls[made.cursor.idx]);
+      if (made.cursor.idx != null && made.select.width === 0) opens(data.calls[made.cursor.idx], options.itemAt?.(made));
     });
     plots.push(made);
     return made;
@@ -241,6 +241,7 @@ window.ctxfsCharts = (() => {
       series: [{}, { show: false }], padding: [2, 6, 2, 0],
       axes: [{ ...bottom, ...none }, { ...left, grid: none, values: () => [] }],
       hooks: { draw: [ticks] },
+      itemAt: ({ cursor, over }) => shown[Math.floor(cursor.top / over.clientHeight * shown.length)]?.set.get(data.calls[cursor.idx]),
     }, [data.calls, data.calls.map(() => 0)]);
   }
 
@@ -279,7 +280,7 @@ window.ctxfsCharts = (() => {
 
   function start(columns) {
     data = columns;
-    for (const lane of data.lanes || []) lane.set = new Set(lane.calls);
+    for (const lane of data.lanes || []) lane.set = new Map(lane.calls.map((call, i) => [call, lane.items[i]]));
     draw();
   }
 

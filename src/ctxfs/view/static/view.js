@@ -18,16 +18,18 @@
 
   // The call that was asked for last: keys that come faster than the answers add up, and only the last answer is shown.
   let asked = null;
-  async function open(call) {
-    if (!window.htmx) { location.hash = `call-${call}`; return; }  // a page without a server
+  async function open(call, item) {
+    if (!window.htmx) { location.hash = item ? `item-${item}` : `call-${call}`; return; }  // a page without a server
     const query = new URLSearchParams(location.search);
     query.set("call", call);
     query.delete("rows");
+    if (item) { query.set("item", item); for (const name of ["how", "line", "char", "find"]) query.delete(name); }
     const address = `${$("facts").dataset.here}?${query}`, mine = (asked = { call });
     try {
       if (!await renew("call", address, () => asked === mine)) return;
       history.replaceState({ htmx: true }, "");  // what htmx loads again when one goes back
       history.pushState({ htmx: true }, "", address);
+      if (item && await renew("item", address, () => asked === mine)) { markChosen(); showItem(); }
     } finally {
       if (asked === mine) asked = null;
     }
@@ -131,8 +133,11 @@
     typed = null;
     if (event.target.id === "call") charts.redraw();
     if (event.target.id === "item" || event.target.id === "call") markChosen();
-    if (event.target.id === "item" && matchMedia("(max-width: 60rem)").matches) event.target.scrollIntoView();
+    if (event.target.id === "item") showItem();
   });
+  function showItem() {
+    if (matchMedia("(max-width: 60rem)").matches) $("item").scrollIntoView();
+  }
   function markChosen() {
     const item = new URLSearchParams(location.search).get("item");
     for (const row of document.querySelectorAll(".row a[data-item]")) {

@@ -1,0 +1,75 @@
+"""What the evictions of a session saved and cost in all, against never evicting. Pure."""
+
+from dataclasses import dataclass
+
+from ctxfs.economics.paid import Paid
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
+from ctxfs.errors import ConfigError
+from ctxfs.eviction.budget import Budget
+from ctxfs.models.prices import TTL_SECONDS, Prices
+from ctxfs.replay.journal_costs import Account
+from ctxfs.session.records import EvictionSet
+
+__all__ = ["DEFAULT_RULES", "Effect", "effect", "recorded_rates"]
+
+DEFAULT_RULES = EvictionSet(
+    parameters=EvictionParameters().to_mapping(), rates=ANTHROPIC_RATES.to_mapping(), ttl_s=TTL_SECONDS["5m"]
+)
+"""What is taken for the rules of a session that recorded none: the defaults."""
+
+_MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What eviction did: how often it happened, and what it saved and cost in uncached input tokens.
+
+    ``saved``: what the calls since did not have to read. ``rewriting``: what writing the cache again cost.
+    ``reading_back``: what the lines cost that were read back. ``net`` is what is left of ``saved``. ``net_usd`` None:
+    the prices of the model are not known.
+    """
+
+    evictions: int
+    tokens_freed: int
+    saved: float
+    rewriting: float
+    read_backs: int
+    reading_back: float
+    net: float
+    net_usd: float | None
+
+
+def effect(costs: Account, rules: EvictionSet | None, *, prices: Prices | None = None) -> Effect:
+    """What evictions did by the account ``costs`` of a session with these ``rules``; None: with the defaults.
+
+    Dollars are at ``prices``; None means the list prices of the model of the last call on the context.
+
+    Raises:
+        ConfigError: another version recorded the rules, and they cannot be read.
+    """
+    model, rules = costs.model, rules or DEFAULT_RULES
+    listed = Paid(prices, ttl_s=rules.ttl_s).prices(model)
+    rates = recorded_rates(rules) or (Rates.of(listed) if listed else ANTHROPIC_RATES)
+    window_tokens = rules.window_tokens or Budget.of_model(model, warns=False).limit_tokens
+    saved = costs.saved(rates, window_tokens=window_tokens)
+    rewriting, reading_back = costs.rewriting(rates), costs.reading_back(rates)
+    net = saved - rewriting - reading_back
+    return Effect(
+        evictions=len(costs.departures),
+        tokens_freed=sum(departure.tokens_freed for departure in costs.departures),
+        saved=saved,
+        rewriting=rewriting,
+        read_backs=len(costs.read_backs),
+        reading_back=reading_back,
+        net=net,
+        net_usd=net * listed.input / _MILLION if listed else None,
+    )
+
+
+def recorded_rates(rules: EvictionSet) -> Rates | None:
+    """The rates that the planner had; None if it had none. Raises ``ConfigError`` for rates of another version."""
+    try:
+        return Rates.from_mapping(rules.rates) if rules.rates else None
+    except ConfigError as error:
+        raise ConfigError(f"the session's prices cannot be read: {error}") from error

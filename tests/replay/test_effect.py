@@ -1,0 +1,51 @@
+"""What all evictions of a session together saved and cost."""
+
+import pytest
+
+from ctxfs.economics.prices import Rates
+from ctxfs.errors import ConfigError
+from ctxfs.llm.base import Usage
+from ctxfs.models.prices import Prices
+from ctxfs.replay.effect import effect
+from ctxfs.replay.journal_costs import Account, Departure, Rewrite
+from ctxfs.session.records import CallMade, EvictionSet
+
+RATES = EvictionSet(rates=Rates(read=0.1, write=1.25, output=5.0).to_mapping(), window_tokens=10_000)
+
+
+def costs(model: str = "m") -> Account:
+    """Two calls did without 1,000 tokens; the first of them had to write 300 again."""
+    left = Departure(item_ids=("a",), reason="due", after_call=1, tokens_before=1_200, tokens_after=200, sent=True)
+    return Account(
+        departures=(left,),
+        rewrites=(Rewrite(after_call=1, tokens=300, kept=50),),
+        replies=3,
+        contexts=(2_000, 1_000, 1_000),
+        calls=(CallMade(number=1, usage=Usage(), model=model),),
+    )
+
+
+def test_what_was_saved_less_what_it_cost() -> None:
+    found = effect(costs(), RATES, prices=Prices(input=10.0, output=50.0, cache_read=1.0))
+    assert (found.evictions, found.tokens_freed, found.read_backs) == (1, 1_000, 0)
+    assert [found.saved, found.rewriting] == pytest.approx([200, 345])
+    assert found.net == pytest.approx(-145)
+    assert found.net_usd == pytest.approx(-145 * 10 / 1e6)
+
+
+def test_no_more_is_saved_than_the_window_has_room_for() -> None:
+    narrow = EvictionSet(rates=RATES.rates, window_tokens=1_400)
+    assert effect(costs(), narrow).saved == pytest.approx(0.1 * 400 * 2)
+
+
+def test_without_recorded_rules_the_defaults_hold_and_no_model_has_no_dollars() -> None:
+    found = effect(costs("nobody-knows"), None)
+    assert found.saved == pytest.approx(200)
+    assert found.net_usd is None
+    priced = effect(costs("claude-sonnet-4-5"), EvictionSet())
+    assert priced.net_usd is not None
+
+
+def test_the_rates_of_another_version_are_refused() -> None:
+    with pytest.raises(ConfigError, match="the session's prices cannot be read"):
+        effect(costs(), EvictionSet(rates={"unheard": 1}))
