@@ -13,6 +13,7 @@ import pytest
 from ctxfs import Context, ContextFileSystem
 from ctxfs.errors import ConfigError
 from ctxfs.history import History, Part
+from ctxfs.listing import catalogue
 from ctxfs.listing.catalogue import SESSIONS_NAME, list_summaries
 from ctxfs.listing.summary import SessionSummary, summarize
 from ctxfs.replay.explanation import explain
@@ -202,3 +203,22 @@ async def test_what_evictions_saved_is_known_where_there_were_some(tmp_path: Pat
     assert found[SESSION].saved_tokens == round(did.net)
     assert found[SESSION].saved_usd == pytest.approx(did.net_usd)
     assert (found["whole"].saved_tokens, found["whole"].saved_usd) == (None, None)
+
+
+async def test_a_session_that_may_not_be_read_does_not_hide_the_others(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = catalogue.has_log
+
+    def refused(session: Path) -> bool:
+        if session.name == "a":
+            raise PermissionError(13, "Permission denied", str(session))
+        return real(session)
+
+    monkeypatch.setattr(catalogue, "has_log", refused)  # as for another user: root may read everything
+    found = await listed(root)
+    assert (found["a"].error, found["b"].error) == (f"{root / 'a'} cannot be read: Permission denied", None)
+    assert await listed(root) == found
+    monkeypatch.undo()
+    (root / "a" / "new").mkdir()
+    assert (await listed(root))["a"].error is None, "what changed is looked at again"

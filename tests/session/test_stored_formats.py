@@ -59,7 +59,7 @@ def test_no_field_of_a_line_changes_unnoticed(before: bytes, after: bytes, reaso
 def test_lines_that_are_missing_are_told() -> None:
     (damage,) = scan(BATCH).damages
     assert (damage.offset, damage.length) == (0, 0)
-    assert damage.reason == "1 lines are missing before line 2"
+    assert damage.reason == "1 line is missing before line 2"
     (damage,) = scan(CLOSED + encode_line(5, [Closed(closed_at=1.0)])).damages
     assert damage.offset == len(CLOSED)
     assert damage.reason == "3 lines are missing before line 5"

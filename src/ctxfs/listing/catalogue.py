@@ -125,16 +125,34 @@ async def _read(root: Path, session_id: str) -> _Known | None:
         return None if looked is None else _Known(await summarize(root, session_id, looked[0]), *looked[1:])
     except FileNotFoundError:  # removed meanwhile
         return None
+    except PermissionError as error:  # of somebody else; it must not hide the others
+        reason = error.strerror
+        return await run_to_completion(lambda: _closed(root / session_id, reason))
+
+
+def _closed(session: Path, reason: str) -> _Known:
+    """A session whose directory may not be read."""
+    problem = f"{session} cannot be read: {reason}"
+    summary = SessionSummary(session_id=session.name, changed_at=session.stat().st_mtime, error=problem)
+    return _Known(summary, _stamp(str(session), ()) or "", ())
 
 
 def _looked_at(root: Path, session_id: str) -> tuple[Outside, str, Sequence[str]] | None:
     """What a session's directory shows, its stamp and its directories; None when there is no session."""
     session = root / session_id
-    if not (session / LOG_NAME).is_file() and not is_session(root, session_id):
+    if not has_log(session) and not is_session(root, session_id):
         return None
     outside = looked_at(session)
     stamp = _stamp(str(session), outside.directories)
     return None if stamp is None else (outside, stamp, outside.directories)
+
+
+def has_log(session: Path) -> bool:
+    """Whether there is a journal. Raises ``PermissionError`` where that may not be looked at."""
+    try:
+        return stat.S_ISREG((session / LOG_NAME).stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _compared(root: Path, file: DerivedDatabase, *, in_memory: bool) -> tuple[dict[str, _Known], list[str]]:

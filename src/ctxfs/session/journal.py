@@ -96,7 +96,8 @@ def scan(data: bytes, *, last_seq: int = 0, offset: int = 0) -> Scan:
             damages.append(Damage(offset=offset + position, length=stop + 1 - position, reason=reason))
         else:
             if line.seq > last_seq + 1:
-                gap = f"{line.seq - last_seq - 1} lines are missing before line {line.seq}"
+                missing = line.seq - last_seq - 1
+                gap = f"{missing} {'line is' if missing == 1 else 'lines are'} missing before line {line.seq}"
                 damages.append(Damage(offset=offset + position, length=0, reason=gap))
             damages += [Damage(offset=offset + position, length=0, reason=reason) for reason in line.lost]
             last_seq = line.seq

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ctxfs.errors import ConfigError, SessionClosed, SessionNotFound, UnsafePath, WriteFailed
+from ctxfs.errors import ConfigError, SessionClosed, SessionNotFound, StorageError, UnsafePath, WriteFailed
 from ctxfs.storage.base import NewFile, Store, check_name, is_hidden
 from ctxfs.storage.directories import make_root
 from ctxfs.storage.failures import reason_of
@@ -264,6 +264,8 @@ class LocalStore:
         except OSError as error:
             if isinstance(error, NotADirectoryError) or error.errno == errno.ELOOP:
                 raise UnsafePath(str(self._root / self._session_id), "is not a directory of its own") from error
+            if not create:
+                raise StorageError(f"{self._root / self._session_id} cannot be read: {reason_of(error)}") from error
             raise WriteFailed(str(self._root / self._session_id), reason_of(error)) from error
         try:
             self._check_spelling(root_fd, dir_fd)
