@@ -134,6 +134,13 @@ def test_items_are_filtered(url: str) -> None:
     assert "No item matches" in get(f"{url}session/{SESSION}/items?filter=nobody", **panel).text
 
 
+def test_a_wrong_expression_can_be_mended_where_it_was_typed(url: str) -> None:
+    answer = get(f"{url}search?find=reserve(")
+    assert answer.status_code == 400
+    assert 'value="reserve("' in answer.text
+    assert "is not a valid regular expression" in answer.text
+
+
 def test_all_sessions_are_searched(url: str) -> None:
     assert "RE2 expression" in get(f"{url}search").text
     found = get(f"{url}search?find=cart.py.*reserve%7Cquestion-that-nobody-asked").text
@@ -264,8 +271,13 @@ def test_a_recording_shows_its_policies_side_by_side(tmp_path: Path) -> None:
         page = get(f"{url}recording/0").text
         assert "economic" in page
         assert 'data-call="' in page
+        assert 'data-label="Peak context"' in page, "a phone has no heads of columns"
         data = get(f"{url}recording/0/timeline.json").json()
         assert {line["name"] for line in data["lines"]} >= {"none", "economic"}
+        sizes = {line["name"]: f"{line['values'][0]:,} <small>tokens" for line in data["lines"]}
+        first = get(f"{url}recording/0?call=1").text
+        assert sizes["none"] in first.partition("Request, nothing evicted")[2]
+        assert sizes["economic"] in first.partition("With ctxfs")[2]
         assert all(len(line["values"]) == len(data["calls"]) for line in data["lines"] + data["costs"])
         part = get(f"{url}recording/0?call=1", **{"HX-Request": "true", "HX-Target": "call"}).text
         assert part.lstrip().startswith('<section id="call"')

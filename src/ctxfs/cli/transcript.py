@@ -210,12 +210,12 @@ async def _history(root: SessionsAt, session: str, item: str | None, as_json: bo
 def _print_changes(changes: Sequence[ItemChange], undone: Collection[str] = ()) -> None:
     if not changes:
         return
-    listed = table("item", "what", "call", "tokens", "undo by", "why", right=("call", "tokens"))
+    listed = table("item", "what", "before call", "tokens", "undo by", "why", right=("before call", "tokens"))
     for change in changes:
         listed.add_row(
             change.item_id,
             change.what,
-            tokens(change.after_call),
+            tokens(change.after_call + 1),
             f"{change.tokens_before:,} -> {change.tokens_after:,}",
             "(undone)" if change.change in undone else change.change or "",
             label(change.reason),

@@ -126,7 +126,7 @@ async def _read(root: Path, session_id: str) -> _Known | None:
     except FileNotFoundError:  # removed meanwhile
         return None
     except PermissionError as error:  # of somebody else; it must not hide the others
-        reason = error.strerror
+        reason = str(error.strerror)
         return await run_to_completion(lambda: _closed(root / session_id, reason))
 
 

@@ -139,8 +139,11 @@ class ViewApp:
         if pattern:
             known = chosen_rows(await self.sessions.summaries())
             ids = [row.session_id for row in known]
-            found = await search_sessions(self.sessions.stores, ids, pattern, first=number_in(query, "from", 0))
-        return self._page("search.html", found=found, pattern=pattern, query=query)
+            try:
+                found = await search_sessions(self.sessions.stores, ids, pattern, first=number_in(query, "from", 0))
+            except ToolError as error:  # what was typed can be mended where it stands
+                return self._page("search.html", WRONG, found=None, pattern=pattern, query=query, problem=str(error))
+        return self._page("search.html", found=found, pattern=pattern, query=query, problem="")
 
     async def _recording(self, request: Request) -> Response:
         """A recorded session, and what each policy makes of it."""

@@ -79,6 +79,11 @@ class Replayed:
         """The call of all threads that was the first to see the item."""
         return self.starts[item.thread - 1] + item.call
 
+    def contexts(self, call: int) -> Mapping[str, int]:
+        """What the request of a call carries with nothing evicted, and with the default policy, in tokens."""
+        runs = [run for run in self.session.runs if run.policy in ("none", "economic")]
+        return {run.policy: run.figures.calls[call - 1].context_tokens for run in runs}
+
     @property
     def chart(self) -> Mapping[str, Any]:
         """Lines over the calls, for the page's script: the context of each policy, and its cost so far."""
@@ -105,6 +110,7 @@ class RecordedPage:
         check: how far the replay is from the bill; empty without a bill.
         limits: what such a replay cannot know.
         call: the call that is shown; None: there is none.
+        contexts: what its request carries with nothing evicted ("none") and with ctxfs ("economic"), in tokens.
         left: what would have been evicted before that call.
         evictions: the first of all that would have been evicted, or all of it, in order.
         more_evictions: so many others are not listed.
@@ -119,6 +125,7 @@ class RecordedPage:
     check: str
     limits: str
     call: RecordedCall | None
+    contexts: Mapping[str, int]
     left: Sequence[RecordedItem]
     evictions: Sequence[RecordedItem]
     more_evictions: int
@@ -146,6 +153,7 @@ def recorded_page(
         check=check(file.report),
         limits=LIMITS,
         call=file.calls[shown - 1] if file.calls else None,
+        contexts=file.contexts(shown) if file.calls else {},
         left=[item for item in gone if file.left_before(item) == shown],
         evictions=evictions,
         more_evictions=len(gone) - len(evictions),
