@@ -1,4 +1,4 @@
-"""Deep Agents: what its own offloader writes goes to the session, and what that leaves in the history is rewritten."""
+"""Deep Agents: its own offloader writes to the session, and the rest of the history is rewritten when that is due."""
 
 import fnmatch
 import re
@@ -39,7 +39,7 @@ _RESULTS = "/large_tool_results/"
 """Where its own offloader writes."""
 
 _TOOL = "large_tool_results"
-"""By which tool the session knows the files of the backend."""
+"""The tool name under which the session records the files of the backend."""
 
 _STUB_CHARS = 400
 """What its own offloader leaves of a result names the file within this many characters from its start."""
@@ -49,10 +49,10 @@ _MATCHES = 1_000
 
 
 class CtxfsMiddleware(LangchainMiddleware):
-    """``ctxfs.adapters.langchain.CtxfsMiddleware`` for ``create_deep_agent``: what its own offloader left is kept."""
+    """``ctxfs.adapters.langchain.CtxfsMiddleware`` for ``create_deep_agent``: the stubs of its own offloader stay."""
 
     def parts(self, messages: Sequence[AnyMessage]) -> list[Part]:
-        """The messages as ``History`` is shown them; a stub of the own offloader stays."""
+        """Return the messages as parts; a stub of Deep Agents' own offloader stays."""
         return [part._replace(stays=True) if _is_stub(part) else part for part in super().parts(messages)]
 
     def backend(self, default: BackendProtocol | None = None) -> CompositeBackend:
@@ -61,7 +61,7 @@ class CtxfsMiddleware(LangchainMiddleware):
 
 
 class CtxfsBackend(BackendProtocol):
-    """Files in the session of the thread that runs: durable, checksummed, and never lost when they are written again.
+    """Files in the session of the thread that runs: durable, checksummed, and kept when they are overwritten.
 
     ``middleware`` finds the session. Files can be read, searched and written, and not edited or deleted.
     """
@@ -139,7 +139,7 @@ class CtxfsBackend(BackendProtocol):
 
 
 def _files(fs: ContextFileSystem) -> dict[str, Stored]:
-    """What was written last under each name."""
+    """The newest content of each name."""
     stored = fs.state.stored
     return {one.call_id: stored[one.item_id] for one in fs.state.decisions if one.tool == _TOOL}
 

@@ -25,7 +25,7 @@ class CtxfsPlugin(BasePlugin):
     """Replaces what is due in each request of all agents of a runner.
 
     Give each agent ``tools=[…, *ctxfs.tools]``, with which its model reads back what was replaced. ``history`` is the
-    session of one conversation; of ``Histories`` each session of ADK has its own. ``at_source``: large results are
+    session of one conversation, or ``Histories``, with one for each session of ADK. ``at_source``: large results are
     replaced where they are made too, so that the events hold the summary. The runner's ``close`` closes it.
     """
 
@@ -60,7 +60,7 @@ class CtxfsPlugin(BasePlugin):
     async def after_tool_callback(
         self, *, tool: BaseTool, tool_args: Any, tool_context: Any, result: Any
     ) -> dict[str, Any] | None:
-        """Replace a large result before it is in any event."""
+        """Replace a large result before it enters an event."""
         if not self._at_source or tool_args is None:
             return None
         text, stays = _result(result if isinstance(result, dict) else {"result": result})

@@ -27,11 +27,11 @@ __all__ = ["CtxfsMiddleware"]
 
 
 class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
-    """Rewrites what is sent to the model, and gives it the tools to read back with; one middleware serves all threads.
+    """Rewrites what is sent to the model, and gives it the tools to read back; one middleware serves all threads.
 
     Args:
-        history: the history of one conversation, or ``Histories``: each thread has its own then, by the ``thread_id``
-            of a run's config, and a run without one is refused. A subgraph shares that of its thread.
+        history: the history of one conversation, or ``Histories``, with a history for each ``thread_id`` of a run's
+            config; a run without one is refused. A subgraph shares the history of its thread.
         at_source: whether large results of tools are also replaced where they are made, so that checkpoints stay small:
             the state then holds what was put in their place.
 
@@ -106,7 +106,7 @@ class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
         return result if kept == content else result.model_copy(update={"content": blocks_or_text(kept)})
 
     def parts(self, messages: Sequence[AnyMessage]) -> list[Part]:
-        """The messages as ``History`` is shown them; a subclass may say of more of them that they stay."""
+        """Return the messages as parts; a subclass may mark more of them to stay."""
         return [part for number, message in enumerate(messages) for part in parts_of(message, number)]
 
     def _arriving(self, result: ToolMessage | Command[Any]) -> str | tuple[Block, ...] | None:

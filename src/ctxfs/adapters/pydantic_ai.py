@@ -34,9 +34,9 @@ _PER_ATTEMPT = hasattr(AbstractCapability, "prepare_model_request")  # since 2.6
 class CtxfsCapability(AbstractCapability[Any]):
     """Replaces what is due in each request, and gives the model tools to read it back.
 
-    ``history`` is the session of one conversation; of ``Histories`` each conversation has its own, by its
-    ``conversation_id``, which the messages carry. ``at_source``: large results are replaced where they are made too, so
-    that the messages hold the summary. Before pydantic-ai 2.64, the messages hold what was replaced in any case.
+    ``history`` is the session of one conversation, or ``Histories``, with a session for each ``conversation_id`` that
+    the messages carry. ``at_source``: large results are replaced where they are made too, so
+    that the messages hold the summary. Before pydantic-ai 2.64, the messages hold the replacements anyway.
     """
 
     history: History | Histories
@@ -56,7 +56,7 @@ class CtxfsCapability(AbstractCapability[Any]):
         return request_context
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
-        """Replace what is due where there is no hook for each attempt."""
+        """Replace what is due, in releases that have no hook for each attempt."""
         return request_context if _PER_ATTEMPT else await self.prepare_model_request(ctx, request_context)
 
     async def after_model_request(self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse) -> Any:  # noqa: ARG002
@@ -73,7 +73,7 @@ class CtxfsCapability(AbstractCapability[Any]):
         return response
 
     async def after_tool_execute(self, ctx: RunContext[Any], *, call: ToolCallPart, result: Any, **_: Any) -> Any:
-        """Replace a large result before it is in any message."""
+        """Replace a large result before it enters a message."""
         value = result.return_value if isinstance(result, ToolReturn) else result
         made = ToolReturnPart(call.tool_name, value, call.tool_call_id)
         if not self.at_source or made.files:
@@ -105,7 +105,7 @@ def _parts_of(messages: Sequence[ModelMessage]) -> Iterator[Part]:
 
 
 def _part(part: Any, place: Any, kind: Any) -> Part:
-    """What it does not know, such as thinking, media and errors, is counted and stays."""
+    """Unknown parts, such as thinking, media and errors, are counted and stay."""
     match part:
         case ToolCallPart():
             return Part("call", part.args_as_dict(), place, part.tool_call_id, part.tool_name)
@@ -123,7 +123,7 @@ def _part(part: Any, place: Any, kind: Any) -> Part:
 
 
 def _block(item: Any) -> dict[str, Any]:
-    """What stands for a piece of a prompt where it is counted; all media count as images do."""
+    """A block by which a piece of a prompt is counted; all media count as images."""
     text = item if isinstance(item, str) else getattr(item, "content", "" if isinstance(item, CachePoint) else None)
     return {"type": "image", "source": {"type": "url"}} if text is None else {"type": "text", "text": text}
 
