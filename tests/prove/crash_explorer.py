@@ -25,6 +25,7 @@ from prove.crash_session import (
     return_one,
     undo_one,
 )
+from prove.workers import no_threads
 
 __all__ = [
     "FORK",
@@ -133,11 +134,14 @@ class Explorer:
         """Look at every crash in the last operation (those in the others belong to shorter workloads).
 
         From each state go on: recover, do each operation of ``second``, and crash in these. The same after each moment
-        at which the process, but not the system, may be killed.
+        at which the process, but not the system, may be killed. Worker threads would change nothing but the time.
         """
+        with no_threads():
+            await self._explore(workload, tuple(second))
+
+    async def _explore(self, workload: Workload, second: tuple[str, ...]) -> None:
         run = await self._run(workload)
         self.tally.workloads += 1
-        second = tuple(second)
         story = " > ".join(workload)
         for death in reversed(run.deaths if second else []):  # the last ones are the interesting ones
             self.tally.kills += 1

@@ -14,7 +14,7 @@ import anyio
 from prove.crash_controls import CONTROLS
 from prove.crash_explorer import HUGE, REMOVE, Explorer, OutOfTime, Tally, Workload, workloads
 from prove.parts import Part, Result
-from prove.workers import PROCESSES, work_inline
+from prove.workers import PROCESSES
 
 __all__ = ["PART", "run_control"]
 
@@ -66,7 +66,6 @@ async def _explore(share: int, deadline: float, state_dir: Path) -> tuple[Tally,
     folder = state_dir / f"share-{share}"
     folder.mkdir(exist_ok=True)
     progress = _Progress(folder)
-    work_inline()
     explorer = Explorer(folder, over=partial(_is_over, deadline, os.getppid()), seen=progress.seen())
     explorer.tally = progress.tally
     await explorer.prepare()
@@ -103,7 +102,6 @@ def _explore_share(share: int, deadline: float, state_dir: Path) -> tuple[Tally,
 
 async def run_control(name: str, scratch: Path) -> Tally:
     """Look at a broken variant until it is found out, however slow the machine is."""
-    work_inline()
     variant = CONTROLS[name]
     explorer = Explorer(scratch, variant=variant, enough=1)
     await explorer.prepare()
