@@ -266,11 +266,11 @@ async def test_a_file_that_somebody_removed_by_hand_is_said_clearly(tmp_path: Pa
         item = tool_result(fs, "content")
         await fs.writer.store([item])
         await anyio.Path(fs.session_path / item.name).unlink()
-        with pytest.raises(NotStored, match="not removed by ctxfs"):
+        with pytest.raises(NotStored, match="ctxfs did not remove it"):
             await fs.load("call_1")
         result = await read_tool(fs).run({"file_path": item.name})
         assert result.is_error
-        assert "not removed by ctxfs" in str(result.content)
+        assert "ctxfs did not remove it" in str(result.content)
 
 
 def test_a_history_says_it_too(tmp_path: Path) -> None:
