@@ -209,18 +209,22 @@ class JournalAccount:
             self._read_backs.append((item.source, item.content_tokens))
         if item.item_type is not ItemType.ASSISTANT_MESSAGE:
             return
-        if self._changed and (rewrite := self._written_anew()).tokens:
+        if self._changed and (rewrite := self._written_anew(item)).tokens:
             self._rewrites.append(rewrite)
         self._changed.clear()
         self._contexts.append(self._tokens)
         self._known = set(self.state.items)
 
-    def _written_anew(self) -> Rewrite:
-        """What was known, from the first change on."""
-        items = list(self.state.items.values())
-        first = next((n for n, item in enumerate(items) if item.id in self._changed), len(items))
-        tokens = rewritten_tokens(items, first, self._known)
-        return Rewrite(after_call=self.replies, tokens=tokens, kept=sum(item.token_count for item in items[:first]))
+    def _written_anew(self, reply: ContextItem) -> Rewrite:
+        """What was known, from the first change on; found from the end, where most changes are."""
+        sought = self._changed & self.state.items.keys()
+        behind: list[ContextItem] = []
+        items = reversed(self.state.items.values())
+        while sought:
+            behind.append(next(items))
+            sought.discard(behind[-1].id)
+        kept = self._tokens - sum(item.token_count for item in behind if item.id != reply.id)
+        return Rewrite(after_call=self.replies, tokens=rewritten_tokens(behind, 0, self._known), kept=kept)
 
     def _replaced(self, record: Replaced) -> None:
         item = self.state.items.get(record.item_id)
