@@ -1,21 +1,33 @@
 """How many commits an exchange is, what is durable when, and which call a tool answers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from ctxfs import Agent, AgentConfig, Context, tool
-from ctxfs.errors import ConfigError, ToolDefinitionError, ToolError
+from ctxfs.errors import ConfigError, SessionLocked, ToolDefinitionError, ToolError
 from ctxfs.llm import ToolCall, ToolMessage, UserMessage
 from ctxfs.llm.messages import AssistantMessage
-from ctxfs.session import ContextFileSystem
-from ctxfs.session.records import CallMade, ItemAdded, Record, Replaced
+from ctxfs.session import ENVELOPE, TEXT, ContextFileSystem, SharedFileSystem
+from ctxfs.session.records import (
+    CallMade,
+    EvictionSet,
+    ItemAdded,
+    Record,
+    Replaced,
+    SessionStarted,
+    ToolsDefined,
+    WriterOpened,
+)
 from ctxfs.storage.objects import ObjectSessions
 from ctxfs.testing import ScriptedModel
 from ctxfs.testing.scripted import Turn
+from ctxfs.timeline.reading import past_request
 from ctxfs.tools import RunningCall, Tool, running_call
+from session_items import user_message
 from storage.buckets import MemoryBucket
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +35,7 @@ pytestmark = pytest.mark.anyio
 
 def segments(bucket: MemoryBucket) -> int:
     """How many commits there are: each is one segment."""
-    return sum("/s/" in key for key in bucket.objects)
+    return sum("/s/0000" in key for key in bucket.objects)
 
 
 def sessions(bucket: MemoryBucket) -> ObjectSessions:
@@ -54,6 +66,11 @@ def looking(found: list[Sequence[Record]], bucket: MemoryBucket, *, read_only: b
         return "word " * size
 
     return look
+
+
+def sent_of(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a request's body is recorded."""
+    return {key: body[key] for key in ("messages", "system", "tools") if key in body}
 
 
 TURNS: list[Turn] = [[ToolCall("look", {})], "done"]
@@ -98,6 +115,59 @@ async def test_one_commit_a_turn() -> None:
     assert kinds(found[0]) == []
     everything = ["user_message", "assistant_message", "bill", "tool_result", "assistant_message", "bill"]
     assert kinds(await stored(bucket)) == everything
+
+
+@pytest.mark.parametrize("status_tokens", [0, 200])
+async def test_with_one_commit_a_turn_each_request_is_recorded_as_it_was_sent(status_tokens: int) -> None:
+    """Evictions, which are commits, and what each request alone carries included."""
+    bucket, model = MemoryBucket(), ScriptedModel(TURNS * 3)
+    config = AgentConfig(
+        store=sessions(bucket),
+        session_id="s",
+        tools=[looking([], bucket, read_only=True, size=3_000)],
+        eviction="exact",
+        one_commit_a_turn=True,
+        status_tokens=status_tokens,
+    )
+    async with Agent(model, config) as agent:
+        for _ in range(3):
+            await agent.query("Go")
+    async with ContextFileSystem("s", store=sessions(bucket), read_only=True) as fs:
+        past = [await past_request(fs, number) for number in range(1, 7)]
+        records = await fs.history()
+    assert [request.body(cache=False) for request in past] == [sent_of(body) for body in model.requests]
+    assert {request.not_recorded for request in past} == {()}
+    assert all(request.sent_at and request.usage and request.breakpoints for request in past)
+    assert len([record for record in records if isinstance(record, ToolsDefined)]) == 1
+    assert [record.reason for record in records if isinstance(record, Replaced)]
+
+
+async def test_a_status_behind_messages_that_wait_is_recorded_with_their_request() -> None:
+    async with Context("s", store=sessions(MemoryBucket()), one_commit_a_turn=True) as context:
+        await context.add(UserMessage("Go"))
+        assert context.unrecorded
+        for status in ("first try", "second try"):
+            await context.messages()
+            context.carries(status)
+        await context.add(AssistantMessage("done"))
+        assert context.unrecorded == ()
+        assert (await context.request_at(1)).status == "second try"
+        assert (await context.request_at(2)).status == ""
+
+
+async def test_a_request_with_an_item_that_was_replaced_before_it_was_recorded_is_unknown() -> None:
+    async with Context("s", store=sessions(MemoryBucket()), one_commit_a_turn=True) as context:
+        await context.set_system_prompt("Be brief.")
+        await context.add(UserMessage("Go"))
+        await context.messages()
+        await context.add(AssistantMessage(({"type": "tool_use", "id": "c1", "name": "look", "input": {}},)))
+        await context.add(ToolMessage("c1", "look", "found"))
+        await context.set_system_prompt("Be long.")
+        sent = await context.messages()
+        await context.add(AssistantMessage("done"))
+        assert (await context.request_at(1)).sent_at is None
+        assert (await context.request_at(2)).sent_at is not None
+        assert (await context.request_at(2)).messages == sent
 
 
 async def test_a_cancelled_query_is_recorded_whole(tmp_path: Path) -> None:
@@ -216,3 +286,39 @@ async def test_each_bill_stands_behind_its_reply() -> None:
         await context.record()
     call = ["assistant_message", "bill", "user_message"]
     assert kinds(await stored(bucket)) == ["user_message", *call, *call]
+
+
+async def test_opening_a_session_in_a_store_is_one_commit() -> None:
+    """What opening records is durable with the first change; one that was killed before has nothing to lose."""
+    bucket = MemoryBucket()
+    killed = Context("s", store=sessions(bucket))
+    await killed.open()
+    assert segments(bucket) == 1
+    assert killed.fs.state.eviction is not None
+    assert await stored(bucket) == ()
+    async with Context("s", store=sessions(bucket)) as context:
+        assert context.fs.recovery.clean
+        assert segments(bucket) == 2
+        await context.add(UserMessage("Go"))
+        assert segments(bucket) == 3
+    first = (await stored(bucket))[:4]
+    assert [type(record) for record in first] == [SessionStarted, WriterOpened, EvictionSet, ItemAdded]
+    with pytest.raises(SessionLocked):
+        await killed.add(UserMessage("Go"))
+
+
+async def test_two_that_open_a_new_session_record_its_beginning_once() -> None:
+    bucket = MemoryBucket()
+    both = [SharedFileSystem("s", store=sessions(bucket), layout=layout) for layout in (ENVELOPE, TEXT)]
+    for fs in both:
+        await fs.open()
+        await fs.release()
+    for fs, name in zip(both, ("first", "second"), strict=True):
+        await fs.acquire()
+        await fs.writer.add([user_message(fs, name)])
+        await fs.release()
+    records = await stored(bucket)
+    assert [record.layout for record in records if isinstance(record, SessionStarted)] == ["envelope"]
+    assert [record.epoch for record in records if isinstance(record, WriterOpened)] == [1, 5]
+    for fs in both:
+        await fs.close()

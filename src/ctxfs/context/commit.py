@@ -13,7 +13,7 @@ from ctxfs.llm.messages import AssistantMessage, Content, ToolMessage, UserMessa
 from ctxfs.session.archive import write_archive
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.item_records import replacement
-from ctxfs.session.records import CallMade, Replaced
+from ctxfs.session.records import Beside, Replaced
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import begin
 from ctxfs.timeline.changes import change_id
@@ -67,13 +67,13 @@ async def admit(
     *,
     steps: Sequence[Step] = (),
     removing: Collection[str] = (),
-    calls: Sequence[tuple[str, CallMade]] = (),
+    beside: Sequence[tuple[str, Beside]] = (),
 ) -> Applied:
     """Record new items and, in the same commit, what is evicted with them.
 
     ``leaving``: how an eager policy evicts some of them, by id. ``steps``: what else is evicted, of all items.
-    ``removing``: ids of the items that they replace. ``calls``: the model calls that led to this, each with the id of
-    the item that it produced, "" for none.
+    ``removing``: ids of the items that they replace. ``beside``: the model calls that led to this, each with the id of
+    the item that it produced, "" for none, and the requests, each with the id of its last item.
 
     Raises:
         StorageError: nothing was recorded, and nothing is evicted. What a policy raises is raised as it is.
@@ -99,7 +99,7 @@ async def admit(
             deferred=eager_evictions,
             steps=[(old, new, step.reason) for step, old, new in steps],
             removing=removing,
-            calls=calls,
+            beside=beside,
         )
     except StorageError:
         for decision in begun.values():

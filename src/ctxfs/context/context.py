@@ -301,8 +301,7 @@ class Context(ContextInTime):
 
         ``overhead_tokens`` counts it, as it is now: what the provider bills is compared with that.
         """
-        if not self.unrecorded:  # else the journal has no record of this request
-            self.fs.writer.status_sent(status)
+        self._live.carries(status)
         self._requests.counted_tokens = self.counted_tokens
 
     async def refused(self, error: Exception) -> tuple[Message, ...]:

@@ -134,11 +134,19 @@ class LiveTranscript:
         return _part_of(plan, set(applied.left))
 
     def sent(self, breakpoints: Sequence[int], tools: ToolsDefined | None) -> None:
-        """The context as it stands is sent: the journal says so before its next change."""
-        if self.recorder.waiting:  # the journal does not hold what is sent
-            self.fs.writer.request_unknown()
+        """The context as it stands is sent: the journal says so behind the last item, before its next change."""
+        request = self.fs.writer.request(breakpoints, tools)
+        if self.recorder.waiting:
+            self.recorder.sent(request)
         else:
-            self.fs.writer.request_sent(breakpoints, tools)
+            self.fs.writer.request_sent(request)
+
+    def carries(self, status: str) -> None:
+        """The request that was sent last carries ``status`` too."""
+        if self.recorder.waiting:
+            self.recorder.status_sent(status)
+        else:
+            self.fs.writer.status_sent(status)
 
     async def evict(self) -> Plan:
         """Store and evict what is due, in one commit with what waits; returns the plan that was carried out.

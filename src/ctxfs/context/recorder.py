@@ -1,6 +1,7 @@
 """Items that are not durable yet: one commit records all of them, with what they replace and what they cost."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from ctxfs.context.commit import Applied, Step, admit
@@ -9,7 +10,7 @@ from ctxfs.events import ContextEvent, RecordFailed
 from ctxfs.eviction.eager import EagerOffload
 from ctxfs.items import ContextItem
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.records import CallMade
+from ctxfs.session.records import Beside, CallMade, RequestSent, ToolsDefined
 
 __all__ = ["Recorder"]
 
@@ -26,7 +27,7 @@ class Recorder:
         self._waiting: dict[str, ContextItem] = {}
         self._leaving: dict[str, EagerOffload] = {}
         self._removed: list[str] = []
-        self._calls: list[tuple[str, CallMade]] = []
+        self._beside: list[tuple[str, Beside]] = []
         self._error: StorageError | None = None
 
     @property
@@ -37,7 +38,7 @@ class Recorder:
     @property
     def is_behind(self) -> bool:
         """Whether something is not durable yet."""
-        return bool(self._waiting or self._calls)
+        return bool(self._waiting or self._beside)
 
     @property
     def evicts(self) -> bool:
@@ -52,11 +53,31 @@ class Recorder:
 
     def remove(self, item_ids: Iterable[str]) -> None:
         """Note that the item that was added last replaces these."""
-        self._removed += [item_id for item_id in item_ids if self._waiting.pop(item_id, None) is None]
+        for item_id in item_ids:
+            if self._waiting.pop(item_id, None) is None:
+                self._removed.append(item_id)
+            else:  # the journal will not show it, so it cannot show the requests that carried it
+                self._beside = [one for one in self._beside if isinstance(one[1], CallMade)]
 
     def called(self, call: CallMade) -> None:
         """Note a call of the model, which produced the item that was added last; a summary produced none."""
-        self._calls.append((next(reversed(self._waiting), ""), call))
+        self._beside.append((next(reversed(self._waiting), ""), call))
+
+    def sent(self, request: Sequence[ToolsDefined | RequestSent]) -> None:
+        """Note that all items were sent, of which some are not durable: ``request`` is recorded behind the last one."""
+        last = next(reversed(self._waiting))
+        waits = {record.sha256 for _, record in self._beside if isinstance(record, ToolsDefined)}
+        self._beside = [one for one in self._beside if one[0] != last or not isinstance(one[1], RequestSent)]
+        new = (one for one in request if not isinstance(one, ToolsDefined) or one.sha256 not in waits)
+        self._beside += [(last, record) for record in new]
+
+    def status_sent(self, status: str) -> None:
+        """Note that the request that was sent last carries ``status`` too."""
+        for place in reversed(range(len(self._beside))):
+            item_id, record = self._beside[place]
+            if isinstance(record, RequestSent):
+                self._beside[place] = item_id, replace(record, status=status)
+                return
 
     async def record(self, steps: Sequence[Step] = ()) -> Applied:
         """Make pending items durable and return the evictions with them: none if storage fails, which emits an event.
@@ -84,12 +105,12 @@ class Recorder:
         self._waiting.clear()
         self._leaving.clear()
         self._removed.clear()
-        self._calls.clear()
+        self._beside.clear()
         return applied
 
     async def _admitted(self, steps: Sequence[Step]) -> Applied:
         items = tuple(self._waiting.values())
-        return await admit(items, self._leaving, self._fs, steps=steps, removing=self._removed, calls=self._calls)
+        return await admit(items, self._leaving, self._fs, steps=steps, removing=self._removed, beside=self._beside)
 
     def check_recorded(self, session_id: str) -> None:
         """Raise ``Unrecorded`` when items live in memory only."""

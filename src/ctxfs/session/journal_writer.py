@@ -21,6 +21,7 @@ from ctxfs.session.journal import encode_line, scan
 from ctxfs.session.records import (
     CallMade,
     ContentRemoved,
+    EvictionSet,
     ItemAdded,
     Pinned,
     Record,
@@ -28,13 +29,14 @@ from ctxfs.session.records import (
     Replaced,
     RequestSent,
     Restored,
+    SessionStarted,
     ToolsDefined,
     Undone,
     WriterOpened,
 )
 from ctxfs.session.recovery import SessionScan
 from ctxfs.session.state import SessionState, evicts, fold
-from ctxfs.storage.base import LeaseStore, NewFile, Store
+from ctxfs.storage.base import LeaseStore, NewFile, SharedStore, Store
 from ctxfs.storage.loop_lock import LoopLock
 from ctxfs.storage.threads import uninterrupted
 
@@ -42,8 +44,11 @@ __all__ = ["Commit", "JournalReader", "JournalWriter"]
 
 INDEX_MIN_CHANGES = 32
 
-Preface = WriterOpened | ToolsDefined | RequestSent
-"""What a line of the journal begins with: who writes from there on, and what was sent before its changes."""
+Opening = SessionStarted | WriterOpened | EvictionSet
+"""What opening a session records."""
+
+Preface = Opening | ToolsDefined | RequestSent
+"""What a line of the journal begins with: who writes from there on, by which rules, and what was sent before it."""
 
 logger = logging.getLogger("ctxfs.session")
 
@@ -162,16 +167,23 @@ class JournalWriter(JournalReader):
 
     def begin_line(self, *records: Preface) -> None:
         """Begin the next line with ``records``, one of each kind: the last one that was given."""
-        self.begin_line_without(*(type(record) for record in records))
-        self._preface = (*self._preface, *records)
+        kinds = {type(record) for record in records}
+        self._preface = (*(record for record in self._preface if type(record) not in kinds), *records)
+
+    async def opened(self, *records: Opening) -> None:
+        """Take in what opening the session records. It is durable when this returns.
+
+        In a ``SharedStore`` it becomes durable with the next line, which saves a request: nothing depends on it before.
+        """
+        if isinstance(self._store, SharedStore):
+            fold(self.state, records)
+            self.begin_line(*records)
+        else:
+            await self.commit(Commit(records=records))
 
     def request_to_write(self) -> RequestSent | None:
         """The request that the next line begins with; None: it begins with none."""
         return next((record for record in self._preface if isinstance(record, RequestSent)), None)
-
-    def begin_line_without(self, *kinds: type[Preface]) -> None:
-        """Do not begin the next line with records of these kinds."""
-        self._preface = tuple(record for record in self._preface if type(record) not in kinds)
 
     @contextmanager
     def one_change(self) -> Iterator[None]:
@@ -265,9 +277,12 @@ class JournalWriter(JournalReader):
         released. Raises ``SessionLocked``, ``SessionNotFound`` and ``WriteFailed``.
         """
         async with self._turn:
-            store, known = _leased(self._store), self._end - 1
-            settled = await store.acquire()
-            since = await store.read_log(known) if settled else b""
+            store = _leased(self._store)
+            if not await store.acquire():
+                return None
+            if not self._end:  # a session that was new, and that nobody wrote to: else another process began it
+                return None if await store.read_log() else ()
+            since = await store.read_log(self._end - 1)
             if not since.startswith(b"\n"):  # the end of the last line that is known here
                 return None
             return self._take_in(since[1:])

@@ -16,6 +16,7 @@ from ctxfs.llm.messages import Content
 from ctxfs.session.names import safe_name
 
 __all__ = [
+    "Beside",
     "CallMade",
     "Closed",
     "ContentRemoved",
@@ -228,6 +229,10 @@ class CallMade:
     counted_tokens: int = 0
     made_at: float = 0.0
     summary: bool = False
+
+
+Beside = ToolsDefined | RequestSent | CallMade
+"""Accounting records that belong to an item: the call that gave it, or the request whose last item it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

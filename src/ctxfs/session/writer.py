@@ -19,6 +19,7 @@ from ctxfs.session.item_records import added, ids_of, metadata_of, replacement
 from ctxfs.session.journal_writer import Commit, JournalWriter
 from ctxfs.session.names import Layout, NameAllocator, is_compressed, layout_of
 from ctxfs.session.records import (
+    Beside,
     CallMade,
     Closed,
     EvictionSet,
@@ -104,11 +105,13 @@ class SessionWriter:
             await quarantine(self._store, name)
         if found.leftovers:
             await self._store.delete(found.leftovers)
-        records: list[Record] = [*found.orphans, self._opened(found.state.epoch)]
-        if found.new:
-            records.insert(0, self._started(rebuilt=found.recovery.rebuilt_journal))
+        started = [self._started(rebuilt=found.recovery.rebuilt_journal)] if found.new else []
+        opened = self._opened(found.state.epoch)
         self.journal.resume(found)
-        await self.journal.commit(Commit(records=records))
+        if found.orphans:
+            await self.journal.commit(Commit(records=[*started, *found.orphans, opened]))
+        else:
+            await self.journal.opened(*started, opened)
         await self.flush()
         self.names = NameAllocator(self.journal.state.ids, layout=self._layout)
         return found.recovery
@@ -181,7 +184,7 @@ class SessionWriter:
         deferred: Callable[[], Sequence[Record]] | None = None,
         steps: Sequence[EvictionStep] = (),
         removing: Collection[str] = (),
-        calls: Sequence[tuple[str, CallMade]] = (),
+        beside: Sequence[tuple[str, Beside]] = (),
     ) -> None:
         """Record items that join the context and the evictions that this causes, in one commit: all of it, or nothing.
 
@@ -192,8 +195,8 @@ class SessionWriter:
             deferred: gives the records of these evictions; see ``Commit``.
             steps: what else is evicted; see ``evict``.
             removing: ids of items that leave the context in the same commit: the new ones take their place.
-            calls: the model calls that led to this, as ``call_made`` returns them, each with the id of the item that
-                it produced; "" for none.
+            beside: the model calls that led to this, as ``call_made`` returns them, each with the id of the item that
+                it produced, "" for none; and the requests, as ``request`` returns them, each with the id of its last item.
 
         Raises:
             CorruptContent: an item's content is damaged.
@@ -208,8 +211,8 @@ class SessionWriter:
         joined: list[Record] = []
         for item in items:
             joined.append(added(item, self._base, content_stored=item.id in in_file, before=before))
-            joined += [call for gave, call in calls if gave == item.id]
-        joined += [call for gave, call in calls if all(gave != item.id for item in items)]
+            joined += [record for item_id, record in beside if item_id == item.id]
+        joined += [record for item_id, record in beside if all(item_id != item.id for item in items)]
         removed = [Removed(item_ids=tuple(removing), reason="a new one took its place")] if removing else []
         replaced = [replacement(new, self._base, reason) for _, new, reason in steps]
         files = [self._file_for(item) for item in filed.values()]
@@ -306,26 +309,23 @@ class SessionWriter:
         self, usage: UsageLike, model: str | None, *, counted_tokens: int = 0, summary: bool = False
     ) -> None:
         """Record what a call on the context as it stands was billed, and nothing else; raises like ``call_made``."""
-        await self.add([], calls=[("", self.call_made(usage, model, counted_tokens=counted_tokens, summary=summary))])
+        await self.add([], beside=[("", self.call_made(usage, model, counted_tokens=counted_tokens, summary=summary))])
 
-    def request_sent(self, breakpoints: Sequence[int], tools: ToolsDefined | None) -> None:
-        """Begin the next line of the journal with what is sent now: the context as it stands; see ``RequestSent``.
-
-        ``tools`` None: they are not known.
-        """
+    def request(self, breakpoints: Sequence[int], tools: ToolsDefined | None) -> tuple[ToolsDefined | RequestSent, ...]:
+        """What is recorded of a request that is sent now; ``tools`` None: they are not known."""
         sha256 = "" if tools is None else tools.sha256
         sent = RequestSent(sent_at=self._clock(), breakpoints=tuple(breakpoints), tools=sha256)
-        new = tools is not None and sha256 not in self.journal.state.tools
-        self.journal.begin_line(*([tools] if tools is not None and new else ()), sent)
+        is_new = tools is not None and sha256 not in self.journal.state.tools
+        return (tools, sent) if tools is not None and is_new else (sent,)
+
+    def request_sent(self, request: Sequence[ToolsDefined | RequestSent]) -> None:
+        """Begin the next line of the journal with ``request``: the context as it stands; see ``RequestSent``."""
+        self.journal.begin_line(*request)
 
     def status_sent(self, status: str) -> None:
-        """The request of ``request_sent`` also carries ``status``."""
+        """The request of ``request_sent`` carries ``status`` too."""
         if (sent := self.journal.request_to_write() or self.journal.state.request) is not None:
             self.journal.begin_line(replace(sent, status=status))
-
-    def request_unknown(self) -> None:
-        """What is sent now is not what the journal holds: no record of a request begins its next line."""
-        self.journal.begin_line_without(RequestSent)
 
     async def record(self, records: Sequence[Record]) -> None:
         """Record what concerns items that the session has, in one commit."""
@@ -334,7 +334,7 @@ class SessionWriter:
     async def record_eviction(self, rules: EvictionSet) -> None:
         """Record by which rules results leave from here on; nothing is written when that is known."""
         if rules != self.journal.state.eviction:
-            await self.journal.commit(Commit(records=[rules]))
+            await self.journal.opened(rules)
 
     # Content that grows ----------------------------------------------------------------------------------------------
 
