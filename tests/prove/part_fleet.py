@@ -13,7 +13,7 @@ from typing import Any
 
 from prove.parts import Part, Result
 from storage.contest import Outcome, contest
-from storage.object_servers import seaweedfs
+from storage.object_servers import azurite, seaweedfs
 from storage.postgres_server import postgres
 
 __all__ = ["ENGINES", "PART", "controls", "round_of"]
@@ -41,6 +41,13 @@ def _s3(directory: Path) -> Iterator[_Running]:
 
 
 @contextmanager
+def _azure(directory: Path) -> Iterator[_Running]:
+    """Azurite is told to stop, since it saves what it acknowledged a few seconds later: killed, it loses that."""
+    with azurite(directory) as server:
+        yield _Running(server.url, server.options, lambda: server.restart(gently=True), directory)
+
+
+@contextmanager
 def _postgres(_directory: Path) -> Iterator[_Running]:
     with postgres() as server:
         yield _Running(server.url, {}, server.restart, server.directory)
@@ -51,7 +58,7 @@ def _directory(directory: Path) -> Iterator[_Running]:
     yield _Running(directory.as_uri(), {}, None, directory)
 
 
-ENGINES = {"s3": _s3, "postgres": _postgres, "directory": _directory}
+ENGINES = {"s3": _s3, "azure": _azure, "postgres": _postgres, "directory": _directory}
 
 
 def round_of(engine: str, seconds: float, *, broken: bool = False, keep: Path | None = None) -> Outcome:

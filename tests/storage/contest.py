@@ -94,9 +94,11 @@ def write_for_ever(make: Callable[[], OpenedSession], me: str) -> None:
             continue
         turn += 1
         try:
-            for number in range(random.randint(3, 40)):
+            commits, releases = random.randint(3, 40), random.random() < 0.5
+            for number in range(commits):
                 line = f"{me}.{turn} {number}"
-                session.commit([NewFile(name=f"{me}/{turn}/{number}", chunks=[line.encode()])], f"{line}\n".encode)
+                file = NewFile(name=f"{me}/{turn}/{number}", chunks=[line.encode()])
+                session.commit([file], f"{line}\n".encode, release=releases and number == commits - 1)
                 print(line, flush=True)
             session.close()
         except (SessionLocked, WriteFailed):

@@ -78,8 +78,12 @@ class Server:
     make_bucket: Callable[[], None]
     log: Path
 
-    def restart(self) -> None:
-        self.process.kill()
+    def restart(self, *, gently: bool = False) -> None:
+        """Kill the server and start it again; ``gently``: it may save what it has."""
+        if gently:
+            self.process.terminate()
+        else:
+            self.process.kill()
         self.process.wait()
         self.process = self.start()
         self.wait()

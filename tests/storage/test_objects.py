@@ -266,6 +266,26 @@ def test_opening_reads_few_objects() -> None:
     assert len(bucket.requests) <= 20
 
 
+def test_opening_after_many_short_turns_reads_few_objects() -> None:
+    """Wherever the turns end, and though a writer only knows the chunks that it read or wrote itself."""
+    for commits in (1, 2, 3, 5):
+        bucket, clock = MemoryBucket(), Clock()
+        sleeping = opened(bucket, clock)
+        sleeping.release()
+        for turn in range(120):
+            session = sleeping if turn % 10 == 9 else opened(bucket, clock)
+            session.acquire()
+            for number in range(commits):
+                name = f"f{turn}-{number}"
+                last = turn % 2 > 0 and number == commits - 1
+                file = NewFile(name=name, chunks=[b"x"])
+                session.commit([file], f"{name}\n".encode, release=last)
+            session.release()
+        bucket.requests.clear()
+        assert len(lines(bucket)) == 120 * commits
+        assert len(bucket.requests) <= 24, commits
+
+
 @given(commits=st.integers(0, 150), kept=st.sets(st.integers(0, 12)))
 def test_any_chunks_are_enough(commits: int, kept: set[int]) -> None:
     """They are derived: whichever are lost, a session is the same."""

@@ -94,7 +94,7 @@ class SessionFiles:
         async def work() -> bool:
             if len(self.state.decisions) != known or any(item.id in self.state.ids for item in contents):
                 return False
-            await self.fs.writer.decide(contents, records)
+            await self.fs.writer.decide(contents, records, last=True)
             return True
 
         known = len(self.state.decisions)

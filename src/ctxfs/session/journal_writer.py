@@ -60,12 +60,13 @@ class Commit:
     ``files``: one whose item was stored meanwhile is left out. ``records``: model calls with the number 0 get theirs
     when they are written, and evictions and restorations the time and the call. ``deferred`` gives the last records; it
     is called in a worker thread, when the files were written, so that deciding takes its time while the disk takes its
-    own.
+    own. ``last``: the session is released with it; a ``SharedStore`` does both in one request.
     """
 
     files: Sequence[ContentFile] = ()
     records: Sequence[Record] = ()
     deferred: Callable[[], Sequence[Record]] | None = None
+    last: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -238,7 +239,10 @@ class JournalWriter(JournalReader):
                 preface=self._preface,
                 change=self._change,
             )
-            await self._store.commit(batch.files(), batch.encode)
+            if isinstance(self._store, SharedStore) and any(pending.commit.last for pending in commits):
+                await self._store.commit_and_release(batch.files(), batch.encode)
+            else:
+                await self._store.commit(batch.files(), batch.encode)
         except Exception as error:  # noqa: BLE001 - raised in its caller
             if len(commits) == 1:
                 commits[0].error, commits[0].done = error, True

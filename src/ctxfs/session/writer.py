@@ -158,7 +158,7 @@ class SessionWriter:
             self.journal.end()
             return
         try:
-            await self.journal.commit(Commit(records=[Closed(closed_at=self._clock())]))
+            await self.journal.commit(Commit(records=[Closed(closed_at=self._clock())], last=True))
             await self.flush()
         finally:
             self.journal.end()
@@ -275,15 +275,16 @@ class SessionWriter:
         records: Sequence[Record] = (),
         *,
         deferred: Callable[[], Sequence[Record]] | None = None,
+        last: bool = False,
     ) -> None:
         """Store contents and record what was decided about the history that they are from, in one commit.
 
-        ``deferred`` gives the last records; see ``Commit``.
+        ``deferred`` gives the last records, and ``last`` releases the session; see ``Commit``.
         """
         refuse_damaged(contents)
         files = [self._file_for(item) for item in contents if self._must_store(item)]
         if files or records or deferred is not None:
-            await self.journal.commit(Commit(files=files, records=records, deferred=deferred))
+            await self.journal.commit(Commit(files=files, records=records, deferred=deferred, last=last))
 
     # Model calls and rules -------------------------------------------------------------------------------------------
 

@@ -136,6 +136,9 @@ class SharedStore(LeaseStore, Protocol):
         A tool may hand it on to a service that has to refuse a writer that was taken over.
         """
 
+    async def commit_and_release(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+        """Do ``commit`` and ``release`` in one request, and raise as ``commit``; after a failure it is still open."""
+
 
 @runtime_checkable
 class DirectoryStore(Store, Protocol):

@@ -119,9 +119,12 @@ class OpenedSession(ABC):
 
     # ---- files
 
-    @abstractmethod
-    def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
-        """See ``Store.commit``."""
+    def commit(self, files: Sequence[NewFile], log: Callable[[], bytes], *, release: bool = False) -> None:
+        """See ``Store.commit``, and ``SharedStore.commit_and_release``."""
+        with self._writing():
+            self._commit(files, log, release=release)
+            if release:
+                self._me = ""
 
     def replace(self, name: str, chunks: Iterable[bytes]) -> None:
         """See ``Store.replace``."""
@@ -193,6 +196,10 @@ class OpenedSession(ABC):
     @abstractmethod
     def _remove(self) -> None:
         """Remove the session."""
+
+    @abstractmethod
+    def _commit(self, files: Sequence[NewFile], log: Callable[[], bytes], *, release: bool) -> None:
+        """Commit, and release the session with it."""
 
     @abstractmethod
     def _overwrite(self, name: str, data: bytes) -> None:

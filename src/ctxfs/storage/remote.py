@@ -71,6 +71,10 @@ class RemoteStore(ABC, Generic[OpenedT]):
         """See ``Store.commit``. Raises ``OutcomeUnknown`` too: close the session, and open it again."""
         await self._run(lambda opened: opened.commit(files, log))
 
+    async def commit_and_release(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+        """See ``SharedStore.commit_and_release``."""
+        await self._run(lambda opened: opened.commit(files, log, release=True))
+
     async def replace(self, name: str, data: bytes | Iterable[bytes]) -> None:
         """See ``Store.replace``."""
         await self._run(lambda opened: opened.replace(name, [data] if isinstance(data, bytes) else data))

@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from ctxfs.errors import OutcomeUnknown, SessionLocked, WriteFailed
+from ctxfs.errors import OutcomeUnknown, SessionClosed, SessionLocked, WriteFailed
 from ctxfs.storage.base import GrowingStore, NewFile, SharedStore, Store
 from ctxfs.testing.network import FATES, Network
 from ctxfs.testing.store_conformance import StoreConformance
@@ -127,6 +127,33 @@ class SharedStoreConformance(StoreConformance):
         await second.close()
         assert await _found(make) == ["a", "b"]
 
+    async def test_the_last_commit_releases_the_session(self) -> None:
+        """Whole, and in one step: the next writer has it at once, and finds the commit."""
+        make = self.new_shared()
+        first = await _opened(make, Machine())
+        await first.commit_and_release([NewFile(name="a", chunks=[b"a"])], lambda: b"a\n")
+        await _refused(SessionClosed, lambda: _commit(first, "b"))
+        second = await _opened(make, Machine())
+        assert second.epoch > 0 == first.epoch
+        await second.commit_and_release([], lambda: b"")
+        assert await first.acquire() is True
+        await _commit(first, "c")
+        await first.close()
+        assert await _found(make) == ["a", "c"]
+
+    async def test_the_last_commit_of_a_fenced_writer_is_refused(self) -> None:
+        """It leaves no trace, and releases nothing."""
+        make = self.new_shared()
+        stopped = await _opened(make, Machine(ttl_s=0))
+        second = await _opened(make, Machine(ttl_s=0))
+        last = [NewFile(name="a", chunks=[b"a"])]
+        await _refused(SessionLocked, lambda: stopped.commit_and_release(last, lambda: b"a\n"))
+        await stopped.close()
+        await _refused(SessionLocked, lambda: _opened(make, Machine()))
+        await _commit(second, "b")
+        await second.close()
+        assert await _found(make) == ["b"]
+
     async def test_a_writer_that_was_stopped_past_its_lease_is_fenced(self) -> None:
         """Whatever it tries then raises ``SessionLocked``, and leaves no trace."""
         make = self.new_shared()
@@ -141,6 +168,7 @@ class SharedStoreConformance(StoreConformance):
                 lambda: stopped.replace("a", b"x"),
                 lambda: stopped.delete(["a"]),
                 lambda: stopped.truncate_log(0),
+                lambda: stopped.commit_and_release([], lambda: b"c\n"),
             )
         assert stopped.epoch == 0
         await stopped.close()
@@ -210,9 +238,11 @@ class SharedStoreConformance(StoreConformance):
                 network.fates = [fate]
                 await _commit(store, name)
             await _commit(store, "d")
+            network.fates = [fate]
+            await store.commit_and_release([NewFile(name="e", chunks=[b"e"])], lambda: b"e\n")
             await store.close()
             network.arrive()
-            assert await _found(make) == ["a", "b", "c", "d"], fate
+            assert await _found(make) == ["a", "b", "c", "d", "e"], fate
 
     async def test_what_stays_without_an_answer_is_unknown(self) -> None:
         """Nothing more is written until the session is opened again; then it is known, and stays so."""

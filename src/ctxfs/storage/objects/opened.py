@@ -54,6 +54,7 @@ class OpenedObjectSession(OpenedSession):
             except Taken:
                 self._row.catch_up_with_next()  # somebody else was faster
                 continue
+            self._row.cover_full_rows()
             return head.epoch, last is not None and not last.writer
 
     def _let_go(self, me: str, terms: Terms) -> bool:
@@ -128,24 +129,23 @@ class OpenedObjectSession(OpenedSession):
 
     # ---- writing
 
-    def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
-        """See ``Store.commit``: one request, and one before it for each large content."""
-        with self._writing():
-            steps: list[Step | Draft] = []
-            seen: set[str] = set()
-            carried = 0
-            for file in files:
-                check_name(file.name)
-                if not file.derived and (self._there(file.name) or file.name in seen):
-                    raise NameTaken(file.name)
-                seen.add(file.name)
-                with writing(file.name):
-                    data = b"".join(file.chunks)
-                steps.append(self._row.content(file.name, data, carried=carried))
-                carried += len(data) if isinstance(steps[-1], Draft) else 0
-            with writing("the log"):
-                line = log()
-            self._change([*steps, Append(line)] if line else steps)
+    def _commit(self, files: Sequence[NewFile], log: Callable[[], bytes], *, release: bool) -> None:
+        """One request, and one before it for each large content."""
+        steps: list[Step | Draft] = []
+        seen: set[str] = set()
+        carried = 0
+        for file in files:
+            check_name(file.name)
+            if not file.derived and (self._there(file.name) or file.name in seen):
+                raise NameTaken(file.name)
+            seen.add(file.name)
+            with writing(file.name):
+                data = b"".join(file.chunks)
+            steps.append(self._row.content(file.name, data, carried=carried))
+            carried += len(data) if isinstance(steps[-1], Draft) else 0
+        with writing("the log"):
+            line = log()
+        self._change([*steps, Append(line)] if line else steps, release=release)
 
     def _overwrite(self, name: str, data: bytes) -> None:
         self._change([self._row.content(name, data)])
@@ -164,17 +164,20 @@ class OpenedObjectSession(OpenedSession):
     def _truncate_log(self, length: int) -> None:
         self._change([Cut(length)])
 
-    def _change(self, steps: Sequence[Step | Draft]) -> None:
+    def _change(self, steps: Sequence[Step | Draft], *, release: bool = False) -> None:
         """Make the next segment, as the one writer, together with what grew."""
         all_steps = [*self._grown(), *steps]
-        if not all_steps:
+        if not all_steps and not release:
             return
         try:
-            self._row.make(self._row.next_head(self._me), all_steps)
+            self._row.make(self._row.next_head("" if release else self._me), all_steps)
         except Taken:
             raise self._locked_out() from None
         self._growing.files.clear()
-        self._row.cover_full_rows()
+        if release:
+            self._row.cover_rest()
+        else:
+            self._row.cover_full_rows()
 
     def _grown(self) -> list[Draft | Put]:
         return [self._row.content(name, bytes(data), grows=True) for name, data in self._growing.files.items()]

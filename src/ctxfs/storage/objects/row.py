@@ -59,6 +59,7 @@ class SegmentRow:
         self._prefix = session_prefix(session_id)
         self._terms = terms
         self._cache = cache
+        self._covered = 0  # up to, and without, this segment, chunks follow each other from the first one on
 
     # ---- reading
 
@@ -89,6 +90,7 @@ class SegmentRow:
         with suppress(StorageError):  # a chunk was removed meanwhile, or is damaged: the segments have it all
             for key, data in self._fetched(chunks_to_read(inner)):
                 self.log.take(decode(key, data))
+                self._covered = self.log.end
 
     def catch_up_with_next(self) -> None:
         """Take in what was made since, at least the next segment, which is known to be there.
@@ -186,19 +188,23 @@ class SegmentRow:
             raise NoAnswer(str(error)) from error
 
     def cover_full_rows(self) -> None:
-        """Write the chunks that are complete."""
+        """Write the chunks that are complete; to be called after each segment, since chunks follow each other."""
         for start, end in chunks_due(self.log.end):
             self._write_chunk(start, end)
 
     def cover_rest(self) -> None:
-        """Write a chunk of what no chunk covers yet, which makes the next opening short."""
-        self._write_chunk((self.log.end - 1) // FIRST_CHUNK * FIRST_CHUNK, self.log.end)
+        """Write the chunks that are complete, and one of the rest if the next opening cannot read that at once."""
+        self.cover_full_rows()
+        if self.log.end - self._covered > AT_ONCE:
+            self._write_chunk(self.log.end, self.log.end)
 
     def _write_chunk(self, start: int, end: int) -> None:
-        """Write a chunk. It is derived: without it, opening reads more objects."""
-        if start < end and (data := self.log.chunk(start, end)) is not None:
+        """Write a chunk, with what no chunk before it covers. It is derived: without it, opening reads more objects."""
+        start = min(start, self._covered // FIRST_CHUNK * FIRST_CHUNK)
+        if (data := self.log.chunk(start, end)) is not None:
             with suppress(StorageError):
                 self._bucket.put(self._prefix + chunk_key(start, end), data)
+                self._covered = end
 
     def delete_own_objects(self, parts: Iterable[Located]) -> None:
         """Delete the objects of contents that have their own; contents inside segments stay."""

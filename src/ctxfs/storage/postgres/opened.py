@@ -108,23 +108,23 @@ class OpenedPostgresSession(OpenedSession):
 
     # ---- writing
 
-    def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
-        """See ``Store.commit``: one statement."""
-        with self._writing():
-            parts: dict[bool, list[Part]] = {True: [], False: []}
-            size_bytes = 0
-            for file in files:
-                check_name(file.name)
-                with writing(file.name):
-                    data = b"".join(_fitting(file, size_bytes))
-                size_bytes += len(data)
-                if not file.derived and file.name in self._growing.files:
-                    raise NameTaken(file.name)
-                parts[file.derived] += parts_of(file.name, data)
-            with writing("the log"):
-                line = log()
-            if files or line:
-                self._change(Change(new=parts[False], over=parts[True], line=line, grown=self._grown()))
+    def _commit(self, files: Sequence[NewFile], log: Callable[[], bytes], *, release: bool) -> None:
+        """One statement."""
+        parts: dict[bool, list[Part]] = {True: [], False: []}
+        size_bytes = 0
+        for file in files:
+            check_name(file.name)
+            with writing(file.name):
+                data = b"".join(_fitting(file, size_bytes))
+            size_bytes += len(data)
+            if not file.derived and file.name in self._growing.files:
+                raise NameTaken(file.name)
+            parts[file.derived] += parts_of(file.name, data)
+        with writing("the log"):
+            line = log()
+        if files or line or release:
+            new, over = parts[False], parts[True]
+            self._change(Change(new=new, over=over, line=line, grown=self._grown(), release=release))
 
     def _overwrite(self, name: str, data: bytes) -> None:
         self._change(Change(over=parts_of(name, data)))
