@@ -1,6 +1,7 @@
 """How many commits an exchange is, what is durable when, and which call a tool answers."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from ctxfs import Agent, AgentConfig, Context, tool
 from ctxfs.errors import ConfigError, SessionLocked, ToolDefinitionError, ToolError
+from ctxfs.history import History
 from ctxfs.llm import ToolCall, ToolMessage, UserMessage
 from ctxfs.llm.messages import AssistantMessage
 from ctxfs.session import ENVELOPE, TEXT, ContextFileSystem, SharedFileSystem
@@ -322,3 +324,40 @@ async def test_two_that_open_a_new_session_record_its_beginning_once() -> None:
     assert [record.epoch for record in records if isinstance(record, WriterOpened)] == [1, 5]
     for fs in both:
         await fs.close()
+
+
+def writes(bucket: MemoryBucket) -> int:
+    """How many requests so far are billed as writes."""
+    return sum(kind in ("create", "put") for kind, _ in bucket.requests)
+
+
+async def test_a_short_session_is_few_writes() -> None:
+    bucket, steps = MemoryBucket(), []
+    config = AgentConfig(store=sessions(bucket), session_id="s", tools=[looking([], bucket, read_only=True)])
+    for _ in range(2):
+        async with Agent(ScriptedModel(TURNS), config) as agent:
+            steps.append(writes(bucket))
+            await agent.query("Go")
+            steps.append(writes(bucket))
+        steps.append(writes(bucket))
+    opening, query, closing, *again = [after - before for before, after in pairwise([0, *steps])]
+    assert (opening, query, closing) == (2, 3, 1), "the first writer also writes the session's name"
+    assert again == [1, 3, 2], "the second one also a chunk, since more than eight segments have none"
+
+
+def test_a_framework_s_history_writes_twice_for_what_it_decides() -> None:
+    """Once to take the session, and once to record and release it; nothing where nothing is new."""
+    bucket = MemoryBucket()
+    history = History("s", store=sessions(bucket), window=20_000)
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Go"}]
+    counts = []
+    for number in range(4):
+        call = {"type": "tool_use", "id": f"c{number}", "name": "look", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": f"word {number} " * 9_000}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+        for _ in range(2):
+            before = segments(bucket)
+            history.messages({"messages": messages})
+            counts.append(segments(bucket) - before)
+    history.close()
+    assert counts[1:] == [0, 2, 0, 2, 0, 2, 0]
