@@ -3,7 +3,8 @@
     pip install 'ctxfs[objects]' starlette uvicorn
     python examples/web_workers.py
 
-A tool call that a restart interrupted is not run again behind the model's back: the model is told, and looks first.
+No tool call is run twice without the model being told: it is told of the call that a restart interrupted, and looks
+first. The tool gives the bank the call's idempotency key, so that a request which it repeats is done once, too.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ from ctxfs.errors import SessionLocked
 from ctxfs.llm import AssistantMessage, ToolMessage
 from ctxfs.storage.objects import ObjectSessions, open_bucket
 from ctxfs.testing import ScriptedModel, ToolCall
-from ctxfs.tools import Tool
+from ctxfs.tools import Tool, running_call
 
 
 def sessions(url: str) -> ObjectSessions:
@@ -48,21 +49,38 @@ def sessions(url: str) -> ObjectSessions:
 # --- A worker: an agent for each request, in the session of the request's thread -------------------------------------
 
 
-def payments(ledger: anyio.Path) -> list[Tool]:
+class Bank:
+    """Charges cards, once for each idempotency key, as payment services do; ``ledger`` has a line for each charge."""
+
+    def __init__(self, ledger: anyio.Path) -> None:
+        self.ledger = ledger
+
+    async def charges(self) -> list[tuple[int, str]]:
+        """Return the orders that were charged, each with the key of its request."""
+        lines = (await self.ledger.read_text()).splitlines() if await self.ledger.exists() else []
+        return [(int(order), key) for order, _, key in (line.partition(" ") for line in lines)]
+
+    async def charge(self, order: int, key: str) -> None:
+        """Charge the card, unless a request with this key was done before."""
+        if all(key != known for _, known in await self.charges()):
+            async with await self.ledger.open("a") as lines:
+                await lines.write(f"{order} {key}\n")
+
+
+def payments(bank: Bank) -> list[Tool]:
     @tool("Charge the card of an order")
     async def charge(order: int) -> str:
-        async with await ledger.open("a+") as lines:
-            await lines.seek(0)
-            is_first = str(order) not in (await lines.read()).split()
-            await lines.write(f"{order}\n")
-        if order >= 10 and is_first:  # The card is charged, and the bank's answer does not come.
+        key = running_call().idempotency_key  # no other call of any session has it
+        await bank.charge(order, key)
+        if order >= 10:  # The card is charged, and the bank's answer does not come.
             print("charging", flush=True)
             await anyio.sleep_forever()
+        await bank.charge(order, key)  # Asked again with the same key, as after a time-out, the bank charges nothing.
         return f"order {order} was charged"
 
     @tool("Look up whether an order was charged", read_only=True)
     async def find_charge(order: int) -> str:
-        charged = str(order) in (await ledger.read_text()).split()
+        charged = order in [known for known, _ in await bank.charges()]
         return f"order {order} was {'charged' if charged else 'not charged'}"
 
     return [charge, find_charge]
@@ -90,7 +108,7 @@ class Worker(uvicorn.Server):
         app = Starlette(routes=[Route("/threads/{thread}", self.serve_thread, methods=["POST"])])
         super().__init__(uvicorn.Config(app, log_level="critical", lifespan="off"))
         self.stores = sessions(url)
-        self.tools = payments(anyio.Path(ledger))
+        self.tools = payments(Bank(anyio.Path(ledger)))
         self.running: set[anyio.CancelScope] = set()
 
     async def serve_thread(self, request: Request) -> PlainTextResponse:
@@ -231,9 +249,11 @@ def main() -> None:
             worker.stop(signal.SIGTERM)
     for thread, acknowledged in front.acknowledged.items():
         asyncio.run(check(url, thread, acknowledged))
-    charged = ledger.read_text().split()
-    assert sorted(charged) == sorted({"1", "2", "3", "4", "10", "20", "5"}), "each order was charged once"
-    print(f"charged, each once: {', '.join(charged)}")
+    charges = asyncio.run(Bank(anyio.Path(ledger)).charges())
+    assert sorted(order for order, _ in charges) == [1, 2, 3, 4, 5, 10, 20], "each order was charged once"
+    print("charged, each once, for the key of its call:")
+    for order, key in charges:
+        print(f"  order {order}: {key}")
 
 
 if len(sys.argv) == 3:

@@ -138,7 +138,7 @@ def test_view_writes_the_page_of_a_session(ctxfs: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["claude-code", "demo", "erase", "proxy", "prune", "pull", "push"],
+    ["claude-code", "demo", "proxy", "pull", "push"],
 )
 def test_a_command_for_directories_names_the_way_round(
     command: str, capsys: pytest.CaptureFixture[str], url: str
@@ -147,6 +147,42 @@ def test_a_command_for_directories_names_the_way_round(
     said = capsys.readouterr().err
     assert said.startswith(f"ctxfs: ctxfs {command} takes no --store: it works on sessions in a directory.")
     assert "`ctxfs pull SESSION URL` brings one there" in said
+
+
+@pytest.mark.parametrize("command", ["erase", "prune"])
+def test_a_command_that_removes_contents_names_the_way_round(
+    command: str, capsys: pytest.CaptureFixture[str], url: str
+) -> None:
+    assert run([command, "--store", url]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"ctxfs: ctxfs {command} takes no --store: it removes contents of sessions in a directory.")
+    for way in ("`ctxfs pull SESSION URL`", "`ctxfs rm SESSION --store URL`", "`ctxfs push SESSION URL`"):
+        assert way in said
+
+
+def test_the_way_round_leaves_nothing_of_an_erased_content_in_a_bucket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``erase`` says so, and docs/fleet.md."""
+    bucket, root = tmp_path / "bucket", tmp_path / "root"
+    bucket.mkdir()
+    url = f"objects+{bucket.as_uri()}"
+    anyio.run(_make, url, "s1")
+    monkeypatch.setenv("CTXFS_ROOT", str(root))
+    assert run(["pull", "s1", url]) == 0
+    (file,) = root.glob("s1/tool_result/look/call_001.*")
+    erased = file.read_bytes()
+
+    def is_there() -> bool:
+        return any(erased in path.read_bytes() for path in bucket.rglob("*") if path.is_file())
+
+    assert is_there()
+    assert run(["erase", "s1", "call_001", "--yes"]) == 0
+    assert run(["rm", "s1", "--store", url, "--yes"]) == 0
+    assert run(["push", "s1", url]) == 0
+    assert not is_there()
+    assert run(["cat", "s1", "call_002", "--store", url]) == 0
+    assert run(["cat", "s1", "call_001", "--store", url]) == 1
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"completion", "replay", "tune"}))

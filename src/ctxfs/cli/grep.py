@@ -114,7 +114,9 @@ def _check(
 def _grep_all(place: SessionsAt, query: Query, since: float | None, *, form: Form, as_json: bool) -> bool:
     """Print what matches in all sessions; whether something did, and all could be searched."""
     if (root := stores_of(place).directory) is None:
-        raise ConfigError("--all searches sessions in a directory: name one session beside --store")
+        raise ConfigError(
+            "--all searches sessions in a directory: name one session beside --store, or `ctxfs pull` them first"
+        )
     found = Selection(since=since).of(listed(stores_at(root)), lambda _: False)
     whole = {session.session_id: session.disk_bytes for session in found if not session.is_damaged}
     search = Search(root, query, form=form, as_json=as_json, whole=whole)

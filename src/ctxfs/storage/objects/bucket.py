@@ -6,7 +6,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ctxfs.errors import ConfigError, CtxfsError, MissingExtra, NotStored, StorageError, WriteFailed
 from ctxfs.storage.answers import NoAnswer
@@ -71,7 +71,7 @@ def open_bucket(url: str, options: Mapping[str, Any] | None = None) -> "ObstoreB
         given = _DEFAULTS.get(scheme, _RETRIES)
         return ObstoreBucket(obstore.store.from_url(url, **{**given, **(options or {})}))
     except (BaseError, TypeError, ValueError) as error:
-        raise ConfigError(f"{url!r} cannot be opened as an object store: {error}") from error
+        raise ConfigError(f"{url!r} cannot be opened as an object store: {_reason(error)}") from error
 
 
 class ObstoreBucket:
@@ -168,9 +168,23 @@ class ObstoreBucket:
         )
 
 
+_ADVICE: Final = {
+    "NoSuchBucket": "there is no such bucket: make it, or correct the URL",
+    "ContainerNotFound": "there is no such container: make it, or correct the URL",
+    "latest/api/token": "no credentials are set: set them as for the provider's own tools (AWS_ACCESS_KEY_ID and so on)",
+    "403 Forbidden": "access was denied: check the credentials, and what they may do in this bucket",
+    "401 Unauthorized": "access was denied: check the credentials",
+    "builder error": "the endpoint is not valid; for one that begins with http:// set AWS_ALLOW_HTTP=true",
+    "error sending request": "the server was not reached: check the network, and the endpoint (AWS_ENDPOINT_URL)",
+}
+"""By what obstore's errors say: what to do. The first that fits counts."""
+
+
 def _reason(error: Exception) -> str:
-    """What obstore says, without the pages that it adds for its own developers."""
-    return " ".join(str(error).partition("Debug source")[0].split())[:300]
+    """What to do, and what obstore says, without the pages that it adds for its own developers."""
+    said = " ".join(str(error).partition("Debug source")[0].split())
+    advice = next((advice for sign, advice in _ADVICE.items() if sign in said), "")
+    return f"{advice} ({said[:300]})" if advice else said[:300]
 
 
 def _check_process() -> None:

@@ -86,7 +86,7 @@ class PostgresDatabase:
         try:
             self._settings = {key: value for key, value in ALIVE.items() if key not in conninfo_to_dict(url)}
         except psycopg.Error as error:
-            raise ConfigError(f"the URL of Postgres is not valid: {error}") from error
+            raise ConfigError(f"the URL of Postgres is not valid: {_line(error)}") from error
         self._count = connections
         self._lock = threading.Lock()
         self._has_tables = False
@@ -128,10 +128,10 @@ class PostgresDatabase:
             raise Conflict(str(error.diag.message_detail)) from error
         except self._psycopg.Error as error:
             if connection is None:
-                raise NotSent(f"the database is not reached: {error}") from error
+                raise NotSent(f"the database is not reached: {_line(error)}") from error
             if connection.broken or connection.closed:
-                raise NoAnswer(f"the connection to the database was lost: {error}") from error
-            raise WriteFailed("the session", str(error)) from error
+                raise NoAnswer(f"the connection to the database was lost: {_line(error)}") from error
+            raise WriteFailed("the session", _line(error)) from error
         finally:
             free.put(connection)
 
@@ -155,6 +155,10 @@ class PostgresDatabase:
                     self._free.put(None)
                 weakref.finalize(self, _close_free, self._process, self._free)
             return self._free
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _close_free(process: int, free: "queue.LifoQueue[Any]") -> int:
