@@ -28,8 +28,8 @@ _IN_A_DIRECTORY = (
     "`ctxfs push SESSION URL` brings it back"
 )
 _REMOVING_CONTENTS = (
-    "takes no --store: it removes contents of sessions in a directory. `ctxfs pull SESSION URL` brings one there; after "
-    "that, `ctxfs rm SESSION --store URL` removes what the store holds, and `ctxfs push SESSION URL` writes the rest"
+    "takes no --store: it removes contents of sessions in a directory. `ctxfs pull SESSION URL` brings one there; "
+    "then `ctxfs rm SESSION --store URL` removes what the store holds, and `ctxfs push SESSION URL` writes the rest"
 )
 _UsageError: Any = typer.BadParameter.__mro__[1]  # newer versions of typer have a click of their own
 

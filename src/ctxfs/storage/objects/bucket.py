@@ -171,7 +171,7 @@ class ObstoreBucket:
 _ADVICE: Final = {
     "NoSuchBucket": "there is no such bucket: make it, or correct the URL",
     "ContainerNotFound": "there is no such container: make it, or correct the URL",
-    "latest/api/token": "no credentials are set: set them as for the provider's own tools (AWS_ACCESS_KEY_ID and so on)",
+    "latest/api/token": "no credentials are set: set them as for the provider's own tools (AWS_ACCESS_KEY_ID …)",
     "403 Forbidden": "access was denied: check the credentials, and what they may do in this bucket",
     "401 Unauthorized": "access was denied: check the credentials",
     "builder error": "the endpoint is not valid; for one that begins with http:// set AWS_ALLOW_HTTP=true",

@@ -1,0 +1,81 @@
+"""What object stores refuse with: one line that says what to do."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from ctxfs.errors import ConfigError, StorageError, WriteFailed
+from ctxfs.storage.objects import Bucket, open_bucket
+
+OPTIONS = {"region": "us-east-1", "access_key_id": "key", "secret_access_key": "secret"}
+
+
+@contextmanager
+def answering(status: int, body: str) -> Iterator[str]:
+    """Serve S3 that refuses all."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        do_PUT = do_GET  # noqa: N815 - as the server calls it
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def bucket(endpoint: str, *, allow_http: bool = True) -> Bucket:
+    client = {"allow_http": allow_http}
+    retries = {"max_retries": 0}
+    return open_bucket("s3://b/p", {**OPTIONS, "endpoint": endpoint, "client_options": client, "retry_config": retries})
+
+
+def said(act: Callable[[], object], kind: type[Exception] = StorageError) -> str:
+    with pytest.raises(kind) as raised:
+        act()
+    text = str(raised.value)
+    assert len(text.splitlines()) == 1
+    return text
+
+
+def test_a_store_that_denies_access() -> None:
+    with answering(403, "<Error><Code>SignatureDoesNotMatch</Code></Error>") as endpoint:
+        assert "access was denied: check the credentials" in said(lambda: list(bucket(endpoint).keys("")))
+        assert "access was denied: check the credentials" in said(
+            lambda: bucket(endpoint).create("k", b""), WriteFailed
+        )
+
+
+def test_a_bucket_that_is_not_there() -> None:
+    with answering(404, "<Error><Code>NoSuchBucket</Code></Error>") as endpoint:
+        assert "there is no such bucket: make it, or correct the URL" in said(lambda: list(bucket(endpoint).keys("")))
+
+
+def test_a_server_that_is_not_reached() -> None:
+    with answering(200, "") as endpoint:
+        pass
+    assert "the server was not reached: check the network, and the endpoint" in said(
+        lambda: list(bucket(endpoint).keys(""))
+    )
+    assert "set AWS_ALLOW_HTTP=true" in said(lambda: list(bucket(endpoint, allow_http=False).keys("")))
+
+
+def test_a_url_that_names_no_bucket() -> None:
+    for url in ("s3:/bucket", "s3://"):
+        assert repr(url) in said(lambda url=url: open_bucket(url), ConfigError)
