@@ -196,7 +196,7 @@ class SessionWriter:
             steps: what else is evicted; see ``evict``.
             removing: ids of items that leave the context in the same commit: the new ones take their place.
             beside: the model calls that led to this, as ``call_made`` returns them, each with the id of the item that
-                it produced, "" for none; and the requests, as ``request`` returns them, each with the id of its last item.
+                it produced, "" for none; and the requests, as ``request`` returns them, each with its last item's id.
 
         Raises:
             CorruptContent: an item's content is damaged.
