@@ -70,6 +70,11 @@ def test_rm_removes_a_session_and_leaves_the_others(ctxfs: Run) -> None:
     assert names(ctxfs) == {"other"}
 
 
+def test_a_store_without_sessions_says_how_one_gets_there(capsys: pytest.CaptureFixture[str], url: str) -> None:
+    assert run(["sessions", "--store", url]) == 0
+    assert "`ctxfs push SESSION URL` brings one there" in capsys.readouterr().err
+
+
 def test_rm_asks_and_names_the_place(ctxfs: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     code, _, err = ctxfs("rm", "s1")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
@@ -78,4 +79,4 @@ def test_a_server_that_is_not_reached() -> None:
 
 def test_a_url_that_names_no_bucket() -> None:
     for url in ("s3:/bucket", "s3://"):
-        assert repr(url) in said(lambda url=url: open_bucket(url), ConfigError)
+        assert repr(url) in said(partial(open_bucket, url), ConfigError)

@@ -56,7 +56,8 @@ def sessions(  # noqa: PLR0917 - typer calls it by name
         return
     if not found:
         none = f"none of the {len(every):,} sessions under {stores.url} is such a one"
-        said = none if every else f"no sessions under {stores.url}: `ctxfs demo` makes one"
+        way = "`ctxfs demo` makes one" if stores.directory is not None else "`ctxfs push SESSION URL` brings one there"
+        said = none if every else f"no sessions under {stores.url}: {way}"
         sys.stderr.write(for_terminal(f"{said}\n"))
         return
     _print(stores, found)
