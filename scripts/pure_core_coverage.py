@@ -23,6 +23,7 @@ PURE_CORE = (
     "llm/invariants.py",
     "llm/serialize.py",
     "llm/wire_names.py",
+    "llm/bound_thinking.py",
     "items.py",
     "events.py",
     "placeholder/text.py",

@@ -15,6 +15,7 @@ from anyio.from_thread import start_blocking_portal
 from ctxfs.adapters.anthropic import CtxfsMiddleware
 from ctxfs.errors import ConfigError
 from ctxfs.history import Histories, History
+from ctxfs.llm import AssistantMessage
 from ctxfs.testing import MessagesServer, ToolCall
 from frameworks import flow
 
@@ -23,11 +24,16 @@ MODEL = "claude-sonnet-5-5"
 
 def turn(body: dict[str, Any]) -> Any:
     """The scripted model, as a turn of the server."""
+    move = next_move(body)
+    return move if isinstance(move, str) else [ToolCall(move.name, move.arguments, id=move.id)]
+
+
+def next_move(body: dict[str, Any]) -> flow.Call | str:
+    """What the scripted model does next."""
     said = [block for message in body["messages"] for block in _blocks(message)]
     results = [_text(block["content"]) for block in said if block["type"] == "tool_result"]
     questions = [block["text"] for block in _blocks(body["messages"][-1]) if block["type"] == "text"]
-    move = flow.next_move(questions[-1] if questions else "", results)
-    return move if isinstance(move, str) else [ToolCall(move.name, move.arguments, id=move.id)]
+    return flow.next_move(questions[-1] if questions else "", results)
 
 
 def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
@@ -89,7 +95,7 @@ class LoopAgent:
             self.messages.append({"role": "assistant", "content": reply.content})
             calls = [block for block in reply.content if block.type == "tool_use"]
             if not calls:
-                return str(reply.content[0].text)
+                return str(reply.content[-1].text)
             results = [(call.id, tools[call.name].call(call.input)) for call in calls]
             blocks = [{"type": "tool_result", "tool_use_id": id_, "content": content} for id_, content in results]
             self.messages.append({"role": "user", "content": blocks})
@@ -186,6 +192,33 @@ def test_the_flow_on_the_wire(agent: Callable[..., LoopAgent], tmp_path: Path) -
 def test_the_flow_at_the_source(agent: Callable[..., LoopAgent], tmp_path: Path) -> None:
     with server() as running:
         flow.play_at_source(lambda root, kept: agent(running, root, kept), tmp_path)
+
+
+def thinking(body: dict[str, Any]) -> Any:
+    """``turn``, with thinking before each reply."""
+    move = next_move(body)
+    said: dict[str, Any] = {"type": "text", "text": move}
+    if not isinstance(move, str):
+        said = {"type": "tool_use", "id": move.id, "name": move.name, "input": move.arguments}
+    signature = f"signature {len(body['messages'])}"
+    return AssistantMessage(({"type": "thinking", "thinking": "Let me see.", "signature": signature}, said))
+
+
+@pytest.mark.parametrize("agent", [LoopAgent, streaming, AsyncAgent])
+def test_thinking_that_no_longer_fits_is_left_out_after_the_first_refusal(
+    agent: Callable[..., LoopAgent], tmp_path: Path
+) -> None:
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(MessagesServer([thinking] * 400, binds_thinking=True)) as running,
+    ):
+        made = agent(running, tmp_path, None)
+        made.ask(flow.QUESTION)
+        made.ask(flow.THANKS)
+        made.close()
+    assert [refusal.partition(": ")[2][:27] for refusal in running.refusals] == ["Invalid `signature` in `thi"]
+    assert running.dropped, "and the request was sent again, without"
+    assert flow.NEEDLE in made.kept()
 
 
 def test_many_conversations_with_one_client(tmp_path: Path) -> None:

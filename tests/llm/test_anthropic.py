@@ -325,3 +325,60 @@ async def test_a_tool_choice_names_the_tool_as_it_is_sent_and_is_left_out_withou
 def test_a_time_that_the_messages_api_does_not_take_is_refused() -> None:
     with pytest.raises(UnsupportedCacheTtl, match=r"'30m'.* offers '5m', '1h'"):
         ChatAnthropic(api_key="any", cache_ttl="30m")
+
+
+THOUGHT = {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"}
+LOOK = {"type": "tool_use", "id": "toolu_1", "name": "Read", "input": {}}
+AFTER_EVICTION = (
+    UserMessage("Look."),
+    AssistantMessage((THOUGHT, LOOK)),
+    ToolMessage("toolu_1", "Read", "lines"),
+)
+CHANGED = (UserMessage("[Content offloaded]"), *AFTER_EVICTION[1:])
+DROPS = {"prefix_mismatch_behavior": "drop_block"}
+
+
+async def test_thinking_that_no_longer_fits_is_left_out_after_the_first_refusal() -> None:
+    said: list[Any] = [AssistantMessage((THOUGHT, LOOK)), *["so"] * 3]
+    async with MessagesServer(said, binds_thinking=True) as server:
+        model = chat(server, retry=RetryPolicy(max_retries=0))
+        await reply_of(model, AFTER_EVICTION[0])
+        assert (await reply_of(model, *AFTER_EVICTION)).message.text == "so"
+        assert server.refusals == server.dropped == []
+        assert "thinking" not in server.requests[-1], "nothing was refused yet"
+
+        *events, reply = await events_of(model, *CHANGED)
+        assert isinstance(reply, Reply)
+        assert not any(isinstance(event, Retrying) for event in events), "nothing was streamed that would be void"
+        assert len(server.refusals) == 1
+        assert server.dropped == ["messages.1.content.0"]
+        assert server.requests[-1]["thinking"] == {"type": "adaptive", "block_binding": DROPS}
+
+        await reply_of(model, *CHANGED)
+        assert await model.count_tokens(ModelRequest(messages=CHANGED)) > 0
+        await model.close()
+    assert len(server.refusals) == 1, "it is asked for from then on"
+
+
+async def test_counting_tokens_leaves_out_such_thinking_too() -> None:
+    async with MessagesServer([AssistantMessage((THOUGHT, LOOK))], binds_thinking=True) as server:
+        model = chat(server, thinking={"type": "adaptive", "display": "summarized"})
+        await reply_of(model, AFTER_EVICTION[0])
+        assert await model.count_tokens(ModelRequest(messages=CHANGED)) > 0
+        asked = {"type": "adaptive", "display": "summarized", "block_binding": DROPS}
+        assert model.body(ModelRequest(messages=CHANGED))["thinking"] == asked
+        await model.close()
+    assert len(server.refusals) == 1
+
+
+@pytest.mark.parametrize(
+    "thinking", [{"type": "disabled"}, {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "error"}}]
+)
+async def test_what_the_developer_says_about_thinking_stays(thinking: dict[str, Any]) -> None:
+    async with MessagesServer([AssistantMessage((THOUGHT, LOOK))], binds_thinking=True) as server:
+        model = chat(server, thinking=thinking)
+        await reply_of(model, AFTER_EVICTION[0])
+        with pytest.raises(InvalidRequest, match="bound to a different conversation"):
+            await reply_of(model, *CHANGED)
+        assert model.body(ModelRequest(messages=CHANGED))["thinking"] == thinking
+        await model.close()

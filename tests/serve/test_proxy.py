@@ -17,6 +17,7 @@ import openai
 import pytest
 from backports import zstd
 
+from ctxfs.llm import AssistantMessage
 from ctxfs.llm.sse import UsageReader
 from ctxfs.serve.calls import branch_of, thread_of
 from ctxfs.serve.proxy import Proxy
@@ -233,6 +234,38 @@ def test_a_prompt_that_is_refused_as_too_long_is_sent_again_with_more_replaced(t
     assert (running.savings.calls, running.savings.heard) == (1, 1)
     (sent,) = server.requests
     assert "[Content offloaded]" in sent["messages"][2]["content"][0]["content"]
+
+
+def test_thinking_that_no_longer_fits_is_left_out_after_the_first_refusal(tmp_path: Path) -> None:
+    def thinking(body: dict[str, Any]) -> AssistantMessage:
+        number = len(body["messages"])
+        call = {"type": "tool_use", "id": f"call_{number // 2}", "name": "read_log", "input": {}}
+        return AssistantMessage(({"type": "thinking", "thinking": "Hm.", "signature": f"s{number}"}, call))
+
+    with (
+        MessagesServer([thinking] * 9, binds_thinking=True) as server,
+        proxy(tmp_path, anthropic=server.url) as running,
+    ):
+        sdk = anthropic.Anthropic(api_key=KEY, base_url=running.environment["ANTHROPIC_BASE_URL"], max_retries=0)
+        tools: Any = [{"name": "read_log", "input_schema": {"type": "object"}}]
+        messages: Any = [{"role": "user", "content": "What happened?"}]
+        for _ in range(5):
+            reply: Any = sdk.messages.create(
+                model=MODEL,
+                max_tokens=99,
+                tools=tools,
+                messages=messages,
+                extra_headers={"anthropic-beta": "another-2026-01-01"},
+            )
+            result = {"type": "tool_result", "tool_use_id": reply.content[1].id, "content": LOG}
+            messages += [{"role": "assistant", "content": reply.content}, {"role": "user", "content": [result]}]
+        sdk.close()
+        assert ["bound to a different conversation" in refusal for refusal in server.refusals] == [True]
+        assert server.dropped, "and it was sent again, without that thinking"
+    asked = [body.get("thinking") for body in server.requests]
+    first = next(n for n, thinking in enumerate(asked) if thinking is not None)
+    drops = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+    assert asked[first:] == [drops] * (5 - first)
 
 
 def test_no_content_of_a_request_is_in_a_problem(tmp_path: Path, servers: Any) -> None:

@@ -10,6 +10,7 @@ from ctxfs.adapters.extras import needs
 from ctxfs.errors import ConfigError, InvalidToolArguments
 from ctxfs.history.history import History
 from ctxfs.history.pool import require_history
+from ctxfs.llm.bound_thinking import beta_headers, can_drop_thinking, dropping_thinking, refuses_thinking
 from ctxfs.llm.sse import UsageReader
 from ctxfs.tools.base import ToolResult
 
@@ -30,6 +31,7 @@ __all__ = ["CtxfsMiddleware"]
 
 _MESSAGES = "/v1/messages"
 _COUNTING = f"{_MESSAGES}/count_tokens"
+_REFUSED = 400
 
 
 class CtxfsMiddleware(Middleware):
@@ -40,19 +42,25 @@ class CtxfsMiddleware(Middleware):
 
     A request whose thread the server holds (``client.beta.messages.thread()``, and ``tool_runner(…)`` by default)
     raises ``ConfigError``: nothing in it can be replaced. Pass ``thread=False``.
+
+    Newer models refuse thinking once something before it was replaced. After the first such refusal each request asks
+    for that thinking to be left out, unless its ``thinking`` has a ``block_binding`` or is disabled.
     """
 
     def __init__(self, history: History, *, branch: str = "") -> None:
         require_history(history)
         self.history = history
         self._branch = branch
+        self._drops_thinking = False
 
     def handle(self, request: APIRequest, call_next: CallNext) -> APIResponse[Any]:
         """Send the request with what is due replaced."""
         if (body := _body_of(request)) is None:
             return call_next(request)
-        request.options.json_data = self.history.messages(body, branch=self._branch)
-        response = call_next(request)
+        sent = self.history.messages(body, branch=self._branch)
+        response = call_next(self._with_body(request, sent))
+        if response.status_code == _REFUSED and self._should_drop(request, response.http_response.read()):
+            response = call_next(self._with_body(request, sent))
         if _is_reply(request, response.status_code):
             listen(response.http_response, self._replied)
         return response
@@ -61,11 +69,27 @@ class CtxfsMiddleware(Middleware):
         """Send the request with what is due replaced."""
         if (body := _body_of(request)) is None:
             return await call_next(request)
-        request.options.json_data = await self.history.amessages(body, branch=self._branch)
-        response = await call_next(request)
+        sent = await self.history.amessages(body, branch=self._branch)
+        response = await call_next(self._with_body(request, sent))
+        if response.status_code == _REFUSED and self._should_drop(request, await response.http_response.aread()):
+            response = await call_next(self._with_body(request, sent))
         if _is_reply(request, response.status_code):
             await listen_async(response.http_response, self._areplied)
         return response
+
+    def _with_body(self, request: APIRequest, body: Any) -> APIRequest:
+        """The request with ``body``, and the header that this needs."""
+        request.options.json_data = body
+        if self._drops_thinking:
+            request.options.json_data = dropping = dropping_thinking(body)
+            request.options.headers = beta_headers(dropping, request.headers)
+        return request
+
+    def _should_drop(self, request: APIRequest, answer: bytes) -> bool:
+        """Whether the request was refused for thinking that can be left out; then it is, from now on."""
+        refused = refuses_thinking(answer) and can_drop_thinking(cast("dict[str, Any]", request.json))
+        self._drops_thinking = self._drops_thinking or refused
+        return refused
 
     def _replied(self, heard: UsageReader) -> None:
         if bill := heard.bill():

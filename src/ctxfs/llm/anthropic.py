@@ -4,7 +4,7 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 
@@ -12,6 +12,7 @@ from ctxfs.checks import require_bool, require_kind
 from ctxfs.errors import ConfigError, MissingApiKey, UnsupportedCacheTtl
 from ctxfs.llm.accumulate import ReplyBuilder
 from ctxfs.llm.base import ModelEvent, ModelRequest, Reply, Retrying
+from ctxfs.llm.bound_thinking import beta_headers, can_drop_thinking, dropping_thinking, refuses_thinking
 from ctxfs.llm.client_settings import check_client, retry_policy
 from ctxfs.llm.connection import Connection, require_sdk
 from ctxfs.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
@@ -28,6 +29,8 @@ __all__ = ["DEFAULT_MODEL", "ChatAnthropic"]
 DEFAULT_MODEL = "claude-sonnet-5-5"
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 
+T = TypeVar("T")
+
 
 class ChatAnthropic:
     """A model of Anthropic's, streaming, with prompt-cache breakpoints and retries; needs the extra ``anthropic``.
@@ -42,6 +45,9 @@ class ChatAnthropic:
 
     A reply that the token limit cut has the stop reason "max_tokens". A tool call whose arguments are no JSON object
     has the single argument ``INVALID_JSON``.
+
+    Newer models refuse thinking once something before it changed, as with an eviction. After the first such refusal
+    each request asks for that thinking to be left out, unless ``thinking`` has a ``block_binding`` or is disabled.
 
     Raises:
         ConfigError: a setting of another type or one that cannot work, ``stream`` in ``options``, or two settings of
@@ -91,6 +97,7 @@ class ChatAnthropic:
         self._retry = retry_policy(retry, max_retries)
         self._timeout_s = timeout_s
         self._sleep = sleep
+        self._drops_thinking = False
         self._serializer = MessagesSerializer()
         self._connection: Connection[AsyncAnthropic] = Connection()
 
@@ -109,7 +116,8 @@ class ChatAnthropic:
         body = self._serializer.body(
             request, model=self._model, max_tokens=self._max_tokens, cache=self._cache, cache_ttl=self._cache_ttl
         )
-        return with_options(body, self._extra, request.tools)
+        body = with_options(body, self._extra, request.tools)
+        return dropping_thinking(body) if self._drops_thinking else body
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Send ``request``; yield deltas (and ``Retrying``, after which they start over), then one ``Reply``.
@@ -120,8 +128,8 @@ class ChatAnthropic:
 
         """
         client = await self._connect()
-        body = self.body(request)
-        async with aclosing(retrying(lambda: _attempt(client, body), self._retry, self._sleep)) as events:
+        attempt = partial(self._attempts, partial(_attempt, client), partial(self.body, request))
+        async with aclosing(retrying(attempt, self._retry, self._sleep)) as events:
             async for event in events:
                 yield with_own_names(event, request.tools) if isinstance(event, Reply) else event
 
@@ -134,12 +142,33 @@ class ChatAnthropic:
         """
         client = await self._connect()
         accepted = ("model", "messages", "system", "tools", "thinking", "tool_choice")
-        body = {k: v for k, v in self.body(request).items() if k in accepted}
-        async with aclosing(retrying(lambda: _count_attempt(client, body), self._retry, self._sleep)) as counts:
+
+        def body() -> dict[str, Any]:
+            return {k: v for k, v in self.body(request).items() if k in accepted}
+
+        attempt = partial(self._attempts, partial(_count_attempt, client), body)
+        async with aclosing(retrying(attempt, self._retry, self._sleep)) as counts:
             async for count in counts:
                 if not isinstance(count, Retrying):
                     return count
         raise AssertionError
+
+    async def _attempts(
+        self, once: Callable[[dict[str, Any]], AsyncGenerator[T, None]], make_body: Callable[[], dict[str, Any]]
+    ) -> AsyncGenerator[T, None]:
+        """One call, and at once another if it was refused for thinking that can be left out: nothing was sent yet."""
+        body = make_body()
+        try:
+            async with aclosing(once(body)) as events:
+                async for event in events:
+                    yield event
+        except AttemptFailed as failure:
+            if not refuses_thinking(failure) or not can_drop_thinking(body):
+                raise
+            self._drops_thinking = True
+            async with aclosing(once(make_body())) as events:
+                async for event in events:
+                    yield event
 
     async def close(self) -> None:
         """Release connections; the next call opens new ones."""
@@ -178,7 +207,8 @@ async def _attempt(client: "AsyncAnthropic", body: dict[str, Any]) -> AsyncGener
 def _arguments(body: dict[str, Any]) -> dict[str, Any]:
     """The SDK's arguments that send ``body`` as it is, whatever fields this version of the SDK has names for."""
     named = {k: v for k, v in body.items() if k in ("model", "max_tokens", "messages")}
-    return {**named, "extra_body": {k: v for k, v in body.items() if k not in named}}
+    headers = beta_headers(body, {})
+    return {**named, "extra_body": {k: v for k, v in body.items() if k not in named}, "extra_headers": headers}
 
 
 async def _count_attempt(client: "AsyncAnthropic", body: dict[str, Any]) -> AsyncGenerator[int, None]:

@@ -33,6 +33,7 @@ from ctxfs.history.pool import Histories
 from ctxfs.history.views import VIEWS, Api
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Usage
+from ctxfs.llm.bound_thinking import beta_headers, can_drop_thinking, dropping_thinking, refuses_thinking
 from ctxfs.llm.overflow import too_long
 from ctxfs.llm.sse import UsageReader
 from ctxfs.serve.calls import BASE_URLS, api_of, branch_of, thread_of
@@ -50,8 +51,8 @@ _NOT_FORWARDED = frozenset(
 )
 """Headers that are about one connection."""
 
-_TOO_LONG = (400, 413)
-"""Statuses under which a provider refuses a prompt as too long."""
+_REFUSED = (400, 413)
+"""Statuses under which a provider refuses a prompt as too long, or thinking that no longer fits."""
 
 _SHOWN = (ConfigError, SessionError, StorageError)
 """Errors whose text quotes nothing of a request."""
@@ -68,6 +69,7 @@ class _Sent:
     branch: str
     model: str
     edits: Edits
+    body: Mapping[str, Any]
 
 
 _Rewritten = tuple[bytes, _Sent | None]
@@ -115,6 +117,7 @@ class Proxy:
     _server: uvicorn.Server = field(init=False)
     _serving: Future[None] = field(init=False)
     _port: int = 0
+    _drops_thinking: bool = False
 
     def __post_init__(self) -> None:
         self.session_id = History(self.session_id, root_path=self.root_path, **self.settings).session_id
@@ -190,22 +193,26 @@ class Proxy:
             return JSONResponse({"type": "error", "error": {"type": "api_error", "message": message}}, 502)
 
     async def _replied(self, request: Request, url: str, api: Api) -> Response:
-        """The reply to a request for one, which is rewritten; once more if the prompt is refused as too long."""
+        """The reply to a request for one, which is rewritten; once more if it is refused for what can be mended."""
         raw = await request.body()
         content, sent = await self._rewritten(raw, api, request)
-        answer = await self._send(request, url, content, rewritten=content is not raw)
-        if sent is not None and answer.status_code in _TOO_LONG:
+        answer = await self._send(request, url, content, sent, rewritten=content is not raw)
+        if sent is not None and answer.status_code in _REFUSED:
             refusal = b"".join([chunk async for chunk in answer.aiter_raw()])
-            if not await self._taken_in(refusal, answer, sent):
+            if not await self._taken_in(refusal, answer, sent, api):
                 return _Forwarded.of(answer, _once(refusal))
             content, sent = await self._rewritten(raw, api, request)
-            answer = await self._send(request, url, content, rewritten=content is not raw)
+            answer = await self._send(request, url, content, sent, rewritten=content is not raw)
         return _Forwarded.of(answer, self._answer(answer, sent))
 
-    async def _taken_in(self, refusal: bytes, answer: httpx2.Response, sent: _Sent) -> bool:
-        """Whether ``refusal`` says that the prompt was too long, and more of it could be replaced for that."""
+    async def _taken_in(self, refusal: bytes, answer: httpx2.Response, sent: _Sent, api: Api) -> bool:
+        """Whether it was refused as too long and more could be replaced, or for thinking that can be left out."""
         try:
-            said = too_long(_decoded(refusal, answer.headers).decode(), status=answer.status_code)
+            text = _decoded(refusal, answer.headers).decode()
+            if api == "messages" and refuses_thinking(text) and can_drop_thinking(sent.body):
+                self._drops_thinking = True
+                return True
+            said = too_long(text, status=answer.status_code)
             if said is not None:
                 await sent.history.arefused(said, branch=sent.branch)
         except (CtxfsError, ValueError):  # nothing more can be replaced: the program gets the refusal
@@ -213,11 +220,17 @@ class Proxy:
         return said is not None
 
     async def _send(
-        self, request: Request, url: str, content: bytes | AsyncIterator[bytes] | None, *, rewritten: bool = False
+        self,
+        request: Request,
+        url: str,
+        content: bytes | AsyncIterator[bytes] | None,
+        sent: _Sent | None = None,
+        *,
+        rewritten: bool = False,
     ) -> httpx2.Response:
         """Send ``content`` with the headers of ``request``; the answer is not read yet.
 
-        ``rewritten``: it is not the body that came, and not compressed.
+        ``sent``: what it is; None: nobody knows. ``rewritten``: it is not the body that came, and not compressed.
         """
         left_out = {*_NOT_FORWARDED, "content-encoding"} if rewritten else _NOT_FORWARDED
         headers = [(name, value) for name, value in request.headers.raw if name.decode("latin-1") not in left_out]
@@ -225,6 +238,10 @@ class Proxy:
             headers = [*(one for one in headers if one[0] != b"accept-encoding"), (b"accept-encoding", b"identity")]
         elif (length := request.headers.get("content-length")) is not None:
             headers.append((b"content-length", length.encode()))
+        if sent is not None and self._drops_thinking:
+            named = beta_headers(sent.body, dict(request.headers))
+            headers = [one for one in headers if one[0] != b"anthropic-beta"]
+            headers += [(b"anthropic-beta", named["anthropic-beta"].encode())] if "anthropic-beta" in named else []
         outgoing = self._client.build_request(request.method, url, headers=headers, content=content)
         return await self._client.send(outgoing, stream=True)
 
@@ -269,7 +286,9 @@ class Proxy:
         branch = branch_of(body, parts)
         history = self._history(model, thread)
         new, edits = history.rewritten(api, body, branch=branch)
-        return raw if new is body else json_codec.dumps(new), _Sent(history, branch, model, edits)
+        if self._drops_thinking and api == "messages" and can_drop_thinking(new):
+            new = dropping_thinking(new)
+        return raw if new is body else json_codec.dumps(new), _Sent(history, branch, model, edits, new)
 
     def _history(self, model: str, thread: str) -> History:
         if model not in self._pools:

@@ -10,6 +10,7 @@ from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm import invariants
 from ctxfs.llm.base import CUT, Usage
 from ctxfs.llm.messages import THINKING, AssistantMessage, Block
+from ctxfs.testing.bound_thinking import BoundThinking
 from ctxfs.testing.loopback import Answer, LoopbackServer
 from ctxfs.testing.prompt_cache import CHARS4, PromptCache
 from ctxfs.testing.scripted import Cut, Script, Turn
@@ -79,7 +80,9 @@ class MessagesServer(LoopbackServer):
     is refused with 400 and the reason, kept in ``refusals``; all others are kept in ``requests`` as they came: of a
     thread only what is new. Usage accounts a prompt cache by the request's ``cache_control`` (see ``PromptCache`` for
     ``min_tokens`` and ``clock``). ``context_window_tokens`` None: no prompt is too long. ``api_key`` None: any key will
-    do, but one must be there.
+    do, but one must be there. ``binds_thinking``: thinking is refused behind anything else than what it was made for,
+    as by Anthropic's models from claude-fable-5-1 on; what was left out instead, if a request asks for that, is in
+    ``dropped``.
     """
 
     def __init__(
@@ -91,8 +94,10 @@ class MessagesServer(LoopbackServer):
         counter: TokenCounter = CHARS4,
         min_cache_tokens: int = 0,
         clock: Callable[[], float] = time.monotonic,
+        binds_thinking: bool = False,
     ) -> None:
         super().__init__()
+        self.dropped: list[str] = []
         self.requests: list[dict[str, Any]] = []
         self.refusals: list[str] = []
         self.script = Script(turns)
@@ -101,6 +106,7 @@ class MessagesServer(LoopbackServer):
         self._counter = counter
         self._cache = PromptCache(counter=counter, min_tokens=min_cache_tokens, clock=clock)
         self._threads = Threads()
+        self._bound = BoundThinking() if binds_thinking else None
         self._thinking: dict[str, list[Block]] = {}
         """The thinking that was sent along with each call."""
 
@@ -120,7 +126,8 @@ class MessagesServer(LoopbackServer):
             whole = self._threads.whole(request, headers) if isinstance(request, dict) else request
         except ThreadRefused as error:
             return self._refuse(str(error), code=error.code)
-        if found := self._violations({"max_tokens": 1, **whole, "thinking": None} if counting else whole):
+        found = self._violations({"max_tokens": 1, **whole, "thinking": None} if counting else whole)
+        if found := found or self._misplaced_thinking(whole, headers):
             return self._refuse("; ".join(found))
         total = self._cache.count_tokens(whole)
         return Answer(200, {"input_tokens": total}) if counting else self._play(request, whole, total)
@@ -140,6 +147,8 @@ class MessagesServer(LoopbackServer):
         content = _blocks(message)
         usage = self._cache.account(whole, output_tokens=count_content(self._counter, message.content))
         self._remember_thinking(content)
+        if self._bound is not None:
+            self._bound.made(whole, content)
         reply = {
             "id": f"msg_{len(self.requests):06d}",
             "type": "message",
@@ -172,6 +181,14 @@ class MessagesServer(LoopbackServer):
         if not isinstance(request, dict):
             return ["the request body should be an object"]
         return invariants.violations(request) or list(self._changed_thinking(request))
+
+    def _misplaced_thinking(self, request: dict[str, Any], headers: Mapping[str, str]) -> list[str]:
+        """Why thinking is refused that stands behind something else than it was made for."""
+        try:
+            self.dropped += self._bound.checked(request, headers) if self._bound is not None else []
+        except InvalidRequest as error:
+            return [str(error)]
+        return []
 
     def _refuse(self, reason: str, *, code: str | None = None) -> Answer:
         self.refusals.append(reason)

@@ -1,0 +1,52 @@
+"""What a request says of thinking that no longer fits what stands before it."""
+
+from typing import Any
+
+import pytest
+
+from ctxfs.llm.bound_thinking import BINDING_BETA, beta_headers, can_drop_thinking, dropping_thinking, refuses_thinking
+
+DROPS = {"prefix_mismatch_behavior": "drop_block"}
+
+
+def test_the_refusal_is_known_by_its_words() -> None:
+    said = (
+        "messages.5.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation."
+    )
+    assert refuses_thinking(said)
+    assert refuses_thinking(said.encode())
+    assert not refuses_thinking("messages.5.content.0: Invalid `signature` in `thinking` block")
+
+
+@pytest.mark.parametrize(
+    ("thinking", "asked"),
+    [
+        (None, {"type": "adaptive", "block_binding": DROPS}),
+        (
+            {"type": "adaptive", "display": "summarized"},
+            {"type": "adaptive", "display": "summarized", "block_binding": DROPS},
+        ),
+        (
+            {"type": "enabled", "budget_tokens": 2000},
+            {"type": "enabled", "budget_tokens": 2000, "block_binding": DROPS},
+        ),
+        ({"type": "disabled"}, {"type": "disabled"}),
+        ({"type": "adaptive", "block_binding": {}}, {"type": "adaptive", "block_binding": {}}),
+        ("on", "on"),
+    ],
+)
+def test_what_a_request_asks_for(thinking: Any, asked: Any) -> None:
+    body = {"model": "m", **({} if thinking is None else {"thinking": thinking})}
+    assert dropping_thinking(body) == {"model": "m", "thinking": asked}
+    assert can_drop_thinking(body) == (asked != thinking)
+
+
+def test_the_header_names_what_the_body_needs_and_keeps_its_other_names() -> None:
+    body = dropping_thinking({})
+    assert beta_headers({"thinking": {"type": "adaptive"}}, {"a": "b"}) == {"a": "b"}
+    assert beta_headers(body, {}) == {"anthropic-beta": BINDING_BETA}
+    assert beta_headers(body, {"a": "b", "Anthropic-Beta": "x,y"}) == {
+        "a": "b",
+        "anthropic-beta": f"x,y,{BINDING_BETA}",
+    }
+    assert beta_headers(body, {"anthropic-beta": BINDING_BETA}) == {"anthropic-beta": BINDING_BETA}
