@@ -48,7 +48,7 @@ PUBLIC = {
         Call Changes Forked ItemChange PastRequest Timeline What fork_session past_request read_timeline
     """,
     "ctxfs.history": """
-        Edits Histories History Kind Part Replacement
+        Edits Histories History HostCache Kind Part Replacement
     """,
     "ctxfs.session": """
         archived BlockIndex BlockRange CallMade Closed ContentReader ContentRemoved ContextFileSystem Damage

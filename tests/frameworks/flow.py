@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ctxfs import ContextFileSystem
+from ctxfs.history import History, HostCache
 from ctxfs.llm import Usage
 from ctxfs.tokens import default_counter
 
@@ -27,6 +28,12 @@ THANKS = "Thanks."
 WELCOME = "You are welcome."
 SETTINGS: dict[str, Any] = {"keep_recent": {TOOL: 1}}
 """The settings of the history: the last result of the tool stays, all others are replaced."""
+
+
+def host_cache_seen(history: History) -> HostCache:
+    """What the history takes its framework to ask of the prompt cache, in the branch that was used last."""
+    *_, used = history._core._branches.values()  # noqa: SLF001 - a history so small shows it by no decision
+    return used.view.host
 
 
 def service_log(n: int) -> str:

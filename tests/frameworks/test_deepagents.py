@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 from deepagents import create_deep_agent
+from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from ctxfs.adapters.deepagents import CtxfsBackend, CtxfsMiddleware, _is_stub
-from ctxfs.history import Histories, History, Part
+from ctxfs.history import Histories, History, HostCache, Part
+from ctxfs.testing import MessagesServer
 from frameworks import flow
 from frameworks.langchain_model import CONFIG, Awaited, GraphAgent, ScriptedModel, results_in, service_log, text_of
 
@@ -181,3 +183,13 @@ def test_only_what_names_the_own_directory_is_a_stub() -> None:
     assert _is_stub(Part("result", [{"type": "text", "text": "Saved at /large_tool_results/x"}], 0))
     assert not _is_stub(Part("result", "x" * 400 + "/large_tool_results/", 0))
     assert not _is_stub(Part("reply", "/large_tool_results/", 0))
+
+
+def test_the_breakpoints_that_it_sets_for_anthropic_are_seen(tmp_path: Path) -> None:
+    with MessagesServer(["Done."]) as server, History(root_path=tmp_path) as history:
+        middleware = CtxfsMiddleware(history)
+        model = ChatAnthropic(model="claude-sonnet-5-5", base_url=server.url, api_key="any", max_tokens=99)  # type: ignore[call-arg]
+        agent: Any = create_deep_agent(model, middleware=[middleware], backend=middleware.backend())
+        assert text_of(agent.invoke({"messages": [HumanMessage("Go on.")]})) == "Done."
+        assert flow.host_cache_seen(history) == HostCache(at_end=True, ttl="5m")
+    assert server.requests[0]["cache_control"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from google.adk.agents import LlmAgent
+from google.adk.agents.context_cache_config import ContextCacheConfig
 from google.adk.apps import App
 from google.adk.models import BaseLlm
 from google.adk.models.llm_request import LlmRequest
@@ -18,7 +19,7 @@ from google.genai import types
 
 from ctxfs.adapters.google_adk import CtxfsPlugin
 from ctxfs.errors import ConfigError
-from ctxfs.history import Histories, History, Part
+from ctxfs.history import Histories, History, HostCache, Part
 from frameworks import flow
 from frameworks.conformance import AdapterConformance, text_of, with_text
 
@@ -262,3 +263,26 @@ class TestConformance(AdapterConformance):
         if part.kind == "call":
             return new.function_call.args
         return new.function_response.response["result"] if part.kind == "result" else with_text(part, new.text)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_the_context_cache_of_an_app_is_seen(tmp_path: Path, cached: bool) -> None:
+    model = ScriptedModel(model="scripted", moves=["Done."], requests=[])
+    with History(root_path=tmp_path) as history:
+        app = App(
+            name="app",
+            root_agent=LlmAgent(name="reader", model=model),
+            plugins=[CtxfsPlugin(history)],
+            context_cache_config=ContextCacheConfig() if cached else None,
+        )
+        asked = types.Content(role="user", parts=[types.Part(text="Go on.")])
+
+        async def run() -> None:
+            sessions = InMemorySessionService()
+            await sessions.create_session(app_name="app", user_id="u", session_id="s")
+            runner = Runner(app=app, session_service=sessions)
+            async for _ in runner.run_async(user_id="u", session_id="s", new_message=asked):
+                pass
+
+        asyncio.run(run())
+        assert flow.host_cache_seen(history) == HostCache(at_end=cached)

@@ -10,6 +10,8 @@ from zlib import crc32
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelRequest, ModelResponse
+from langchain_anthropic import ChatAnthropic
+from langchain_anthropic.middleware import AnthropicPromptCachingMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
@@ -17,7 +19,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 
 from ctxfs.adapters.langchain import CtxfsMiddleware
 from ctxfs.errors import ConfigError
-from ctxfs.history import Histories, History, Part
+from ctxfs.history import Histories, History, HostCache, Part
+from ctxfs.testing import MessagesServer
 from ctxfs.testing.history_conformance import HistoryConformance
 from frameworks import flow
 from frameworks.langchain_model import CONFIG, Awaited, GraphAgent, ScriptedModel, results_in, service_log, text_of
@@ -185,3 +188,20 @@ def _content(part: Part, message: Any) -> Any:
 def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="use History"):
         CtxfsMiddleware(tmp_path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ttl", ["5m", "1h"])
+@pytest.mark.parametrize("how", ["sync", "async", "model", "after"])
+def test_what_the_model_is_told_about_the_prompt_cache_is_seen(tmp_path: Path, how: str, ttl: Any) -> None:
+    given: Any = {"model_kwargs": {"cache_control": {"type": "ephemeral", "ttl": ttl}}} if how == "model" else {}
+    with MessagesServer(["Done."]) as server, History(root_path=tmp_path) as history:
+        model = ChatAnthropic(model="claude-sonnet-5-5", base_url=server.url, api_key="any", max_tokens=99, **given)  # type: ignore[call-arg]
+        marking = [] if how == "model" else [AnthropicPromptCachingMiddleware(ttl=ttl)]
+        own: list[Any] = [CtxfsMiddleware(history)]
+        agent: Any = create_agent(model, middleware=[*own, *marking] if how == "after" else [*marking, *own])
+        asked = {"messages": [HumanMessage("Go on.")]}
+        said = asyncio.run(agent.ainvoke(asked)) if how == "async" else agent.invoke(asked)
+        assert text_of(said) == "Done."
+        expected = HostCache() if how == "after" else HostCache(at_end=True, ttl=ttl)
+        assert flow.host_cache_seen(history) == expected, "a middleware is told what those before it in the list did"
+    assert server.requests[0]["cache_control"]["ttl"] == ttl

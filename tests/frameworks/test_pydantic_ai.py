@@ -10,6 +10,7 @@ import pytest
 from pydantic_ai import Agent, BinaryContent, ToolReturn
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
+    CachePoint,
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
@@ -22,10 +23,11 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.models.test import TestModel
 
-from ctxfs.adapters.pydantic_ai import CtxfsCapability
+from ctxfs.adapters.pydantic_ai import CtxfsCapability, _host_cache_of
 from ctxfs.errors import ConfigError
-from ctxfs.history import Histories, History, Part
+from ctxfs.history import Histories, History, HostCache, Part
 from frameworks import flow
 from frameworks.conformance import AdapterConformance, text_of, with_text
 
@@ -247,3 +249,45 @@ class TestConformance(AdapterConformance):
         if part.kind == "call":
             return new.args
         return with_text(part, new.content) if part.kind == "reply" else new.content
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, HostCache()),
+        ({"anthropic_cache": "1h"}, HostCache(at_end=True, ttl="1h")),
+        ({"anthropic_cache_messages": True}, HostCache(at_end=True)),
+        ({"anthropic_cache_messages": False}, HostCache()),
+        ({"anthropic_cache_instructions": "1h"}, HostCache()),
+        ({"bedrock_cache_messages": "5m"}, HostCache(at_end=True, ttl="5m")),
+        ({"cache": "12h"}, HostCache(ttl="12h")),
+    ],
+)
+def test_the_settings_of_the_prompt_cache_are_seen(tmp_path: Path, settings: Any, told: HostCache) -> None:
+    with History(root_path=tmp_path) as history:
+        agent = Agent(TestModel(), capabilities=[CtxfsCapability(history)], model_settings=settings)
+        agent.run_sync("Go on.")
+        assert flow.host_cache_seen(history) == told
+
+
+def test_a_cache_point_in_the_last_prompt_is_seen(tmp_path: Path) -> None:
+    with History(root_path=tmp_path) as history:
+        agent = Agent(TestModel(), capabilities=[CtxfsCapability(history)])
+        agent.run_sync(["Go on.", CachePoint(ttl="1h")])
+        assert flow.host_cache_seen(history) == HostCache(at_end=True, ttl="1h")
+
+
+@pytest.mark.parametrize(
+    ("cache", "told"),
+    [
+        (True, HostCache(at_end=True)),
+        ({}, HostCache(at_end=True)),
+        ("1h", HostCache(at_end=True, ttl="1h")),
+        ({"retention": "1h", "messages": False}, HostCache(ttl="1h")),
+        (False, HostCache()),
+    ],
+)
+def test_the_setting_that_all_models_share_marks_the_messages_of_anthropics(cache: Any, told: HostCache) -> None:
+    model = SimpleNamespace(system="anthropic")
+    request = SimpleNamespace(model=model, model_settings={"cache": cache}, messages=[])
+    assert _host_cache_of(request) == told

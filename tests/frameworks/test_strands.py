@@ -8,13 +8,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from boto3 import Session
 from strands import Agent, tool
-from strands.models.model import Model
+from strands.models import BedrockModel
+from strands.models.model import CacheConfig, Model
 from strands.session import FileSessionManager
 
 from ctxfs.adapters.strands import CtxfsPlugin, CtxfsStorage
+from ctxfs.adapters.strands_messages import host_cache_of
 from ctxfs.errors import ConfigError
-from ctxfs.history import Histories, History, Part
+from ctxfs.history import Histories, History, HostCache, Part
 from frameworks import flow
 from frameworks.conformance import AdapterConformance, text_of, with_text
 
@@ -307,3 +310,22 @@ class TestConformance(AdapterConformance):
             return with_text(part, new["text"])
         texts = [item["text"] for item in new["toolResult"]["content"]]
         return texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts]
+
+
+def test_the_cache_points_of_the_messages_and_of_the_model_are_seen(tmp_path: Path) -> None:
+    point: Any = {"cachePoint": {"type": "default"}}
+    for given, told in (([], HostCache()), ([point], HostCache(at_end=True))):
+        with History(root_path=tmp_path) as history:
+            agent = Agent(model=ScriptedModel("Done."), plugins=[CtxfsPlugin(history)])
+            agent([{"text": "Go on."}, *given])
+            assert flow.host_cache_seen(history) == told
+
+
+def test_a_model_of_bedrock_that_sets_cache_points_is_seen() -> None:
+    account = Session(aws_access_key_id="id", aws_secret_access_key="key", region_name="us-west-2")
+    plain, marking = BedrockModel(boto_session=account), BedrockModel(boto_session=account, cache_config=CacheConfig())
+    assert host_cache_of([], plain) == HostCache()
+    assert host_cache_of([], marking) == HostCache(at_end=True)
+    if "ttl" in CacheConfig.__dataclass_fields__:
+        for_an_hour = BedrockModel(boto_session=account, cache_config=CacheConfig(ttl="1h"))
+        assert host_cache_of([], for_an_hour) == HostCache(at_end=True, ttl="1h")

@@ -4,18 +4,25 @@ from typing import Any
 
 import pytest
 
-from ctxfs.llm.bound_thinking import BINDING_BETA, beta_headers, can_drop_thinking, dropping_thinking, refuses_thinking
+from ctxfs.llm.bound_thinking import BINDING_BETA, ThinkingDropper, beta_headers, can_drop_thinking, dropping_thinking
 
 DROPS = {"prefix_mismatch_behavior": "drop_block"}
 
 
-def test_the_refusal_is_known_by_its_words() -> None:
+def test_from_the_first_refusal_on_it_is_asked_for() -> None:
     said = (
         "messages.5.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation."
     )
-    assert refuses_thinking(said)
-    assert refuses_thinking(said.encode())
-    assert not refuses_thinking("messages.5.content.0: Invalid `signature` in `thinking` block")
+    dropper, body = ThinkingDropper(), {"model": "m"}
+    assert dropper.asking(body) is body
+    assert not dropper.refused(body, "messages.5.content.0: Invalid `signature` in `thinking` block")
+    assert not dropper.refused({"thinking": {"type": "disabled"}}, said)
+    assert not dropper.is_on
+    assert dropper.refused(body, said.encode())
+    asking = dropper.asking(body)
+    assert asking == dropping_thinking(body)
+    assert not dropper.refused(asking, said), "it was asked for in vain"
+    assert dropper.asking(asking) is asking
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,20 @@ from typing import Any, cast
 
 from anyio import CancelScope
 
-from ctxfs.adapters.anthropic_messages import listen, listen_async
+from ctxfs.adapters.anthropic_messages import (
+    body_of,
+    is_refusal,
+    is_reply,
+    listen,
+    listen_async,
+    sent_body,
+    with_body,
+)
 from ctxfs.adapters.extras import needs
-from ctxfs.errors import ConfigError, InvalidToolArguments
+from ctxfs.errors import InvalidToolArguments
 from ctxfs.history.history import History
 from ctxfs.history.pool import require_history
-from ctxfs.llm.bound_thinking import beta_headers, can_drop_thinking, dropping_thinking, refuses_thinking
+from ctxfs.llm.bound_thinking import ThinkingDropper
 from ctxfs.llm.sse import UsageReader
 from ctxfs.tools.base import ToolResult
 
@@ -28,10 +36,6 @@ with needs("anthropic"):
     from anthropic.lib.tools import BetaAsyncFunctionTool, BetaFunctionTool, ToolError
 
 __all__ = ["CtxfsMiddleware"]
-
-_MESSAGES = "/v1/messages"
-_COUNTING = f"{_MESSAGES}/count_tokens"
-_REFUSED = 400
 
 
 class CtxfsMiddleware(Middleware):
@@ -51,45 +55,31 @@ class CtxfsMiddleware(Middleware):
         require_history(history)
         self.history = history
         self._branch = branch
-        self._drops_thinking = False
+        self._dropper = ThinkingDropper()
 
     def handle(self, request: APIRequest, call_next: CallNext) -> APIResponse[Any]:
         """Send the request with what is due replaced."""
-        if (body := _body_of(request)) is None:
+        if (body := body_of(request)) is None:
             return call_next(request)
         sent = self.history.messages(body, branch=self._branch)
-        response = call_next(self._with_body(request, sent))
-        if response.status_code == _REFUSED and self._should_drop(request, response.http_response.read()):
-            response = call_next(self._with_body(request, sent))
-        if _is_reply(request, response.status_code):
+        response = call_next(with_body(request, sent, self._dropper))
+        if is_refusal(response) and self._dropper.refused(sent_body(request), response.http_response.read()):
+            response = call_next(with_body(request, sent, self._dropper))
+        if is_reply(request, response.status_code):
             listen(response.http_response, self._replied)
         return response
 
     async def handle_async(self, request: APIRequest, call_next: AsyncCallNext) -> AsyncAPIResponse[Any]:
         """Send the request with what is due replaced."""
-        if (body := _body_of(request)) is None:
+        if (body := body_of(request)) is None:
             return await call_next(request)
         sent = await self.history.amessages(body, branch=self._branch)
-        response = await call_next(self._with_body(request, sent))
-        if response.status_code == _REFUSED and self._should_drop(request, await response.http_response.aread()):
-            response = await call_next(self._with_body(request, sent))
-        if _is_reply(request, response.status_code):
+        response = await call_next(with_body(request, sent, self._dropper))
+        if is_refusal(response) and self._dropper.refused(sent_body(request), await response.http_response.aread()):
+            response = await call_next(with_body(request, sent, self._dropper))
+        if is_reply(request, response.status_code):
             await listen_async(response.http_response, self._areplied)
         return response
-
-    def _with_body(self, request: APIRequest, body: Any) -> APIRequest:
-        """The request with ``body``, and the header that this needs."""
-        request.options.json_data = body
-        if self._drops_thinking:
-            request.options.json_data = dropping = dropping_thinking(body)
-            request.options.headers = beta_headers(dropping, request.headers)
-        return request
-
-    def _should_drop(self, request: APIRequest, answer: bytes) -> bool:
-        """Whether the request was refused for thinking that can be left out; then it is, from now on."""
-        refused = refuses_thinking(answer) and can_drop_thinking(cast("dict[str, Any]", request.json))
-        self._drops_thinking = self._drops_thinking or refused
-        return refused
 
     def _replied(self, heard: UsageReader) -> None:
         if bill := heard.bill():
@@ -143,28 +133,6 @@ class CtxfsMiddleware(Middleware):
                 raise ToolError(str(error)) from error
 
         return run
-
-
-def _route(request: APIRequest) -> str:
-    return request.url.partition("?")[0]
-
-
-def _body_of(request: APIRequest) -> dict[str, Any] | None:
-    """The body of a request that holds a history; None for any other request."""
-    if request.method.lower() != "post" or _route(request) not in (_MESSAGES, _COUNTING):
-        return None
-    body = cast("dict[str, Any]", request.json)
-    if body.get("thread"):
-        raise ConfigError(
-            "the server holds this thread, so nothing of it can be replaced in a request: pass thread=False, or leave "
-            "this middleware out and replace results where they are made, with at_source()"
-        )
-    return body
-
-
-def _is_reply(request: APIRequest, status: int) -> bool:
-    """Whether the answer is a model's reply, which says what was billed."""
-    return status == 200 and _route(request) == _MESSAGES
 
 
 def _as(make: Callable[..., Any], tool: Any, run: Callable[..., Any]) -> Any:

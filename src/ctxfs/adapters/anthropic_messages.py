@@ -1,11 +1,57 @@
-"""What a reply of the Messages API was billed, read while the caller of the SDK reads the reply."""
+"""Requests of the SDK as the Messages API gets them, and what their replies were billed, read while they are read."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import Any, cast
 
+from ctxfs.errors import ConfigError
+from ctxfs.llm.bound_thinking import ThinkingDropper, beta_headers
 from ctxfs.llm.sse import UsageReader
 
-__all__ = ["listen", "listen_async"]
+__all__ = ["body_of", "is_refusal", "is_reply", "listen", "listen_async", "sent_body", "with_body"]
+
+_MESSAGES = "/v1/messages"
+_COUNTING = f"{_MESSAGES}/count_tokens"
+_REFUSED = 400
+
+
+def _route(request: Any) -> str:
+    return request.url.partition("?")[0]
+
+
+def body_of(request: Any) -> dict[str, Any] | None:
+    """The body of a request that holds a history; None for any other request."""
+    if request.method.lower() != "post" or _route(request) not in (_MESSAGES, _COUNTING):
+        return None
+    body = cast("dict[str, Any]", request.json)
+    if body.get("thread"):
+        raise ConfigError(
+            "the server holds this thread, so nothing of it can be replaced in a request: pass thread=False, or leave "
+            "this middleware out and replace results where they are made, with at_source()"
+        )
+    return body
+
+
+def is_reply(request: Any, status: int) -> bool:
+    """Whether the answer is a model's reply, which says what was billed."""
+    return status == 200 and _route(request) == _MESSAGES
+
+
+def is_refusal(response: Any) -> bool:
+    """Whether the request was refused for what is in it."""
+    return bool(response.status_code == _REFUSED)
+
+
+def sent_body(request: Any) -> Mapping[str, Any]:
+    """The body of a request that holds a history, as it is sent."""
+    return cast("Mapping[str, Any]", request.json)
+
+
+def with_body(request: Any, body: Mapping[str, Any], dropper: ThinkingDropper) -> Any:
+    """The request with ``body``, as ``dropper`` says, and with the header that this needs."""
+    request.options.json_data = asking = dropper.asking(body)
+    if asking is not body:
+        request.options.headers = beta_headers(asking, request.headers)
+    return request
 
 
 def listen(http: Any, take: Callable[[UsageReader], None]) -> None:

@@ -8,6 +8,7 @@ from pydantic_core import to_json
 from ctxfs.adapters.extras import needs
 from ctxfs.errors import InvalidToolArguments
 from ctxfs.history.history import History
+from ctxfs.history.host_cache import HostCache
 from ctxfs.history.parts import Part, Replacement
 from ctxfs.history.pool import Histories, history_of, require_history
 from ctxfs.llm.base import Usage
@@ -43,7 +44,8 @@ class CtxfsPlugin(BasePlugin):
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
         """Replace what is due in the request."""
         parts = list(_parts_of(llm_request.contents))
-        edits = await self.history_in(callback_context).arewrite(parts, branch=callback_context.agent_name)
+        host = HostCache(at_end=getattr(llm_request, "cache_config", None) is not None)  # it caches all but what is new
+        edits = await self.history_in(callback_context).arewrite(parts, branch=callback_context.agent_name, host=host)
         llm_request.contents = _applied(llm_request.contents, edits)
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:

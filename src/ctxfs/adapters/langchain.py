@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ctxfs.adapters.extras import needs
-from ctxfs.adapters.langchain_messages import bills_of, content_of, edited, parts_of
+from ctxfs.adapters.langchain_messages import bills_of, content_of, edited, host_cache_of, parts_of
 from ctxfs.errors import ConfigError, InvalidToolArguments
 from ctxfs.history.history import History
 from ctxfs.history.parts import Part
@@ -67,7 +67,8 @@ class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> ModelResponse[Any]:
         """Send the messages with what is due replaced."""
         history, branch = self.history(), _branch(request)
-        edits = history.rewrite(self.parts(request.messages), branch=branch, overhead_tokens=self._overhead(request))
+        parts, host = self.parts(request.messages), host_cache_of(request)
+        edits = history.rewrite(parts, branch=branch, overhead_tokens=self._overhead(request), host=host)
         response = handler(request.override(messages=edited(request.messages, edits)))
         for usage, model in bills_of(response.result):
             history.replied(usage, model, branch=branch)
@@ -78,8 +79,8 @@ class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> ModelResponse[Any]:
         """Send the messages with what is due replaced."""
         history, branch = self.history(), _branch(request)
-        parts = self.parts(request.messages)
-        edits = await history.arewrite(parts, branch=branch, overhead_tokens=self._overhead(request))
+        parts, host = self.parts(request.messages), host_cache_of(request)
+        edits = await history.arewrite(parts, branch=branch, overhead_tokens=self._overhead(request), host=host)
         response = await handler(request.override(messages=edited(request.messages, edits)))
         for usage, model in bills_of(response.result):
             await history.areplied(usage, model, branch=branch)

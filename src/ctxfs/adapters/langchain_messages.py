@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ctxfs.adapters.extras import needs
+from ctxfs.history.host_cache import HostCache, asked_by, mark_of
 from ctxfs.history.parts import Part, Replacement
 from ctxfs.history.wire import blocks_or_text, spread
 from ctxfs.jsontext import codec as json_codec
@@ -13,7 +14,7 @@ from ctxfs.llm.messages import Block
 with needs("langchain"):
     from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 
-__all__ = ["bills_of", "content_of", "edited", "parts_of"]
+__all__ = ["bills_of", "content_of", "edited", "host_cache_of", "parts_of"]
 
 _CALLS = {"tool_use": "input", "tool_call": "args", "function_call": "arguments"}
 """The blocks of a message's content that repeat its calls, and what of them is the arguments."""
@@ -25,6 +26,13 @@ def content_of(message: BaseMessage) -> str | tuple[Block, ...]:
     if isinstance(content, str):
         return content
     return tuple({"type": "text", "text": block} if isinstance(block, str) else block for block in content)
+
+
+def host_cache_of(request: Any) -> HostCache:
+    """What the settings of a request, or of its model, ask of the prompt cache, or a mark in the last messages."""
+    of_model = getattr(request.model, "model_kwargs", None) or {}
+    marked = mark_of([{"content": message.content} for message in request.messages])
+    return asked_by((request.model_settings or {}).get("cache_control"), of_model.get("cache_control"), marked)
 
 
 def parts_of(message: AnyMessage, number: int) -> Iterator[Part]:

@@ -7,6 +7,7 @@ from typing import Any
 from ctxfs.adapters.extras import needs
 from ctxfs.errors import InvalidToolArguments
 from ctxfs.history.history import History
+from ctxfs.history.host_cache import HostCache, asked_by
 from ctxfs.history.parts import Part, Replacement
 from ctxfs.history.pool import Histories, history_of, require_history
 from ctxfs.llm.base import Usage
@@ -26,6 +27,12 @@ with needs("pydantic_ai"):
     )
 
 __all__ = ["CtxfsCapability"]
+
+_CACHES_MESSAGES = ("_cache", "_cache_messages")
+"""How the settings end with which models of a provider's mark the end of the messages."""
+
+_MARKED = ("anthropic", "bedrock", "openrouter")
+"""Whose cache gives back what an earlier request ended with, where the setting that all share marks that."""
 
 _PER_ATTEMPT = hasattr(AbstractCapability, "prepare_model_request")  # since 2.64; what it changes is never kept
 
@@ -51,7 +58,8 @@ class CtxfsCapability(AbstractCapability[Any]):
 
     async def prepare_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
         """Replace what is due in the request."""
-        edits = await self._of(ctx).arewrite(list(_parts_of(request_context.messages)))
+        host = _host_cache_of(request_context)
+        edits = await self._of(ctx).arewrite(list(_parts_of(request_context.messages)), host=host)
         request_context.messages = _applied(request_context.messages, edits)
         return request_context
 
@@ -96,6 +104,21 @@ class CtxfsCapability(AbstractCapability[Any]):
 
         schema = dict(tool.input_schema)
         return Tool.from_schema(run, tool.name, tool.description, json_schema=schema, takes_ctx=True)
+
+
+def _host_cache_of(request_context: Any) -> HostCache:
+    """What the settings of the request ask of the prompt cache for its messages, or marks in the last of them."""
+    settings: Mapping[str, Any] = request_context.model_settings or {}
+    own = [setting for name, setting in settings.items() if name.endswith(_CACHES_MESSAGES)]
+    last = request_context.messages[-1].parts if request_context.messages else ()
+    contents = [part.content for part in last if isinstance(part, UserPromptPart) and not isinstance(part.content, str)]
+    found = asked_by(*own, *(item for content in contents for item in content if isinstance(item, CachePoint)))
+    shared = settings.get("cache")
+    if found.at_end or shared in (None, False) or any("_cache" in name for name in settings):
+        return found
+    config: Mapping[str, Any] = shared if isinstance(shared, Mapping) else {"retention": shared}
+    at_end = config.get("messages") is not False and getattr(request_context.model, "system", "") in _MARKED
+    return asked_by(config.get("retention") or True)._replace(at_end=at_end)
 
 
 def _parts_of(messages: Sequence[ModelMessage]) -> Iterator[Part]:

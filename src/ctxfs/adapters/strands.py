@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ctxfs.adapters.extras import needs
-from ctxfs.adapters.strands_messages import applied, parts_of, result_of
+from ctxfs.adapters.strands_messages import applied, host_cache_of, parts_of, result_of
 from ctxfs.adapters.strands_storage import CtxfsStorage
 from ctxfs.errors import InvalidToolArguments
 from ctxfs.history.history import History
@@ -59,7 +59,8 @@ class CtxfsPlugin(Plugin):
         event.agent.messages[:] = await self._rewritten(event.agent, event.agent.messages)
 
     async def _rewritten(self, agent: Any, messages: Sequence[Any]) -> list[Any]:
-        edits = await self.history.arewrite(list(parts_of(messages)), branch=_branch(agent))
+        host = host_cache_of(messages, agent.model)
+        edits = await self.history.arewrite(list(parts_of(messages)), branch=_branch(agent), host=host)
         return applied(messages, edits)
 
     async def _replied(self, event: AfterModelCallEvent) -> None:

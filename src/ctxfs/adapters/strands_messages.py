@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ctxfs.history.host_cache import HostCache, asked_by, mark_of
 from ctxfs.history.parts import Part, Replacement
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.messages import Block, Content
 
-__all__ = ["applied", "parts_of", "result_of"]
+__all__ = ["applied", "host_cache_of", "parts_of", "result_of"]
 
 _OFFLOADED = "Tool result was offloaded to external storage"
 """What the ContextOffloader of Strands says at the start of what it leaves of a result."""
@@ -29,6 +30,12 @@ def _block(item: Any) -> Block:
     if "text" in item or "json" in item:
         return {"type": "text", "text": item["text"] if "text" in item else json_codec.dumps_text(item["json"])}
     return {"type": "image", "source": {"type": "url"}}
+
+
+def host_cache_of(messages: Sequence[Any], model: Any) -> HostCache:
+    """The cache points that the program set at the end of the messages, or that the model is told to set there."""
+    config = model.get_config().get("cache_config")
+    return asked_by(mark_of(messages, "cachePoint"), config and (getattr(config, "ttl", None) or True))
 
 
 def parts_of(messages: Sequence[Any]) -> Iterator[Part]:

@@ -242,9 +242,12 @@ class SessionPricing:
         same = sum(item.token_count for item in items[:unchanged])
         self._ledger = self.ledger.rebuilt(parts, unchanged_tokens=same)
 
-    def follow_host_breakpoints(self) -> None:
-        """The only cache breakpoints stand at the end of the requests: every change rewrites all of them."""
-        self._ledger = replace(self.ledger, rates=replace(self.ledger.rates, rewrites_all=True))
+    def follow_host(self, terms: CacheTerms | None, *, rewrites_all: bool) -> None:
+        """A host sets the cache's breakpoints: at other ``terms``, or where a change rewrites all of a request."""
+        terms = terms or self._terms
+        rates = replace(terms.rates, rewrites_all=rewrites_all or terms.rates.rewrites_all)
+        self._terms = replace(terms, rates=rates)
+        self._ledger = replace(self.ledger, rates=rates)
 
     def resumed(self, last_call_at: float, usage: Usage) -> None:
         """The session was taken up again; its cache counts from its last call, in seconds of the clock (0: unknown).

@@ -19,6 +19,7 @@ from ctxfs.history.branch import Branch
 from ctxfs.history.counting import NotingCounter
 from ctxfs.history.decisions import Decisions
 from ctxfs.history.files import SessionFiles
+from ctxfs.history.host_cache import NO_HOST_CACHE, HostCache
 from ctxfs.history.parts import Edits, Part, plain_content
 from ctxfs.history.settings import HistorySettings
 from ctxfs.history.view import Decision, HistoryView, ViewRules
@@ -95,15 +96,11 @@ class HistoryCore:
         overhead_tokens: int,
         *,
         is_own: bool = False,
-        host_breakpoints: bool = False,
+        host: HostCache = NO_HOST_CACHE,
     ) -> Edits:
-        """See ``History.rewrite``; ``is_own``: the parts' contents cannot change later.
-
-        ``host_breakpoints``: the request ends with cache breakpoints of its program's.
-        """
+        """See ``History.rewrite``; ``is_own``: the parts' contents cannot change later."""
         kept = self._branch(branch)
-        if host_breakpoints:
-            kept.view.follow_host_breakpoints()
+        kept.view.follow_host(host)
         with collector_paused(len(shown) - kept.view.parts):
             kept.unsettled |= kept.view.update(shown, is_own=is_own)
             due = kept.unsettled or kept.overhead_tokens != overhead_tokens
@@ -248,8 +245,7 @@ class HistoryCore:
             calls = [call for call in self._files.state.calls if not call.summary]
             view = HistoryView(self._view_rules(), self._decisions)
             view.sent_at = calls[-1].made_at if calls else None
-            if self._settings.host_breakpoints:
-                view.follow_host_breakpoints()
+            view.follow_host(HostCache(at_end=self._settings.host_breakpoints))
             kept = Branch(view, CompactionController(self._settings.guard))
             kept.controller.resumed(calls if not name else ())
             while len(self._branches) >= self._settings.kept_branches:
@@ -269,6 +265,7 @@ class HistoryCore:
             path_of=partial(path_of, self.fs.base),
             names=self._free_names,
             sources=self._sources.get,
+            terms=self._settings.terms_for,
         )
 
     def _decide(self, kept: Branch, plan: Plan) -> None:

@@ -5,12 +5,11 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from anyio import to_thread
 
-from ctxfs.checks import require_int, require_text
+from ctxfs.checks import require_int, require_kind, require_text
 from ctxfs.context.settings import Auto
 from ctxfs.economics.economy import EvictionPricing
 from ctxfs.events import ContextEvent
@@ -19,6 +18,7 @@ from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
 from ctxfs.history.core import HistoryCore
 from ctxfs.history.forked import forget_in_forked
+from ctxfs.history.host_cache import NO_HOST_CACHE, HostCache
 from ctxfs.history.parts import Edits, Part, result_content
 from ctxfs.history.settings import HistorySettings
 from ctxfs.history.views import VIEWS, Api
@@ -88,9 +88,9 @@ class History:
         counter: counts tokens; None means the exact o200k counter.
         on_event: called, synchronously, with what was replaced and with what could not be stored.
         lease_wait_s: for how many seconds to wait while another process writes; after that nothing new is replaced.
-        host_breakpoints: the framework sets prompt-cache breakpoints of its own, only at the end of its requests, so
-            that replacing anything makes the provider write all of it again: it is replaced less often then. What
-            ``messages`` is given shows its breakpoints itself.
+        host_breakpoints: the framework sets prompt-cache breakpoints of its own, only at the end of its requests: each
+            replacement makes the provider write all of it again, so that fewer pay. Where requests show that, it is
+            seen without this.
 
     Raises:
         ConfigError: a setting of another type, one that cannot work, or two that contradict each other.
@@ -188,22 +188,20 @@ class History:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     # On the wire -----------------------------------------------------------------------------------------------------
 
-    def rewrite(self, parts: Sequence[Part], *, branch: str = "", overhead_tokens: int = 0) -> Edits:
+    def rewrite(
+        self, parts: Sequence[Part], *, branch: str = "", overhead_tokens: int = 0, host: HostCache = NO_HOST_CACHE
+    ) -> Edits:
         """Return what to replace in a history before it is sent; call it before each call of the model.
 
         Any history is taken: results without their call, calls without a result, edits, repeats, another library's
@@ -215,6 +213,7 @@ class History:
             branch: which of several histories of this session it is, such as a subagent's: they share what is stored
                 and decided, but each has its own prompt cache and window.
             overhead_tokens: what is sent beside the history, such as the tools' schemas, by the counter.
+            host: what the framework asks of the prompt cache in this request; what was seen once counts from then on.
 
         Raises:
             TranscriptError: something among the parts is not one; nothing was decided.
@@ -223,14 +222,16 @@ class History:
 
         """
         require_int("overhead_tokens", overhead_tokens, at_least=0)
+        require_kind("host", host, HostCache, "HostCache(...)")
         with self._core.used():
-            return self._core.rewrite(list(parts), branch, overhead_tokens)
+            return self._core.rewrite(list(parts), branch, overhead_tokens, host=host)
 
-    async def arewrite(self, parts: Sequence[Part], *, branch: str = "", overhead_tokens: int = 0) -> Edits:
+    async def arewrite(
+        self, parts: Sequence[Part], *, branch: str = "", overhead_tokens: int = 0, host: HostCache = NO_HOST_CACHE
+    ) -> Edits:
         """``rewrite``, awaited."""
-        return await to_thread.run_sync(
-            partial(self.rewrite, list(parts), branch=branch, overhead_tokens=overhead_tokens)
-        )
+        work = partial(self.rewrite, list(parts), branch=branch, overhead_tokens=overhead_tokens, host=host)
+        return await to_thread.run_sync(work)
 
     def messages(self, body: Body, *, branch: str = "") -> Body:
         """Return a request to the Messages API, as it would be sent, with what is due replaced.
@@ -272,8 +273,7 @@ class History:
         beside = view.beside(body)
         with self._core.used():
             overhead = self._core.counting.count(json_codec.dumps_text(beside)) if beside else 0
-            marked = view.is_marked(body)
-            edits = self._core.rewrite(parts, branch, overhead, is_own=is_own, host_breakpoints=marked)
+            edits = self._core.rewrite(parts, branch, overhead, is_own=is_own, host=view.host_cache(body))
         if edits.overflow is not None:
             _log.warning("session %s: %s", self.session_id, edits.overflow)
         return view.applied(body, edits), edits
@@ -318,9 +318,8 @@ class History:
         self, content: Content, *, tool: str, call_id: str = "", replacement: Content | None = None
     ) -> Content:
         """``arrive``, awaited."""
-        return await to_thread.run_sync(
-            partial(self.arrive, content, tool=tool, call_id=call_id, replacement=replacement)
-        )
+        work = partial(self.arrive, content, tool=tool, call_id=call_id, replacement=replacement)
+        return await to_thread.run_sync(work)
 
     # Results and tools -----------------------------------------------------------------------------------------------
 

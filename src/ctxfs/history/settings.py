@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from ctxfs.checks import require_bool, require_int, require_kind, require_number
 from ctxfs.context.settings import Auto, agreed_policy, check_keep_recent, economy_for, eviction_rules, window_for
-from ctxfs.economics.economy import EvictionPricing
+from ctxfs.economics.economy import CacheTerms, EvictionPricing
+from ctxfs.economics.prices import planning_prices
 from ctxfs.errors import ConfigError, ToolDefinitionError
 from ctxfs.events import ContextEvent
 from ctxfs.eviction.budget import Budget
@@ -15,6 +16,7 @@ from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
 from ctxfs.items import ItemType
 from ctxfs.materialize import Materialize
+from ctxfs.models.prices import CacheTtl
 from ctxfs.session.names import Layout, layout_with
 from ctxfs.session.records import EvictionSet
 from ctxfs.tokens import TokenCounter
@@ -84,6 +86,11 @@ class HistorySettings:
     def clock(self) -> Callable[[], float]:
         """Gives seconds since the epoch."""
         return time.time if self.priced is None else self.priced.clock
+
+    def terms_for(self, ttl: CacheTtl) -> CacheTerms | None:
+        """What a cache costs that keeps a prefix for so long; None: that is set already, or the model has none such."""
+        offered = self.pricing == "auto" and ttl in planning_prices(self.model).cache_ttls
+        return economy_for(self.model, cache_ttl=ttl).terms if offered else None
 
     @property
     def rules(self) -> EvictionSet:

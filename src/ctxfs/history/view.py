@@ -10,11 +10,12 @@ from typing import Any
 
 from ctxfs.context.entry import Entry, EntryRules, Incoming, Known, new_item, recorded_entry, taken_entry
 from ctxfs.context.transcript import Transcript
-from ctxfs.economics.economy import EvictionPricing
+from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.identifiers import IdentifierIndex
 from ctxfs.eviction.plan import Offload, Plan, Trim
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.history.decisions import Decisions
+from ctxfs.history.host_cache import NO_HOST_CACHE, HostCache
 from ctxfs.history.parts import Part, Replacement, plain_content
 from ctxfs.history.slots import (
     SAID,
@@ -31,6 +32,7 @@ from ctxfs.history.slots import (
 )
 from ctxfs.items import ContentRange, ContextItem
 from ctxfs.llm.messages import AssistantMessage, Block, unchanged
+from ctxfs.models.prices import CacheTtl
 from ctxfs.session.fingerprint import Key, sha256_of
 from ctxfs.session.names import NameAllocator
 from ctxfs.session.records import Decided
@@ -59,6 +61,8 @@ class ViewRules:
     path_of: Callable[[str], str]
     names: Callable[[], NameAllocator]
     sources: Callable[[str], ContentRange | None]
+    terms: Callable[[CacheTtl], CacheTerms | None]
+    """Gives what a cache costs that keeps a prefix for so long; None: what ``pricing`` gives counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +79,8 @@ class HistoryView:
 
     ``decisions`` is the session's table; ``version`` is how much of it is taken in here. ``replaced`` is what stands
     for the parts that the history shows as they were, by their number. ``sent_at`` is when it was sent last, in seconds
-    since the epoch, or the reply to it came; None: that is not known. ``host_breakpoints``: the requests end with cache
-    breakpoints that their program set.
+    since the epoch, or the reply to it came; None: that is not known. ``host``: what its program asks of the prompt
+    cache.
     """
 
     rules: ViewRules
@@ -85,7 +89,7 @@ class HistoryView:
     transcript: Transcript = field(init=False)
     replaced: dict[int, Replacement] = field(init=False)
     sent_at: float | None = None
-    host_breakpoints: bool = False
+    host: HostCache = NO_HOST_CACHE
     _slots: list[Slot] = field(init=False)
     _ends: list[int] = field(init=False)
     _by_content: dict[tuple[str, str], list[int]] = field(init=False)
@@ -116,15 +120,17 @@ class HistoryView:
         self._keys, self._allocated, self.replaced, self._said, self._replies = set(), set(), {}, 0, 0
         self.version = len(self.decisions)
 
-    def follow_host_breakpoints(self) -> None:
-        """The requests end with cache breakpoints that their program set."""
-        if not self.host_breakpoints:
-            self.host_breakpoints = True
+    def follow_host(self, host: HostCache) -> None:
+        """Take in what the program that sends the requests asks of the prompt cache; what was seen once counts."""
+        known = self.host.then(host)
+        if known != self.host:
+            self.host = known
             self._follow_host()
 
     def _follow_host(self) -> None:
-        if self.host_breakpoints and self.transcript.economy is not None:
-            self.transcript.economy.follow_host_breakpoints()
+        if self.host != NO_HOST_CACHE and self.transcript.economy is not None:
+            terms = None if self.host.ttl is None else self.rules.terms(self.host.ttl)
+            self.transcript.economy.follow_host(terms, rewrites_all=self.host.at_end)
 
     def _now(self) -> float:
         """The time by which the cache expires: a reply that comes in was given when the history was sent last."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ctxfs.errors import TranscriptError
+from ctxfs.history.host_cache import NO_HOST_CACHE, HostCache
 from ctxfs.history.parts import Part, Replacement
 from ctxfs.jsontext.codec import json_copy
 from ctxfs.llm.messages import Block, to_plain
@@ -138,14 +139,14 @@ class WireView(NamedTuple):
 
     ``parts_of`` reads what ``memory`` does not know; it raises ``TranscriptError`` for any other body. ``applied``
     gives the body to send: what did not change is the same object, and the fields of what did are kept. ``beside``
-    gives what is sent beside the history and takes up room, as JSON: the system prompt, the tools. ``is_marked``: the
-    request ends with breakpoints of a prompt cache.
+    gives what is sent beside the history and takes up room, as JSON: the system prompt, the tools. ``host_cache`` gives
+    what the request asks of the prompt cache.
     """
 
     parts_of: _Reading
     applied: Callable[[Body, Mapping[Any, Replacement]], Body]
     beside: Callable[[Body], Any]
-    is_marked: Callable[[Body], bool] = lambda _: False
+    host_cache: Callable[[Body], HostCache] = lambda _: NO_HOST_CACHE
 
 
 def edited_list(

@@ -7,6 +7,7 @@ call), that of the call in an old ``function_call`` (number of the message, -1).
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+from ctxfs.history.host_cache import HostCache, asked_by, mark_of
 from ctxfs.history.parts import Part, Replacement
 from ctxfs.history.wire import Body, WireMemory, WireView, blocks_or_text, edited_list, parts_in
 from ctxfs.jsontext import codec as json_codec
@@ -114,5 +115,19 @@ def _beside(body: Body) -> Any:
     return {key: body[key] for key in ("tools", "functions") if body.get(key)}
 
 
-CHAT = WireView(_parts_of, _applied, _beside)
+def _host_cache(body: Body) -> HostCache:
+    """A mark in the last messages, as gateways take it to Anthropic, or where LiteLLM is asked to set one."""
+    points = [point for point in body.get("cache_control_injection_points") or () if isinstance(point, Mapping)]
+    at_end = (point.get("control") or True for point in points if _is_at_end(point))
+    return asked_by(mark_of(body["messages"]), next(at_end, None))
+
+
+def _is_at_end(point: Mapping[str, Any]) -> bool:
+    """Whether LiteLLM sets this mark near the end of each request: by a negative number, or in messages of a role."""
+    index = point.get("index")
+    near = index < 0 if isinstance(index, int) else point.get("role") in ("user", "assistant", "tool")
+    return point.get("location") == "message" and near
+
+
+CHAT = WireView(_parts_of, _applied, _beside, _host_cache)
 """A request to the Chat Completions API."""

@@ -7,6 +7,7 @@ The place of a call or a result is (number of the message, number of the block),
 from collections.abc import Mapping
 from typing import Any
 
+from ctxfs.history.host_cache import HostCache, asked_by, mark_of
 from ctxfs.history.parts import Kind, Part, Replacement
 from ctxfs.history.wire import Body, WireMemory, WireView, blocks_or_text, edited_list, last_mark, parts_in, spread
 from ctxfs.llm.messages import to_plain
@@ -15,10 +16,6 @@ __all__ = ["MESSAGES"]
 
 _OWN = {"tool_use": "input", "tool_result": "content"}
 """Blocks that are a part of their own, and what of them can be replaced."""
-
-
-_LAST = 3
-"""The messages at the end of a request whose breakpoints its program may move with each request."""
 
 
 def _parts_of(body: Body, memory: WireMemory | None = None) -> list[Part]:
@@ -81,13 +78,10 @@ def _beside(body: Body) -> Any:
     return {key: body[key] for key in ("system", "tools") if body.get(key)}
 
 
-def _is_marked(body: Body) -> bool:
-    """Whether the request asks for a breakpoint at its end, or has one in its last messages, where a host sets it."""
-    if body.get("cache_control"):
-        return True
-    contents = [to_plain(message).get("content") for message in body["messages"][-_LAST:]]
-    return any(last_mark(to_plain(block) for block in content) for content in contents if not isinstance(content, str))
+def _host_cache(body: Body) -> HostCache:
+    """A breakpoint that the request asks for at its end, or one in its last messages, where a host sets it."""
+    return asked_by(body.get("cache_control"), mark_of(body["messages"]))
 
 
-MESSAGES = WireView(_parts_of, _applied, _beside, _is_marked)
+MESSAGES = WireView(_parts_of, _applied, _beside, _host_cache)
 """A request to the Messages API."""

@@ -12,7 +12,7 @@ from ctxfs.checks import require_bool, require_kind
 from ctxfs.errors import ConfigError, MissingApiKey, UnsupportedCacheTtl
 from ctxfs.llm.accumulate import ReplyBuilder
 from ctxfs.llm.base import ModelEvent, ModelRequest, Reply, Retrying
-from ctxfs.llm.bound_thinking import beta_headers, can_drop_thinking, dropping_thinking, refuses_thinking
+from ctxfs.llm.bound_thinking import ThinkingDropper, beta_headers
 from ctxfs.llm.client_settings import check_client, retry_policy
 from ctxfs.llm.connection import Connection, require_sdk
 from ctxfs.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
@@ -97,7 +97,7 @@ class ChatAnthropic:
         self._retry = retry_policy(retry, max_retries)
         self._timeout_s = timeout_s
         self._sleep = sleep
-        self._drops_thinking = False
+        self._dropper = ThinkingDropper()
         self._serializer = MessagesSerializer()
         self._connection: Connection[AsyncAnthropic] = Connection()
 
@@ -117,7 +117,7 @@ class ChatAnthropic:
             request, model=self._model, max_tokens=self._max_tokens, cache=self._cache, cache_ttl=self._cache_ttl
         )
         body = with_options(body, self._extra, request.tools)
-        return dropping_thinking(body) if self._drops_thinking else body
+        return dict(self._dropper.asking(body))
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Send ``request``; yield deltas (and ``Retrying``, after which they start over), then one ``Reply``.
@@ -163,9 +163,8 @@ class ChatAnthropic:
                 async for event in events:
                     yield event
         except AttemptFailed as failure:
-            if not refuses_thinking(failure) or not can_drop_thinking(body):
+            if not self._dropper.refused(body, failure):
                 raise
-            self._drops_thinking = True
             async with aclosing(once(make_body())) as events:
                 async for event in events:
                     yield event

@@ -6,9 +6,10 @@ request that holds one is refused, unless it asks for the invalid ones to be lef
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["BINDING_BETA", "beta_headers", "can_drop_thinking", "dropping_thinking", "refuses_thinking"]
+__all__ = ["BINDING_BETA", "ThinkingDropper", "beta_headers", "can_drop_thinking", "dropping_thinking"]
 
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
 """The name in the header ``anthropic-beta`` without which the field ``block_binding`` is unknown."""
@@ -17,9 +18,21 @@ _REFUSAL = "bound to a different conversation"
 _HEADER = "anthropic-beta"
 
 
-def refuses_thinking(answer: object) -> bool:
-    """Whether an error, or the text of an answer, refuses thinking because something before it changed."""
-    return _REFUSAL in str(answer)
+@dataclass(slots=True)
+class ThinkingDropper:
+    """Whether the requests of a client ask for invalid thinking to be left out: from the first refusal on."""
+
+    is_on: bool = False
+
+    def asking(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The body to send for ``body``; the same object where nothing is asked."""
+        return dropping_thinking(body) if self.is_on and can_drop_thinking(body) else body
+
+    def refused(self, body: Mapping[str, Any], answer: object) -> bool:
+        """Whether ``answer``, an error or its text, refuses thinking in ``body`` that can be left out; it is then."""
+        found = _REFUSAL in str(answer) and can_drop_thinking(body)
+        self.is_on = self.is_on or found
+        return found
 
 
 def can_drop_thinking(body: Mapping[str, Any]) -> bool:

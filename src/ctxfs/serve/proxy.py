@@ -33,7 +33,7 @@ from ctxfs.history.pool import Histories
 from ctxfs.history.views import VIEWS, Api
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import Usage
-from ctxfs.llm.bound_thinking import beta_headers, can_drop_thinking, dropping_thinking, refuses_thinking
+from ctxfs.llm.bound_thinking import ThinkingDropper, beta_headers
 from ctxfs.llm.overflow import too_long
 from ctxfs.llm.sse import UsageReader
 from ctxfs.serve.calls import BASE_URLS, api_of, branch_of, thread_of
@@ -117,7 +117,7 @@ class Proxy:
     _server: uvicorn.Server = field(init=False)
     _serving: Future[None] = field(init=False)
     _port: int = 0
-    _drops_thinking: bool = False
+    _dropper: ThinkingDropper = field(default_factory=ThinkingDropper)
 
     def __post_init__(self) -> None:
         self.session_id = History(self.session_id, root_path=self.root_path, **self.settings).session_id
@@ -209,8 +209,7 @@ class Proxy:
         """Whether it was refused as too long and more could be replaced, or for thinking that can be left out."""
         try:
             text = _decoded(refusal, answer.headers).decode()
-            if api == "messages" and refuses_thinking(text) and can_drop_thinking(sent.body):
-                self._drops_thinking = True
+            if api == "messages" and self._dropper.refused(sent.body, text):
                 return True
             said = too_long(text, status=answer.status_code)
             if said is not None:
@@ -238,10 +237,9 @@ class Proxy:
             headers = [*(one for one in headers if one[0] != b"accept-encoding"), (b"accept-encoding", b"identity")]
         elif (length := request.headers.get("content-length")) is not None:
             headers.append((b"content-length", length.encode()))
-        if sent is not None and self._drops_thinking:
-            named = beta_headers(sent.body, dict(request.headers))
+        if sent is not None and self._dropper.is_on and (named := beta_headers(sent.body, dict(request.headers))):
             headers = [one for one in headers if one[0] != b"anthropic-beta"]
-            headers += [(b"anthropic-beta", named["anthropic-beta"].encode())] if "anthropic-beta" in named else []
+            headers += [(b"anthropic-beta", named[one].encode()) for one in ("anthropic-beta",) if one in named]
         outgoing = self._client.build_request(request.method, url, headers=headers, content=content)
         return await self._client.send(outgoing, stream=True)
 
@@ -286,8 +284,7 @@ class Proxy:
         branch = branch_of(body, parts)
         history = self._history(model, thread)
         new, edits = history.rewritten(api, body, branch=branch)
-        if self._drops_thinking and api == "messages" and can_drop_thinking(new):
-            new = dropping_thinking(new)
+        new = self._dropper.asking(new) if api == "messages" else new
         return raw if new is body else json_codec.dumps(new), _Sent(history, branch, model, edits, new)
 
     def _history(self, model: str, thread: str) -> History:
