@@ -188,7 +188,8 @@ def test_only_what_names_the_own_directory_is_a_stub() -> None:
 def test_the_breakpoints_that_it_sets_for_anthropic_are_seen(tmp_path: Path) -> None:
     with MessagesServer(["Done."]) as server, History(root_path=tmp_path) as history:
         middleware = CtxfsMiddleware(history)
-        model = ChatAnthropic(model="claude-sonnet-5-5", base_url=server.url, api_key="any", max_tokens=99)  # type: ignore[call-arg]
+        given: Any = {"model": "claude-sonnet-5-5", "api_key": "any", "max_tokens": 99}
+        model = ChatAnthropic(base_url=server.url, **given)
         agent: Any = create_deep_agent(model, middleware=[middleware], backend=middleware.backend())
         assert text_of(agent.invoke({"messages": [HumanMessage("Go on.")]})) == "Done."
         assert flow.host_cache_seen(history) == HostCache(at_end=True, ttl="5m")

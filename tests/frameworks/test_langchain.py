@@ -193,9 +193,11 @@ def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ttl", ["5m", "1h"])
 @pytest.mark.parametrize("how", ["sync", "async", "model", "after"])
 def test_what_the_model_is_told_about_the_prompt_cache_is_seen(tmp_path: Path, how: str, ttl: Any) -> None:
-    given: Any = {"model_kwargs": {"cache_control": {"type": "ephemeral", "ttl": ttl}}} if how == "model" else {}
+    given: Any = {"model": "claude-sonnet-5-5", "api_key": "any", "max_tokens": 99}
+    if how == "model":
+        given["model_kwargs"] = {"cache_control": {"type": "ephemeral", "ttl": ttl}}
     with MessagesServer(["Done."]) as server, History(root_path=tmp_path) as history:
-        model = ChatAnthropic(model="claude-sonnet-5-5", base_url=server.url, api_key="any", max_tokens=99, **given)  # type: ignore[call-arg]
+        model = ChatAnthropic(base_url=server.url, **given)
         marking = [] if how == "model" else [AnthropicPromptCachingMiddleware(ttl=ttl)]
         own: list[Any] = [CtxfsMiddleware(history)]
         agent: Any = create_agent(model, middleware=[*own, *marking] if how == "after" else [*marking, *own])

@@ -15,7 +15,7 @@ _REFUSED = 400
 
 
 def _route(request: Any) -> str:
-    return request.url.partition("?")[0]
+    return str(request.url).partition("?")[0]
 
 
 def body_of(request: Any) -> dict[str, Any] | None:

@@ -3,11 +3,13 @@
 import fnmatch
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from ctxfs.adapters.extras import needs
 from ctxfs.content.stored import Stored
+from ctxfs.history.host_cache import HostCache
 from ctxfs.history.parts import Part
+from ctxfs.llm.messages import text_of
 from ctxfs.placeholder.text import render
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.tools.grep import LineSearch
@@ -29,6 +31,7 @@ with needs("deepagents"):
         WriteResult,
     )
     from deepagents.backends.utils import normalize_read_bounds
+    from langchain_anthropic import ChatAnthropic
     from langchain_core.messages import AnyMessage
 
     from ctxfs.adapters.langchain import CtxfsMiddleware as LangchainMiddleware
@@ -44,8 +47,8 @@ _TOOL = "large_tool_results"
 _STUB_CHARS = 400
 """What its own offloader leaves of a result names the file within this many characters from its start."""
 
-_PAGE_CHARS = 2_000_000
-_MATCHES = 1_000
+_PAGE_CHARS, _MATCHES = 2_000_000, 1_000
+_MARKED = HostCache(at_end=True, ttl="5m")
 
 
 class CtxfsMiddleware(LangchainMiddleware):
@@ -54,6 +57,10 @@ class CtxfsMiddleware(LangchainMiddleware):
     def parts(self, messages: Sequence[AnyMessage]) -> list[Part]:
         """Return the messages as parts; a stub of Deep Agents' own offloader stays."""
         return [part._replace(stays=True) if _is_stub(part) else part for part in super().parts(messages)]
+
+    def host_cache(self, request: Any) -> HostCache:
+        """What a request asks of the prompt cache: Deep Agents mark each end for Anthropic, after this middleware."""
+        return _MARKED if isinstance(request.model, ChatAnthropic) else super().host_cache(request)
 
     def backend(self, default: BackendProtocol | None = None) -> CompositeBackend:
         """For ``create_deep_agent``: large results go to the session, all else to ``default`` or a ``StateBackend``."""
@@ -140,8 +147,7 @@ class CtxfsBackend(BackendProtocol):
 
 def _files(fs: ContextFileSystem) -> dict[str, Stored]:
     """The newest content of each name."""
-    stored = fs.state.stored
-    return {one.call_id: stored[one.item_id] for one in fs.state.decisions if one.tool == _TOOL}
+    return {one.call_id: fs.state.stored[one.item_id] for one in fs.state.decisions if one.tool == _TOOL}
 
 
 def _within(files: dict[str, Stored], path: str | None) -> dict[str, Stored]:
@@ -151,8 +157,4 @@ def _within(files: dict[str, Stored], path: str | None) -> dict[str, Stored]:
 
 
 def _is_stub(part: Part) -> bool:
-    if part.kind not in ("result", "user"):
-        return False
-    content: Any = part.content
-    text = content if isinstance(content, str) else "".join(str(block.get("text", "")) for block in content)
-    return _RESULTS in text[:_STUB_CHARS]
+    return part.kind in ("result", "user") and _RESULTS in text_of(cast("Any", part.content))[:_STUB_CHARS]

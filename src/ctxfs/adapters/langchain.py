@@ -4,9 +4,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ctxfs.adapters.extras import needs
-from ctxfs.adapters.langchain_messages import bills_of, content_of, edited, host_cache_of, parts_of
+from ctxfs.adapters.langchain_messages import bills_of, branch_of, content_of, edited, host_cache_of, parts_of
 from ctxfs.errors import ConfigError, InvalidToolArguments
 from ctxfs.history.history import History
+from ctxfs.history.host_cache import HostCache
 from ctxfs.history.parts import Part
 from ctxfs.history.pool import Histories, require_history
 from ctxfs.history.wire import blocks_or_text
@@ -66,8 +67,8 @@ class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         """Send the messages with what is due replaced."""
-        history, branch = self.history(), _branch(request)
-        parts, host = self.parts(request.messages), host_cache_of(request)
+        history, branch = self.history(), branch_of(request)
+        parts, host = self.parts(request.messages), self.host_cache(request)
         edits = history.rewrite(parts, branch=branch, overhead_tokens=self._overhead(request), host=host)
         response = handler(request.override(messages=edited(request.messages, edits)))
         for usage, model in bills_of(response.result):
@@ -78,8 +79,8 @@ class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
         """Send the messages with what is due replaced."""
-        history, branch = self.history(), _branch(request)
-        parts, host = self.parts(request.messages), host_cache_of(request)
+        history, branch = self.history(), branch_of(request)
+        parts, host = self.parts(request.messages), self.host_cache(request)
         edits = await history.arewrite(parts, branch=branch, overhead_tokens=self._overhead(request), host=host)
         response = await handler(request.override(messages=edited(request.messages, edits)))
         for usage, model in bills_of(response.result):
@@ -109,6 +110,10 @@ class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
     def parts(self, messages: Sequence[AnyMessage]) -> list[Part]:
         """Return the messages as parts; a subclass may mark more of them to stay."""
         return [part for number, message in enumerate(messages) for part in parts_of(message, number)]
+
+    def host_cache(self, request: ModelRequest[Any]) -> HostCache:
+        """What a request asks of the prompt cache; a subclass may know more."""
+        return host_cache_of(request)
 
     def _arriving(self, result: ToolMessage | Command[Any]) -> str | tuple[Block, ...] | None:
         """The content that may be replaced at the source; None: it stays."""
@@ -152,10 +157,3 @@ def _shown(result: ToolResult) -> Any:
     if result.is_error:
         raise ToolException(text_of(result.content))
     return blocks_or_text(result.content)
-
-
-def _branch(request: ModelRequest[Any]) -> str:
-    """Which of the histories of a thread it is: "" at the top; in a subgraph its name, and where its history begins."""
-    namespace = str(get_config().get("configurable", {}).get("checkpoint_ns", ""))
-    graphs = [part.partition(":")[0] for part in namespace.split("|")[:-1]]  # without the tasks' ids, which change
-    return "|".join([*graphs, request.messages[0].id or ""]) if graphs and request.messages else ""

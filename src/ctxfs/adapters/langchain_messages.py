@@ -13,8 +13,9 @@ from ctxfs.llm.messages import Block
 
 with needs("langchain"):
     from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+    from langgraph.config import get_config
 
-__all__ = ["bills_of", "content_of", "edited", "host_cache_of", "parts_of"]
+__all__ = ["bills_of", "branch_of", "content_of", "edited", "host_cache_of", "parts_of"]
 
 _CALLS = {"tool_use": "input", "tool_call": "args", "function_call": "arguments"}
 """The blocks of a message's content that repeat its calls, and what of them is the arguments."""
@@ -99,3 +100,10 @@ def bills_of(messages: Iterable[BaseMessage]) -> Iterator[tuple[Usage, str | Non
                 output_tokens=usage["output_tokens"],
             )
             yield bill, message.response_metadata.get("model_name") or None
+
+
+def branch_of(request: Any) -> str:
+    """Which of the histories of a thread it is: "" at the top; in a subgraph its name, and where its history begins."""
+    namespace = str(get_config().get("configurable", {}).get("checkpoint_ns", ""))
+    graphs = [part.partition(":")[0] for part in namespace.split("|")[:-1]]  # without the tasks' ids, which change
+    return "|".join([*graphs, request.messages[0].id or ""]) if graphs and request.messages else ""

@@ -79,8 +79,7 @@ class HistoryView:
 
     ``decisions`` is the session's table; ``version`` is how much of it is taken in here. ``replaced`` is what stands
     for the parts that the history shows as they were, by their number. ``sent_at`` is when it was sent last, in seconds
-    since the epoch, or the reply to it came; None: that is not known. ``host``: what its program asks of the prompt
-    cache.
+    since the epoch, or the reply to it came; None: that is not known. ``host``: what is asked of the prompt cache.
     """
 
     rules: ViewRules

@@ -145,4 +145,6 @@ def _left(step: Offload | Trim) -> str:
 def _block(item: Item) -> Block:
     if item.kind is Kind.TOOL_INPUT:
         return {"type": "tool_use", "id": item.call_id, "name": item.tool, "input": item.arguments}
+    if item.kind is Kind.THINKING:
+        return {"type": "thinking", "thinking": item.text}
     return {"type": "text", "text": item.text} if item.kind is Kind.TEXT else {"type": item.kind.value}
