@@ -240,7 +240,7 @@ class TestConformance(AdapterConformance):
         return ModelRequest([ToolReturnPart(part.tool, content, part.id, outcome=outcome)])
 
     def sent(self, history: History, messages: list[Any], branch: str) -> Any:
-        context: Any = SimpleNamespace(messages=messages)
+        context: Any = SimpleNamespace(messages=messages, model_settings=None)
         capability: Any = CtxfsCapability(history)
         return asyncio.run(capability.prepare_model_request(SimpleNamespace(conversation_id=""), context)).messages
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from boto3 import Session
+from boto3 import Session  # type: ignore[import-untyped]
 from strands import Agent, tool
 from strands.models import BedrockModel
 from strands.models.model import CacheConfig, Model
@@ -296,7 +296,7 @@ class TestConformance(AdapterConformance):
 
     def sent(self, history: History, messages: list[Any], branch: str) -> Any:
         sent: list[Any] = []
-        agent = SimpleNamespace(agent_id=branch or "default")
+        agent = SimpleNamespace(agent_id=branch or "default", model=ScriptedModel())
         context = SimpleNamespace(agent=agent, messages=messages, replace=lambda *, messages: sent.extend(messages))
         plugin: Any = CtxfsPlugin(history)
         asyncio.run(plugin._in_request(context))  # noqa: SLF001 - strands calls it
