@@ -16,13 +16,15 @@ def test_from_the_first_refusal_on_it_is_asked_for() -> None:
     dropper, body = ThinkingDropper(), {"model": "m"}
     assert dropper.asking(body) is body
     assert not dropper.refused(body, "messages.5.content.0: Invalid `signature` in `thinking` block")
-    assert not dropper.refused({"thinking": {"type": "disabled"}}, said)
-    assert not dropper.is_on
+    assert not dropper.refused({**body, "thinking": {"type": "disabled"}}, said)
+    assert not dropper.models
     assert dropper.refused(body, said.encode())
     asking = dropper.asking(body)
     assert asking == dropping_thinking(body)
     assert not dropper.refused(asking, said), "it was asked for in vain"
     assert dropper.asking(asking) is asking
+    older = {"model": "older"}
+    assert dropper.asking(older) is older, "it may not know what is asked"
 
 
 @pytest.mark.parametrize(

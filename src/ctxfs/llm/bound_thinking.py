@@ -6,7 +6,7 @@ request that holds one is refused, unless it asks for the invalid ones to be lef
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = ["BINDING_BETA", "ThinkingDropper", "beta_headers", "can_drop_thinking", "dropping_thinking"]
@@ -20,19 +20,23 @@ _HEADER = "anthropic-beta"
 
 @dataclass(slots=True)
 class ThinkingDropper:
-    """Whether the requests of a client ask for invalid thinking to be left out: from the first refusal on."""
+    """To which ``models`` a client's requests ask for invalid thinking to be left out: from their first refusal on.
 
-    is_on: bool = False
+    Others may not know what is asked.
+    """
+
+    models: set[str] = field(default_factory=set)
 
     def asking(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """The body to send for ``body``; the same object where nothing is asked."""
-        return dropping_thinking(body) if self.is_on and can_drop_thinking(body) else body
+        return dropping_thinking(body) if body.get("model") in self.models and can_drop_thinking(body) else body
 
     def refused(self, body: Mapping[str, Any], answer: object) -> bool:
         """Whether ``answer``, an error or its text, refuses thinking in ``body`` that can be left out; it is then."""
-        found = _REFUSAL in str(answer) and can_drop_thinking(body)
-        self.is_on = self.is_on or found
-        return found
+        if _REFUSAL not in str(answer) or not can_drop_thinking(body):
+            return False
+        self.models.add(str(body.get("model")))
+        return True
 
 
 def can_drop_thinking(body: Mapping[str, Any]) -> bool:

@@ -237,9 +237,10 @@ class Proxy:
             headers = [*(one for one in headers if one[0] != b"accept-encoding"), (b"accept-encoding", b"identity")]
         elif (length := request.headers.get("content-length")) is not None:
             headers.append((b"content-length", length.encode()))
-        if sent is not None and self._dropper.is_on and (named := beta_headers(sent.body, dict(request.headers))):
+        if sent is not None and self._dropper.models:
+            named = beta_headers(sent.body, dict(request.headers)).get("anthropic-beta")
             headers = [one for one in headers if one[0] != b"anthropic-beta"]
-            headers += [(b"anthropic-beta", named[one].encode()) for one in ("anthropic-beta",) if one in named]
+            headers += [] if named is None else [(b"anthropic-beta", named.encode())]
         outgoing = self._client.build_request(request.method, url, headers=headers, content=content)
         return await self._client.send(outgoing, stream=True)
 
