@@ -9,7 +9,7 @@ from ctxfs.items import ContentRange, ItemType
 from ctxfs.llm.messages import AssistantMessage, UserMessage
 from ctxfs.session.names import short_name
 from ctxfs.session.record_json import from_json, to_json
-from ctxfs.session.records import ContentRemoved, ItemAdded, Removed, Restored, SessionTagged, UnknownRecord
+from ctxfs.session.records import ContentRemoved, ItemAdded, Pinned, Removed, Restored, SessionTagged, UnknownRecord
 from ctxfs.session.state import OffloadStats, SessionState, fold
 from session_items import PLACEHOLDER, make_item, stored_record
 
@@ -60,6 +60,20 @@ def test_what_is_stored_is_found_by_its_short_name() -> None:
     assert state.find_short(short_name("msg_002")) is None
     fold(state, [stored_record("msg_002"), STORED])
     assert [state.find_short(short_name(one)) for one in ("msg_001", "msg_002")] == ["msg_001", "msg_002"]
+
+
+def test_a_removed_content_is_found_by_its_short_name_and_keeps_its_id() -> None:
+    state = fold(SessionState(), [STORED, stored_record("msg_002", name="user_message/msg_002.json")])
+    assert state.find_short(short_name("msg_001")) == "msg_001"
+    state.apply(ContentRemoved.of(STORED, removed_at=1.0, by="prune", reason="nothing refers to it"))
+    assert [state.find_short(short_name(one)) for one in ("msg_001", "msg_002")] == ["msg_001", "msg_002"]
+    assert state.ids == {"msg_001", "msg_002"}
+
+
+def test_items_of_the_context_are_pinned_and_others_are_passed_over() -> None:
+    item = make_item("msg_001", UserMessage("Hello"), kind=ItemType.USER_MESSAGE, name="user_message/msg_001.json")
+    state = fold(SessionState(), [ItemAdded(item=item), Pinned(item_ids=("gone", "msg_001"))])
+    assert state.items["msg_001"].pinned
 
 
 def test_a_short_name_that_two_ids_have_names_neither() -> None:
