@@ -240,7 +240,7 @@ def test_a_hole_before_a_whole_line_is_damage() -> None:
 
 def test_missing_and_repeated_lines_are_reported() -> None:
     lines = [encode_line(seq, [Closed(closed_at=float(seq))]) for seq in (1, 2, 3)]
-    assert "1 lines are missing" in scan(lines[0] + lines[2]).damages[0].reason
+    assert "1 line is missing" in scan(lines[0] + lines[2]).damages[0].reason
     repeated = scan(lines[0] + lines[1] + lines[1] + lines[2])
     assert [record.closed_at for record in repeated.records if isinstance(record, Closed)] == [1.0, 2.0, 3.0]
     assert "comes after" in repeated.damages[0].reason
