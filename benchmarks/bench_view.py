@@ -75,6 +75,7 @@ async def make_session(root: Path, calls: int) -> None:
             usage = Usage(cache_read_input_tokens=400_000, cache_creation_input_tokens=21_000, output_tokens=60)
             await context.add(AssistantMessage((call,)), usage=usage, model=MODEL)
             await context.add(ToolMessage(f"call_{n:05}", "fetch", f"{n}\n{text}"))
+            await context.evict()
 
 
 def served(root: Path) -> tuple[ViewServer, Thread]:

@@ -194,6 +194,7 @@ def test_what_is_not_there_says_so(url: str) -> None:
     get(f"{url}session/{SESSION}")  # the answer of one that is not open yet begins before its items are known
     assert get(f"{url}session/{SESSION}?item=nobody").status_code == 404
     assert get(f"{url}session/..%2f..%2fetc").status_code == 404
+    assert get(f"{url}recording/9").status_code == 404
     assert get(f"{url}static/nothing.js").status_code == 404
     assert get(f"{url}nothing/at/all").status_code == 404
 

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ctxfs.content.visible import visible_text
-from ctxfs.errors import CtxfsError, SessionNotFound, ToolError, UnknownCall, UnknownItem
+from ctxfs.errors import CtxfsError, ReplayFormatError, SessionNotFound, ToolError, UnknownCall, UnknownItem
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.session.records import Record
 from ctxfs.steps import run_in_steps
@@ -252,7 +252,7 @@ class ViewApp:
 
 
 def _status(error: CtxfsError) -> int:
-    if isinstance(error, SessionNotFound | UnknownItem | UnknownCall):
+    if isinstance(error, SessionNotFound | UnknownItem | UnknownCall | ReplayFormatError):
         return NOT_FOUND
     return WRONG if isinstance(error, ToolError) else FAILED
 
