@@ -37,6 +37,8 @@ PURE_CORE = (
     "economics/belief.py",
     "economics/price_steps.py",
     "economics/next_batch.py",
+    "economics/unseen.py",
+    "economics/seen_once.py",
     "economics/ledger_steps.py",
     "economics/parameters.py",
     "economics/prices.py",

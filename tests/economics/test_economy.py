@@ -183,7 +183,7 @@ async def test_the_modes_of_an_agent(tmp_path: Path, mode: str) -> None:
     async with Agent(model, config) as agent:
         events = [e async for e in agent.stream("go")]
     left = [e.tool_name for e in events if isinstance(e, Evicted)]
-    assert left.count("recent") == {"auto": 2, "exact": 2, "economic": 0}[mode]
+    assert left.count("recent") == {"auto": 2, "exact": 2, "economic": 3}[mode]
     assert left.count("plain") == {"auto": 4, "exact": 0, "economic": 4}[mode]
     for request in model.requests:
         check(request)

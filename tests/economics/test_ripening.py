@@ -98,7 +98,7 @@ def test_the_plan_is_the_same_at_every_step(seed: int, caution: float, steps: li
 def test_what_cannot_be_ripe_is_not_looked_at_and_changes_are() -> None:
     play = Play(2, 1e6)
     candidates = [replace(play.candidate(), pinned=False, paths=(), is_placeholder=False) for _ in range(640)]
-    ledger = play.ledger.added(candidates).replied([10])
+    ledger = play.ledger.added(candidates).replied([10]).replied([10])  # all were sent twice
     factors = dict.fromkeys({h.lesson for h in ledger.held.values()}, 1e6)
     ripening = Ripening()
     assert not list(ripening.newest_first(ledger, factors, early=1.0))

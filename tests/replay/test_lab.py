@@ -45,7 +45,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_the_report_says_what_each_policy_costs(tmp_path: Path) -> None:
-    files = [recorded(tmp_path, number, lines=160 + 40 * number) for number in range(3)]
+    files = [recorded(tmp_path, number, calls=100, lines=160 + 40 * number) for number in range(3)]
     report = replay_files(files, tokens="chars4")
     figures = {p.policy: p for p in report.policies}
     assert tuple(figures) == DEFAULT_POLICIES
@@ -182,12 +182,12 @@ def test_the_planner_reaches_its_figures_on_recorded_sessions() -> None:
     prices = PriceOptions(rates=ANTHROPIC_RATES)
     report = replay_files(TRACES, ["economic", "ski-rental", "patient-60"], "chars4", prices=prices)
     economic, ski_rental, few_read_backs = report.policies
-    assert economic.relative_cost <= 0.55
+    assert economic.relative_cost <= 0.5
     assert economic.mean_relative_cost <= 0.75
     assert economic.max_relative_cost <= 1.02
     assert few_read_backs.relative_cost <= ski_rental.relative_cost
     assert few_read_backs.read_backs_per_100_evictions <= ski_rental.read_backs_per_100_evictions / 2
-    assert few_read_backs.read_backs <= ski_rental.read_backs / 2
+    assert few_read_backs.read_backs <= 0.6 * ski_rental.read_backs
 
 
 def test_the_pages_policy_allows_its_own_script_and_no_other(files: list[Path]) -> None:

@@ -20,6 +20,10 @@ class Outcome:
     left: int = 0
     read_back: int = 0
 
+    def corrects(self, expected: float, weight: float) -> float:
+        """The read-backs of an item to expect after these, which count as much as ``expected`` once ``weight`` left."""
+        return (weight * expected + self.read_back) / (weight + self.left) if weight else expected
+
 
 NO_OUTCOME = Outcome()
 """Nothing of the kind has left yet."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from math import sqrt
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +14,7 @@ __all__ = ["DEFAULT_NEEDS", "EvictionParameters"]
 DEFAULT_NEEDS: Mapping[ToolClass, float] = MappingProxyType(
     {
         ToolClass.FILE: 0.1,
-        ToolClass.SEARCH: 0.025,
+        ToolClass.SEARCH: 0.015,
         ToolClass.OTHER: 0.02,
         ToolClass.WHOLE: 0.25,
         ToolClass.EDIT: 0.12,
@@ -24,13 +23,23 @@ DEFAULT_NEEDS: Mapping[ToolClass, float] = MappingProxyType(
 """Read-backs per call to expect of a new item of 500 tokens, counted in recorded sessions."""
 
 DEFAULT_ARRIVAL_NEEDS: Mapping[ToolClass, float] = MappingProxyType(
-    {ToolClass.FILE: 0.36, ToolClass.SEARCH: 0.15, ToolClass.OTHER: 0.12}
+    {ToolClass.FILE: 0.5, ToolClass.SEARCH: 0.2, ToolClass.OTHER: 0.2}
 )
 """Read-backs to expect of a result of one page that the model never saw, counted in recorded sessions."""
 
+DEFAULT_SEEN_NEEDS: Mapping[ToolClass, float] = MappingProxyType({ToolClass.SEARCH: 0.15, ToolClass.OTHER: 0.08})
+"""Read-backs to expect of a result of one page that the model saw once, counted in recorded sessions."""
+
+_GROWTH = MappingProxyType(dict.fromkeys(ToolClass, 0.4) | {ToolClass.FILE: 1.0, ToolClass.SEARCH: 0.1})
+"""How they grow with its pages, as an exponent: a file is read page by page, the others are looked up."""
+
 _NEEDS_UNIT_TOKENS = 500
 
-_TABLES = {"needs_by_class": DEFAULT_NEEDS, "arrival_needs_by_class": DEFAULT_ARRIVAL_NEEDS}
+_TABLES = {
+    "needs_by_class": DEFAULT_NEEDS,
+    "arrival_needs_by_class": DEFAULT_ARRIVAL_NEEDS,
+    "seen_needs_by_class": DEFAULT_SEEN_NEEDS,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +52,7 @@ class EvictionParameters:
     activity_factor: what is left of an item's age when a call names one of its files; 1 means all of it.
     changed_factor: it is multiplied by this once a file of the item was changed; 1 means no difference.
     caution: how much a read-back counts against a saving; 1 is its price. Where a cached token costs less than a tenth
-        of an uncached one, it counts less in proportion.
+        of an uncached one, it counts less, but no less than its price.
     page_tokens: what a read-back brings into the context.
     read_back_output_tokens: what the model writes to ask for it.
     horizon_calls: the calls still expected at the first one; ``horizon_growth``: how many more with each call made.
@@ -51,15 +60,23 @@ class EvictionParameters:
         goes as soon as it pays by the horizon.
     company_factor: an item joins a batch early when its risk is up to this many times its rent; 1 means never early.
     max_loss: a batch may cost at most this share of what the session would have cost so far without eviction, and what
-        was saved so far; so a session that ends at once after it has lost no more than that.
+        was saved so far; so a session that ends at once after it has lost no more than that. It may cost up to twice
+        the share if it is earned back in an eighth of the calls that are still expected.
     arrival_tokens: a result above this many tokens may leave before it was ever sent; 0 means never. Where an
         ``EagerPolicy`` (such as ``materialize``) decides about what was never sent, it decides alone.
     arrival_needs_by_class: the read-backs to expect in all of such a result of one page; of a file in proportion to its
-        pages, of other results to the root of their number. A class that is missing, as arguments are, never leaves
+        pages, of other results hardly more for more pages. A class that is missing, as arguments are, never leaves
         unseen.
     arrival_caution: how much these count against that saving; 1 is their price.
-    least_cost: what a session is expected to cost in all at least, in uncached input tokens. The share ``max_loss`` of
-        what it is expected to cost, and what was saved so far, must cover the read-backs of results evicted unseen.
+    seen_tokens: a result of this many tokens may leave when the model has seen it once and only the last reply stands
+        behind it, so that nothing is rewritten for it; 0 means that it stays until a batch takes it.
+    seen_needs_by_class: the read-backs to expect in all of such a result of one page. A class that is missing, as files
+        are, stays.
+    seen_caution: how much these count against what staying costs; 1 is their price. It counts less where
+        ``caution`` does.
+    least_cost: what a session is expected to cost in all at least, in uncached input tokens, where writing a token
+        costs 1.25 of them; in proportion where it costs more or less. The share ``max_loss`` of what it is expected to
+        cost, and what was saved so far, must cover the read-backs of results evicted unseen.
     memory_weight: how many items of a tool must have been evicted for their history to count as much as
         ``needs_by_class``; ``arrival_memory_weight``: the same for items evicted on arrival. 0 means no memory.
     tool_inputs: whether the arguments of calls may be evicted.
@@ -78,19 +95,22 @@ class EvictionParameters:
     age_exponent: float = 1.4
     activity_factor: float = 0.3
     changed_factor: float = 0.4
-    caution: float = 9.0
+    caution: float = 8.5
     page_tokens: int = 1_000
     read_back_output_tokens: int = 120
     horizon_calls: float = 10.0
-    horizon_growth: float = 1.0
-    rent_share: float = 0.9
-    company_factor: float = 5.0
+    horizon_growth: float = 1.65
+    rent_share: float = 0.95
+    company_factor: float = 4.0
     max_loss: float = 0.03
     arrival_tokens: int = 400
     arrival_needs_by_class: Mapping[ToolClass, float] = field(default_factory=lambda: DEFAULT_ARRIVAL_NEEDS)
     arrival_caution: float = 1.5
-    least_cost: float = 35_000
-    memory_weight: float = 5.0
+    seen_tokens: int = 250
+    seen_needs_by_class: Mapping[ToolClass, float] = field(default_factory=lambda: DEFAULT_SEEN_NEEDS)
+    seen_caution: float = 2.5
+    least_cost: float = 30_000
+    memory_weight: float = 7.0
     arrival_memory_weight: float = 3.0
     tool_inputs: bool = True
     min_saved_tokens: int = 10
@@ -118,9 +138,17 @@ class EvictionParameters:
 
     def arrival_needs(self, tool_class: ToolClass, tokens: int) -> float:
         """The read-backs to expect in all of a result that is evicted before it was sent, as they count."""
-        pages = max(1.0, tokens / max(1, self.page_tokens))
-        reads = pages if tool_class is ToolClass.FILE else sqrt(pages)
-        return float(self.arrival_caution * self.arrival_needs_by_class[tool_class] * reads)
+        grown = self.pages(tokens) ** _GROWTH[tool_class]
+        return float(self.arrival_caution * self.arrival_needs_by_class[tool_class] * grown)
+
+    def seen_needs(self, tool_class: ToolClass, tokens: int) -> float:
+        """The read-backs to expect in all of a result that is evicted once the model has seen it."""
+        pages = tokens / max(1, self.page_tokens)
+        return float(self.seen_needs_by_class[tool_class] * pages ** _GROWTH[tool_class])
+
+    def pages(self, tokens: int) -> float:
+        """How many read-backs it takes to see all of so many tokens."""
+        return max(1.0, tokens / max(1, self.page_tokens))
 
     def age_of(self, risk_to_rent: float) -> float:
         """The age in calls at which the risk is as low as the rent; at one call it is ``risk_to_rent`` times that."""

@@ -8,7 +8,10 @@ that grows with the item's size and falls with its age, as ``needs * age ** -age
 - ripe items are evicted in batches, when the rent that a batch could have saved has reached the price of its rewrite
   (ski rental), and the calls still to come are expected to save more than it costs;
 - a large new result may be evicted before it is ever sent: nothing is rewritten then, and its writing is saved too;
-- no batch costs more than ``max_loss`` of what the session would have cost so far, on top of what was saved so far;
+- no batch costs more than ``max_loss`` of what the session would have cost so far, on top of what was saved so far, or
+  than twice that if it is earned back soon;
+- a result that the model saw once leaves before anything but a reply stands behind it, if it is expected to cost more
+  later: nothing has to be rewritten for it;
 - nothing leaves unseen whose read-backs could cost more than ``max_loss`` of what the session is expected to cost, on
   top of what was saved so far;
 - where every token of a request above a length costs more, the context is held under that length if it pays;
@@ -22,16 +25,15 @@ the same plan.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import takewhile
 from typing import Final, NamedTuple
 
-from ctxfs.economics.features import ToolClass
-from ctxfs.economics.held import NO_OUTCOME, Held, at_arrival, is_of_arrival
+from ctxfs.economics.held import NO_OUTCOME, Held
 from ctxfs.economics.ledger import Ledger
-from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.price_steps import under_step
-from ctxfs.economics.prices import ANTHROPIC_RATES
+from ctxfs.economics.prices import at_price
 from ctxfs.economics.ripening import Ripening
+from ctxfs.economics.seen_once import SeenOnce
+from ctxfs.economics.unseen import room_of, unseen
 
 __all__ = [
     "AgeFactors",
@@ -47,14 +49,9 @@ __all__ = [
     "plan",
 ]
 
-_USUAL_READ_BACKS: Final = 0.3
-"""Of each result that was evicted unseen, counted in recorded sessions."""
-
-_LEAST_FACTOR: Final = 0.7
-"""A session without read-backs makes them no rarer than this, compared with the usual."""
-
-_SURPRISE: Final = 6
-"""How many times as many read-backs as expected must be covered, if all of a result takes as many."""
+_SOON: Final = 8
+_TWICE: Final = 2.0
+"""A batch may cost up to twice its share if it is earned back in an eighth of the calls that are still expected."""
 
 
 class Why(StrEnum):
@@ -159,7 +156,7 @@ def next_plan(ledger: Ledger, ripening: Ripening | None, *, now: float | None) -
     """``plan``; ``ripening``, kept from plan to plan of a session, passes over items that cannot be ripe."""
     cold = ledger.is_cold(now)
     batch, cost, gain = best_batch(ledger, cold=cold, ripening=ripening)
-    arrivals = _arrivals(ledger, freed=sum(h.saved_tokens for h in batch))
+    arrivals = unseen(ledger, freed=sum(h.saved_tokens for h in batch))
     why = Why.EXPIRED if cold else Why.BATCH
     evictions = [*_evictions(batch, why), *_evictions(arrivals, Why.ARRIVAL)]
     if ledger.rates.steps:
@@ -175,7 +172,7 @@ def next_plan(ledger: Ledger, ripening: Ripening | None, *, now: float | None) -
 
 def arrivals(ledger: Ledger) -> tuple[Eviction, ...]:
     """The part of ``plan`` that leaves before it is ever sent; the cache has no say in it."""
-    return tuple(_evictions(_arrivals(ledger, freed=0), Why.ARRIVAL))
+    return tuple(_evictions(unseen(ledger, freed=0), Why.ARRIVAL))
 
 
 def decisions(ledger: Ledger, *, now: float | None = None) -> tuple[EvictionDecision, ...]:
@@ -204,17 +201,13 @@ class AgeFactors(dict[str, float]):
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()
-        self._ledger, self._weight = ledger, _caution(ledger) * ledger.read_back_price()
+        weight = at_price(ledger.parameters.caution, ledger.rates)
+        self._ledger, self._weight = ledger, weight * ledger.read_back_price()
 
     def __missing__(self, lesson: str) -> float:
         p = self._ledger.parameters
         factor = self[lesson] = p.age_of(_taught(self._ledger, lesson, p.memory_weight) * self._weight)
         return factor
-
-
-def _caution(ledger: Ledger) -> float:
-    """How much a read-back counts: less where cached tokens cost so little that items would stay for good."""
-    return ledger.parameters.caution * min(1.0, ledger.rates.read / ANTHROPIC_RATES.read)
 
 
 def _taught(ledger: Ledger, lesson: str, weight: float) -> float:
@@ -223,75 +216,6 @@ def _taught(ledger: Ledger, lesson: str, weight: float) -> float:
         return 1.0
     seen = ledger.memory.get(lesson, NO_OUTCOME)
     return (weight + seen.read_back) / (weight + seen.left)
-
-
-def _arrivals(ledger: Ledger, *, freed: int) -> list[Held]:
-    """New results that cost less as a placeholder than sent in full; a batch that leaves with them ``freed`` tokens.
-
-    What reading it back would cost must be covered by what was saved so far, and by the share that the session may lose
-    of what it is expected to cost in all.
-    """
-    p = ledger.parameters
-    if not p.arrival_tokens or not ledger.new_tokens:
-        return []
-    known = p.arrival_needs_by_class
-    could = [h for h in takewhile(ledger.is_new, ledger.newest_first()) if h.tokens > p.arrival_tokens]
-    could = [h for h in could if not h.candidate.pinned and h.candidate.tool_class in known]
-    if not could:
-        return []
-    rates, factor = ledger.rates, _session_factor(ledger)
-    covered = ledger.saved_then + p.max_loss * _expected_cost(ledger)
-    room, found = _room(ledger) - freed, list[Held]()
-    for h in could:
-        if h.saved_tokens > room:
-            continue
-        gain, price = rates.write * h.saved_tokens, ledger.read_back_price(h.tokens)
-        expected = factor * _chance_of_read_back(ledger, h)
-        risk = max(0.0, price * min(_whole(p, h), _SURPRISE * expected) - gain)
-        if gain > price * expected and risk <= covered:
-            covered -= risk
-            room -= h.saved_tokens
-            found.append(h)
-    return found[::-1]
-
-
-def _whole(parameters: EvictionParameters, held: Held) -> float:
-    """How many read-backs it takes to see all that is needed: a file is read page by page, other output looked up."""
-    is_file = held.candidate.tool_class is ToolClass.FILE
-    return max(1.0, held.tokens / max(1, parameters.page_tokens)) if is_file else 1.0
-
-
-def _expected_cost(ledger: Ledger) -> float:
-    """What the session is expected to cost in the end, without eviction."""
-    p = ledger.parameters
-    return max(p.least_cost, ledger.spent_then * (1 + p.horizon(ledger.calls) / max(1, ledger.calls)))
-
-
-def _session_factor(ledger: Ledger) -> float:
-    """How many times as often as usual this session's model has read back what it had not seen, within bounds."""
-    if not ledger.parameters.arrival_memory_weight:
-        return 1.0
-    seen = [outcome for lesson, outcome in ledger.memory.items() if is_of_arrival(lesson)]
-    left, read_back = sum(o.left for o in seen), sum(o.read_back for o in seen)
-    return max(_LEAST_FACTOR, (1 + read_back) / (1 + _USUAL_READ_BACKS * left))
-
-
-def _room(ledger: Ledger) -> int:
-    """How many tokens may leave: a context shorter than the shortest cached prefix is paid in full by each call."""
-    return ledger.total_tokens - ledger.rates.least_cached_tokens
-
-
-def _chance_of_read_back(ledger: Ledger, held: Held) -> float:
-    """How many read-backs to expect of a result that is evicted before it was sent.
-
-    The expectation of its class is the prior, which the tool's results that were evicted so before correct.
-    """
-    p = ledger.parameters
-    expected = p.arrival_needs(held.candidate.tool_class, held.tokens)
-    if not p.arrival_memory_weight:
-        return expected
-    seen = ledger.memory.get(at_arrival(held.lesson), NO_OUTCOME)
-    return (p.arrival_memory_weight * expected + seen.read_back) / (p.arrival_memory_weight + seen.left)
 
 
 _Batch = tuple[list[Held], float, float]
@@ -303,21 +227,24 @@ def best_batch(ledger: Ledger, *, cold: bool, ripening: Ripening | None) -> _Bat
     Walks from the end to the start, and counts the cached tokens behind each item once the batch is evicted. Of the
     batches that have earned their rewrite, the one that gains most is taken; none if all lose.
     """
-    # Each item is one of four cases:
+    # Each item is one of five cases:
     # - new: no request has carried it yet, so it stays;
     # - ripe: it joins, and the rent since it got ripe is due;
+    # - seen once, and expected to cost more if it stays: it joins, and need not wait for rent;
     # - nearly ripe: it joins if its eviction gains anything, but no rent of it is due yet;
     # - young: it stays.
     # A batch can start at each item that joined, once the rent due has earned the share of its rewrite. The walk ends
     # where a rewrite exceeds the budget: further to the start it would cost even more, unless all is written anyway.
     p, calls, read, age_factors = ledger.parameters, ledger.calls, ledger.rates.read, AgeFactors(ledger)
     early, rent_share, exponent = p.company_factor ** (-1 / p.age_exponent), p.rent_share, p.age_exponent
-    write, risks = ledger.rates.write, _Risks(ledger)
+    write, risks, seen_once = ledger.rates.write, _Risks(ledger), SeenOnce(ledger)
     dearer, whole = 0.0 if cold else write - read, ledger.rates.rewrites_all
-    budget = max(0.0, _batch_funds(ledger) + p.max_loss * ledger.spent)
+    funds, share = _batch_funds(ledger), p.max_loss * ledger.spent
+    # A batch may cost what is left of the share at once, and more if it is earned back soon.
+    at_once, budget, soon = max(0.0, funds + share), max(0.0, funds + _TWICE * share), risks.stays / _SOON
     ripe: list[Held] = []
-    best, best_gain, best_cost, room = 0, 0.0, 0.0, _room(ledger)
-    sent, gone = ledger.total_tokens - ledger.new_tokens, 0
+    best, best_gain, best_cost, room = 0, 0.0, 0.0, room_of(ledger)
+    sent, gone, freed = ledger.total_tokens - ledger.new_tokens, 0, 0
     behind, due, gained = -ledger.new_tokens, 0.0, 0.0  # what is new is written in any case; due: tokens times calls
     if ripening is None:
         found: Iterable[tuple[int, Held]] = ((0, h) for h in ledger.newest_first())
@@ -328,23 +255,29 @@ def best_batch(ledger: Ledger, *, cold: bool, ripening: Ripening | None) -> _Bat
         if h.arrived >= calls - h.candidate.is_placeholder:  # a placeholder that described it is read twice
             continue
         age, ripe_age, saved = calls - h.born, h.patience * age_factors[h.lesson], h.saved_tokens
-        if age < ripe_age * early or saved > room:
+        if saved > room:
             continue
-        # What leaving saves over the horizon, net of read-backs and before the rewrite.
-        stays = risks.stays + write if cold or behind <= 0 else risks.stays
-        gain = saved * (stays - risks.at(age) * ripe_age**exponent)
-        if age > ripe_age:
-            due += saved * (age - ripe_age)
-        elif gain <= 0:
-            continue
+        waits = behind <= 0 or h.arrived < calls - 1 or (gain := seen_once.gain(h)) <= 0
+        if waits:
+            if age < ripe_age * early:
+                continue
+            # What leaving saves over the horizon, net of read-backs and before the rewrite.
+            stays = risks.stays + write if cold or behind <= 0 else risks.stays
+            gain = saved * (stays - risks.at(age) * ripe_age**exponent)
+            if age > ripe_age:
+                due += saved * (age - ripe_age)
+            elif gain <= 0:
+                continue
         ripe.append(h)
         gone += saved if behind > 0 else 0
-        behind, room = behind - saved, room - saved
+        behind, room, freed = behind - saved, room - saved, freed + saved
         gained += gain
         cost = dearer * (sent - gone if whole else behind) if behind > 0 else 0.0
         if cost > budget and not whole:
             break
-        if cost <= budget and (cold or read * due >= rent_share * cost) and gained - cost > best_gain:
+        loses = cost > at_once and cost > funds + share * min(_TWICE, freed * soon / cost)
+        is_early = waits and not cold and read * due < rent_share * cost
+        if not loses and not is_early and gained - cost > best_gain:
             best, best_gain, best_cost = len(ripe), gained - cost, cost
     return ripe[:best][::-1], best_cost, best_gain
 

@@ -31,11 +31,13 @@ class _Block:
 
     items: list[Held]
     tokens: int = field(init=False)
+    arrived: int = field(init=False)
     lessons: frozenset[str] = field(init=False)
     first_ripe: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.tokens = sum([h.tokens + h.tokens_after for h in self.items])
+        self.arrived = max([h.arrived for h in self.items])
         self.lessons = frozenset([h.lesson for h in self.items])
 
     def may_be_ripe(self, lesson: str, factor: float, calls: int) -> bool:
@@ -62,14 +64,16 @@ class Ripening:
         self._blocks: dict[str, _Block] = {}
 
     def newest_first(self, ledger: Ledger, factors: Mapping[str, float], *, early: float) -> Iterator[tuple[int, Held]]:
-        """The items that may be ripe, from the end of the context to its start, each with what was passed over.
+        """The items that may be ripe, and those sent once, from the end of the context, each with what was passed over.
 
         That is how many tokens stand between it and the item before, with what stays behind the items passed over.
         ``factors``: by lesson; ``early``: an item counts as ripe at this share of its ripe age.
         """
         passed = 0
         for block in reversed(self._blocks_of(ledger)):
-            if not any(block.may_be_ripe(lesson, factors[lesson] * early, ledger.calls) for lesson in block.lessons):
+            if block.arrived < ledger.calls - 1 and not any(
+                block.may_be_ripe(lesson, factors[lesson] * early, ledger.calls) for lesson in block.lessons
+            ):
                 passed += block.tokens
                 continue
             for h in reversed(block.items):
