@@ -7,6 +7,7 @@ tests beside it: what an earlier test left behind, or a busy machine, does not r
 of tests: an error in collecting them, an interrupt or many failures are no chance. Each test that is named is a defect.
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -50,4 +51,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    described = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=described, allow_abbrev=False)
+    sys.exit(main(parser.parse_known_args()[1]))
