@@ -28,10 +28,10 @@ async def test_an_agent_finds_what_left_its_context(tmp_path: Path) -> None:
     config = AgentConfig(tools=[log], offload_root_path=tmp_path, recall=True)
     async with Agent(model, config) as agent:
         await agent.query("Go")
-        results = [item.message.content for item in agent.context.items if item.tool_name in RECALL_TOOLS]
         assert agent.context.fs.state.notes == {1: "day 1 failed"}
-    assert str(results[0]).startswith("call_001:2 (call 2, tool_result of log): day 1 hour 1: ERROR 4711")
-    assert "1. day 1 failed" in str(results[2])
+    results = [str(body["messages"][-1]["content"]) for body in model.requests[4:]]
+    assert "'call_001:2 (call 2, tool_result of log): day 1 hour 1: ERROR 4711" in results[0]
+    assert "1. day 1 failed" in results[2]
     assert names(model) >= RECALL_TOOLS
 
 

@@ -79,7 +79,7 @@ MESSAGES: tuple[Message, ...] = (
 
 
 def context_of(root: Path) -> Context:
-    return Context("s", root_path=root, counter=CharsCounter())
+    return Context("s", root_path=root, counter=CharsCounter(), pricing=None)
 
 
 async def filled(root: Path) -> tuple[ContextItem, ...]:

@@ -283,7 +283,7 @@ def test_a_recording_shows_its_policies_side_by_side(tmp_path: Path) -> None:
         part = get(f"{url}recording/0?call=1", **{"HX-Request": "true", "HX-Target": "call"}).text
         assert part.lstrip().startswith('<section id="call"')
         assert "JSON" in get(f"{url}recording/1").text
-        assert get(f"{url}recording/7").status_code == 500
+        assert get(f"{url}recording/7").status_code == 404
 
 
 def test_a_session_of_a_framework_shows_what_was_replaced(tmp_path: Path) -> None:
