@@ -53,7 +53,7 @@ def session() -> Iterator[Record]:
     yield reply(3)
 
 
-def decided(tokens_rewritten: int, reason: str = "due") -> Decided:
+def decided(tokens_rewritten: int, reason: str = "due", *, sent: bool = True) -> Decided:
     return Decided(
         kind="result",
         call_id="c",
@@ -64,6 +64,7 @@ def decided(tokens_rewritten: int, reason: str = "due") -> Decided:
         tokens=50,
         reason=reason,
         tokens_rewritten=tokens_rewritten,
+        sent=sent,
     )
 
 
@@ -87,6 +88,13 @@ def test_in_a_history_that_a_framework_owns_a_call_writes_again_what_stands_behi
     )
     assert costs.rewriting(RATES) == pytest.approx(300.0)
     assert len(costs.departures) == 5
+
+
+def test_what_leaves_such_a_history_unsent_takes_nothing_from_the_cache() -> None:
+    records: list[Record] = [called(1_000), decided(100)]
+    alone = account([*records, called(300)])
+    beside = account([*records, decided(0, sent=False), called(300)])
+    assert alone.rewrites == beside.rewrites == (Rewrite(after_call=1, tokens=100, kept=50),)
 
 
 def test_a_session_without_evictions() -> None:

@@ -97,11 +97,11 @@ class ActivityBuilder:
     def activity(self) -> Activity:
         """All so far."""
         account = self._account.account
-        calls = list(self._calls)
-        for rewrite in account.rewrites:
-            if rewrite.after_call < len(calls):
-                own = calls[rewrite.after_call]
-                calls[rewrite.after_call] = replace(own, rewritten=rewrite.tokens, kept=rewrite.kept)
+        again = {rewrite.after_call: rewrite for rewrite in account.rewrites}
+        calls = [
+            call if (own := again.get(n)) is None else replace(call, rewritten=own.tokens, kept=own.kept)
+            for n, call in enumerate(self._calls)
+        ]
         return Activity(
             calls=tuple(calls),
             events=tuple(sorted([*self._events, *_misses(calls)], key=lambda event: event.call)),
