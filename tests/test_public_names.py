@@ -45,7 +45,7 @@ PUBLIC = {
         SessionTelemetry Telemetry
     """,
     "ctxfs.timeline": """
-        Call Changes Forked ItemChange PastRequest Timeline What fork_session past_request read_timeline
+        Call Changes Forked ItemChange PastRequest Timeline Walk What fork_session past_request read_timeline
     """,
     "ctxfs.history": """
         Edits Histories History HostCache Kind Part Replacement

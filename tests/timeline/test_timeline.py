@@ -82,6 +82,16 @@ async def _records(root: Path) -> Sequence[Any]:
         return await fs.history()
 
 
+async def test_a_walk_through_the_calls_sees_at_each_what_a_look_at_it_alone_sees(tmp_path: Path) -> None:
+    await played(tmp_path, ScriptedModel([call(n) for n in range(1, 7)] + ["Done."]), "Go")
+    async with ContextFileSystem(ID, root_path=tmp_path, read_only=True) as fs:
+        timeline = await read_timeline(fs)
+    walk = timeline.walk()
+    for number in (2, 3, 6, 6, 1, 4):
+        assert timeline.changes(number, walk=walk) == timeline.changes(number)
+        assert timeline.state_at(number, walk=walk).items == timeline.state_at(number).items
+
+
 async def test_the_cache_breakpoints_are_the_ones_that_were_given_out() -> None:
     async with context() as ctx:
         sent = []

@@ -5,7 +5,7 @@ from ctxfs.timeline.changes import Changes, ItemChange, What
 from ctxfs.timeline.fork import Forked, fork_session
 from ctxfs.timeline.reading import past_request, read_timeline
 from ctxfs.timeline.request import PastRequest
-from ctxfs.timeline.timeline import Timeline
+from ctxfs.timeline.timeline import Timeline, Walk
 
 __all__ = [
     "Call",
@@ -14,6 +14,7 @@ __all__ = [
     "ItemChange",
     "PastRequest",
     "Timeline",
+    "Walk",
     "What",
     "fork_session",
     "past_request",

@@ -13,10 +13,26 @@ from ctxfs.timeline.calls import Call, CallCounter
 from ctxfs.timeline.changes import Changes, ItemChange, changes_by, rewritten_tokens
 from ctxfs.timeline.request import PastRequest
 
-__all__ = ["Timeline"]
+__all__ = ["Timeline", "Walk"]
 
 _NOT_SENT = ("the tools that were sent along", "the cache breakpoints", "when it was sent")
 _FRAMEWORK = ("the messages: a framework owns them, and the session has the decisions only",)
+
+
+class Walk:
+    """A session's state at one place of its journal after the other: going on costs only what comes in between."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._records = records
+        self._place, self._state = 0, SessionState()
+
+    def to(self, place: int) -> SessionState:
+        """The state after so many records. It changes with the next step; a step back begins anew."""
+        if place < self._place:
+            self._place, self._state = 0, SessionState()
+        fold(self._state, self._records[self._place : place])
+        self._place = place
+        return self._state
 
 
 class Timeline:
@@ -47,16 +63,20 @@ class Timeline:
         """All that happened to the item, in order; None: to all items. Empty for an item that is not known."""
         return tuple(change for _, change in self._changes if item_id in (None, change.item_id))
 
-    def state_at(self, call: int | None = None) -> SessionState:
+    def state_at(self, call: int | None = None, *, walk: Walk | None = None) -> SessionState:
         """The state of the session when the request of ``call`` was sent; None: at the end of the journal.
 
         Raises ``UnknownCall``.
         """
-        return fold(SessionState(), self.records_before(call))
+        return (walk or self.walk()).to(self._end(call))
 
     def records_before(self, call: int | None = None) -> tuple[Record, ...]:
         """The records of the journal that stand before the request of ``call``; None: all. Raises ``UnknownCall``."""
         return self._records[: self._end(call)]
+
+    def walk(self) -> Walk:
+        """What makes the ``changes`` of several calls near each other cheaper."""
+        return Walk(self._records)
 
     def request(self, call: int | None = None, *, state: SessionState | None = None) -> PastRequest:
         """The request of ``call``; None: the next one, as the context stands. What is in files is left empty.
@@ -84,16 +104,16 @@ class Timeline:
             not_recorded=missing if made.reply_id is not None else (*_FRAMEWORK, *missing),
         )
 
-    def changes(self, first: int, last: int | None = None) -> Changes:
+    def changes(self, first: int, last: int | None = None, *, walk: Walk | None = None) -> Changes:
         """What changed from the request of the call ``first`` to the one of ``last``; None: of the call after it.
 
         One more than there were calls is the next request, as the context stands. Raises ``UnknownCall``.
         """
         last = first + 1 if last is None else last
         start, end = sorted((self._end(first), self._end(last)))
-        old = fold(SessionState(), self._records[:start])
-        before = tuple(old.items.values())
-        after = tuple(fold(old, self._records[start:end]).items.values())
+        walk = walk or self.walk()
+        before = tuple(walk.to(start).items.values())
+        after = tuple(walk.to(end).items.values())
         kept = sum(1 for _ in takewhile(lambda pair: _same(*pair), zip(before, after, strict=False)))
         known = {item.id for item in before}
         call = next((call for call in self._calls if call.number == max(first, last)), None)

@@ -187,11 +187,10 @@ class ViewApp:
     async def _session_html(self, request: Request) -> str:
         opened = await self.sessions.get(request.path_params["session"])
         query = dict(request.query_params)
-        values: dict[str, Any] = {
-            "page": await session_page(opened, request.path_params.get("tab", "timeline"), query),
-            "query": query,
-        }
         template = _PANELS.get(request.headers.get("hx-target", ""), "session.html")
+        tab = request.path_params.get("tab", "timeline")
+        page = SessionPage.of(opened, tab) if template == "item.html" else await session_page(opened, tab, query)
+        values: dict[str, Any] = {"page": page, "query": query}
         if template in ("session.html", "item.html"):
             values["item"] = await item_panel(opened, query)
         return self._render(template, **values)

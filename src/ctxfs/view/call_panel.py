@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.timeline.changes import Changes, ItemChange
 from ctxfs.timeline.request import PastRequest
-from ctxfs.timeline.timeline import Timeline
+from ctxfs.timeline.timeline import Timeline, Walk
 from ctxfs.view.activity import Activity, Call, Event, EventKind, ItemLife
 
 __all__ = ["CallPanel", "ChangeList", "ChangeRow", "RequestRow", "call_panel"]
@@ -124,7 +124,9 @@ def call_panel(activity: Activity, timeline: Timeline, number: int, *, shows_all
     if not last:
         return None
     number = min(max(1, number), last)
-    request = timeline.request(number)
+    walk = timeline.walk()
+    since = _changes(activity, timeline, number - 1, walk) if number > 1 else None
+    request = timeline.request(number, state=timeline.state_at(number, walk=walk))
     rows = _rows(request.items, activity.items, number) if request.items else _replaced(activity.items, number)
     hidden = 0 if shows_all else max(0, len(rows) - ROWS_SHOWN)
     missed = (e for e in activity.events if e.call == number and e.kind is EventKind.CACHE_MISSED)
@@ -135,15 +137,15 @@ def call_panel(activity: Activity, timeline: Timeline, number: int, *, shows_all
         request=request,
         rows=rows[hidden:],
         hidden=hidden,
-        since=_changes(activity, timeline, number - 1) if number > 1 else None,
-        until=_changes(activity, timeline, number),
+        since=since,
+        until=_changes(activity, timeline, number, walk),
         missed=next(missed, None),
     )
 
 
-def _changes(activity: Activity, timeline: Timeline, number: int) -> ChangeList:
+def _changes(activity: Activity, timeline: Timeline, number: int, walk: Walk) -> ChangeList:
     """What changed from the request of the call ``number`` to the next one."""
-    changes = timeline.changes(number)
+    changes = timeline.changes(number, walk=walk)
     later = activity.calls[number] if number < len(activity.calls) else None
     is_partial = not changes.tokens_before
     return ChangeList(

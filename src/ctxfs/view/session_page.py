@@ -52,6 +52,13 @@ class SessionPage:
     @classmethod
     def of(cls, opened: OpenSession, tab: str = "timeline") -> Self:
         """The page of a session that is open, without a call."""
+        page: Self | None = opened.derived.get(cls)
+        if page is None:
+            page = opened.derived[cls] = cls._of(opened)
+        return replace(page, tab=tab if tab in TABS else "timeline")
+
+    @classmethod
+    def _of(cls, opened: OpenSession) -> Self:
         activity, state = opened.activity, opened.state
         info = known_model(activity.model) if activity.model else None
         recorded = state.eviction.window_tokens if state.eviction is not None else None
@@ -61,7 +68,7 @@ class SessionPage:
             session_id=opened.fs.session_id,
             path=opened.fs.base,
             version=opened.version,
-            tab=tab if tab in TABS else "timeline",
+            tab="timeline",
             activity=activity,
             tokens=tokens or (activity.calls[-1].tokens if activity.calls else 0),
             window_tokens=window,

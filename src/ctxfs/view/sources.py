@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import anyio
 
@@ -35,6 +35,7 @@ class OpenSession:
     """A session that is read as it grows: its files, and what its journal tells so far.
 
     ``is_running``: a writer had it open when it was looked at last. ``unfinished``: what is not recorded otherwise.
+    ``derived``: what others computed of it, by type; empty again once it has changed.
 
     Args:
         stores: where sessions are.
@@ -49,6 +50,7 @@ class OpenSession:
         self.records: list[Record] = []
         self.is_running = False
         self.unfinished = Unfinished()
+        self.derived: dict[type, Any] = {}
         self._builder = ActivityBuilder()
         self._timeline: Timeline | None = None
         self._read = (0, 0)  # the journal's last line, and where it ends
@@ -93,6 +95,7 @@ class OpenSession:
             found = await run_in_steps(partial(scan, data, last_seq=last_seq, offset=end))
             await self.fs.refresh()
             self.unfinished = Unfinished() if self.is_running else await self._unfinished(found.torn_bytes)
+            self.derived.clear()
             if found.end == end:
                 return False  # a line that is not whole yet
 
@@ -104,6 +107,7 @@ class OpenSession:
             self.records += found.records
             self._timeline = None
             self._read = found.last_seq, found.end
+            self.derived.clear()
             return True
 
     async def _unfinished(self, torn_bytes: int) -> Unfinished:
