@@ -1,19 +1,19 @@
 # make demo    see it work, without a key
-# make quick   the tests that answer soonest: one event loop, few examples, no proofs, nothing marked slow, no coverage
-# make test    the tests; every run tries the same examples. Those that do the same every time must cover the pure core.
-#              A test that fails is run once more, alone; if it passes then, the last lines name it
+# make quick   the fastest tests: one event loop, few examples, no proofs, nothing marked slow, no coverage
+# make test    the tests; every run tries the same examples. Those with chosen examples must cover the pure core.
+#              A test that fails is run again, alone; if it passes then, the last lines name it
 #              The proofs that play sessions for minutes are left to `make check`
 # make check   everything that a change must pass, as CI runs it: lint, types, the tests, those proofs, `make frameworks`
-#              and `make installs`. It answers the same each time
+#              and `make installs`. Its result is the same each time
 # make properties    the property tests with random examples, to find new ones; it prints their seed, and
 #              `make properties SEED=…` tries the same ones
-# make frameworks    the adapters, each with the newest release of its framework and the oldest one that is supported.
+# make frameworks    the adapters, each with the newest release of its framework and with the oldest one that is supported.
 #              `make frameworks FRAMEWORKS='--only langchain --newest'` for a part of it
 # make docs    the documentation as a site, in build/site; a broken link fails
 # make installs      the wheel and the sdist in fresh environments, with each Python from 3.11 on that is on this machine
 # make bench   the benchmarks' tables
-# make prove   the long proofs: every crash, every failing system call, kills, forgeries; up to 3 hours, goes on where
-#              it ended. `make prove PROVE='--minutes 10 --only crash'` for a part of it. Its draws are random, and it
+# make prove   the long proofs: every crash, every failing system call, kills, forgeries; up to 3 hours, continues where
+#              it stopped. `make prove PROVE='--minutes 10 --only crash'` for a part of it. Its draws are random, and it
 #              prints their seed: `--seed N` draws the same
 #
 # Each starts from a clean clone: Python 3.11 or newer, pip and make are enough.
