@@ -70,6 +70,14 @@ def test_a_removed_content_is_found_by_its_short_name_and_keeps_its_id() -> None
     assert state.ids == {"msg_001", "msg_002"}
 
 
+def test_a_content_that_was_removed_and_is_stored_again_is_found_by_its_short_name() -> None:
+    removed = ContentRemoved.of(STORED, removed_at=1.0, by="prune", reason="nothing refers to it")
+    state = fold(SessionState(), [STORED, stored_record("msg_002"), removed])
+    assert state.find_short(short_name("msg_001")) == "msg_001"
+    state.apply(STORED)
+    assert [state.find_short(short_name(one)) for one in ("msg_001", "msg_002")] == ["msg_001", "msg_002"]
+
+
 def test_items_of_the_context_are_pinned_and_others_are_passed_over() -> None:
     item = make_item("msg_001", UserMessage("Hello"), kind=ItemType.USER_MESSAGE, name="user_message/msg_001.json")
     state = fold(SessionState(), [ItemAdded(item=item), Pinned(item_ids=("gone", "msg_001"))])

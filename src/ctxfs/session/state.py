@@ -99,7 +99,8 @@ class SessionState:
             self._by_short_name = {short_name(item_id): item_id for item_id in self.removed}
         for item_id in islice(self.stored, self._shortened, None):  # what was stored since a name was last looked up
             short = short_name(item_id)
-            self._by_short_name[short] = None if short in self._by_short_name else item_id
+            same = self._by_short_name.get(short, item_id) == item_id
+            self._by_short_name[short] = item_id if same else None
         self._shortened = len(self.stored)
         return self._by_short_name.get(name)
 
