@@ -2,9 +2,11 @@
 
 import ast
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import anyio
 import pytest
 
 from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, History, tool
@@ -14,9 +16,11 @@ from ctxfs.materialize import Materialize
 from ctxfs.storage import LocalSessions, SessionStores, stores_at
 from ctxfs.storage.memory import MemorySessions
 from ctxfs.storage.objects import ObjectSessions
+from ctxfs.storage.threads import WAITING_THREADS
 from ctxfs.testing import ScriptedModel, ToolCall
 from ctxfs.testing.scripted import Turn
 from ctxfs.tools import Bash
+from patience import HANGS_S
 from storage.buckets import MemoryBucket
 from storage.logical_paths import check_tools_at_logical_paths
 from test_layers import SOURCE
@@ -218,6 +222,30 @@ async def test_a_query_with_one_call_makes_at_most_four_objects() -> None:
         made = [(kind, key) for kind, key in bucket.requests[before:] if "/s/" in key]
     assert len(made) <= 4
     assert {kind for kind, _ in made} == {"create"}
+
+
+class SlowBucket(MemoryBucket):
+    """Lists nothing until ``requests`` requests for a list are under way."""
+
+    def __init__(self, requests: int) -> None:
+        super().__init__()
+        self.all_there = threading.Barrier(requests, timeout=HANGS_S)
+
+    def keys(self, prefix: str, *, after: str = "") -> Iterator[str]:
+        self.all_there.wait()
+        return super().keys(prefix, after=after)
+
+
+async def test_as_many_lists_of_a_bucket_wait_at_the_same_time_as_there_are_threads_that_wait() -> None:
+    stores, found = ObjectSessions(SlowBucket(WAITING_THREADS), url="s3://test"), []
+
+    async def look() -> None:
+        found.append(await stores.sessions())
+
+    async with anyio.create_task_group() as group:
+        for _ in range(WAITING_THREADS):
+            group.start_soon(look)
+    assert found == [[]] * WAITING_THREADS
 
 
 async def test_output_that_grows_is_kept_in_a_bucket() -> None:

@@ -58,7 +58,7 @@ class ObjectSessions(RemoteSessionStores):
 
     async def sessions(self) -> list[SessionFound]:
         """See ``SessionStores.sessions``: a request for each 1,000 sessions, and two for each of them."""
-        return await run_to_completion(self._sessions)
+        return await run_to_completion(self._sessions, waits=True)
 
     def _sessions(self) -> list[SessionFound]:
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="ctxfs") as threads:
