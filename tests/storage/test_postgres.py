@@ -89,8 +89,9 @@ def test_a_url_of_something_else_is_refused() -> None:
     for url in ("mysql://localhost/x", "nonsense", "postgresql://localhost/x?colour=red"):
         with pytest.raises(ConfigError, match="Postgres"):
             open_database(url)
-    with pytest.raises(ConfigError, match="connections"):
-        open_database("postgresql://localhost/x", connections=0)
+    for connections in (0, True, 1.5, "4"):
+        with pytest.raises(ConfigError, match=r"connections is .* use a whole number, 1 or more"):
+            open_database("postgresql://localhost/x", connections=connections)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
+from ctxfs.checks import require_int
 from ctxfs.errors import ConfigError, CtxfsError, MissingExtra, StorageError, WriteFailed
 from ctxfs.storage.answers import NoAnswer, NotSent
 from ctxfs.storage.postgres.statements import SCHEMA, Statement
@@ -55,7 +56,7 @@ def open_database(url: str, *, connections: int = CONNECTIONS) -> "PostgresDatab
 
     Raises:
         MissingExtra: psycopg is not installed.
-        ConfigError: no such URL, or less than one connection.
+        ConfigError: no such URL, or ``connections`` is not a whole number from 1 on.
     """
     try:
         import psycopg  # noqa: F401, PLC0415 - an extra
@@ -63,8 +64,7 @@ def open_database(url: str, *, connections: int = CONNECTIONS) -> "PostgresDatab
         raise MissingExtra("postgres", "psycopg") from error
     if urlsplit(url).scheme not in SCHEMES:
         raise ConfigError(f"{url.partition(':')[0]!r} is not a Postgres URL: use postgresql://user@host/name")
-    if connections < 1:
-        raise ConfigError(f"connections is {connections!r}: use a whole number, 1 or more")
+    require_int("connections", connections, at_least=1)
     return PostgresDatabase(url, connections=connections)
 
 
