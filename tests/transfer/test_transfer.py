@@ -121,6 +121,16 @@ async def test_export_import_export_is_byte_equal(tmp_path: Path, layout: Layout
     assert modes(tmp_path / "b") == {0o600}
 
 
+async def test_relative_paths_are_taken_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make(tmp_path / "a")
+    monkeypatch.chdir(tmp_path)
+    exported = await export_session("one", "1.ctxfs", root_path="a")
+    imported = await import_session("1.ctxfs", root_path="b")
+    assert (exported.path, imported.path) == (tmp_path / "1.ctxfs", tmp_path / "b" / "one")
+
+
 async def test_it_does_not_depend_on_the_place_or_the_id(tmp_path: Path) -> None:
     await make(tmp_path / "a")
     await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")

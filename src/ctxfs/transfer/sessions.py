@@ -30,10 +30,10 @@ from ctxfs.session.recovery import growing_logs
 from ctxfs.session.state import SessionState, fold
 from ctxfs.storage.base import Store, check_name, is_hidden
 from ctxfs.storage.port import FileSystem, OsFileSystem
-from ctxfs.storage.roots import absolute_root
+from ctxfs.storage.roots import resolved_root
 from ctxfs.storage.session_dir import LOG_NAME, MAX_DEPTH
 from ctxfs.storage.sessions import SessionStores
-from ctxfs.storage.stores import stores_at
+from ctxfs.storage.stores import resolved_stores
 from ctxfs.storage.threads import result_of, uninterrupted
 from ctxfs.transfer.archive import CHUNK_BYTES, ArchiveReader, ArchiveWriter
 
@@ -83,9 +83,9 @@ async def export_session(
     ``CorruptJournal`` (it is lost: opening the session for writing rebuilds it) and ``WriteFailed``; then no file is
     left behind.
     """
-    target = absolute_root(file)
+    target = await resolved_root(file)
     port: FileSystem = fs if fs is not None else OsFileSystem()
-    stores = stores_at(root_path, store, fs=fs)
+    stores = await resolved_stores(root_path, store, fs=fs)
     source = stores.store(check_session_id(session_id))
     await source.open(create=False, write=False)
     try:
@@ -168,8 +168,8 @@ async def import_session(
     Raises ``SessionExists`` (give it another ``session_id``), ``ArchiveError`` (``ArchiveDamaged``, ``ArchiveUnsafe``,
     ``ArchiveTooLarge``), ``ConfigError`` and ``WriteFailed``; then nothing is left behind.
     """
-    stores = stores_at(root_path, store, fs=fs)
-    source = await result_of(lambda: ArchiveReader.open(absolute_root(file), max_bytes, max_files))
+    archive, stores = await resolved_root(file), await resolved_stores(root_path, store, fs=fs)
+    source = await result_of(lambda: ArchiveReader.open(archive, max_bytes, max_files))
     try:
         target = check_session_id(source.session_id) if session_id is None else check_session_id(session_id)
     except ConfigError as error:
@@ -180,7 +180,7 @@ async def import_session(
     try:
         async with making(stores, target) as made:
             stored = await _take_in(source, made, target)
-        path = absolute_root(file) if stores.directory is None else stores.directory / target
+        path = archive if stores.directory is None else stores.directory / target
         return Transferred(
             session_id=target, path=path, store=stores.url, files=len(stored), size_bytes=source.size_bytes
         )
