@@ -1,11 +1,12 @@
 """The list of sessions is what reading each of them says, whatever happened to its file."""
 
+import errno
 import multiprocessing
 import os
 import shutil
 import sqlite3
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PosixPath
 
 import anyio
 import pytest
@@ -13,11 +14,11 @@ import pytest
 from ctxfs import Context, ContextFileSystem
 from ctxfs.errors import ConfigError
 from ctxfs.history import History, Part
-from ctxfs.listing import catalogue
 from ctxfs.listing.catalogue import SESSIONS_NAME, list_summaries
 from ctxfs.listing.summary import SessionSummary, summarize
 from ctxfs.replay.explanation import explain
 from ctxfs.storage import LocalSessions
+from ctxfs.storage.log_file import LOG_NAME
 from view_session import SESSION, make_session
 
 pytestmark = pytest.mark.anyio
@@ -205,20 +206,28 @@ async def test_what_evictions_saved_is_known_where_there_were_some(tmp_path: Pat
     assert (found["whole"].saved_tokens, found["whole"].saved_usd) == (None, None)
 
 
-async def test_a_session_that_may_not_be_read_does_not_hide_the_others(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = catalogue.has_log
+class RefusedPath(PosixPath):
+    """A path as another user sees it, who may not look into the session "a": root may read everything."""
 
-    def refused(session: Path) -> bool:
-        if session.name == "a":
-            raise PermissionError(13, "Permission denied", str(session))
-        return real(session)
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        if self.parts[-2:] == ("a", LOG_NAME):
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return super().stat(follow_symlinks=follow_symlinks)
 
-    monkeypatch.setattr(catalogue, "has_log", refused)  # as for another user: root may read everything
-    found = await listed(root)
+
+class RefusedSessions(LocalSessions):
+    """The sessions of a directory as another user sees them."""
+
+    @property
+    def directory(self) -> Path:
+        return RefusedPath(super().directory)
+
+
+async def test_a_session_that_may_not_be_read_does_not_hide_the_others(root: Path) -> None:
+    refused = RefusedSessions(root)
+    found = {one.session_id: one for one in await list_summaries(refused)}
     assert (found["a"].error, found["b"].error) == (f"{root / 'a'} cannot be read: Permission denied", None)
-    assert await listed(root) == found
-    monkeypatch.undo()
+    assert {one.session_id: one for one in await list_summaries(refused)} == found
+    assert await listed(root) == found, "nothing changed: it is not looked at again"
     (root / "a" / "new").mkdir()
     assert (await listed(root))["a"].error is None, "what changed is looked at again"

@@ -140,14 +140,14 @@ def _closed(session: Path, reason: str) -> _Known:
 def _looked_at(root: Path, session_id: str) -> tuple[Outside, str, Sequence[str]] | None:
     """What a session's directory shows, its stamp and its directories; None when there is no session."""
     session = root / session_id
-    if not has_log(session) and not is_session(root, session_id):
+    if not _has_log(session) and not is_session(root, session_id):
         return None
     outside = looked_at(session)
     stamp = _stamp(str(session), outside.directories)
     return None if stamp is None else (outside, stamp, outside.directories)
 
 
-def has_log(session: Path) -> bool:
+def _has_log(session: Path) -> bool:
     """Whether there is a journal. Raises ``PermissionError`` where that may not be looked at."""
     try:
         return stat.S_ISREG((session / LOG_NAME).stat().st_mode)
