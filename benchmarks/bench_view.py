@@ -8,27 +8,27 @@ limits, and the time until the page is painted. ``--quick`` takes a tenth of the
 
 import http.client
 import random
-import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from queue import Queue
-from threading import Thread
 from typing import Any
 
 import anyio
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from ctxfs.context.context import Context
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.storage import LocalSessions
 from ctxfs.storage.local import LocalStore
 from ctxfs.tokens import CharsCounter
-from ctxfs.view.server import ViewServer
+from view.chromium import installed, launched
+from view.served import serving
 
 SESSION = "nightly-crawl"
 MODEL = "claude-sonnet-4-5"
@@ -78,20 +78,6 @@ async def make_session(root: Path, calls: int) -> None:
             await context.evict()
 
 
-def served(root: Path) -> tuple[ViewServer, Thread]:
-    """A server in a thread."""
-    made: Queue[ViewServer] = Queue()
-
-    def serve() -> None:
-        server = ViewServer(LocalSessions(root), port=0)
-        made.put(server)
-        anyio.run(server.serve)
-
-    thread = Thread(target=serve)
-    thread.start()
-    return made.get(), thread
-
-
 def cpu_ms(work: Callable[[], None]) -> float:
     start = time.process_time()
     work()
@@ -136,19 +122,15 @@ def main() -> int:
         print(f"{'first part of the page':24}{first:8.1f}  at most {FIRST_LIMIT_MS:.0f}")
         print(f"{'all of it':24}{whole:8.1f}")
         slow = first > FIRST_LIMIT_MS
-        server, thread = served(root)
-        client = Client(server.url)
-        client.get("")
-        for name, (target, path) in STEPS.items():
-            best = min(
-                cpu_ms(lambda n=n: client.get(path.format(call=calls // 2 + n), target))  # type: ignore[misc]  # noqa: B023
-                for n in range(ROUNDS)
-            )
-            print(f"{name:24}{best:8.1f}  at most {STEP_LIMIT_MS:.0f}")
-            slow |= best > STEP_LIMIT_MS
-        slow |= in_chromium(server.url, calls // 2)
-        server.stop()
-        thread.join()
+        with serving(root) as url:
+            client = Client(url)
+            client.get("")
+            for name, (target, path) in STEPS.items():
+                paths = [path.format(call=calls // 2 + n) for n in range(ROUNDS)]
+                best = min(cpu_ms(partial(client.get, one, target)) for one in paths)
+                print(f"{name:24}{best:8.1f}  at most {STEP_LIMIT_MS:.0f}")
+                slow |= best > STEP_LIMIT_MS
+            slow |= in_chromium(url, calls // 2)
     return int(slow)
 
 
@@ -171,7 +153,6 @@ STEP = """async ([what, given, part]) => {
     return waited;
 }"""
 PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
-ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
 
 
 class Chromium:
@@ -206,36 +187,29 @@ class Chromium:
 
 def in_chromium(url: str, call: int) -> bool:
     """The steps in a browser; whether one is too slow, by the processor's time."""
-    found = shutil.which("chromium") or shutil.which("google-chrome")
-    if found is None:
+    if (found := installed()) is None:
         print("NOT MEASURED in a browser: install Chromium")
         return False
     address = f"{url}session/{SESSION}?call={call}&item=call_{call:05}"
     slow = False
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=found, args=list(ARGUMENTS))
+    with launched(found) as browser:
         print(f"\n{'Chromium ' + browser.version:26}main thread            until painted, which other programs delay")
         at = Chromium(browser.new_page(viewport={"width": 1400, "height": 900}), address)
         steps: list[tuple[str, float, Callable[[], float]]] = [
             ("the whole page", FIRST_LIMIT_MS, at.load),
-            *((name, STEP_LIMIT_MS, lambda step=step: at.step(step)) for name, step in IN_CHROMIUM.items()),
+            *((name, STEP_LIMIT_MS, partial(at.step, step)) for name, step in IN_CHROMIUM.items()),
         ]
         for name, limit_ms, work in steps:
             worked, waited = (min(times) for times in zip(*(at.measured(work) for _ in range(ROUNDS)), strict=True))
             print(f"{name:24}{worked:8.1f}  at most {limit_ms:3.0f}  {waited:12.1f}")
             slow |= worked > limit_ms
-        browser.close()
     return slow
 
 
 def opening(root: Path) -> tuple[float, float]:
     """What a server that knows nothing yet takes for the page: for its first part, and for all of it."""
-    server, thread = served(root)
-    try:
-        return Client(server.url).first_part()
-    finally:
-        server.stop()
-        thread.join()
+    with serving(root) as url:
+        return Client(url).first_part()
 
 
 if __name__ == "__main__":

@@ -10,14 +10,14 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from queue import Queue
-from threading import Thread
 
 import anyio
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
-from ctxfs.storage import LocalSessions
-from ctxfs.view.server import ViewServer
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from view.chromium import installed, launched
+from view.served import serving
 from view_session import SESSION, make_session
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
@@ -27,21 +27,6 @@ SCREENS: Mapping[str, tuple[str, int, int, str]] = {
     "view-400": (f"session/{SESSION}?call=24", 400, 860, "light"),
 }
 """By the picture's name: the address, the width and the height of the window, and its colours."""
-ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
-
-
-def served(root: Path) -> tuple[ViewServer, Thread]:
-    """A server of the sessions under ``root``, in a thread."""
-    made: Queue[ViewServer] = Queue()
-
-    def serve() -> None:
-        server = ViewServer(LocalSessions(root), port=0)
-        made.put(server)
-        anyio.run(server.serve)
-
-    thread = Thread(target=serve)
-    thread.start()
-    return made.get(), thread
 
 
 def picture(browser: Browser, url: str, name: str) -> Path:
@@ -63,24 +48,16 @@ def picture(browser: Browser, url: str, name: str) -> Path:
 def main() -> int:
     """Make all of them; 1 without Chromium."""
     argparse.ArgumentParser(description=__doc__).parse_args()
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
+    if (chromium := installed()) is None:
         print("install Chromium first (Debian: apt-get install chromium)")
         return 1
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         anyio.run(make_session, root)
-        server, thread = served(root)
-        try:
-            with sync_playwright() as driver:
-                browser = driver.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
-                for name in SCREENS:
-                    print(smaller(picture(browser, server.url, name)))
-                browser.close()
-        finally:
-            server.stop()
-            thread.join()
+        with serving(root) as url, launched(chromium) as browser:
+            for name in SCREENS:
+                print(smaller(picture(browser, url, name)))
     return 0
 
 

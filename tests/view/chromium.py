@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 
 from patience import HANGS_S
 
-__all__ = ["MISSING", "SETTLED", "chromium", "leads_to", "watched"]
+__all__ = ["MISSING", "SETTLED", "chromium", "installed", "launched", "leads_to", "watched"]
 
 expect.set_options(timeout=HANGS_S * 1_000)  # as a page's own: a busy machine is slow, and that is no failure
 
@@ -23,14 +23,25 @@ QUIET = (
 )
 
 
+def installed() -> str | None:
+    """Return where Chromium is; None: it is not installed."""
+    return os.environ.get("CTXFS_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+
+
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Start it; the test is skipped where there is none."""
-    found = os.environ.get("CTXFS_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
+    if (found := installed()) is None:
         pytest.skip(MISSING)
+    with launched(found) as browser:
+        yield browser
+
+
+@contextmanager
+def launched(program: str) -> Iterator[Browser]:
+    """Start the Chromium ``program``."""
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=found, args=list(QUIET), timeout=HANGS_S * 1_000)
+        browser = driver.chromium.launch(executable_path=program, args=list(QUIET), timeout=HANGS_S * 1_000)
         try:
             yield browser
         finally:

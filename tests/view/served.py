@@ -1,4 +1,4 @@
-"""A page that is served to the tests, in a thread of its own."""
+"""A page that is served in a thread of its own: to the tests, to the benchmark and for the pictures."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
