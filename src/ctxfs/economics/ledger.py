@@ -43,9 +43,10 @@ class Ledger:
     ``spent``: what the calls would have cost without eviction; ``saved``: how much less they did cost, rewrites and
     read-backs counted in; ``read_back_cost``: what read-backs cost. ``cache_expires_at``: when the provider forgets
     the prefix, on the caller's clock; None means not before the next call. ``held``: by id, in the order of the
-    context. ``memory``: what happened to the evicted items of each tool. ``by_path``: the newest held items of a file,
-    oldest first. ``rewritten_tokens``: how much of what was sent the next request writes again, for what was evicted.
-    ``misses``: how many of the last calls found less than half of what the cache was believed to hold.
+    context. ``memory``: what happened to the evicted items of each tool, by lesson. ``left``: by id, the lesson of each
+    item that was evicted. ``by_path``: the newest held items of a file, oldest first. ``rewritten_tokens``: how much of
+    what was sent the next request writes again, for what was evicted. ``misses``: how many of the last calls found less
+    than half of what the cache was believed to hold.
     """
 
     parameters: EvictionParameters = field(default_factory=EvictionParameters)

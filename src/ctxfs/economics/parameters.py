@@ -60,13 +60,12 @@ class EvictionParameters:
         goes as soon as it pays by the horizon.
     company_factor: an item joins a batch early when its risk is up to this many times its rent; 1 means never early.
     max_loss: a batch may cost at most this share of what the session would have cost so far without eviction, and what
-        was saved so far; so a session that ends at once after it has lost no more than that. It may cost up to twice
-        the share if it is earned back in an eighth of the calls that are still expected.
+        was saved so far; so a session that ends at once after it has lost no more than that. The share
+        grows, up to twice, with how often the reads saved in an eighth of the calls still expected pay for the rewrite.
     arrival_tokens: a result above this many tokens may leave before it was ever sent; 0 means never. Where an
         ``EagerPolicy`` (such as ``materialize``) decides about what was never sent, it decides alone.
     arrival_needs_by_class: the read-backs to expect in all of such a result of one page; of a file in proportion to its
-        pages, of other results hardly more for more pages. A class that is missing, as arguments are, never leaves
-        unseen.
+        pages, of other results more slowly. A class that is missing, as arguments are, never leaves unseen.
     arrival_caution: how much these count against that saving; 1 is their price.
     seen_tokens: a result of this many tokens may leave when the model has seen it once and only the last reply stands
         behind it, so that nothing is rewritten for it; 0 means that it stays until a batch takes it.

@@ -51,7 +51,7 @@ __all__ = [
 
 _SOON: Final = 8
 _TWICE: Final = 2.0
-"""A batch may cost up to twice its share if it is earned back in an eighth of the calls that are still expected."""
+"""A batch may cost the share as many times as an eighth of the calls still expected earns it back, up to twice."""
 
 
 class Why(StrEnum):

@@ -78,7 +78,7 @@ def room_of(ledger: Ledger) -> int:
 
 
 def _session_factor(ledger: Ledger) -> float:
-    """How many times as often as usual this session's model has read back what it had not seen, within bounds."""
+    """How many times as often as usual this session's model has read back what it had not seen; half at least."""
     if not ledger.parameters.arrival_memory_weight:
         return 1.0
     seen = [outcome for lesson, outcome in ledger.memory.items() if is_of_arrival(lesson)]
