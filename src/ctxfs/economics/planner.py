@@ -206,16 +206,9 @@ class AgeFactors(dict[str, float]):
 
     def __missing__(self, lesson: str) -> float:
         p = self._ledger.parameters
-        factor = self[lesson] = p.age_of(_taught(self._ledger, lesson, p.memory_weight) * self._weight)
+        seen = self._ledger.memory.get(lesson, NO_OUTCOME)
+        factor = self[lesson] = p.age_of(seen.corrects(1.0, p.memory_weight) * self._weight)
         return factor
-
-
-def _taught(ledger: Ledger, lesson: str, weight: float) -> float:
-    """How much more (above 1) or less a tool's items are read back than expected; 1 without memory."""
-    if not weight:
-        return 1.0
-    seen = ledger.memory.get(lesson, NO_OUTCOME)
-    return (weight + seen.read_back) / (weight + seen.left)
 
 
 _Batch = tuple[list[Held], float, float]
