@@ -557,6 +557,22 @@ def test_parameters_that_cannot_work_are_refused(values: dict[str, Any]) -> None
         EvictionParameters.from_mapping(values)
 
 
+@pytest.mark.parametrize("table", ["needs_by_class", "arrival_needs_by_class", "seen_needs_by_class"])
+@pytest.mark.parametrize("value", [None, ["file"], {"pictures": 1.0}])
+def test_a_table_of_classes_that_cannot_work_is_refused(table: str, value: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"^{table} is .*: use a number for each of file, search, other, whole, edit$"
+    ):
+        EvictionParameters(**{table: value})
+
+
+def test_a_class_without_needs_is_named() -> None:
+    needs: dict[ToolClass, float] = {c: 0.1 for c in ToolClass if c not in (ToolClass.WHOLE, ToolClass.EDIT)}
+    with pytest.raises(ConfigError, match=r"^needs_by_class has no number for whole, edit: give each class one$"):
+        EvictionParameters(needs_by_class=needs)
+    assert EvictionParameters(seen_needs_by_class={}).seen_needs_by_class == {}
+
+
 def test_parameters_are_written_as_they_are_read() -> None:
     parameters = EvictionParameters(caution=2.5, needs_by_class={**EvictionParameters().needs_by_class}, max_loss=0.5)
     assert EvictionParameters.from_mapping(parameters.to_mapping()) == parameters

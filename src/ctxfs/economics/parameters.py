@@ -42,6 +42,11 @@ _TABLES = {
 }
 
 
+def _check_classes(name: str, table: object) -> None:
+    if not isinstance(table, Mapping) or not frozenset(ToolClass).issuperset(table):
+        raise ConfigError(f"{name} is {table!r}: use a number for each of {', '.join(ToolClass)}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionParameters:
     """How the planner weighs what it knows. Every rule of it can be switched off.
@@ -118,6 +123,10 @@ class EvictionParameters:
     digest_identifiers: int = 300
 
     def __post_init__(self) -> None:
+        for table in _TABLES:
+            _check_classes(table, getattr(self, table))
+        if missing := [c for c in ToolClass if c not in self.needs_by_class]:
+            raise ConfigError(f"needs_by_class has no number for {', '.join(missing)}: give each class one")
         numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _TABLES}
         needs = {f"{table}.{c}": n for table in _TABLES for c, n in getattr(self, table).items()}
         for name, value in (numbers | needs).items():
