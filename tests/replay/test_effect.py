@@ -19,7 +19,6 @@ def costs(model: str = "m") -> Account:
     return Account(
         departures=(left,),
         rewrites=(Rewrite(after_call=1, tokens=300, kept=50),),
-        replies=3,
         contexts=(2_000, 1_000, 1_000),
         calls=(CallMade(number=1, usage=Usage(), model=model),),
     )

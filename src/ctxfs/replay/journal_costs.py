@@ -58,17 +58,21 @@ class Rewrite:
 class Account:
     """A session's evictions and what became of them.
 
-    ``replies`` counts the model's replies, ``read_backs`` are the lines that it came back for, with their tokens.
-    ``contexts``: what the request before each reply carried, in tokens. ``calls`` are the billed ones. Costs are in
-    units of one uncached input token.
+    ``read_backs`` are the lines that the model came back for, with their tokens. ``contexts``: what the request before
+    each of its replies carried, in tokens. ``calls`` are the billed ones. Costs are in units of one uncached input
+    token.
     """
 
     departures: tuple[Departure, ...] = ()
     rewrites: tuple[Rewrite, ...] = ()
     read_backs: tuple[tuple[ContentRange, int], ...] = ()
-    replies: int = 0
     contexts: tuple[int, ...] = ()
     calls: tuple[CallMade, ...] = ()
+
+    @property
+    def replies(self) -> int:
+        """How often the model replied."""
+        return len(self.contexts)
 
     @property
     def turns(self) -> tuple[CallMade, ...]:
@@ -164,7 +168,6 @@ class JournalAccount:
             departures=tuple(self._departures),
             rewrites=tuple(self._rewrites),
             read_backs=tuple(self._read_backs),
-            replies=self.replies,
             contexts=tuple(self._contexts),
             calls=tuple(self.state.calls),
         )
