@@ -18,6 +18,7 @@ from ctxfs.adapters.extras import needs
 from ctxfs.errors import InvalidToolArguments
 from ctxfs.history.history import History
 from ctxfs.history.pool import require_history
+from ctxfs.history.wire import blocks_or_text
 from ctxfs.llm.bound_thinking import ThinkingDropper
 from ctxfs.llm.sse import UsageReader
 from ctxfs.tools.base import ToolResult
@@ -140,9 +141,9 @@ def _as(make: Callable[..., Any], tool: Any, run: Callable[..., Any]) -> Any:
 
 
 def _shown(result: ToolResult) -> Any:
-    content = result.content if isinstance(result.content, str) else list(result.content)
+    content = blocks_or_text(result.content)
     if result.is_error:
-        raise ToolError(cast("Any", content))
+        raise ToolError(content)
     return content
 
 

@@ -11,7 +11,7 @@ from ctxfs.llm.base import Usage
 from ctxfs.models.known import model_or_relative, warn_unknown
 from ctxfs.models.prices import CacheTtl, Prices
 
-__all__ = ["ANTHROPIC_RATES", "Rates", "bill_usd", "planning_prices"]
+__all__ = ["ANTHROPIC_RATES", "Rates", "at_price", "bill_usd", "planning_prices"]
 
 _MILLION = 1_000_000
 

@@ -9,7 +9,17 @@ from ctxfs.history.parts import Part, Replacement
 from ctxfs.jsontext.codec import json_copy
 from ctxfs.llm.messages import Block, to_plain
 
-__all__ = ["Body", "WireMemory", "WireView", "blocks_or_text", "edited_list", "messages_in", "parts_in", "spread"]
+__all__ = [
+    "Body",
+    "WireMemory",
+    "WireView",
+    "blocks_or_text",
+    "edited_list",
+    "last_mark",
+    "messages_in",
+    "parts_in",
+    "spread",
+]
 
 Body = Mapping[str, Any]
 """The body of a request, as it would be sent."""

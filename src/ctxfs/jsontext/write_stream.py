@@ -29,9 +29,8 @@ def is_longer(value: Any, limit_chars: int) -> bool:
             elif kind in _PLAIN:
                 pass
             elif kind is dict or isinstance(top, Mapping):
-                left -= sum(
-                    map(len, map(str, islice(top, max(0, left))))
-                )  # keys that are no text are refused elsewhere
+                keys = map(str, islice(top, max(0, left)))  # those that are no text are refused elsewhere
+                left -= sum(map(len, keys))
                 stack.append(iter(top.values()))
                 break
             elif isinstance(top, list | tuple):

@@ -29,7 +29,7 @@ class ThinkingDropper:
 
     def asking(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """The body to send for ``body``; the same object where nothing is asked."""
-        return dropping_thinking(body) if body.get("model") in self.models and can_drop_thinking(body) else body
+        return dropping_thinking(body) if body.get("model") in self.models else body
 
     def refused(self, body: Mapping[str, Any], answer: object) -> bool:
         """Whether ``answer``, an error or its text, refuses thinking in ``body`` that can be left out; it is then."""
@@ -45,10 +45,13 @@ def can_drop_thinking(body: Mapping[str, Any]) -> bool:
     return isinstance(thinking, Mapping) and thinking.get("type") != "disabled" and "block_binding" not in thinking
 
 
-def dropping_thinking(body: Mapping[str, Any]) -> dict[str, Any]:
-    """``body``, which asks for invalid thinking to be left out if it can; a model that signs it thinks by default."""
+def dropping_thinking(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The body that asks for invalid thinking to be left out; ``body`` itself if it may not.
+
+    A model that signs thinking thinks by default.
+    """
     if not can_drop_thinking(body):
-        return dict(body)
+        return body
     thinking = body.get("thinking") or {"type": "adaptive"}
     return {**body, "thinking": {**thinking, "block_binding": {"prefix_mismatch_behavior": "drop_block"}}}
 
