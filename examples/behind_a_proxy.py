@@ -1,8 +1,8 @@
-"""A program that knows nothing of ctxfs, run behind ``ctxfs proxy``: what is due is replaced on the wire.
+"""A program that knows nothing of ctxfs, run behind ``ctxfs proxy``: old results are replaced in its requests.
 
     python examples/behind_a_proxy.py
 
-The model is a stand-in on loopback that plays a script. Needs the extra: pip install 'ctxfs[proxy]'
+The model is a fake on loopback that plays a script. Needs the extra: pip install 'ctxfs[proxy]'
 """
 
 import subprocess

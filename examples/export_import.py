@@ -1,4 +1,4 @@
-"""Move a session to another machine: one file, then the agent goes on there and can still read what had left.
+"""Move a session to another machine as one file; the agent goes on there, and can still read what was evicted.
 
 python examples/export_import.py
 """

@@ -2,7 +2,7 @@
 
     python examples/local_server.py [BASE_URL MODEL]
 
-Without arguments it starts a stand-in on loopback that plays a script. Needs the extra: pip install 'ctxfs[openai]'
+Without arguments it starts a fake on loopback that plays a script. Needs the extra: pip install 'ctxfs[openai]'
 """
 
 import asyncio
@@ -27,7 +27,7 @@ async def main(base_url: str, model: str) -> None:
     config = AgentConfig(
         tools=[count_words],
         offload_root_path=tempfile.mkdtemp(),
-        budget=Budget.of_window(32_768),  # nobody but you knows the window of your server, and what its tokens cost
+        budget=Budget.of_window(32_768),  # only you know the window of your server, and what its tokens cost
         prices=Prices(input=1.0, output=5.0, cache_read=0.1),
     )
     async with Agent(ChatOpenAI(model, base_url=base_url), config) as agent:

@@ -1,4 +1,4 @@
-"""Over-size tool output becomes an artifact before it is ever sent, and the model reads on with its tools.
+"""Over-size tool output becomes an artifact before it is ever sent, and the model reads more of it with its tools.
 
     python examples/materialize.py
 

@@ -32,7 +32,7 @@ def service_log(service: str) -> str:
 
 
 def ask(client: Anthropic, portal: BlockingPortal, context: Context, question: str) -> str:
-    """The loop: what is a coroutine function of the context goes through the portal."""
+    """The loop: coroutine functions of the context are called through the portal."""
     read = read_tool(context.fs)
     schemas = [LOG, ToolParam(name=read.name, description=read.description, input_schema=dict(read.input_schema))]
     context.overhead_tokens = context.counter.count(json.dumps(schemas))

@@ -1,4 +1,4 @@
-"""The whole workflow: a tool that keeps its last two results, four questions, and a look at what has left.
+"""The whole workflow: a tool that keeps its last two results, four questions, and a look at what was evicted.
 
     python examples/quickstart.py
 

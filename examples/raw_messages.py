@@ -24,7 +24,7 @@ async def main() -> None:
     print(one.message["content"][0]["content"].replace(folder, "…"))
     print(f"freed {one.freed_chars:,} characters")
 
-    # A whole history, when it gets too long: what has 100 characters or more goes.
+    # A whole history, when it gets too long: results of 100 characters or more are offloaded.
     history = [
         {"role": "user", "content": "Build it."},
         result("toolu_02", "ok"),

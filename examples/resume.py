@@ -1,4 +1,4 @@
-"""Stop an agent, at any moment and in any way, and go on later where its session stood.
+"""Stop an agent, at any moment and in any way, and go on later from its session.
 
 python examples/resume.py
 """
@@ -24,7 +24,7 @@ async def main() -> None:
     async with agent:
         print(await agent.query("What are the first two chapters about?"))
 
-    # Perhaps in another process, perhaps tomorrow. Everything is there: also what had left the context.
+    # Perhaps in another process, perhaps tomorrow. Everything is there, also what was evicted.
     second = ScriptedModel([[ToolCall("chapter", {"number": 3})], "One more stormy night."])
     config = AgentConfig(tools=[chapter], offload_root_path=root, session_id=agent.session_id)
     async with Agent(second, config) as resumed:

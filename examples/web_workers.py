@@ -3,8 +3,8 @@
     pip install 'ctxfs[objects]' starlette uvicorn
     python examples/web_workers.py
 
-No tool call is run twice without the model being told: it is told of the call that a restart interrupted, and looks
-first. The tool gives the bank the call's idempotency key, so that a request which it repeats is done once, too.
+ctxfs repeats no tool call: the model is told which call a restart interrupted, and checks before it calls again. The
+tool gives the bank the call's idempotency key, so that a request that is sent twice is done once.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from ctxfs.tools import Tool, running_call
 def sessions(url: str) -> ObjectSessions:
     """Return the sessions in a bucket; with "s3://bucket/prefix" for ``url``, workers on any machine share them.
 
-    After a kill a session is free ``ttl_s`` seconds after its last commit: 30 unless set; here nobody waits that long.
+    After a kill a session is free ``ttl_s`` seconds after its last commit: 30 unless set, less here to save time.
     """
     return ObjectSessions(open_bucket(url), url=url, ttl_s=1)
 
@@ -72,7 +72,7 @@ def payments(bank: Bank) -> list[Tool]:
     async def charge(order: int) -> str:
         key = running_call().idempotency_key  # no other call of any session has it
         await bank.charge(order, key)
-        if order >= 10:  # The card is charged, and the bank's answer does not come.
+        if order >= 10:  # The card is charged, but the bank's answer is lost.
             print("charging", flush=True)
             await anyio.sleep_forever()
         await bank.charge(order, key)  # Asked again with the same key, as after a time-out, the bank charges nothing.
@@ -87,7 +87,7 @@ def payments(bank: Bank) -> list[Tool]:
 
 
 def decide(body: dict[str, object]) -> str | Sequence[ToolCall]:
-    """What the model does: charge what it is asked to; look before it repeats a call that was interrupted."""
+    """What the model does: charge what it is asked to; check before it repeats a call that was interrupted."""
     messages = body["messages"]
     assert isinstance(messages, list)
     last = json.dumps(messages[-1])

@@ -1,4 +1,4 @@
-"""The ``anthropic`` SDK and its tool runner, with one line more: ``middleware=[CtxfsMiddleware(history)]``.
+"""The ``anthropic`` SDK and its tool runner, with one more line: ``middleware=[CtxfsMiddleware(history)]``.
 
     python examples/with_anthropic.py
 

@@ -41,7 +41,7 @@ def main(base_url: str) -> None:
 
 
 def turn(body: dict[str, Any]) -> Any:
-    """The scripted model: it runs a command, and searches what is stored of its output."""
+    """The scripted model: it runs a command, and searches its stored output."""
     if not body.get("tools"):
         return "ok"
     said = [block for m in body["messages"] if isinstance(m["content"], list) for block in m["content"]]

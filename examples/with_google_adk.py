@@ -1,4 +1,4 @@
-"""Google's ADK with one line more: ``plugins=[CtxfsPlugin(history)]``.
+"""Google's ADK with one more line: ``plugins=[CtxfsPlugin(history)]``.
 
     python examples/with_google_adk.py
 
@@ -29,7 +29,7 @@ def service_log(service: str) -> str:
 
 
 class Script(BaseLlm):
-    """Asks for a log at a time."""
+    """Asks for one log at a time."""
 
     async def generate_content_async(
         self,

@@ -1,4 +1,4 @@
-"""A LangChain agent, with one line more: ``middleware=[CtxfsMiddleware(histories)]``.
+"""A LangChain agent, with one more line: ``middleware=[CtxfsMiddleware(histories)]``.
 
     pip install 'ctxfs[langchain]'
     python examples/with_langchain.py

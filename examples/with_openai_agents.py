@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK with one line more: ``RunConfig(call_model_input_filter=CtxfsFilter(history))``.
+"""The OpenAI Agents SDK with one more line: ``RunConfig(call_model_input_filter=CtxfsFilter(history))``.
 
     python examples/with_openai_agents.py
 

@@ -1,4 +1,4 @@
-"""Pydantic AI with one line more: ``capabilities=[CtxfsCapability(history)]``.
+"""Pydantic AI with one more line: ``capabilities=[CtxfsCapability(history)]``.
 
     python examples/with_pydantic_ai.py
 

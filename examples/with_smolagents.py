@@ -1,4 +1,4 @@
-"""An agent of smolagents, with a model around its own: parts in, edits out.
+"""An agent of smolagents, with a class around its model: parts in, edits out.
 
     pip install ctxfs smolagents
     python examples/with_smolagents.py

@@ -1,4 +1,4 @@
-"""Strands with one line more: ``plugins=[CtxfsPlugin(history)]``.
+"""Strands with one more line: ``plugins=[CtxfsPlugin(history)]``.
 
     python examples/with_strands.py
 
@@ -24,7 +24,7 @@ def service_log(service: str) -> str:
 
 
 class Script(Model):
-    """Asks for a log at a time."""
+    """Asks for one log at a time."""
 
     services = iter(("api", "billing", "mail"))
 
@@ -43,7 +43,7 @@ class Script(Model):
         yield {"messageStop": {"stopReason": "tool_use" if service else "end_turn"}}
 
     def structured_output(self, *_: Any, **__: Any) -> Any:
-        """Nobody asks for it here."""
+        """Not used here."""
         raise NotImplementedError
 
     def update_config(self, **_: Any) -> None:

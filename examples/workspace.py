@@ -1,4 +1,4 @@
-"""Whole tool results in a workspace: an index in the context, and tools that read what it stands for.
+"""Whole tool results in a workspace: an index in the context, and tools that read the results.
 
 python examples/workspace.py
 """
