@@ -1,5 +1,6 @@
 """A plan that passes over what cannot be ripe is the plan that looks at every item."""
 
+import math
 import random
 from dataclasses import replace
 from types import MappingProxyType
@@ -101,18 +102,29 @@ def test_what_cannot_be_ripe_is_not_looked_at_and_changes_are() -> None:
     ledger = play.ledger.added(candidates).replied([10]).replied([10])  # all were sent twice
     factors = dict.fromkeys({h.lesson for h in ledger.held.values()}, 1e6)
     ripening = Ripening()
-    assert not list(ripening.newest_first(ledger, factors, early=1.0))
+    whole = list(ripening.newest_first(ledger, factors, early=1.0))
+    assert len(whole) == 10
+    assert all(h.patience == math.inf for h in whole)
+    assert sum(h.tokens for h in whole) == sum(h.tokens + h.tokens_after for h in ledger.held.values())
     ripe = dict.fromkeys(factors, 1e-9)
-    found = list(ripening.newest_first(ledger, ripe, early=1.0))
-    assert [h for _, h in found] == list(ledger.newest_first())
-    assert not any(passed for passed, _ in found)
+    assert list(ripening.newest_first(ledger, ripe, early=1.0)) == list(ledger.newest_first())
     one = list(ledger.held.values())[300]
     old = replace(one, born=-1e12)
     held = {item_id: old if h is one else h for item_id, h in ledger.held.items()}
     changed = replace(ledger, held=MappingProxyType(held))
     looked_at = list(ripening.newest_first(changed, factors, early=1.0))
-    assert old in [h for _, h in looked_at]
-    assert len(looked_at) <= 64
-    newest = list(held).index(looked_at[0][1].candidate.id)
-    assert looked_at[0][0] == sum(h.tokens + h.tokens_after for h in list(held.values())[newest + 1 :])
-    assert not any(passed for passed, _ in looked_at[1:])
+    assert old in looked_at
+    assert len(looked_at) <= 64 + 9
+    assert sum(h.tokens + h.tokens_after for h in looked_at) == sum(h.tokens for h in whole)
+
+
+def test_a_pinned_item_stays_where_read_backs_do_not_count() -> None:
+    play = Play(3, 0.0)
+    first, pinned, last = (
+        replace(play.candidate(), pinned=number == 1, tokens=9_000, is_placeholder=False) for number in range(3)
+    )
+    ledger = play.ledger.added([first, pinned, last])
+    for _ in range(60):
+        ledger = ledger.replied([10])
+    for ripening in (None, Ripening()):
+        assert next_plan(ledger, ripening, now=None).item_ids == (first.id, last.id)

@@ -25,6 +25,7 @@ the same plan.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import Final, NamedTuple
 
 from ctxfs.economics.held import NO_OUTCOME, Held
@@ -235,42 +236,43 @@ def best_batch(ledger: Ledger, *, cold: bool, ripening: Ripening | None) -> _Bat
     funds, share = _batch_funds(ledger), p.max_loss * ledger.spent
     # A batch may cost what is left of the share at once, and more if it is earned back soon.
     at_once, budget, soon = max(0.0, funds + share), max(0.0, funds + _TWICE * share), risks.stays / _SOON
+    # What a token that stays costs over the horizon: where it was not sent yet, and elsewhere.
+    unsent = risks.stays + write
+    stays = unsent if cold else risks.stays
     ripe: list[Held] = []
-    best, best_gain, best_cost, room = 0, 0.0, 0.0, room_of(ledger)
-    sent, gone, freed = ledger.total_tokens - ledger.new_tokens, 0, 0
-    behind, due, gained = -ledger.new_tokens, 0.0, 0.0  # what is new is written in any case; due: tokens times calls
-    if ripening is None:
-        found: Iterable[tuple[int, Held]] = ((0, h) for h in ledger.newest_first())
-    else:
-        found = ripening.newest_first(ledger, age_factors, early=early)
-    for passed, h in found:
-        behind += passed + h.tokens_after + h.tokens
-        if h.arrived >= calls - h.candidate.is_placeholder:  # a placeholder that described it is read twice
+    best, best_gain, best_cost, room, known_age, risk = 0, 0.0, 0.0, room_of(ledger), inf, inf
+    passed, freed, sent = -ledger.new_tokens, 0, ledger.total_tokens - ledger.new_tokens
+    due, gained = 0.0, 0.0  # passed: tokens behind, without what is new and written anyway; due: tokens times calls
+    for h in ledger.newest_first() if ripening is None else ripening.newest_first(ledger, age_factors, early=early):
+        passed += h.tokens + h.tokens_after
+        saved, is_sent, is_recent = h.saved_tokens, passed > freed, h.arrived >= calls - 1
+        if saved > room - freed:
             continue
-        age, ripe_age, saved = calls - h.born, h.patience * age_factors[h.lesson], h.saved_tokens
-        if saved > room:
+        if is_recent and h.arrived >= calls - h.candidate.is_placeholder:  # what described a placeholder is read twice
             continue
-        waits = behind <= 0 or h.arrived < calls - 1 or (gain := seen_once.gain(h)) <= 0
+        waits = not is_recent or not is_sent or (gain := seen_once.gain(h)) <= 0
         if waits:
-            if age < ripe_age * early:
+            age, ripe_age = calls - h.born, h.patience * age_factors[h.lesson]
+            if not age >= ripe_age * early:  # not a number if it is pinned and read-backs do not count
                 continue
+            if age != known_age:  # many came with the same call
+                known_age, risk = age, risks.at(age)
             # What leaving saves over the horizon, net of read-backs and before the rewrite.
-            stays = risks.stays + write if cold or behind <= 0 else risks.stays
-            gain = saved * (stays - risks.at(age) * ripe_age**exponent)
+            gain = saved * ((stays if is_sent else unsent) - risk * ripe_age**exponent)
             if age > ripe_age:
                 due += saved * (age - ripe_age)
             elif gain <= 0:
                 continue
         ripe.append(h)
-        gone += saved if behind > 0 else 0
-        behind, room, freed = behind - saved, room - saved, freed + saved
+        sent += 0 if is_sent else saved
+        freed += saved
         gained += gain
-        cost = dearer * (sent - gone if whole else behind) if behind > 0 else 0.0
+        cost = dearer * ((sent if whole else passed) - freed) if passed > freed else 0.0
         if cost > budget and not whole:
             break
-        loses = cost > at_once and cost > funds + share * min(_TWICE, freed * soon / cost)
-        is_early = waits and not cold and read * due < rent_share * cost
-        if not loses and not is_early and gained - cost > best_gain:
+        if gained - cost <= best_gain or (waits and read * due < rent_share * cost):
+            continue
+        if cost <= at_once or cost <= funds + share * min(_TWICE, freed * soon / cost):
             best, best_gain, best_cost = len(ripe), gained - cost, cost
     return ripe[:best][::-1], best_cost, best_gain
 
@@ -323,4 +325,5 @@ def _why_it_stays(ledger: Ledger, held: Held, *, ripe: bool) -> Why:
 
 
 def _evictions(leaving: Iterable[Held], why: Why) -> list[Eviction]:
-    return [Eviction(h.candidate.id, h.tokens, h.tokens - h.saved_tokens, why) for h in leaving]
+    new = tuple.__new__  # that of a named tuple takes half as long again, and thousands may leave at once
+    return [new(Eviction, (h.candidate.id, h.tokens, h.tokens - h.saved_tokens, why)) for h in leaving]

@@ -5,8 +5,10 @@ from call to call. Of each block the first call is kept at which one of its item
 factor. Until then, and while the factor is not smaller still, the block is passed over as a number of tokens.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from math import inf
 from typing import Final
 
 from ctxfs.economics.held import Held
@@ -30,14 +32,15 @@ class _Block:
     """Consecutive items. ``first_ripe``: by lesson a factor, and the first call at which one could be ripe by it."""
 
     items: list[Held]
-    tokens: int = field(init=False)
+    as_one: Held = field(init=False)
     arrived: int = field(init=False)
     lessons: frozenset[str] = field(init=False)
     first_ripe: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.tokens = sum([h.tokens + h.tokens_after for h in self.items])
         self.arrived = max([h.arrived for h in self.items])
+        tokens = sum([h.tokens + h.tokens_after for h in self.items])
+        self.as_one = replace(self.items[0], tokens=tokens, tokens_after=0, arrived=self.arrived, patience=inf)
         self.lessons = frozenset([h.lesson for h in self.items])
 
     def may_be_ripe(self, lesson: str, factor: float, calls: int) -> bool:
@@ -63,22 +66,21 @@ class Ripening:
     def __init__(self) -> None:
         self._blocks: dict[str, _Block] = {}
 
-    def newest_first(self, ledger: Ledger, factors: Mapping[str, float], *, early: float) -> Iterator[tuple[int, Held]]:
-        """The items that may be ripe, and those sent once, from the end of the context, each with what was passed over.
+    def newest_first(self, ledger: Ledger, factors: Mapping[str, float], *, early: float) -> Iterator[Held]:
+        """The items that may be ripe, and those sent once, from the end of the context; other blocks are one item each.
 
-        That is how many tokens stand between it and the item before, with what stays behind the items passed over.
         ``factors``: by lesson; ``early``: an item counts as ripe at this share of its ripe age.
         """
-        passed = 0
+        return chain.from_iterable(self._runs(ledger, factors, early))
+
+    def _runs(self, ledger: Ledger, factors: Mapping[str, float], early: float) -> Iterator[Iterable[Held]]:
         for block in reversed(self._blocks_of(ledger)):
             if block.arrived < ledger.calls - 1 and not any(
                 block.may_be_ripe(lesson, factors[lesson] * early, ledger.calls) for lesson in block.lessons
             ):
-                passed += block.tokens
-                continue
-            for h in reversed(block.items):
-                yield passed, h
-                passed = 0
+                yield (block.as_one,)
+            else:
+                yield reversed(block.items)
 
     def _blocks_of(self, ledger: Ledger) -> list[_Block]:
         held, known = list(ledger.held.values()), self._blocks
