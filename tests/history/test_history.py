@@ -454,8 +454,9 @@ def test_a_session_that_another_writer_keeps_is_not_waited_for_without_end(tmp_p
 
     async def keep() -> Edits:
         async with ContextFileSystem("s", root_path=tmp_path):
+            assert not await history.arewrite(conversation(3))
             with pytest.raises(SessionLocked):
-                await history.arewrite(conversation(3))
+                await history.arun_tool("context_list", {})
         return await history.arewrite(conversation(3))
 
     assert len(anyio.run(keep)) == 2

@@ -76,12 +76,14 @@ class HistoryCore:
         self._tools: tuple[Tool, ...] = ()
         self._bills: list[CallMade] = []
         self._new_sources: dict[str, tuple[str, int, int]] = {}
+        self._unread: StorageError | SessionLocked | None = None  # why this use does not know what others wrote
 
     def close(self) -> None:
         """See ``History.close``."""
         with self._lock:
             if not self.fs.is_open:
                 return
+            self._unread = None
             try:
                 if self._bills or self._notes():
                     self._write(_NOTHING)
@@ -208,15 +210,30 @@ class HistoryCore:
     # Inside ----------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def used(self) -> Iterator[None]:
-        """One use at a time, of the session as it is now."""
+    def used(self, *, reads: bool = False) -> Iterator[None]:
+        """One use at a time, of the session as it is now.
+
+        Where what others wrote cannot be read, it is as it was known, and nothing is written: what was decided by then
+        holds for good. ``reads``: the error is raised instead.
+        """
         with self._lock:
+            self._unread = None
             if not self.fs.is_open:
                 self._files.open()
                 self._take_in()
-            elif self._files.catch_up():
+            elif self._caught_up(reads=reads):
                 self._take_in()
             yield
+
+    def _caught_up(self, *, reads: bool) -> bool:
+        try:
+            return self._files.catch_up()
+        except (StorageError, SessionLocked) as error:
+            if reads or not self.fs.is_open:
+                raise
+            _log.warning("session %s is used as it was last known: %s", self.fs.session_id, error)
+            self._unread = error
+            return False
 
     def _take_in(self) -> None:
         """Take in what is recorded by now."""
@@ -299,6 +316,8 @@ class HistoryCore:
             self._tell(OffloadFailed(item_id=one.item_id, error=failure))
 
     def _write(self, decision: Decision) -> bool:
+        if self._unread is not None:
+            raise self._unread
         bills, notes = list(self._bills), self._notes()
         rules = self._settings.rules
         new_rules = [rules] if rules != self._files.state.eviction else []

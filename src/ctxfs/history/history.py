@@ -206,7 +206,8 @@ class History:
 
         Any history is taken: results without their call, calls without a result, edits, repeats, another library's
         summary, what was replaced here before. What cannot be stored is not in the edits, and is tried again. The same
-        history gives the same edits; only a new part, or time that makes the prompt cache expire, lets it grow.
+        history gives the same edits; only a new part, or time that makes the prompt cache expire, lets it grow. Once
+        the session is open, a store that cannot be read, or a process that holds it too long, is only logged.
 
         Args:
             parts: the whole history, in order.
@@ -217,8 +218,8 @@ class History:
 
         Raises:
             TranscriptError: something among the parts is not one; nothing was decided.
-            StorageError: the session cannot be opened or read.
-            SessionLocked: another process still holds the session after ``lease_wait_s``.
+            StorageError: the session cannot be opened.
+            SessionLocked: the session cannot be opened: another process still holds it after ``lease_wait_s``.
 
         """
         require_int("overhead_tokens", overhead_tokens, at_least=0)
@@ -303,7 +304,7 @@ class History:
 
         Raises:
             TranscriptError: ``content`` or ``replacement`` is not a content.
-            StorageError: the session cannot be opened or read.
+            StorageError: the session cannot be opened.
 
         """
         require_text("tool", tool)
@@ -375,7 +376,7 @@ class History:
             SessionLocked: a note cannot be written: another process still holds the session after ``lease_wait_s``.
 
         """
-        with self._core.used():
+        with self._core.used(reads=True):
             return self._core.run_tool(name, arguments)
 
     async def arun_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
@@ -391,7 +392,7 @@ class History:
             StorageError: the session cannot be opened or read.
 
         """
-        with self._core.used():
+        with self._core.used(reads=True):
             return self._core.read(work)
 
     async def aread(self, work: Callable[[ContextFileSystem], Awaitable[T]]) -> T:

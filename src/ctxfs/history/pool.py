@@ -1,5 +1,6 @@
 """The histories of many threads: found by the thread's id, and closed when they are idle."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ctxfs.checks import require_int, require_number, require_text
-from ctxfs.errors import ConfigError
+from ctxfs.errors import ConfigError, CtxfsError
 from ctxfs.history.history import History
 from ctxfs.session.names import session_name
 from ctxfs.storage.sessions import SessionStores
@@ -16,6 +17,8 @@ from ctxfs.storage.stores import stores_at
 from ctxfs.tools.base import Tool
 
 __all__ = ["Histories", "history_of", "require_history"]
+
+_log = logging.getLogger("ctxfs.history")
 
 
 class Histories:
@@ -60,6 +63,11 @@ class Histories:
         self._any = History(session_name("settings"), store=self._stores, **settings)
 
     @property
+    def stores(self) -> SessionStores:
+        """The place of the sessions."""
+        return self._stores
+
+    @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools of a ``History``, for their schemas, which are the same for all threads; nothing is opened."""
         return self._any.tools
@@ -78,7 +86,10 @@ class Histories:
             self._open[session_id] = (history, now)
             idle = self._idle(now)
         for other in idle:
-            other.close()
+            try:
+                other.close()
+            except CtxfsError as error:  # the thread that is asked for has no part in it
+                _log.warning("session %s: %s", other.session_id, error)
         return history
 
     def _idle(self, now: float) -> list[History]:
@@ -89,11 +100,20 @@ class Histories:
         return [self._open.pop(name)[0] for name in going]
 
     def close(self) -> None:
-        """Close all of them; idempotent."""
+        """Close all of them; idempotent.
+
+        Raises as ``History.close``, the first error, when all are closed.
+        """
         with self._lock:
             going, self._open = list(self._open.values()), {}
+        errors: list[CtxfsError] = []
         for history, _ in going:
-            history.close()
+            try:
+                history.close()
+            except CtxfsError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def __enter__(self) -> Self:
         return self

@@ -1,5 +1,6 @@
 """A session in which several processes take turns."""
 
+from ctxfs.errors import OutcomeUnknown, SessionLocked
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.patience import patiently
 from ctxfs.session.records import Record
@@ -19,15 +20,23 @@ class SharedFileSystem(ContextFileSystem):
     uses. A session that is closed while it is released is closed without a record of that in its journal.
     """
 
+    _was_lost = False
+    """Whether the last lease ended before it was released, so that others may have written meanwhile."""
+
     async def release(self) -> None:
         """Let another process write; this object reads on, and writes after ``acquire``.
+
+        There is nothing to release where another writer took over, or where the outcome of a commit is unknown.
 
         Raises:
             ConfigError: the store cannot do this, or a content of ``SessionWriter.grow`` is not finished.
             SessionClosed: the session is not open, or for reading only.
 
         """
-        await self.writer.release()
+        try:
+            await self.writer.release()
+        except (SessionLocked, OutcomeUnknown):  # the commit that found out has raised it already
+            self._was_lost = True
 
     async def acquire(self, *, wait_s: float = 0.0) -> tuple[Record, ...]:
         """Become the writer again after ``release``; returns the records that others wrote meanwhile.
@@ -47,11 +56,12 @@ class SharedFileSystem(ContextFileSystem):
 
         """
         gained = await patiently(self.writer.acquire, wait_s)
+        self._was_lost = False
         return await self._reopened() if gained is None else gained
 
     async def is_behind(self) -> bool:
         """Whether others recorded something that is not in ``state``, while this is released."""
-        return await self._opened().has_more()
+        return self._was_lost or await self._opened().has_more()
 
     @uninterrupted
     async def _reopened(self) -> tuple[Record, ...]:

@@ -131,8 +131,8 @@ class SessionWriter:
         """See ``SharedFileSystem.release``."""
         if self.growing:
             raise ConfigError(f"{', '.join(self.growing)} is being written: finish it, then release the session")
+        self._released = True  # also where that fails: until `acquire` nothing can be written
         await self.journal.release()
-        self._released = True
 
     @uninterrupted
     async def acquire(self) -> tuple[Record, ...] | None:
