@@ -143,7 +143,7 @@ def test_view_writes_the_page_of_a_session(ctxfs: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["claude-code", "demo", "proxy", "pull", "push"],
+    ["demo", "pull", "push"],
 )
 def test_a_command_for_directories_names_the_way_round(
     command: str, capsys: pytest.CaptureFixture[str], url: str
@@ -205,6 +205,17 @@ def test_a_store_comes_before_the_directory_of_the_environment(
     code, _, err = ctxfs("sessions", "--root", str(tmp_path))
     assert code != 0
     assert "leave out the directory" in err
+
+
+def test_an_option_comes_before_the_environment(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    anyio.run(_make, url, "s1")
+    monkeypatch.setenv("CTXFS_STORE", url)
+    monkeypatch.setenv("CTXFS_ROOT", str(tmp_path / "root"))
+    for given, found in (((), ["s1"]), (("--root", str(tmp_path / "root")), []), (("--store", "memory://none"), [])):
+        assert run(["sessions", "--json", *given]) == 0
+        assert [row["session_id"] for row in json.loads(capsys.readouterr().out)] == found
 
 
 @pytest.mark.parametrize("url", ["memory"], indirect=True)  # in a bucket a writer is refused for a time only

@@ -386,6 +386,8 @@ def test_a_signal_goes_to_the_command_and_the_proxy_dies_with_it(tmp_path: Path)
         (("--upstream-openai", "localhost", "--", "true"), "is not a URL: it must begin with https://"),
         (("--read-tool", "a b", "--", "true"), "cannot be a tool's name"),
         (("--root", __file__, "--", "true"), "test_proxy.py is not a directory, and sessions are in one"),
+        (("--store", "memory://x", "--", "true"), "leave out the directory"),
+        (("--session", "a/b", "--", "true"), "a/b"),
     ],
 )
 def test_wrong_use_is_refused_before_anything_runs(tmp_path: Path, arguments: tuple[str, ...], reason: str) -> None:

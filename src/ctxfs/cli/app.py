@@ -47,7 +47,21 @@ class _Command(TyperCommand):
                 break
             if takes_value.get(word) and (value := next(words, "")) in takes_value:
                 ctx.fail(f"{word} needs a value before {value}")
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        if any(option.name == "store" and option.envvar for option in options):
+            _choose_place(ctx)
+        return rest
+
+
+def _choose_place(ctx: Any) -> None:
+    """Sessions are in one place: an option comes before a variable of the environment, and a store before a directory.
+
+    Both options together are refused where the place is opened.
+    """
+    sources = {name: ctx.get_parameter_source(name) for name in ("root", "store") if ctx.params[name] is not None}
+    if len(sources) < 2 or all(source.name == "COMMANDLINE" for source in sources.values()):
+        return
+    ctx.params["store" if sources["root"].name == "COMMANDLINE" else "root"] = None
 
 
 class _Commands(Mapping[str, Any]):

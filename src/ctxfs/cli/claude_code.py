@@ -6,8 +6,8 @@ from typing import Annotated
 import anyio
 import typer
 
-from ctxfs.cli.options import Root
-from ctxfs.cli.session import sessions_directory
+from ctxfs.cli.options import Root, StoreUrl
+from ctxfs.cli.session import sessions_at, stores_of
 from ctxfs.history.pool import Histories
 from ctxfs.materialize import Materialize
 from ctxfs.serve.claude_code import Plugin, serve
@@ -29,12 +29,13 @@ MaxInline = Annotated[
 ]
 
 
-def claude_code(root: Root = None, max_inline_chars: MaxInline = 10_000) -> None:
+def claude_code(root: Root = None, store: StoreUrl = None, max_inline_chars: MaxInline = 10_000) -> None:
     """Serve Claude Code's plug-in: its hook, and its reading tools.
 
     The plug-in starts it. Large tool output is stored in full before the model sees it; the model is sent a summary
     of it, and reads the rest as needed. Needs the extra ctxfs[mcp].
     """
     limits = Materialize(max_inline_chars=max_inline_chars, max_inline_bytes=_BYTES_PER_CHAR * max_inline_chars)
-    histories = Histories(sessions_directory(root), materialize=limits, read_tool="context_read")
+    place = stores_of(sessions_at(root, store))
+    histories = Histories(store=place, materialize=limits, read_tool="context_read")
     anyio.run(serve, Plugin(histories, limits, os.environ.get(_SESSION, "")))

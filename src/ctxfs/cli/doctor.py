@@ -15,7 +15,7 @@ import typer
 
 from ctxfs.cli.checkup import Disk, Package, disk_at, packages, unfit
 from ctxfs.cli.columns import readable_size
-from ctxfs.cli.options import ROOT_VARIABLE, AsJson, Root
+from ctxfs.cli.options import ROOT_VARIABLE, STORE_VARIABLE, AsJson, Root
 from ctxfs.cli.output import for_terminal, print_json
 from ctxfs.cli.session import sessions_directory
 from ctxfs.cli.storecheck import StoreCheck, store_at
@@ -28,7 +28,7 @@ __all__ = ["doctor"]
 
 _FAILED = 1
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
-_VARIABLES = (ROOT_VARIABLE, *_KEYS, "ANTHROPIC_BASE_URL", "OPENAI_BASE_URL")
+_VARIABLES = (ROOT_VARIABLE, STORE_VARIABLE, *_KEYS, "ANTHROPIC_BASE_URL", "OPENAI_BASE_URL")
 _WIDTH = 10
 
 

@@ -7,9 +7,19 @@ import typer
 
 from ctxfs.cli.times import moment
 
-__all__ = ["ROOT_VARIABLE", "AsJson", "ItemArgument", "Root", "SessionArgument", "Since", "StoreUrl"]
+__all__ = [
+    "ROOT_VARIABLE",
+    "STORE_VARIABLE",
+    "AsJson",
+    "ItemArgument",
+    "Root",
+    "SessionArgument",
+    "Since",
+    "StoreUrl",
+]
 
 ROOT_VARIABLE = "CTXFS_ROOT"
+STORE_VARIABLE = "CTXFS_STORE"
 
 Root = Annotated[
     Path | None,
@@ -26,6 +36,7 @@ StoreUrl = Annotated[
     typer.Option(
         "--store",
         metavar="URL",
+        envvar=STORE_VARIABLE,
         help="Where sessions are, instead of a directory: s3://bucket/prefix, gs://…, az://… or postgresql://…",
         show_default=False,
     ),

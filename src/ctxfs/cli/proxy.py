@@ -12,11 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ctxfs.cli.options import Root
+from ctxfs.cli.options import STORE_VARIABLE, Root, StoreUrl
 from ctxfs.cli.output import for_terminal
-from ctxfs.cli.session import sessions_directory
+from ctxfs.cli.session import sessions_at, stores_of
 from ctxfs.errors import ConfigError
-from ctxfs.placeholder.text import READ_TOOL
 from ctxfs.serve.proxy import Proxy
 
 __all__ = ["proxy"]
@@ -33,7 +32,22 @@ KeepRecent = Annotated[
     ),
 ]
 ReadTool = Annotated[
-    str, typer.Option("--read-tool", metavar="NAME", help="The program's own tool that opens the files.")
+    str | None,
+    typer.Option(
+        "--read-tool",
+        metavar="NAME",
+        help="The program's own tool that opens what was stored (default: Read; with --store context_read).",
+        show_default=False,
+    ),
+]
+InSession = Annotated[
+    str | None,
+    typer.Option(
+        "--session",
+        metavar="ID",
+        help="Keep all of it in this session (default: in that of the conversation that a request names).",
+        show_default=False,
+    ),
 ]
 Window = Annotated[
     int | None,
@@ -63,8 +77,10 @@ def proxy(
     command: Command,
     *,
     root: Root = None,
+    store: StoreUrl = None,
+    session: InSession = None,
     keep_recent: KeepRecent = None,
-    read_tool: ReadTool = READ_TOOL,
+    read_tool: ReadTool = None,
     window: Window = None,
     upstream_anthropic: Anthropic = None,
     upstream_openai: OpenAI = None,
@@ -76,14 +92,22 @@ def proxy(
     ctxfs[proxy].
     """
     given = {"anthropic": upstream_anthropic, "openai": upstream_openai}
-    settings: dict[str, Any] = {"keep_recent": _kept(keep_recent or ()), "read_tool": read_tool}
+    settings: dict[str, Any] = {"keep_recent": _kept(keep_recent or ())}
+    if read_tool is not None:
+        settings["read_tool"] = read_tool
     if window is not None:
         settings["window"] = window
     running = Proxy(
-        sessions_directory(root), settings, {name: _checked(url) for name, url in given.items() if url is not None}
+        None,
+        settings,
+        {name: _checked(url) for name, url in given.items() if url is not None},
+        session,
+        stores_of(sessions_at(root, store)),
+        one_session=session is not None,
     )
+    beside = {} if store is None else {STORE_VARIABLE: store}
     with _quiet() as noted, running:
-        code = _run(command, {**os.environ, **running.environment})
+        code = _run(command, {**os.environ, **beside, **running.environment})
     for line in (*noted, *running.savings.lines()):
         sys.stderr.write(for_terminal(f"ctxfs: {line}\n"))
     raise typer.Exit(code)

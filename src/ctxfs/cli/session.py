@@ -7,7 +7,6 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from ctxfs.cli.options import ROOT_VARIABLE
 from ctxfs.cli.output import lossless_bytes
 from ctxfs.cli.shown import shown_text
 from ctxfs.errors import ConfigError, ContentGone, SessionNotFound, UnknownItem
@@ -78,16 +77,14 @@ def _changed_at(session: Path) -> float | None:
 
 
 def sessions_at(root: Path | None, store: str | None) -> SessionsAt:
-    """The directory that holds sessions, or where else they are: ``--store`` comes before the directory of CTXFS_ROOT.
+    """The directory that holds sessions, or where else they are.
 
     Raises:
         ConfigError: it cannot hold sessions, or both options are given.
+        MissingExtra: what the store needs is not installed.
 
     """
-    if store is None:
-        return sessions_directory(root)
-    of_environment = root is not None and str(root) == os.environ.get(ROOT_VARIABLE)
-    return stores_at(None if of_environment else root, store)
+    return sessions_directory(root) if store is None else stores_at(root, store)
 
 
 def stores_of(place: SessionsAt) -> SessionStores:

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from anyio import to_thread
-
 from ctxfs.errors import CtxfsError
 from ctxfs.history.history import History
 from ctxfs.history.pool import Histories
@@ -19,6 +17,7 @@ from ctxfs.jsontext import codec as json_codec
 from ctxfs.materialize import Materialize
 from ctxfs.serve.mcp import Call, serve_stdio, server_of
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage.sessions import is_there
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.retrieval import retrieval_tools
 
@@ -49,6 +48,7 @@ class Plugin:
     limits: Materialize
     session_id: str = ""
     tools: tuple[Tool, ...] = field(init=False)
+    _known: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         async def never(_: Mapping[str, Any]) -> ToolResult:
@@ -67,7 +67,7 @@ class Plugin:
                 return ToolResult("This tool is for the plug-in's hooks only: use the other ones.", is_error=True)
             return ToolResult(await self.hook(call.arguments))
         history = self._history()
-        if history is None or not await to_thread.run_sync(history.session_path.exists):
+        if history is None or not await self._is_there(history.session_id):
             return ToolResult("Nothing is stored yet in this conversation.", is_error=True)
         return await history.arun_tool(call.tool.name, call.arguments)
 
@@ -92,6 +92,12 @@ class Plugin:
             return None
         tool, call_id = str(event.get("tool_name", "")), str(event.get("tool_use_id", ""))
         return await arrived(history, response, limits=self.limits, tool=tool, call_id=call_id)
+
+    async def _is_there(self, session_id: str) -> bool:
+        """Whether something is stored in the session; not asked for again once it is."""
+        if self._known != session_id and await is_there(self.histories.stores, session_id):
+            self._known = session_id
+        return self._known == session_id
 
     def _history(self) -> History | None:
         return self.histories.of(self.session_id) if self.session_id else None

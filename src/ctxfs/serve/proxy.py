@@ -7,6 +7,7 @@ logged; requests that are not for a reply, and all replies, pass as they are.
 import logging
 import secrets
 import socket
+import threading
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ from starlette.types import ASGIApp
 
 from ctxfs.errors import ConfigError, CtxfsError, SessionError, StorageError
 from ctxfs.events import ContextEvent, Evicted
+from ctxfs.history.files import run_alone
 from ctxfs.history.history import History
 from ctxfs.history.parts import Edits
 from ctxfs.history.pool import Histories
@@ -38,6 +40,9 @@ from ctxfs.llm.overflow import too_long
 from ctxfs.llm.sse import UsageReader
 from ctxfs.serve.calls import BASE_URLS, api_of, branch_of, thread_of
 from ctxfs.serve.savings import Savings
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage.sessions import SessionStores, is_there
+from ctxfs.storage.stores import stores_at
 from ctxfs.storage.threads import begin
 
 __all__ = ["Proxy"]
@@ -59,6 +64,10 @@ _SHOWN = (ConfigError, SessionError, StorageError)
 
 _TIMEOUT = httpx2.Timeout(None, connect=30.0)
 """A model may think for as long as it likes; its client knows how long it waits."""
+
+_ELSEWHERE: Mapping[str, Any] = {"read_tool": "context_read", "lease_wait_s": 40.0}
+"""Settings where sessions are in no directory: no tool of the program opens a file of theirs, and the lease of a proxy
+that was killed holds for 30 s, which costs less than a request that the prompt cache does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +106,16 @@ class Proxy:
 
     Args:
         root_path: the directory that holds sessions; None means ``~/.agent/context``.
-        settings: those of every ``History`` but the model, which is that of a request.
+        settings: those of every ``History`` but the model, which is that of a request. Where sessions are in no
+            directory, ``read_tool`` is "context_read" unless given.
         upstreams: the base URL that each provider's requests go to; those of the providers unless given.
         session_id: the session of requests that name no conversation; None makes a new one.
+        store: where sessions are, instead of a directory: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
+        one_session: all requests belong to ``session_id``, whatever conversation they name.
 
     Raises:
         ConfigError: a setting that cannot work.
+        MissingExtra: what the store needs is not installed.
 
     """
 
@@ -110,9 +123,13 @@ class Proxy:
     settings: Mapping[str, Any] = field(default_factory=dict)
     upstreams: Mapping[str, str] = field(default_factory=dict)
     session_id: str | None = None
+    store: SessionStores | str | None = None
+    one_session: bool = False
     savings: Savings = field(default_factory=Savings)
     _token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    _stores: SessionStores = field(init=False)
     _pools: dict[str, Histories] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _client: httpx2.AsyncClient = field(init=False)
     _server: uvicorn.Server = field(init=False)
     _serving: Future[None] = field(init=False)
@@ -120,7 +137,10 @@ class Proxy:
     _dropper: ThinkingDropper = field(default_factory=ThinkingDropper)
 
     def __post_init__(self) -> None:
-        self.session_id = History(self.session_id, root_path=self.root_path, **self.settings).session_id
+        self._stores = stores_at(self.root_path, self.store)
+        if self._stores.directory is None:
+            self.settings = {**_ELSEWHERE, **self.settings}
+        self.session_id = History(self.session_id, store=self._stores, **self.settings).session_id
         self.settings = {**self.settings, "on_event": self._happened}
 
     def _happened(self, event: ContextEvent) -> None:
@@ -130,6 +150,8 @@ class Proxy:
     # Serving ---------------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
+        """Serve. Raises ``SessionError`` and ``StorageError`` if the sessions cannot be reached."""
+        self._reach()
         listening = socket.create_server(("127.0.0.1", 0))
         self._port = listening.getsockname()[1]
         config = uvicorn.Config(
@@ -141,6 +163,18 @@ class Proxy:
         self._serving = begin(partial(self._server.run, [listening]))
         return self
 
+    def _reach(self) -> None:
+        """Make the one session, so that its other readers find it, or ask a server for one that is not there."""
+
+        async def nothing(_: ContextFileSystem) -> None:
+            pass
+
+        if self.one_session:
+            with History(self.session_id, store=self._stores, **self.settings) as history:
+                history.read(nothing)
+        elif self._stores.directory is None:
+            run_alone(partial(is_there, self._stores, str(self.session_id)))
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -149,7 +183,10 @@ class Proxy:
             self._serving.result()
         finally:
             for histories in self._pools.values():
-                histories.close()
+                try:
+                    histories.close()
+                except CtxfsError as failure:  # bills that are not recorded are no failure of the program's
+                    _log.warning("%s", failure)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -281,7 +318,9 @@ class Proxy:
 
     def _edited(self, raw: bytes, body: Any, api: Api, headers: Mapping[str, str]) -> _Rewritten:
         parts = VIEWS[api].parts_of(body)
-        model, thread = str(body.get("model", "")), thread_of(headers, body, otherwise=str(self.session_id))
+        model, thread = str(body.get("model", "")), str(self.session_id)
+        if not self.one_session:
+            thread = thread_of(headers, body, otherwise=thread)
         branch = branch_of(body, parts)
         history = self._history(model, thread)
         new, edits = history.rewritten(api, body, branch=branch)
@@ -289,8 +328,10 @@ class Proxy:
         return raw if new is body else json_codec.dumps(new), _Sent(history, branch, model, edits, new)
 
     def _history(self, model: str, thread: str) -> History:
-        if model not in self._pools:
-            self._pools[model] = Histories(self.root_path, model=model, **self.settings)
+        """The same one for all requests of a thread, in whichever worker threads they are rewritten."""
+        with self._lock:
+            if model not in self._pools:
+                self._pools[model] = Histories(store=self._stores, model=model, **self.settings)
         return self._pools[model].of(thread)
 
     async def _billed(self, sent: _Sent, bill: tuple[dict[str, Any], str | None] | None) -> None:

@@ -5,10 +5,11 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from ctxfs.errors import SessionNotFound
 from ctxfs.storage import lock_file
 from ctxfs.storage.base import Store
 
-__all__ = ["MakingStores", "SessionFound", "SessionStores", "has_writer", "is_stores", "session_ids"]
+__all__ = ["MakingStores", "SessionFound", "SessionStores", "has_writer", "is_stores", "is_there", "session_ids"]
 
 
 class SessionFound(NamedTuple):
@@ -71,6 +72,17 @@ def is_stores(value: object) -> bool:
 def has_writer(stores: SessionStores, session_id: str) -> bool:
     """Whether a process writes to the session at this moment, as far as that can be seen: only in a directory."""
     return stores.directory is not None and lock_file.has_writer(stores.directory / session_id)
+
+
+async def is_there(stores: SessionStores, session_id: str) -> bool:
+    """Whether the session is there, by one or two requests. Raises as ``Store.open``, and ``StorageError``."""
+    store = stores.store(session_id)
+    try:
+        await store.open(create=False, write=False)
+    except SessionNotFound:
+        return False
+    await store.close()
+    return True
 
 
 async def session_ids(stores: SessionStores) -> list[str]:
