@@ -217,13 +217,25 @@ class HistoryCore:
         holds for good. ``reads``: the error is raised instead.
         """
         with self._lock:
-            self._unread = None
-            if not self.fs.is_open:
-                self._files.open()
-                self._take_in()
-            elif self._caught_up(reads=reads):
+            if not self._opened() and self._caught_up(reads=reads):
                 self._take_in()
             yield
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """One use at a time, of the session as it was last known: what others wrote is not asked for."""
+        with self._lock:
+            self._opened()
+            yield
+
+    def _opened(self) -> bool:
+        """Whether the session had to be opened, and so is as it is now."""
+        self._unread = None
+        if self.fs.is_open:
+            return False
+        self._files.open()
+        self._take_in()
+        return True
 
     def _caught_up(self, *, reads: bool) -> bool:
         try:
