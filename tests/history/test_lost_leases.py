@@ -3,9 +3,10 @@
 import logging
 from collections.abc import Callable, Iterator
 
+import anyio
 import pytest
 
-from ctxfs.errors import StorageError
+from ctxfs.errors import SessionNotFound, StorageError
 from ctxfs.history.history import History
 from ctxfs.storage.objects import ObjectSessions
 from history.test_history import KEEP_ONE, conversation
@@ -93,3 +94,48 @@ def test_what_was_replaced_stays_so_while_the_store_is_away(caplog: pytest.LogCa
         history.replied({"input_tokens": 900, "output_tokens": 1})
         bucket.is_away = False
         assert len(history.rewrite(conversation(3))) == 2
+
+
+def test_what_another_process_decided_is_taken_in_without_a_write() -> None:
+    bucket = MemoryBucket()
+    with (
+        History("s", store=stopped_for_long(bucket), **KEEP_ONE) as first,
+        History("s", store=stopped_for_long(bucket), **KEEP_ONE) as second,
+    ):
+        first.rewrite(conversation(2))
+        second.rewrite(conversation(2))
+        edits = first.rewrite(conversation(3))
+        bucket.requests.clear()
+        assert second.rewrite(conversation(3)) == edits
+        assert {kind for kind, _ in bucket.requests} == {"list", "get"}
+        assert len(second.rewrite(conversation(4))) == 3
+
+
+def test_a_session_that_was_removed_and_made_again_is_opened_again() -> None:
+    bucket = MemoryBucket()
+    stores = stopped_for_long(bucket)
+    with (
+        History("s", store=stores, **KEEP_ONE) as first,
+        History("s", store=stopped_for_long(bucket), **KEEP_ONE) as second,
+    ):
+        first.rewrite(conversation(3))
+        anyio.run(stores.remove, "s")
+        with pytest.raises(SessionNotFound):
+            first.rewrite(conversation(4))
+        edits = second.rewrite(conversation(4))
+        assert first.rewrite(conversation(4)) == edits
+        assert first.run_tool("context_read", {"ref": "c0"}).is_error is False
+
+
+def test_what_a_removed_session_stored_is_stored_again() -> None:
+    bucket = MemoryBucket()
+    with (
+        History("s", store=stopped_for_long(bucket), **KEEP_ONE) as first,
+        History("s", store=stopped_for_long(bucket), **KEEP_ONE) as second,
+    ):
+        assert len(first.rewrite(conversation(4))) == 3
+        anyio.run(stopped_for_long(bucket).remove, "s")
+        second.rewrite(conversation(2))
+        first.rewrite(conversation(4))
+        for item in ("c0", "c1", "c2"):
+            assert first.run_tool("context_read", {"ref": item}).is_error is False

@@ -34,6 +34,7 @@ from ctxfs.session.fingerprint import Key, sha256_of
 from ctxfs.session.names import NameAllocator, layout_of, path_of
 from ctxfs.session.records import CallMade, PartsNoted, Record
 from ctxfs.session.shared import SharedFileSystem
+from ctxfs.session.state import SessionState
 from ctxfs.tokens import count_content, default_counter
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.read import read_tool
@@ -72,6 +73,7 @@ class HistoryCore:
         self._decisions = Decisions()
         self._branches: dict[str, Branch] = {}
         self._sources: dict[str, ContentRange] = {}
+        self._state: SessionState | None = None  # whose decisions these are
         self._counter: NotingCounter | None = None
         self._tools: tuple[Tool, ...] = ()
         self._bills: list[CallMade] = []
@@ -131,7 +133,8 @@ class HistoryCore:
             return content
         for _ in range(_TRIES):
             if (decided := self._decisions.of(key)) is not None:
-                return _as_content(decided.content)
+                assert isinstance(decided.content, str | tuple)
+                return decided.content
             made = arriving(
                 key,
                 content,
@@ -210,31 +213,22 @@ class HistoryCore:
     # Inside ----------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def used(self, *, reads: bool = False) -> Iterator[None]:
+    def used(self, *, asks: bool = True, reads: bool = False) -> Iterator[None]:
         """One use at a time, of the session as it is now.
 
         Where what others wrote cannot be read, it is as it was known, and nothing is written: what was decided by then
-        holds for good. ``reads``: the error is raised instead.
+        holds for good. ``reads``: the error is raised instead. ``asks`` False: it is as it was known.
         """
         with self._lock:
-            if not self._opened() and self._caught_up(reads=reads):
-                self._take_in()
-            yield
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """One use at a time, of the session as it was last known: what others wrote is not asked for."""
-        with self._lock:
-            self._opened()
+            self._settle(gained=self._opened() or (asks and self._caught_up(reads=reads)))
             yield
 
     def _opened(self) -> bool:
-        """Whether the session had to be opened, and so is as it is now."""
+        """Whether the session had to be opened."""
         self._unread = None
         if self.fs.is_open:
             return False
         self._files.open()
-        self._take_in()
         return True
 
     def _caught_up(self, *, reads: bool) -> bool:
@@ -246,6 +240,15 @@ class HistoryCore:
             _log.warning("session %s is used as it was last known: %s", self.fs.session_id, error)
             self._unread = error
             return False
+
+    def _settle(self, *, gained: bool) -> None:
+        """Take in what was gained, and forget the rest where the session was removed and another one has its id."""
+        if (state := self._files.state) is not self._state:
+            self._state, gained = state, True
+            if Decisions(state.decisions).since(0)[: len(self._decisions)] != self._decisions.since(0):
+                self._decisions, self._branches, self._sources = Decisions(), {}, {}
+        if gained:
+            self._take_in()
 
     def _take_in(self) -> None:
         """Take in what is recorded by now."""
@@ -393,8 +396,3 @@ class HistoryCore:
             _log.info("session %s: %s", self.fs.session_id, story(event))
         if self._settings.on_event is not None:
             self._settings.on_event(event)
-
-
-def _as_content(content: Any) -> Content:
-    assert isinstance(content, str | tuple)
-    return content

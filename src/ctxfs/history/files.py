@@ -6,6 +6,7 @@ nothing. The session is locked only while something is written: several processe
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -72,13 +73,15 @@ class SessionFiles:
 
         That costs one system call then, or one request to a store that is in no directory.
         """
-        if not self._is_behind():
+        if self.fs.stores.directory is None:
+            return run_alone(partial(self.fs.follow, wait_s=self._wait_s))
+        if self._size() == self._seen:
             return False
         self.leased(self._nothing)
         return True
 
-    async def _nothing(self) -> bool:
-        return True
+    async def _nothing(self) -> None:
+        pass
 
     def write(self, contents: Sequence[ContextItem], records: Sequence[Record]) -> bool:
         """Store contents and record what was decided about them; false, and nothing is written, when it is outdated.
@@ -113,11 +116,6 @@ class SessionFiles:
         done = run_alone(leased)
         self._seen = self._size()
         return done
-
-    def _is_behind(self) -> bool:
-        if self.fs.stores.directory is None:
-            return run_alone(self.fs.is_behind)
-        return self._size() != self._seen
 
     def _size(self) -> tuple[int, int] | None:
         """The journal's file and size, which change with each write; None when it is not there."""

@@ -333,7 +333,7 @@ class History:
             InvalidReply: ``usage`` or ``model`` could not be recorded; nothing was taken in.
 
         """
-        with self._core.held():
+        with self._core.used(asks=False):
             self._core.replied(usage, model, branch)
 
     async def areplied(self, usage: UsageLike, model: str | None = None, *, branch: str = "") -> None:

@@ -139,10 +139,6 @@ class JournalReader:
         async with self._turn:  # what one caller has read, no other one reads again
             return self._take_in(await self._store.read_log(self._end))
 
-    async def has_more(self) -> bool:
-        """Whether another process appended something since that was not taken in."""
-        return bool(await self._store.read_log(self._end))
-
     def _take_in(self, appended: bytes) -> tuple[Record, ...]:
         if not appended:
             return ()
@@ -281,15 +277,23 @@ class JournalWriter(JournalReader):
         released. Raises ``SessionLocked``, ``SessionNotFound`` and ``WriteFailed``.
         """
         async with self._turn:
-            store = _leased(self._store)
-            if not await store.acquire():
-                return None
-            if not self._end:  # a session that was new, and that nobody wrote to: else another process began it
-                return None if await store.read_log() else ()
-            since = await store.read_log(self._end - 1)
-            if not since.startswith(b"\n"):  # the end of the last line that is known here
-                return None
-            return self._take_in(since[1:])
+            return await self._gained() if await _leased(self._store).acquire() else None
+
+    async def follow(self) -> tuple[Record, ...] | None:
+        """While it is released, take in what others appended, which is returned, and take no lease.
+
+        None: the journal is not the one that was released.
+        """
+        async with self._turn:
+            return await self._gained()
+
+    async def _gained(self) -> tuple[Record, ...] | None:
+        if not self._end:  # a session that was new, and that nobody wrote to: else another process began it
+            return None if await self._store.read_log() else ()
+        since = await self._store.read_log(self._end - 1)
+        if not since.startswith(b"\n"):  # the end of the last line that is known here
+            return None
+        return self._take_in(since[1:])
 
     def end(self) -> None:
         """Accept no more commits: the session is closed, and its next writer numbers its lines itself."""

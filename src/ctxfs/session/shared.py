@@ -59,9 +59,18 @@ class SharedFileSystem(ContextFileSystem):
         self._was_lost = False
         return await self._reopened() if gained is None else gained
 
-    async def is_behind(self) -> bool:
-        """Whether others recorded something that is not in ``state``, while this is released."""
-        return self._was_lost or await self._opened().has_more()
+    async def follow(self, *, wait_s: float = 0.0) -> bool:
+        """While it is released, take in the records that others wrote meanwhile; returns whether there may be some.
+
+        That takes no lease, unless the journal is not the one that was released. Raises as ``acquire``, and
+        ``StorageError``.
+        """
+        gained = None if self._was_lost else await self.writer.follow()
+        if gained is not None:
+            return bool(gained)
+        await self.acquire(wait_s=wait_s)
+        await self.release()
+        return True
 
     @uninterrupted
     async def _reopened(self) -> tuple[Record, ...]:

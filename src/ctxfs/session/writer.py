@@ -149,6 +149,12 @@ class SessionWriter:
                 self.journal.begin_line(self._opened(epoch))
         return gained
 
+    async def follow(self) -> tuple[Record, ...] | None:
+        """See ``SharedFileSystem.follow``; None: the session must be acquired."""
+        if (gained := await self.journal.follow()) is not None:
+            self.names.take(ids_of(gained))
+        return gained
+
     async def close(self) -> None:
         """Record the end and write the index; nothing is written after that, whether it succeeds or not.
 
