@@ -91,3 +91,16 @@ def test_the_reference_has_a_page_for_every_module_with_public_names() -> None:
     modules = PUBLIC.keys() | ADAPTERS.keys()
     assert {page.stem for page in (ROOT / "docs" / "api").glob("*.md")} == modules
     assert all(f"::: {module}\n" in (ROOT / "docs" / "api" / f"{module}.md").read_text() for module in modules)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_lists_are_laid_out_as_the_site_and_github_both_read_them(page: Path) -> None:
+    """The site needs four spaces before what is inside of an item, and an empty line before a list."""
+    text = re.sub(r"(?ms)^( *)```.*?^\1```$", "", page.read_text())
+    item = r" *(?:[-*]|\d+\.) "
+    assert not re.findall(rf"(?m)^(?=(?:    )* {{1,3}}\S){item}.*", text), "an item is indented by a multiple of four"
+    assert not re.findall(r"(?m)(?<=\n\n) {1,3}\S.*", text), "a paragraph of an item is indented by four"
+    for block in re.split(r"\n\s*\n", text):
+        first, *rest = block.strip("\n").split("\n")
+        if not re.match(item, first):
+            assert not [line for line in rest if re.match(item, line)], "an empty line goes before a list"
