@@ -1,6 +1,22 @@
 """Errors carry their data."""
 
+import re
+
+import ctxfs.errors
 from ctxfs.errors import ArchiveTooLarge, MissingExtra, OutcomeUnknown, SessionExists
+
+
+def test_the_tree_in_the_docstring_shows_every_error_below_its_base() -> None:
+    drawn = list[tuple[str, str]]()
+    above = ["", "CtxfsError"]
+    for line in re.findall(r"^    ((?:│   |    )*)[├└]── (\w+)", ctxfs.errors.__doc__ or "", re.MULTILINE):
+        depth, name = len(line[0]) // 4 + 2, line[1]
+        above[depth:] = [name]
+        drawn.append((name, above[depth - 1]))
+    errors = {name: getattr(ctxfs.errors, name) for name in ctxfs.errors.__all__}
+    assert sorted(drawn) == sorted(
+        (name, error.__bases__[0].__name__) for name, error in errors.items() if name != "CtxfsError"
+    )
 
 
 def test_errors_carry_what_they_speak_of() -> None:

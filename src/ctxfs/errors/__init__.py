@@ -12,6 +12,7 @@
     │   ├── SessionNotFound          no such session under this root
     │   ├── QuotaExceeded            the sessions under a root take more than they may
     │   ├── SessionExists            a session of that id is there already
+    │   ├── SessionDiverged          both copies of a session were written to
     │   ├── SessionClosed            used before open or after close
     │   ├── UnknownItem              no item of that id in this session
     │   ├── ContentGone              a content that was removed on purpose
