@@ -1,8 +1,8 @@
 """Raw messages of the Anthropic Messages API in and out: plain dicts, usable without an agent or a session.
 
 Follows "Tool Direct Offload" (one message) and "Agent 上下文卸载模块" (a list of messages). They differ in four values:
-when a result leaves, the name of its file, what stands for it, and which results are looked at. Characters are Unicode
-code points.
+when a result is offloaded, the name of its file, its placeholder, and which results are considered. Characters are
+Unicode code points.
 """
 
 import copy

@@ -54,9 +54,9 @@ _STATUS_MORE_TOKENS = 80
 class Agent:
     """A model, its tools, and one session of context.
 
-    The session opens with the first query (or ``async with``). What is sent and what is answered is durable before, and
-    so is a call before its tool changes something: an agent that is never closed loses nothing. One query runs at a
-    time.
+    The session opens with the first query (or ``async with``). The question is durable before it is sent, a call
+    before its tool may change something, and the answer before it is returned: an agent that is never closed loses
+    nothing. One query runs at a time.
 
     Raises:
         ConfigError: the configuration cannot work, or one of the two is something else.
@@ -194,8 +194,8 @@ class Agent:
 
         Raises:
             AgentBusy: another query is running.
-            TurnLimitReached: ``max_turns`` model calls did not come to an answer.
-            ReplyIncomplete: the answer was cut by its token limit.
+            TurnLimitReached: there was no answer after ``max_turns`` model calls.
+            ReplyIncomplete: the answer was truncated by its token limit.
             TranscriptError: ``text`` is blank or not a text; nothing was added.
             ModelError: the model could not be called.
 

@@ -146,7 +146,7 @@ class AgentConfig:
     cache_ttl: CacheTtl | None = None
     """How long the provider caches a prefix: the value that the model was made with.
 
-    "5m" or "1h" (Anthropic), "30m" or "12h" (OpenAI), "auto"; None: what the provider does unasked. Making an agent
+    "5m" or "1h" (Anthropic), "30m" or "12h" (OpenAI), "auto"; None: the provider's default. Making an agent
     raises ``UnsupportedCacheTtl`` for what the provider of its model does not offer.
     """
 
@@ -213,8 +213,8 @@ class AgentConfig:
     keeps the agent closed. ``ctxfs.cleanup.quota`` refuses or cleans above a size; None does nothing."""
 
     on_close: OnClose | None = None
-    """Called with the session when the agent is closed, before the session is; what it raises is raised once that is
-    released. ``ctxfs.cleanup.prune_session`` makes each session clean itself; None does nothing."""
+    """Called with the session when the agent is closed, before the session is; what it raises is raised after the
+    session was released. ``ctxfs.cleanup.prune_session`` makes each session clean itself; None does nothing."""
 
     def __post_init__(self) -> None:
         for name, at_least in _AT_LEAST.items():

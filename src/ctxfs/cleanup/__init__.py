@@ -1,4 +1,4 @@
-"""Disks that stay clean: forget sessions, prune contents, check them, see what takes the space."""
+"""Cleaning up: forget sessions, prune and erase contents, check them, see what takes the space."""
 
 from ctxfs.cleanup.contents import Pruned, prune, prune_plans, prune_session
 from ctxfs.cleanup.erasing import ErasedItem, Erasure, erase, erase_plan

@@ -60,10 +60,10 @@ class ErasedItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
-    """What erasing takes out of a session, and what it does not reach.
+    """What erasing removes from a session, and what it does not reach.
 
     ``archives``: ids of the archives with an erased item; they are rewritten. ``quoted_in``: other items, and notes,
-    with a line or a long word of an erased content; they are kept: erase them too if that must not be.
+    with a line or a long word of an erased content; they are kept; erase them too if they must not be.
     ``other_sessions``: those under the same root that share the content, such as forks. ``not_reached``: whatever else
     may hold it, a line each.
     """

@@ -15,8 +15,8 @@ class ForgetPolicy:
     """Which sessions to forget.
 
     The rules that select (``older_than_s``, ``larger_than_bytes``, ``tags``) must all hold; without one, every session
-    is selected. Of those, each rule that keeps protects sessions. What is left is forgotten, or, with
-    ``max_size_bytes``, so much of it, the oldest first, that the sessions fit. A session that an agent writes to, and
+    is selected. Of those, each rule that keeps protects sessions. The others are forgotten; with
+    ``max_size_bytes``, the oldest first, and only until the sessions fit. A session that an agent writes to, and
     one that cannot be read, is always kept.
 
     Raises:
@@ -28,13 +28,13 @@ class ForgetPolicy:
     """Keep the newest sessions, this many; 0 keeps none for that reason."""
 
     keep_within_s: float = 0.0
-    """Keep sessions that changed within so many seconds; 0 keeps none for that reason."""
+    """Keep sessions that changed within this many seconds; 0 keeps none for that reason."""
 
     keep_tags: tuple[str, ...] = ()
     """Keep sessions with one of these tags."""
 
     older_than_s: float | None = None
-    """Only sessions that did not change for so many seconds; None: of any age."""
+    """Only sessions that did not change for this many seconds; None: of any age."""
 
     larger_than_bytes: int | None = None
     """Only sessions whose files take more bytes than this; None: of any size."""
@@ -43,7 +43,7 @@ class ForgetPolicy:
     """Only sessions with one of these tags; none: with any, or without one."""
 
     max_size_bytes: int | None = None
-    """Forget no more than is needed until all sessions together take at most so many bytes; None: no such bound."""
+    """Forget no more than is needed until all sessions together take at most this many bytes; None: no such bound."""
 
     def __post_init__(self) -> None:
         require_int("keep_last", self.keep_last, at_least=0)

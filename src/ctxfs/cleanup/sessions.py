@@ -118,10 +118,10 @@ async def keep_quota(
     keep: Collection[str] = (),
     clock: Clock = time.time,
 ) -> Forgotten | None:
-    """See to it that the sessions under a root take at most so many bytes: call it before a new session is begun.
+    """Keep the sessions under a root within ``max_bytes``: call it before a new session is begun.
 
     Args:
-        max_bytes: what they may take together.
+        max_bytes: how many bytes they may take together.
         policy: which sessions may be forgotten for that, the oldest first, and no more than needed; its own bound is
             not used. None: none may, and the quota only refuses.
         root_path: the directory that holds sessions; None means ``~/.agent/context``.

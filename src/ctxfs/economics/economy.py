@@ -43,7 +43,7 @@ class CacheTerms:
 
 
 class EvictionPricing:
-    """What eviction by price goes by: the planner's numbers, and what the prompt cache costs.
+    """The settings of eviction by price: the planner's numbers, and what the prompt cache costs.
 
     ``clock`` gives seconds since the epoch; the prompt cache expires by it.
     """

@@ -14,9 +14,9 @@ class Candidate:
     """A tool result, or the arguments of a tool call, that a placeholder could stand for.
 
     ``id`` is unique in the session. ``tool`` is the tool's name; what the session learns of read-backs is kept per tool
-    and class. ``paths``: the files it is about. Sizes in tokens; the placeholder's with its digest. ``pinned``: it
-    leaves by another rule, never because it pays, and what that costs is not weighed. ``is_placeholder``: it is what a
-    placeholder has more than the short one that would replace it; read-backs of such items are remembered apart.
+    and class. ``paths``: the files it is about. Sizes in tokens; the placeholder's with its digest. ``pinned``: only
+    another rule may evict it, and what that costs is not counted. ``is_placeholder``: it is the part of a long
+    placeholder that a short one would save; read-backs of such items are counted separately.
     """
 
     id: str
@@ -41,7 +41,7 @@ class Billed:
     """What a request was billed, in tokens as the provider counts them.
 
     ``read``: those of the prompt that the cache held; ``held``: those that it holds since then. None: the provider
-    caches by itself, and does not say what.
+    caches automatically, and does not say what.
     """
 
     prompt: int
@@ -61,7 +61,7 @@ class Replied:
     """The model has seen everything and replied with ``parts``.
 
     ``paths``: the files its calls name; ``changed_paths``: those of them that the calls change. ``cache_expires_at``:
-    as in ``Ledger``. ``billed``: what the request was billed; None: nobody knows, so all of it is cached.
+    as in ``Ledger``. ``billed``: what the request was billed; None: not known, so all of it is taken to be cached.
     """
 
     parts: Iterable[Candidate | int]
@@ -73,9 +73,9 @@ class Replied:
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """The next request will carry ``parts``, which the model read back of an item that had left.
+    """The next request will carry ``parts``, which the model read back of an evicted item.
 
-    If the id never left, they are parts like any other.
+    If no item of this id was evicted, they are parts like any other.
     """
 
     item_id: str

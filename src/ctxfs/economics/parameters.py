@@ -67,13 +67,13 @@ class EvictionParameters:
     max_loss: a batch may cost at most this share of what the session would have cost so far without eviction, and what
         was saved so far; so a session that ends at once after it has lost no more than that. The share
         grows, up to twice, with how often the reads saved in an eighth of the calls still expected pay for the rewrite.
-    arrival_tokens: a result above this many tokens may leave before it was ever sent; 0 means never. Where an
+    arrival_tokens: a result above this many tokens may be evicted before it was ever sent; 0 means never. Where an
         ``EagerPolicy`` (such as ``materialize``) decides about what was never sent, it decides alone.
     arrival_needs_by_class: the read-backs to expect in all of such a result of one page; of a file in proportion to its
-        pages, of other results more slowly. A class that is missing, as arguments are, never leaves unseen.
+        pages, of other results more slowly. A class that is missing, as arguments are, is never evicted unseen.
     arrival_caution: how much these count against that saving; 1 is their price.
-    seen_tokens: a result of this many tokens may leave when the model has seen it once and only the last reply stands
-        behind it, so that nothing is rewritten for it; 0 means that it stays until a batch takes it.
+    seen_tokens: a result of this many tokens may be evicted when the model has seen it once and only the last reply
+        follows it, so that nothing is rewritten for it; 0 means that it stays until a batch takes it.
     seen_needs_by_class: the read-backs to expect in all of such a result of one page. A class that is missing, as files
         are, stays.
     seen_caution: how much these count against what staying costs; 1 is their price. It counts less where

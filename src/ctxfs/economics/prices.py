@@ -18,12 +18,12 @@ _MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What the planner reckons with: prices in units of one uncached input token.
+    """The prices that the planner uses, in units of one uncached input token.
 
     ``read``: a token that the cache already holds. ``write``: a token that it does not hold yet. ``output``: a token
     that the model writes. A provider without a prompt cache has ``read == write``. ``steps``: the rates of requests
-    with more tokens than a number, in the order of the numbers, in the same unit; of a step's own steps nothing is
-    used. ``least_cached_tokens``: the provider caches no shorter prefix than this; 0 means that it caches any.
+    with more tokens than a number, in the order of the numbers, in the same unit; steps within a step are ignored.
+    ``least_cached_tokens``: the provider caches no shorter prefix than this; 0 means that it caches any.
     ``rewrites_all``: a change anywhere makes the provider write the whole prompt again, as where the only cache
     breakpoints stand at the end of the requests; False: it writes what comes after the change.
 
@@ -56,7 +56,7 @@ class Rates:
     def of(cls, prices: Prices, cache_ttl: CacheTtl | None = None, *, least_cached_tokens: int = 0) -> "Rates":
         """The rates of ``prices``, with a cache that keeps prefixes of ``least_cached_tokens`` for ``cache_ttl``.
 
-        None: as long as the provider keeps it unasked. Raises ``UnsupportedCacheTtl`` for a time that is not offered.
+        None: the provider's default. Raises ``UnsupportedCacheTtl`` for a time that is not offered.
         """
         ttl = prices.ttl(cache_ttl)
 
@@ -70,7 +70,7 @@ class Rates:
         return replace(relative(prices), steps=steps, least_cached_tokens=least_cached_tokens)
 
     def at(self, prompt_tokens: int) -> "Rates":
-        """The rates of a request with so many tokens: those of the highest step that it passes."""
+        """The rates of a request with this many tokens: those of the highest step that it passes."""
         passed = self
         for above_tokens, rates in self.steps:
             if prompt_tokens > above_tokens:
@@ -126,7 +126,7 @@ _ASSUMED = Prices(
 def bill_usd(usage: Usage, prices: Prices, cache_ttl: CacheTtl | None = None) -> float:
     """What one call costs in US dollars: each token at the price of the step that the whole prompt reaches.
 
-    ``cache_ttl``: how long what was written to the cache is kept; None: as long as the provider keeps it unasked.
+    ``cache_ttl``: how long what was written to the cache is kept; None: the provider's default.
     Raises ``UnsupportedCacheTtl`` for a time that is not in ``prices``.
     """
     ttl, paid = prices.ttl(cache_ttl), prices.at(usage.total_input_tokens)

@@ -1,4 +1,4 @@
-"""What every error of ctxfs is, and those of settings, tools, transcripts and limits."""
+"""The base of all errors, and those of settings, tools, transcripts and limits."""
 
 from collections.abc import Iterable, Sequence
 

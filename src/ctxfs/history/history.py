@@ -60,21 +60,21 @@ class History:
     processes, take turns: the session is locked only while something is written.
 
     Args:
-        session_id: an existing session goes on where it stood; None makes a new one.
+        session_id: an existing session is continued; None makes a new one.
         root_path: the directory that holds sessions; None means ``~/.agent/context``.
         store: where sessions are, instead of a directory: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
         model: whose window and prices count, as the provider names it; "" is an unknown model: a window of 128,000
             tokens, and Anthropic's price ratios.
         keep_recent: how many results stay, by tool; older ones are replaced at once, and by no other rule. For a
-            tool that is not named, price decides alone.
+            tool that is not named, the price decides.
         offload_policy: what may be replaced, and from what size on; every rule but ``keep_recent`` asks it. None means
             the default table.
         digest_tokens: the longest description in a placeholder, in tokens; 0 means none.
         window: what the history may take: "auto" for the model's window, a number of tokens, a ``Budget``, or a
             ``Window`` with more settings; None means no limit. Nothing is summarised, and no message is moved: that is
-            the framework's business.
-        pricing: what lets parts be replaced because that pays: "auto" at the model's prices, or an ``EvictionPricing``
-            with your numbers; None replaces nothing for that reason.
+            up to the framework.
+        pricing: eviction by price: "auto" at the model's prices, or an ``EvictionPricing`` with your numbers; None
+            switches it off.
         materialize: from what size on ``arrive`` replaces a result; None means the default limits.
         layout: in which form contents are stored in a new session; "text" (the content as it is, which any tool can
             read) or "envelope" (JSON with its metadata).
@@ -82,15 +82,14 @@ class History:
             ctxfs's own tools then. 0: none; None: none in the layout "text", those above 32,768 in "envelope".
         read_tool: the name of the tool with which the model opens the file that a placeholder names; the first of
             ``tools`` has it. If the framework has a tool of that name that opens files, leave that one out. With
-            "context_read" there is no such tool beside the four of ctxfs.
+            "context_read" placeholders name that tool, and no other is added.
         recall: whether ``tools`` also search and read everything that the session ever stored, show what it holds, and
             keep the model's notes.
         counter: counts tokens; None means the exact o200k counter.
         on_event: called, synchronously, with what was replaced and with what could not be stored.
         lease_wait_s: for how many seconds to wait while another process writes; after that nothing new is replaced.
         host_breakpoints: the framework sets prompt-cache breakpoints of its own, only at the end of its requests: each
-            replacement makes the provider write all of it again, so that fewer pay. Where requests show that, it is
-            seen without this.
+            replacement makes the provider write all of it again, so that fewer pay. Not needed where requests show it.
 
     Raises:
         ConfigError: a setting of another type, one that cannot work, or two that contradict each other.
@@ -204,10 +203,10 @@ class History:
     ) -> Edits:
         """Return what to replace in a history before it is sent; call it before each call of the model.
 
-        Any history is taken: results without their call, calls without a result, edits, repeats, another library's
+        Any history is accepted: results without their call, calls without a result, edits, repeats, another library's
         summary, what was replaced here before. What cannot be stored is not in the edits, and is tried again. The same
-        history gives the same edits; only a new part, or time that makes the prompt cache expire, lets it grow. Once
-        the session is open, a store that cannot be read, or a process that holds it too long, is only logged.
+        history gives the same edits; only a new part, or an expired prompt cache, adds edits. Once the session is open,
+        a store that cannot be read, or a process that holds it too long, is only logged.
 
         Args:
             parts: the whole history, in order.
@@ -266,7 +265,7 @@ class History:
         return await to_thread.run_sync(partial(self.responses, body, branch=branch))
 
     def rewritten(self, api: Api, body: Body, *, branch: str = "") -> tuple[Body, Edits]:
-        """Return what the method of the name ``api`` does, and the edits that led to it."""
+        """Return what the method named ``api`` returns, and the edits in it."""
         view = VIEWS[api]
         with self._reading:  # of one branch, one request at a time
             memory = self._wire_memory(api, branch)
@@ -290,9 +289,9 @@ class History:
     # At the source ---------------------------------------------------------------------------------------------------
 
     def arrive(self, content: Content, *, tool: str, call_id: str = "", replacement: Content | None = None) -> Content:
-        """Return what to hand on in the place of a tool's new result: itself, or a summary if it is over the limits.
+        """Return what the framework keeps of a tool's new result: the result, or a summary if it is over the limits.
 
-        The framework keeps that in its history; it is known there, and is not replaced again. The same result gives the
+        The summary is recognised in the history, and is not replaced again. The same result gives the
         same summary. A result that cannot be stored is returned as it is.
 
         Args:
@@ -300,7 +299,7 @@ class History:
             tool: the name of the tool.
             call_id: the id of the call; "" where the framework has none.
             replacement: what another library put in the place of the result: that is returned, and the result is stored
-                all the same, whatever its size. None: this decides.
+                all the same, whatever its size. None: this method decides.
 
         Raises:
             TranscriptError: ``content`` or ``replacement`` is not a content.
@@ -325,12 +324,12 @@ class History:
     # Results and tools -----------------------------------------------------------------------------------------------
 
     def replied(self, usage: UsageLike, model: str | None = None, *, branch: str = "") -> None:
-        """Take in what the provider billed for the history that was rewritten last; it makes the estimates better.
+        """Record what the provider billed for the history that was rewritten last; it improves the estimates.
 
         It is written with the next decision, and on ``close``.
 
         Raises:
-            InvalidReply: ``usage`` or ``model`` could not be recorded; nothing was taken in.
+            InvalidReply: ``usage`` or ``model`` could not be recorded; nothing was.
 
         """
         with self._core.used(asks=False):
@@ -341,7 +340,7 @@ class History:
         await to_thread.run_sync(partial(self.replied, usage, model, branch=branch))
 
     def refused(self, error: Exception, *, branch: str = "") -> None:
-        """Take in that the provider refused the history that was rewritten last as too long.
+        """Record that the provider refused the history that was rewritten last as too long.
 
         ``error`` is what the call raised: ``PromptTooLong``, or the SDK's own error (see ``ctxfs.llm.too_long``). The
         provider's figures are used if it gave some. Then rewrite the history again, and send it. Any other error, and
@@ -366,7 +365,7 @@ class History:
         return self._core.tools
 
     def run_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Run one of ``tools``; what it gives back is known in the history, and is never stored a second time.
+        """Run one of ``tools``; its result is recognised in the history, and is never stored a second time.
 
         What was never stored here, or is damaged, is a result that says so (``is_error``).
 

@@ -13,9 +13,9 @@ _LAST: Final = 3
 
 
 class HostCache(NamedTuple):
-    """``at_end``: its breakpoints stand at the end of its requests. ``ttl``: for how long they keep what they cache.
+    """``at_end``: its breakpoints are at the end of its requests. ``ttl``: how long they keep what they cache.
 
-    None: that is not known.
+    None: not known.
     """
 
     at_end: bool = False

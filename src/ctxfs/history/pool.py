@@ -22,10 +22,9 @@ _log = logging.getLogger("ctxfs.history")
 
 
 class Histories:
-    """A ``History`` for each thread of a framework, under one root; for as many threads as there are.
+    """A ``History`` for each thread (conversation) of a framework, in one place, however many there are.
 
-    It may be used in any thread. Which sessions exist is known by their files alone, so several processes may serve the
-    same threads.
+    It may be used in any thread of the process. Several processes may serve the same conversations.
 
     Args:
         root_path: the directory that holds sessions; None means ``~/.agent/context``.

@@ -1,4 +1,4 @@
-"""What a chat model is to ctxfs: a request value in, a stream of events out."""
+"""The interface of chat models: a request in, a stream of events out."""
 
 import reprlib
 from collections.abc import AsyncGenerator, Mapping
@@ -60,7 +60,7 @@ class ModelRequest:
 
     ``max_tokens`` bounds the reply; None leaves it to the model's own default. ``breakpoints``: after how many of the
     messages the prompt is worth caching, for providers that have to be told; None leaves it to the serializer.
-    ``status`` is shown after the messages in this request only, behind everything that is cached; "" is none.
+    ``status`` is shown after the messages in this request only, after everything that is cached; "" is nothing.
     """
 
     messages: tuple[Message, ...]

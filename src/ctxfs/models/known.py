@@ -79,7 +79,7 @@ def known_model(model: str, *, day: date | None = None) -> ModelInfo | None:
     """What is known of ``model``: by the longest name in the table that it starts with; None when it is unknown.
 
     Dates, builds and channels may follow the name (``-20250929``, ``@001``, ``-latest``); anything else is another
-    model. What says who serves it is passed over (``us.anthropic.claude-…``, ``openrouter/openai/gpt-…``,
+    model. A reseller's or a library's prefix is ignored (``us.anthropic.claude-…``, ``openrouter/openai/gpt-…``,
     ``vertex_ai/…``, ``azure/…``, ``openai:gpt-…``): the prices are those of its maker. ``day``: with ``genai-prices``
     installed, the prices of that day; None: today's.
     """

@@ -11,7 +11,7 @@ from ctxfs.errors import ConfigError, UnsupportedCacheTtl
 __all__ = ["TTL_SECONDS", "CacheTtl", "Prices"]
 
 CacheTtl = Literal["5m", "30m", "1h", "12h", "auto"]
-"""For how long a provider keeps what it was asked to cache; "auto": it caches by itself, and promises nothing."""
+"""For how long a provider keeps what it was asked to cache; "auto": it caches automatically, and promises nothing."""
 
 TTL_SECONDS: Mapping[CacheTtl, float] = MappingProxyType(
     {"5m": 300.0, "30m": 1_800.0, "1h": 3_600.0, "12h": 43_200.0, "auto": 300.0}
@@ -27,8 +27,8 @@ class Prices:
         input: a token of the prompt that is neither read from the prompt cache nor written to it.
         output: a token of the reply.
         cache_read: a token of the prompt that the cache held. ``input`` where there is no cache.
-        cache_write: a token that is written to the cache, by how long it is kept; the first is what the provider does
-            unasked. Empty: the provider caches by itself and charges ``input``.
+        cache_write: a token that is written to the cache, by how long it is kept; the first is the provider's
+            default. Empty: the provider caches automatically and charges ``input``.
         steps: by a number of tokens, the prices of requests whose whole prompt has more; every token of such a
             request costs them. The highest number passed counts. Empty: all prompts cost the same.
 
@@ -68,7 +68,7 @@ class Prices:
 
     @property
     def cache_ttls(self) -> tuple[CacheTtl, ...]:
-        """How long the provider keeps a prefix: what one can choose from, and first what it does unasked."""
+        """How long the provider can keep a prefix: the times to choose from, the default first."""
         return tuple(self.cache_write)
 
     def at(self, prompt_tokens: int) -> "Prices":
@@ -77,7 +77,7 @@ class Prices:
         return self.steps[max(passed)] if passed else self
 
     def ttl(self, chosen: CacheTtl | None, *, model: str = "") -> CacheTtl:
-        """``chosen``, or what the provider does unasked when that is None.
+        """``chosen``, or the provider's default when that is None.
 
         ``model`` is for the error. Raises ``UnsupportedCacheTtl`` for a time that the provider does not offer.
         """

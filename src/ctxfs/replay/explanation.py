@@ -82,7 +82,8 @@ class Explanation:
 
     ``model``: the one of the last call on the context; empty when no call was recorded. ``replies``: how often a model
     has replied. ``context_tokens``: the context now. ``items``: the context in order, then what is only stored, the
-    arguments of calls that may leave, and what is archived. ``next``: what a session that goes on now would evict.
+    arguments of calls that may be evicted, and what is archived. ``next``: what the session would evict if it
+    continued.
     """
 
     session_id: str
@@ -99,8 +100,8 @@ class Explanation:
 async def explain(fs: ContextFileSystem, *, prices: Prices | None = None) -> Explanation:
     """Explain the session of ``fs``, which is open, perhaps for reading only. Nothing of it changes.
 
-    What goes next is decided by the rules that the session was last opened with, or by the defaults when it recorded
-    none. Dollars are at ``prices``; None means the list prices of the models, which are today's.
+    What is evicted next is decided by the rules that the session was last opened with, or by the defaults when it
+    recorded none. Dollars are at ``prices``; None means the list prices of the models, which are today's.
 
     Raises:
         ConfigError: another version recorded the rules, and they cannot be read.

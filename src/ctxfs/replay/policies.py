@@ -35,11 +35,11 @@ _PATIENT_DIGEST_TOKENS = 1_600
 """Enough for nearly all that a result mentions: a read-back that a longer placeholder saves pays for it."""
 
 POLICY_NAMES = (
-    "none, window[-TOKENS] (nothing leaves below so many tokens, then all is summarised), "
+    "none, window[-TOKENS] (nothing is evicted up to this size, then all is summarised), "
     "exact-N (each tool keeps its last N results), clear-TOKENS-keep-N[-clear-at-least-TOKENS] "
-    "(all results but the last N leave above so many tokens), eager-TOKENS (larger results never enter), ski-rental, "
-    "economic, patient-N (economic with fewer read-backs for more money; N is its caution), or a TOML file of eviction "
-    "parameters; TOKENS as in 100k or 2500"
+    "(above this size, all results but the last N are evicted), eager-TOKENS (larger results are evicted before they "
+    "are sent), ski-rental, economic, patient-N (economic with fewer read-backs for more money; N is its caution), or "
+    "a TOML file of eviction parameters; TOKENS as in 100k or 2500"
 )
 
 
@@ -54,7 +54,7 @@ def policy_named(
     """The policy of that name; a name that ends in ``.toml`` is read as a file.
 
     ``compacts_at``: what ``window`` takes for the tokens at which an agent compacts. ``ttl_s``: for how
-    long ctxfs takes the cache to keep what nobody reads.
+    long ctxfs assumes that the cache keeps a prefix.
 
     Raises:
         ConfigError: no such policy, or a file that does not hold eviction parameters.

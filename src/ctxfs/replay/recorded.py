@@ -22,7 +22,7 @@ class RecordedItem:
     """A result of a tool, or the arguments of a call, in a recording.
 
     Args:
-        thread: the part of the recording that it stands in, from 1; compactions and sub-agents begin another.
+        thread: the part of the recording that it is in, from 1; compactions and sub-agents begin another.
         call: the call of the model, from 1 in its thread, that was the first to see it.
         kind: whether it is a result, or the arguments of a call.
         tool: the tool's name.

@@ -37,13 +37,13 @@ class SessionReport:
 
     Args:
         session: the name of the recording.
-        path: the file that it stands in; None: none was read.
+        path: its file; None: none was read.
         project: the directory that the agent worked in; empty: not recorded.
         model: the model that replied most often; empty: not recorded.
         compacts_at: the tokens at which an agent with this model compacts.
         calls: how often a model replied.
         bill: what each call was billed; a call that another file has too is in the first one only.
-        repeated_calls: so many others are in the bill of another session, whose beginning this one has.
+        repeated_calls: how many others are in the bill of another session, which begins like this one.
         is_repriced: prices were asked for, so that dollars are not what was billed.
         recorded: the replay of what the recorded agent did itself, to be compared with the bill.
         cost_of_none: what never evicting costs; ``missed_cost_of_none`` of it since the cache lost what it held.

@@ -1,7 +1,7 @@
-"""What a session's storage is to ctxfs: small files that are written once, and one log.
+"""The storage of a session: small files that are written once, and one log.
 
-A store holds one session. It knows names and bytes, and nothing of paths, items or JSON, so that a session can live on
-a disk, in memory or in an object store.
+A store holds one session. It works with names and bytes, not with paths, items or JSON, so that a session can be on a
+disk, in memory or in an object store.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -112,8 +112,8 @@ class LeaseStore(Store, Protocol):
     async def acquire(self) -> bool:
         """Become the one writer again; idempotent. The log may have grown meanwhile.
 
-        Returns False when a writer died since ``release``: what it left half-written is to be looked for, as after
-        ``open``. Raises ``SessionLocked`` (another writer), ``SessionNotFound`` (removed meanwhile) and
+        Returns False when a writer died since ``release``: the caller must look for what it left half-written, as
+        after ``open``. Raises ``SessionLocked`` (another writer), ``SessionNotFound`` (removed meanwhile) and
         ``WriteFailed``.
         """
 
@@ -122,7 +122,7 @@ class LeaseStore(Store, Protocol):
 class SharedStore(LeaseStore, Protocol):
     """A store that several machines reach. It numbers its writers, and takes a session from one that is silent.
 
-    A writer that was taken over learns it at its next commit, which raises ``SessionLocked`` and stores nothing.
+    The next commit of a writer whose session was taken over raises ``SessionLocked``, and stores nothing.
     A request without an answer raises ``OutcomeUnknown``: the session has to be opened again.
     """
 
@@ -133,7 +133,7 @@ class SharedStore(LeaseStore, Protocol):
     def epoch(self) -> int:
         """Return the number that the store gave this writer, higher than each earlier one's; 0: it does not write.
 
-        A tool may hand it on to a service that has to refuse a writer that was taken over.
+        A tool may pass it on to a service, which can then refuse the lower number of an earlier writer.
         """
 
     async def commit_and_release(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:

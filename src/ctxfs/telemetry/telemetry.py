@@ -44,7 +44,7 @@ class _Instruments:
 
 
 class Telemetry:
-    """What OpenTelemetry is told: ``AgentConfig(telemetry=Telemetry())``, or ``session`` in a loop of yours.
+    """Spans, events and metrics: ``AgentConfig(telemetry=Telemetry())``, or ``session`` in a loop of your own.
 
     It speaks to the API alone: without an SDK that sends it anywhere, nothing happens. Of contents it says where in the
     store they are, and how large.
@@ -87,14 +87,14 @@ class Telemetry:
         )
 
     def session(self, session_id: str = "", *, path: str = "") -> "SessionTelemetry":
-        """What is told of one session. ``path``: its directory; "" says nothing of it."""
+        """The part for one session. ``path``: its directory; "" leaves it out."""
         require_text("session_id", session_id)
         require_text("path", path)
         return SessionTelemetry(self._instruments, session_id, path)
 
 
 class SessionTelemetry:
-    """What is told of one session; made by ``Telemetry.session``.
+    """The spans, events and metrics of one session; made by ``Telemetry.session``.
 
     Pass ``observe`` as ``on_event`` to a ``Context`` or ``History``; call the model through ``model``, or say with
     ``replied`` what it billed; run tools through ``tool_call``.

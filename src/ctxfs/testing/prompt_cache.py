@@ -33,9 +33,9 @@ class PromptCache:
     """Accounts requests the way the Messages API does: tools, then system, then messages, block by block.
 
     ``explicit``: only ``cache_control`` breakpoints are written, and each is looked up ``LOOKBACK_BLOCKS`` blocks back;
-    otherwise every block's end counts, as with a provider that caches by itself. ``min_tokens``: shorter prefixes are
-    not cached; 0 caches all. ``clock`` gives seconds; a hit renews an entry's time to live. Messages that are the same
-    objects as in the last request are not read again, so they must not be changed in place.
+    otherwise every block's end counts, as with a provider that caches automatically. ``min_tokens``: shorter prefixes
+    are not cached; 0 caches all. ``clock`` gives seconds; a hit renews an entry's time to live. Messages that are the
+    same objects as in the last request are not read again, so they must not be changed in place.
     """
 
     def __init__(

@@ -27,8 +27,9 @@ class Cut:
 
 
 Turn = str | Sequence[str | ToolCall] | AssistantMessage | Cut | BaseException | Callable[[dict[str, Any]], "Turn"]
-"""What a model does when it is asked: a final answer, tool calls (texts may stand between them), a message word for
-word (thinking, say), a reply that is cut, an error to raise, or a function of the request that returns one of these."""
+"""What a model does when it is asked: a final answer, tool calls (texts may stand between them), a message as it is
+(with thinking, for example), a truncated reply, an error to raise, or a function of the request that returns one of
+these."""
 
 
 class Script:
@@ -83,8 +84,8 @@ class ScriptedModel:
     """A chat model that plays ``turns`` and keeps every request in ``requests`` as a Messages API body.
 
     A request that a provider would refuse raises ``TranscriptError``; one after the last turn raises
-    ``InvalidRequest``. Usage is what a provider that caches every prefix by itself would report, with tokens
-    counted by ``counter`` (four characters a token unless told otherwise). Bodies in ``requests``
+    ``InvalidRequest``. Usage is what a provider that caches every prefix automatically would report, with tokens
+    counted by ``counter`` (four characters a token by default). Bodies in ``requests``
     carry no cache breakpoints.
     """
 

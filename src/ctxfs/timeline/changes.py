@@ -21,13 +21,13 @@ class ItemChange:
     """One thing that happened to one item of a context. Sizes are in tokens of the session's counter.
 
     ``what``: it was "added", "evicted" (a placeholder took the place of its content), "trimmed" (large arguments of its
-    calls were evicted), "archived" (it left as a whole, and is in ``archive``), "removed" (it left as a whole), or
-    "restored" (what had left is back).
+    calls were evicted), "archived" (removed as a whole, and now in ``archive``), "removed" (as a whole), or
+    "restored" (it is back).
 
     ``tokens_before`` and ``tokens_after`` are what it took in the context, 0 while it is not there. ``reason``: why, a
     sentence for people; "" when none is recorded. ``change`` is the id by which an eviction, a compaction or a summary
-    can be undone: all items that left together have the same one; None for anything else. ``after_call``: how many
-    replies the model had given. ``at`` is in seconds since the epoch; None: not recorded, as in sessions of 0.1.0.
+    can be undone: all items that were evicted together have the same one; None for anything else. ``after_call``: how
+    many replies the model had given. ``at`` is in seconds since the epoch; None: not recorded, as in sessions of 0.1.0.
     """
 
     item_id: str
@@ -53,8 +53,8 @@ class Changes:
         tokens_after: the context in the last request.
         first_changed: the first item of the first request that the last one does not carry as it was; None: the last
             one begins with all of the first, unchanged.
-        kept_tokens: what stands before that in both; a prompt cache that has not expired still holds it.
-        rewritten_tokens: what the first request carried too, but behind the first change, so that the cache had to
+        kept_tokens: what precedes that in both; a prompt cache that has not expired still holds it.
+        rewritten_tokens: what the first request carried too, but after the first change, so that the cache had to
             write it again.
         new_tokens: what the first request did not carry.
         usage: what the provider billed for the last call; None: not recorded, or there is no such call yet.

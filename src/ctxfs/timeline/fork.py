@@ -1,4 +1,4 @@
-"""A session that goes on from an earlier call of another one, and shares its contents on the disk."""
+"""Forks: sessions that continue from an earlier call of another one, and share its contents on the disk."""
 
 import random
 import time
@@ -54,7 +54,7 @@ async def fork_session(
     store: SessionStores | str | None = None,
     fs: FileSystem | None = None,
 ) -> Forked:
-    """Make a session that goes on from the request of the call ``at`` of another one, also of one that is running.
+    """Make a session that continues from the request of the call ``at`` of another one, which may be running.
 
     ``at`` None takes all of it. ``new_id`` None gives the session an id of its own. Its contents are immutable, so
     both sessions name the same files; either can be removed, and the other one keeps them. They are copied where a
@@ -62,7 +62,7 @@ async def fork_session(
     used instead of it. The new session appears whole, or not at all.
 
     Raises:
-        UnknownCall: the model was not called so often.
+        UnknownCall: there was no such call.
         SessionNotFound: there is no such session.
         SessionExists: there is one of the id ``new_id``.
         CorruptJournal: the journal is lost: opening the session for writing rebuilds it.

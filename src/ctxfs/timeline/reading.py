@@ -32,7 +32,7 @@ async def past_request(
     ``timeline``: what ``read_timeline`` gave, to be used again for many calls; None reads the journal.
 
     Raises:
-        UnknownCall: the model was not called so often.
+        UnknownCall: there was no such call.
         SessionClosed: the session is not open.
 
     """

@@ -21,14 +21,14 @@ class PastRequest:
         items: the items that the context held, each as it was then; ``damaged`` says that a content could not be read.
         tools: the definitions of the tools that were sent along, as JSON data; None: they were not recorded.
         breakpoints: after how many of the messages a cache breakpoint was to be set; None: not recorded.
-        status: what stood behind the messages in this request only; "" is nothing.
+        status: what followed the messages in this request only; "" is nothing.
         sent_at: when it was sent, in seconds since the epoch; None: not recorded.
         replied_at: when the reply was there; None: not recorded, or there is none.
         model: the model that the reply named; "" is not recorded.
         usage: what the provider billed; None: not recorded.
         reply_id: the item of the reply; None: there is none yet, or a framework has it.
-        not_recorded: what else of the request is not known, each a sentence for people. Sessions of 0.1.0 recorded the
-            messages alone.
+        not_recorded: what else of the request is not known, each a sentence for people. Sessions of 0.1.0 recorded only
+            the messages.
 
     """
 

@@ -20,14 +20,14 @@ _FRAMEWORK = ("the messages: a framework owns them, and the session has the deci
 
 
 class Walk:
-    """A session's state at one place of its journal after the other: going on costs only what comes in between."""
+    """The states of a session along its journal: a step forward costs only the records in between."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         self._records = records
         self._place, self._state = 0, SessionState()
 
     def to(self, place: int) -> SessionState:
-        """The state after so many records. It changes with the next step; a step back begins anew."""
+        """The state after this many records. The next step changes it; a step back starts from the beginning."""
         if place < self._place:
             self._place, self._state = 0, SessionState()
         fold(self._state, self._records[self._place : place])
@@ -75,7 +75,7 @@ class Timeline:
         return self._records[: self._end(call)]
 
     def walk(self) -> Walk:
-        """What makes the ``changes`` of several calls near each other cheaper."""
+        """A ``Walk``, with which the ``changes`` of several calls near each other cost less."""
         return Walk(self._records)
 
     def request(self, call: int | None = None, *, state: SessionState | None = None) -> PastRequest:

@@ -1,4 +1,4 @@
-"""What a tool is to ctxfs: a name, a schema, and a coroutine from arguments to a result."""
+"""Tools: a name, a schema, and a coroutine from arguments to a result."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -102,7 +102,7 @@ class Bash:
             raise ConfigError(f"max_output_bytes is {bound!r}: use a whole number of at least 1, or None for no bound")
 
     def check_approval(self, *, asks_first: bool) -> None:
-        """Raise ``ConfigError`` when commands would run without anybody being asked."""
+        """Raise ``ConfigError`` when commands would run without approval."""
         if not asks_first and not self.allow_unapproved:
             raise ConfigError("the Bash tool needs approve=..., which is asked before every call, or allow_unapproved")
 
@@ -129,7 +129,7 @@ def bash_tool(
         tools: names of the tools that the model can read the rest with.
 
     Raises:
-        ConfigError: nobody is asked, and the settings do not allow that.
+        ConfigError: there is no approval, and the settings require it.
     """
     bash = settings or Bash()
     bash.check_approval(asks_first=asks_first)

@@ -44,8 +44,8 @@ def read_tool(
 ) -> Tool:
     """Make the tool "Read" for one session.
 
-    It reads what this session stored, whatever the file's format, and other files only under ``roots``; what another
-    session stored is unknown to it. Follows "Context FileSystem 上下文卸载功能".
+    It reads what this session stored, whatever the file's format, and other files only under ``roots``; it finds
+    nothing of another session. Follows "Context FileSystem 上下文卸载功能".
 
     Args:
         fs: the session.

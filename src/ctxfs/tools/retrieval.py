@@ -64,7 +64,7 @@ def retrieval_tools(
     """Make ``context_read``, ``context_tail``, ``context_grep`` and ``context_list`` for one session.
 
     Args:
-        fs: the session; what others stored is unknown to these tools.
+        fs: the session; these tools find nothing of another one.
         max_tokens: upper bound on each result (at least 200), and again on the images and documents with it; one of
             these comes in any case, so that it can be seen.
         counter: counts tokens; None takes the default counter.

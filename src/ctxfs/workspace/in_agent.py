@@ -32,10 +32,11 @@ __all__ = ["ToolResultOffload"]
 class ToolResultOffload:
     """Which results of an agent's tools are replaced by a ``<knowledge_list>`` before they are ever sent.
 
-    allow_list: results of these tools, and
-    threshold_tokens: those of other tools with more tokens than this; 0 takes every one that is not empty, None none.
-    inline_limit_chars: a result of fewer characters than this stays in the context in any case. It is stored when it
-        is evicted by another rule.
+    allow_list: the tools whose results are replaced whatever their size.
+    threshold_tokens: results of other tools with more tokens than this are replaced; 0: every one that is not empty;
+        None: none by its size.
+    inline_limit_chars: a result of fewer characters than this stays in the context in any case, and is stored only when
+        another rule evicts it.
     digest_tokens: the longest summary in the list, in tokens; 0 means none.
 
     A result with an image or a document stays, so that the model sees it. So does a result no larger than its list.

@@ -30,10 +30,10 @@ def check_allow_list(allow_list: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallResult:
-    """What a tool call gave. ``content`` is text, content blocks, bytes or JSON-like data.
+    """The result of a tool call. ``content`` is text, content blocks, bytes or JSON-like data.
 
     ``metadata["offload"]``, true or false, decides alone whether the result goes to the workspace. ``offloaded``:
-    ``content`` is what stands for it, and the whole lies in ``offload_path`` (absolute).
+    ``content`` is what replaces it, and the whole is in ``offload_path`` (absolute).
 
     Raises:
         ConfigError: an id or a name is not text, or the metadata is not a mapping.
@@ -67,15 +67,16 @@ class ToolCallResult:
 
 
 class ToolResultOffloadOp:
-    """Puts the results of one session's tool calls into the workspace, where they need it.
+    """Puts the results of one session's tool calls into the workspace, by their metadata, tool or size.
 
     Args:
         service: the workspace.
         session_id: the session that keeps the results.
-        agent_id, task_id: recorded with each result, to be found by; None records nothing.
+        agent_id: recorded with each result, so that queries find it; None records nothing.
+        task_id: the same, for a task.
         allow_list: the results of these tools go to the workspace whatever their size, unless they have an image.
-        threshold_tokens: so do those of other tools with more tokens than this; 0 takes every one that is not empty,
-            None none.
+        threshold_tokens: so do those of other tools with more tokens than this; 0: every one that is not empty; None:
+            none by its size.
         counter: counts tokens; None takes the service's.
 
     Raises:
@@ -108,9 +109,9 @@ class ToolResultOffloadOp:
     async def process(self, result: ToolCallResult) -> ToolCallResult:
         """Return what the context gets: the result itself, or the same with a ``<knowledge_list>`` as its content.
 
-        A result that does not need it is not stored. One with an image or a document needs it only if its own metadata
-        says so. One that does is; below the inline limit its content stays all the
-        same. One that was offloaded already is returned as it is. Raises like ``KnowledgeService.add_knowledge_list``,
+        A result is stored if its metadata, the allow-list or its size says so; one with an image or a document only by
+        its metadata. Below the inline limit its content stays in the context as well. A result that was offloaded
+        already is returned as it is. Raises like ``KnowledgeService.add_knowledge_list``,
         and ``ToolError`` for content that cannot be written as JSON; then the result stays as it is.
         """
         if not isinstance(result, ToolCallResult):

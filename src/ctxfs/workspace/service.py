@@ -285,7 +285,7 @@ class KnowledgeService:
 
     @asynccontextmanager
     async def session(self, session_id: str) -> AsyncIterator[ContextFileSystem | None]:
-        """Give a session to read from, None when there is none."""
+        """Yield a session to read from; None when it does not exist."""
         async with AsyncExitStack() as stack:
             fs: ContextFileSystem | None = None
             with suppress(SessionNotFound):
