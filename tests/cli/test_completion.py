@@ -56,6 +56,16 @@ def test_sessions_are_offered_the_newest_first(complete: Complete) -> None:
     assert complete("grep", "-i", "-m", "3", "n") == ["newest"]
 
 
+def test_sessions_of_a_store_are_not_looked_for(
+    complete: Complete, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert complete("cat", "--store", "s3://nowhere", "") == ["last"]
+    monkeypatch.setenv("CTXFS_STORE", "s3://nowhere")
+    assert complete("cat", "") == ["last"]
+    assert complete("cat", "last", "") == []
+    assert complete("cat", "--root", str(root), "o") == ["other", "older"]
+
+
 def test_items_are_offered(complete: Complete) -> None:
     assert complete("cat", "newest", "") == ["msg_001", "msg_002"]
     assert complete("tail", "-n", "3", "last", "msg_00") == ["msg_001", "msg_002"]

@@ -25,6 +25,7 @@ from ctxfs.serve.mcp import reading_server, server_of
 from ctxfs.serve.proxy import Proxy
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage import SessionStores, stores_at
+from ctxfs.storage.answers import Terms
 from ctxfs.testing import MessagesServer
 from history.test_lost_leases import Disturbed, nothing, stopped_for_long
 from patience import HANGS_S
@@ -158,6 +159,11 @@ def test_a_store_that_is_not_reached_is_refused_before_anything_runs(server: Mes
         pass
 
 
+def test_a_request_waits_longer_than_a_proxy_that_was_killed_holds_its_session(tmp_path: Path) -> None:
+    assert Proxy(store="memory://x").settings["lease_wait_s"] > Terms().ttl_s
+    assert "lease_wait_s" not in Proxy(tmp_path).settings
+
+
 class Slowly(dict[str, int]):
     """Settings that take a while to be read."""
 
@@ -237,6 +243,9 @@ def test_the_program_behind_the_proxy_finds_its_session_by_the_environment(
     out, err = done.communicate(timeout=HANGS_S)
     assert (done.returncode, out) == (0, "log 0\nline 0 of the log\n"), err
     assert "1 call, 1 of them with a bill; 2 contents replaced" in err
+    again = run("--store", url, "--session", "last", "--", sys.executable, "-c", "print('it runs')")
+    assert again.communicate(timeout=HANGS_S)[0] == "it runs\n"
+    assert [one.session_id for one in anyio.run(stores_at(None, url).sessions)] == ["mine"]
     first, second = placeholders(server.requests[0])
     assert first.startswith(
         "[Content offloaded]\nPath: ctxfs://mine/tool_result/read_log/call_0.txt\nUse context_read tool"

@@ -14,7 +14,7 @@ import anyio
 import typer
 
 from ctxfs.cli.commands import COMMANDS
-from ctxfs.cli.options import ROOT_VARIABLE
+from ctxfs.cli.options import ROOT_VARIABLE, STORE_VARIABLE
 from ctxfs.cli.session import by_change, open_session, sessions_directory
 from ctxfs.errors import CtxfsError
 from ctxfs.session.entries import entries
@@ -71,7 +71,8 @@ def completion(
 ) -> None:
     """Print a script that completes commands, options, sessions and items.
 
-    Sessions and items come from the directory that --root or CTXFS_ROOT names.
+    Sessions and items come from the directory that --root or CTXFS_ROOT names; those of --store or CTXFS_STORE are
+    not looked for.
     """
     if not words:
         sys.stdout.write(_SCRIPTS[shell])
@@ -94,12 +95,12 @@ def _candidates(words: list[str]) -> Iterable[str]:
     if (option := options.get(before[-1])) is not None and not option.is_flag:
         return _choices(before[0], option.name)
     given = _arguments(before[1:], options)
-    root = sessions_directory(_root_in(before))
+    root = None if _is_elsewhere(before) else sessions_directory(_root_in(before))
     taken = [param.metavar or "" for param in command.params if not param.opts[0].startswith("-")]
     wanted = taken[min(len(given), len(taken) - 1)] if taken else ""
     if wanted.startswith(("SESSION", "[SESSION]")):
-        return ["last", *(name for name in by_change(root, last) if is_session(root, name))]
-    return anyio.run(_items, root, given[0]) if wanted.startswith(("ITEM", "[ITEM]")) else []
+        return ["last", *(name for name in by_change(root, last) if is_session(root, name))] if root else ["last"]
+    return anyio.run(_items, root, given[0]) if root and wanted.startswith(("ITEM", "[ITEM]")) else []
 
 
 def _command(name: str) -> Any:
@@ -135,6 +136,11 @@ def _arguments(words: Iterable[str], options: Mapping[str, Any]) -> list[str]:
         else:
             found.append(word)
     return found
+
+
+def _is_elsewhere(words: list[str]) -> bool:
+    """Whether sessions are in no directory; then none is offered, since each keystroke would be requests."""
+    return "--store" in words or (STORE_VARIABLE in os.environ and "--root" not in words)
 
 
 def _root_in(words: list[str]) -> Path | None:

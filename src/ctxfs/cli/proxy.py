@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
+import anyio
 import typer
 
 from ctxfs.cli.options import STORE_VARIABLE, Root, StoreUrl
 from ctxfs.cli.output import for_terminal
-from ctxfs.cli.session import sessions_at, stores_of
+from ctxfs.cli.session import find_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.serve.proxy import Proxy
 
@@ -45,7 +46,7 @@ InSession = Annotated[
     typer.Option(
         "--session",
         metavar="ID",
-        help="Keep all of it in this session (default: in that of the conversation that a request names).",
+        help="Keep all of it in this session, or 'last' (default: in that of the conversation that a request names).",
         show_default=False,
     ),
 ]
@@ -97,12 +98,13 @@ def proxy(
         settings["read_tool"] = read_tool
     if window is not None:
         settings["window"] = window
+    place = sessions_at(root, store)
     running = Proxy(
         None,
         settings,
         {name: _checked(url) for name, url in given.items() if url is not None},
-        session,
-        stores_of(sessions_at(root, store)),
+        anyio.run(find_session, place, session) if session == "last" else session,
+        stores_of(place),
         one_session=session is not None,
     )
     beside = {} if store is None else {STORE_VARIABLE: store}
