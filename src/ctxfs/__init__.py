@@ -1,9 +1,10 @@
 """ctxfs keeps an LLM agent inside its context window without losing a byte.
 
-What is too large, too old or no longer worth its price leaves the context for a file; a placeholder says where it went
-and how to read it; everything can be read back, by the model with its tools and by you with the API and the CLI.
+Content that is too large, too old or no longer worth its price is moved to a file, and a placeholder says where it is
+and how to read it. Everything can be read back: by the model with its tools, and by you with the API and the command
+line.
 
-The names are loaded when they are first asked for: ``import ctxfs`` alone costs next to nothing.
+The names are imported when they are first used, so that ``import ctxfs`` alone takes a few milliseconds.
 """
 
 from typing import TYPE_CHECKING

@@ -6,7 +6,7 @@ gives the same counts several times faster and is picked up when it is installed
 Text is counted in chunks of at most ``CHUNK_CHARS`` code points (64 KB of UTF-8), cut where the pre-tokenizer splits in
 any case, so that the sum is exactly the count of the whole text. Only a run of more than ``RUN_CHARS`` without such a
 place (spaces, hexadecimal digits, a script without spaces and punctuation) may be cut in the middle, which changes the
-count by a token or so a cut; tiktoken itself panics on much longer runs.
+count by about one token for each cut; tiktoken itself panics on much longer runs.
 """
 
 import hashlib
@@ -134,7 +134,7 @@ def chunks(text: str) -> Iterator[str]:
 
 
 def exceeds(counter: TokenCounter, text: str, limit: int) -> bool:
-    """Whether ``text`` has more than ``limit`` tokens: told by its length if possible, else counted until it has."""
+    """Whether ``text`` has more than ``limit`` tokens: by its length if that decides, else by counting up to it."""
     if 4 * len(text) <= limit:
         return False
     if len(text) > MAX_TOKEN_BYTES * limit:
@@ -152,7 +152,7 @@ def count_content(counter: TokenCounter, content: Content) -> int:
 
     An image costs width × height / 750 after the provider has scaled it down (Anthropic, "Vision"), a PDF
     ``PDF_PAGE_TOKENS`` a page, a text document its text, a tool call its name and arguments, any other block its JSON.
-    What is only referred to (URLs, file ids) is taken for one image of the largest size, or one PDF page.
+    What is only referred to (URLs, file ids) counts as one image of the largest size, or one PDF page.
     """
     if isinstance(content, str):
         return counter.count(content)
@@ -182,14 +182,14 @@ _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=s
 
 
 def count_json(counter: TokenCounter, value: Any) -> int:
-    """Return the tokens of ``value`` as JSON: what the arguments of a call are counted as, wherever they are."""
+    """Return the tokens of ``value`` as JSON: the rule by which the arguments of a call are counted."""
     return counter.count(json_counted(value))
 
 
 def json_counted(value: Any) -> str:
     """Return the text by which ``value`` is counted: compact JSON.
 
-    Not as ASCII only: that would count each foreign letter as an escape. A lone surrogate is the counter's business.
+    Not as ASCII only: that would count each foreign letter as an escape. The counter handles lone surrogates.
     """
     return _compact(value)
 

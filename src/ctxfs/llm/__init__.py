@@ -1,6 +1,6 @@
-"""Messages, what a chat model is, and the models: ``ChatAnthropic`` and ``ChatOpenAI``.
+"""Messages, the interface of chat models, and two of them: ``ChatAnthropic`` and ``ChatOpenAI``.
 
-The two are loaded when they are first asked for, their SDKs when they are first called.
+The two are imported when they are first used, their SDKs when they are first called.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What the model finds again: everything that was ever in its session, and its own notes."""
+"""Tools with which the model searches everything that was ever in its session, and keeps notes."""
 
 from ctxfs.recall.tools import recall_tools
 

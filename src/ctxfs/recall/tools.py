@@ -1,7 +1,7 @@
 """The tools with which a model finds what it once knew, sees its context and keeps notes.
 
 Everything that was ever in the session is found: what was evicted, compacted or summarized, and what is still there.
-Names of items come from the session alone; nothing that a content says is taken for one.
+Names of items come from the session alone; the text of a content is never taken as one.
 """
 
 from typing import Annotated
@@ -47,7 +47,7 @@ def recall_tools(
     """Make ``history_search``, ``history_read``, ``history_calls``, ``context_status`` and ``note`` for one session.
 
     Args:
-        fs: the session; what others hold is unknown to these tools.
+        fs: the session; these tools find nothing of another one.
         max_tokens: upper bound on each result (at least 200); ``context_status`` has at most 1,000.
         counter: counts tokens; None takes the default counter.
         notes: whether ``note`` is among them, which needs a session that is open for writing.

@@ -1,6 +1,6 @@
-"""Recorded sessions through eviction policies, without a model: what each would have cost, and what it would regret.
+"""Recorded sessions under eviction policies, without a model: what each would have cost, with its read-backs.
 
-The names are loaded when they are first asked for.
+The names are imported when they are first used.
 """
 
 from typing import TYPE_CHECKING

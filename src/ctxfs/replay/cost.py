@@ -6,10 +6,10 @@ at ``Cached``. A call that missed the cache by its recorded bill, or a pause as 
 all of it. Above a step in price, every token of a request costs more. Output is the same for all policies and left out.
 A placeholder costs what it is.
 
-When a reply uses a distinctive string that stands in something evicted and in nothing visible, one more call is
+When a reply uses a distinctive string that is in something evicted and in nothing visible, one more call is
 charged (a *read-back*): the whole context at ``read``, ``READ_BACK_OUTPUT_TOKENS`` of output, which the next request
 writes, and a page of at most ``PAGE_TOKENS`` around the string at ``write``. Both are in the context from then on, and
-the page can leave like anything else.
+the page can be evicted like anything else.
 """
 
 import math
@@ -38,9 +38,9 @@ than ``LOOKBACK_BLOCKS`` blocks before the end of the last request, where a host
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """An item that leaves: its placeholder's size, and the strings that the placeholder still shows.
+    """An item to evict: its placeholder's size, and the strings that the placeholder still shows.
 
-    The second one of an item puts a shorter placeholder in the place of the first. ``why``: for people.
+    A second one for the same item replaces its placeholder by a shorter one. ``why``: for people.
     """
 
     index: int
@@ -59,7 +59,7 @@ class Run(Protocol):
         """The model replied; ``billed``: what the request was billed, as far as it matters to the cache."""
 
     def read_back(self, index: int, call: Item, page: Item, billed: Usage, /) -> None:
-        """The model came back for something of the item ``index``; ``call`` and ``page`` end the context now.
+        """The model read back something of the item ``index``; ``call`` and ``page`` end the context now.
 
         ``billed``: what the request was billed that ``call`` is the reply to.
         """

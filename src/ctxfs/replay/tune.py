@@ -1,8 +1,8 @@
 """Finding parameters of the economic planner on some sessions, and judging them on others.
 
 A fixed list of trials is replayed on every session once. For each fold the best trial on the other folds is taken, and
-what it costs on the fold itself is reported: that is what to expect of tuning on sessions like these. The parameters
-that are printed are the best over all sessions.
+what it costs on the fold itself is reported: this is the saving to expect from tuning on sessions like these. The
+parameters that are printed are the best over all sessions.
 """
 
 import random
@@ -50,7 +50,7 @@ class _Trials:
 class Fold:
     """One fold: costs relative to never evicting, on the sessions that were tuned on and on those held out.
 
-    ``held_out_default``: what the parameters that ctxfs comes with cost there.
+    ``held_out_default``: what the default parameters cost there.
     """
 
     sessions: tuple[str, ...]
@@ -77,7 +77,7 @@ class Tuned:
 
     @property
     def held_out_default(self) -> float:
-        """The same with the parameters that ctxfs comes with."""
+        """The same with the default parameters."""
         return fmean(f.held_out_default for f in self.folds)
 
     def to_toml(self) -> str:

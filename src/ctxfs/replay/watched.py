@@ -12,7 +12,7 @@ __all__ = ["Eviction", "ToolFigures", "Watched", "by_tool"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFigures:
-    """What left of one tool: how often, the tokens that this freed, and how often something was read back."""
+    """The evictions of one tool: how many, the tokens that they freed, and how often something was read back."""
 
     tool: str
     evictions: int
@@ -22,7 +22,7 @@ class ToolFigures:
 
 @dataclass(slots=True, kw_only=True)
 class Eviction:
-    """One item that left: before which call, what it took then and after, and how often it was read back."""
+    """One evicted item: before which call, its tokens before and after, and how often it was read back."""
 
     item: Item
     call: int
@@ -80,7 +80,7 @@ class _WatchedRun:
 
 
 def by_tool(evictions: Sequence[Eviction]) -> tuple[ToolFigures, ...]:
-    """What left, by tool; those that freed most first."""
+    """The evictions by tool; those that freed most first."""
     tools: dict[str, list[Eviction]] = {}
     for eviction in evictions:
         tools.setdefault(eviction.item.tool or eviction.item.kind.value, []).append(eviction)

@@ -1,4 +1,4 @@
-"""Where sessions live: the store protocol, local disk and memory."""
+"""Where sessions are stored: the store protocol, and the local disk."""
 
 from ctxfs.storage.base import GrowingStore, LeaseStore, NewFile, SharedStore, Store
 from ctxfs.storage.local import Durability, LocalStore

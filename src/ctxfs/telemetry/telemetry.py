@@ -46,8 +46,8 @@ class _Instruments:
 class Telemetry:
     """Spans, events and metrics: ``AgentConfig(telemetry=Telemetry())``, or ``session`` in a loop of your own.
 
-    It speaks to the API alone: without an SDK that sends it anywhere, nothing happens. Of contents it says where in the
-    store they are, and how large.
+    It uses the API alone: without an SDK nothing is sent. Contents are not sent, only where they are stored and how
+    large they are.
 
     Args:
         tracer_provider: a ``TracerProvider`` of OpenTelemetry, where spans go; None means the global one.
@@ -96,8 +96,8 @@ class Telemetry:
 class SessionTelemetry:
     """The spans, events and metrics of one session; made by ``Telemetry.session``.
 
-    Pass ``observe`` as ``on_event`` to a ``Context`` or ``History``; call the model through ``model``, or say with
-    ``replied`` what it billed; run tools through ``tool_call``.
+    Pass ``observe`` as ``on_event`` to a ``Context`` or ``History``; call the model through ``model``, or report with
+    ``replied`` what was billed; run tools through ``tool_call``.
     """
 
     def __init__(self, instruments: Any, session_id: str, path: str) -> None:
@@ -107,7 +107,7 @@ class SessionTelemetry:
         self._compacted = False
 
     def observe(self, event: ContextEvent) -> None:
-        """Tell of an event: as one of the span that is current, or as a span of its own where none is."""
+        """Record an event: in the current span, or as a span of its own if there is none."""
         name, attributes = described(event)
         span = self._of.trace.get_current_span()
         attributes = {**self._always, **attributes}
@@ -124,14 +124,14 @@ class SessionTelemetry:
 
     @contextmanager
     def run(self, name: str = "") -> Iterator[Any]:
-        """Enter a span around a whole run, that of a query for example; what happens inside belongs to it."""
+        """Enter a span around a whole run, such as a query; spans and events inside belong to it."""
         title = f"{names.INVOKE_AGENT} {name}".rstrip()
         attributes = {names.OPERATION: names.INVOKE_AGENT, **({names.AGENT_NAME: name} if name else {})}
         with self._of.tracer.start_as_current_span(title, attributes={**self._always, **attributes}) as span:
             yield span
 
     def replied(self, usage: UsageLike, model: str) -> None:
-        """Take a call's bill into the metrics; ``model`` does so itself.
+        """Add a call's bill to the metrics; ``model`` does so itself.
 
         Raises ``InvalidReply`` when ``usage`` is not a usage.
         """
@@ -158,7 +158,7 @@ class SessionTelemetry:
         return _TracedModel(self, model)
 
     async def tool_call(self, call: ToolCall, run: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
-        """Run a tool in a span: ``run`` gives its result."""
+        """Run a tool in a span: ``run`` returns its result."""
         attributes = {
             **self._always,
             names.OPERATION: names.EXECUTE_TOOL,

@@ -1,6 +1,6 @@
 """What ctxfs ships for tests: scripted models, model servers on loopback, a store in memory, Hypothesis strategies.
 
-``ctxfs.testing.strategies`` needs the package ``hypothesis`` and is loaded only when it is asked for.
+``ctxfs.testing.strategies`` needs the package ``hypothesis`` and is imported only when it is used.
 """
 
 from typing import TYPE_CHECKING

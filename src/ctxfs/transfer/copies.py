@@ -28,8 +28,9 @@ async def copy_session(session_id: str, source: SessionStores | str, target: Ses
     """Bring the copy of a session in another place up to date; it is made if it is not there.
 
     It then has the same contents and the same journal, byte for byte, and the index, where that is kept. A session that
-    is being written is copied as it stood at one moment. A copy that is a beginning of the session gets what it lacks;
-    it appears, or changes, whole or not at all. ``source`` and ``target`` are URLs or ``SessionStores``.
+    is being written is copied as it stood at one moment. If the copy is an earlier state of the session, what is
+    missing is added; it appears, or changes, whole or not at all. ``source`` and ``target`` are URLs or
+    ``SessionStores``.
 
     Raises:
         SessionNotFound: there is no such session in ``source``.

@@ -161,9 +161,10 @@ async def import_session(
     """Make a session from an exported one; it appears whole, under one name, or not at all.
 
     ``session_id`` None keeps its id. ``max_bytes`` bounds the contents and the journal together, compressed contents by
-    what they unfold to; ``max_files`` bounds the number of contents. Every checksum is checked, those of the contents
-    against the journal. Paths in the session's history, which name the place where it lay, mean the imported session's
-    files. Nothing is added to its journal. ``root_path`` or ``store`` says where it goes, as in ``export_session``.
+    their decompressed size; ``max_files`` bounds the number of contents. Every checksum is checked, those of the
+    contents against the journal. Paths in the session's history, which name the place where it was, lead to the
+    imported session's files. Nothing is added to its journal. ``root_path`` or ``store`` is where it is made, as in
+    ``export_session``.
 
     Raises ``SessionExists`` (give it another ``session_id``), ``ArchiveError`` (``ArchiveDamaged``, ``ArchiveUnsafe``,
     ``ArchiveTooLarge``), ``ConfigError`` and ``WriteFailed``; then nothing is left behind.
