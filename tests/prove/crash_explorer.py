@@ -143,7 +143,7 @@ class Explorer:
         run = await self._run(workload)
         self.tally.workloads += 1
         story = " > ".join(workload)
-        for death in reversed(run.deaths if second else []):  # the last ones are the interesting ones
+        for death in reversed(run.deaths if second else []):
             self.tally.kills += 1
             await self._second_epoch(partial(death.captured.survived, 2), death.expected, f"{story} > kill", second)
         async for state, expected in self._new_states(run.moments):
@@ -199,7 +199,7 @@ class Explorer:
             await self._look(state, expected, story)
 
     async def _new_states(self, moments: list[Moment]) -> AsyncIterator[tuple[State, Expected]]:
-        for moment in moments:
+        for moment in reversed(moments):  # the last ones are the interesting ones
             for state in moment.captured.states():
                 self.tally.crashes += 1
                 digest = _digest(state, moment.expected)
