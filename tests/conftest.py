@@ -49,6 +49,18 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let one collector measure the coverage of a worker process, not two.
+
+    pytest-cov begins before it knows that it is in a worker, and begins once more then. Where a test is not to be
+    measured only the second one pauses: the first would go on, and the test would take two to three times as long.
+    """
+    begun = session.config.pluginmanager.getplugin("_cov")
+    if hasattr(session.config, "workerinput") and begun is not None and begun.cov_controller is not None:
+        begun.cov_controller.pause()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Choose what runs on which event loop, and where coverage is measured.

@@ -2,6 +2,8 @@
 
 import json
 import os
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,3 +63,9 @@ def test_traces_are_sessions(traces: list[Path]) -> None:
 async def test_both_event_loops_run(anyio_backend: str) -> None:
     await anyio.lowlevel.checkpoint()
     assert anyio_backend in ("asyncio", "trio")
+
+
+@pytest.mark.no_cover
+def test_what_is_not_measured_runs_at_full_speed() -> None:
+    assert sys.gettrace() is None
+    assert threading.gettrace() is None

@@ -235,7 +235,8 @@ class JournalWriter(JournalReader):
                 preface=self._preface,
                 change=self._change,
             )
-            if isinstance(self._store, SharedStore) and any(pending.commit.last for pending in commits):
+            # Whether an object keeps a protocol is asked last: it takes longer than all the rest here.
+            if any(pending.commit.last for pending in commits) and isinstance(self._store, SharedStore):
                 await self._store.commit_and_release(batch.files(), batch.encode)
             else:
                 await self._store.commit(batch.files(), batch.encode)
