@@ -20,7 +20,7 @@ from prove import port_faults, strace_faults
 from prove.faults import Fault, FaultyFileSystem
 from prove.operations import OPERATIONS, Bench, Operation
 from prove.parts import MEMORY, Part, Result
-from prove.workers import in_order, work_inline
+from prove.workers import in_order, no_threads
 
 __all__ = ["PART", "controls", "run"]
 
@@ -83,10 +83,9 @@ def _port_operation(ends_at: float, number: int) -> port_faults.Tally:
     operation = list(OPERATIONS.values())[number]
 
     async def run(base: Path) -> port_faults.Tally:
-        work_inline()
         return await port_faults.run_all([operation], base, every_fault=True, ends_at=ends_at)
 
-    with tempfile.TemporaryDirectory(dir=MEMORY) as base:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as base, no_threads():
         return anyio.run(run, Path(base))
 
 

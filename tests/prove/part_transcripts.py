@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from ctxfs.testing.corruptions import CORRUPTIONS, corrupt, valid_body
 from prove.parts import Part, Result, seed_in
 from prove.play import LosingStore, Policy, check_request, play
 from prove.sessions import session
-from prove.workers import in_order, work_inline
+from prove.workers import in_order, no_threads
 
 __all__ = ["PART", "POLICIES", "controls", "run_sessions"]
 
@@ -75,8 +76,6 @@ def run_sessions(
     wrong: list[str] = []
 
     async def all_of_them() -> None:
-        if backend == "asyncio":
-            work_inline()
         for number in numbers:
             one = session(number)
             for policy in policies:
@@ -94,7 +93,8 @@ def run_sessions(
                 )
                 wrong.extend(f"session {number}, {policy.name}: {what}" for what in played.wrong)
 
-    anyio.run(all_of_them, backend=backend)
+    with no_threads() if backend == "asyncio" else nullcontext():
+        anyio.run(all_of_them, backend=backend)
     return counted, wrong
 
 

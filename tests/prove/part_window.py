@@ -29,7 +29,7 @@ from ctxfs.tokens import CharsCounter, count_content
 from prove.parts import Part, Result, seed_in
 from prove.play import Clock, Policy, check_request
 from prove.sessions import Session, Skill, Step, session
-from prove.workers import in_order, work_inline
+from prove.workers import in_order, no_threads
 
 __all__ = ["PART", "controls", "run_sessions"]
 
@@ -224,13 +224,13 @@ def run_sessions(numbers: Iterable[int], *, guarded: bool = True) -> tuple[Count
     wrong: list[str] = []
 
     async def all_of_them() -> None:
-        work_inline()
         for number in numbers:
             more, bad = await _one(number, guarded=guarded)
             counted.update(more)
             wrong.extend(bad)
 
-    anyio.run(all_of_them)
+    with no_threads():
+        anyio.run(all_of_them)
     return counted, wrong
 
 

@@ -9,7 +9,7 @@ from ctxfs.storage.local import LocalStore
 from prove.folding_fs import FoldingFileSystem
 from prove.hostile_ids import CURATED, generated
 from prove.part_names import audit, check_places, claims, controls
-from prove.workers import work_inline
+from prove.workers import no_threads
 
 pytestmark = pytest.mark.anyio
 
@@ -26,8 +26,8 @@ def test_a_broken_naming_is_noticed() -> None:
 @pytest.mark.usefixtures("loop_may_block")
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # names have nothing to do with event loops
 async def test_every_id_reads_back_from_a_file_of_its_own(fast_path: Path) -> None:
-    work_inline()
-    assert await check_places(fast_path, CURATED, synced=8) == []
+    with no_threads():
+        assert await check_places(fast_path, CURATED, synced=8) == []
 
 
 async def test_a_session_is_opened_by_its_exact_id_where_case_does_not_count(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from prove.faults import ERRORS, Fault, FaultyFileSystem
 from prove.operations import OPERATIONS, SESSION_ID, Bench, Operation, filled
 from prove.part_syscalls import controls
 from prove.port_faults import run_all
-from prove.workers import work_inline
+from prove.workers import no_threads
 
 pytestmark = [
     pytest.mark.anyio,
@@ -22,16 +22,16 @@ pytestmark = [
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=lambda operation: operation.name)
 async def test_every_call_of_an_operation_fails_once(operation: Operation, fast_path: Path) -> None:
-    work_inline()
-    tally = await run_all([operation], fast_path, every_fault=False)
+    with no_threads():
+        tally = await run_all([operation], fast_path, every_fault=False)
     assert tally.violations == []
     assert tally.unhit == 0
     assert tally.runs > tally.calls > 0
 
 
 async def test_what_is_broken_on_purpose_is_noticed() -> None:
-    work_inline()
-    assert set((await controls()).values()) == {True}
+    with no_threads():
+        assert set((await controls()).values()) == {True}
 
 
 @pytest.mark.parametrize("name", ["unlock", "close"])

@@ -11,7 +11,7 @@ from ctxfs.storage.local import LocalStore
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.read import read_tool
 from prove.part_swaps import KINDS, Kind, Swapper, attack, controls, kinds, session
-from prove.workers import work_inline
+from prove.workers import no_threads
 from session_items import tool_result
 
 pytestmark = pytest.mark.anyio
@@ -31,8 +31,8 @@ def swapper() -> Iterator[Swapper]:
 async def test_nothing_outside_is_read_or_touched(kind: Kind, swapper: Swapper, tmp_path: Path) -> None:
     if kind not in kinds():
         pytest.skip("NOT TESTED: a device node needs root")
-    work_inline()
-    wrong, _ = await attack(kind, swapper, tmp_path / "ground", ROUNDS)
+    with no_threads():
+        wrong, _ = await attack(kind, swapper, tmp_path / "ground", ROUNDS)
     assert wrong == []
 
 

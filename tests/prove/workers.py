@@ -1,6 +1,5 @@
 """Work on both cores: numbered batches in processes of their own, and an executor that needs none."""
 
-import asyncio
 import os
 import threading
 import time
@@ -15,7 +14,7 @@ from anyio import to_thread
 
 from ctxfs.storage.threads import without_threads
 
-__all__ = ["PROCESSES", "InlineExecutor", "in_order", "no_threads", "work_inline"]
+__all__ = ["PROCESSES", "InlineExecutor", "in_order", "no_threads"]
 
 PROCESSES = 2
 
@@ -68,11 +67,6 @@ class InlineExecutor(ThreadPoolExecutor):
         except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
             done.set_exception(error)
         return done
-
-
-def work_inline() -> None:
-    """Let the running asyncio loop do all work itself: a hop to a thread and back takes longer than most of it."""
-    asyncio.get_running_loop().set_default_executor(InlineExecutor())
 
 
 @contextmanager
