@@ -10,11 +10,12 @@ import anyio
 import pytest
 from mcp import Client
 
-from ctxfs.history.pool import Histories
 from ctxfs.history.structured import large_texts, with_texts
 from ctxfs.materialize import Materialize
-from ctxfs.serve.claude_code import HOOK, Plugin
+from ctxfs.serve.claude_code import HOOK, Plugin, plugin_at
 from ctxfs.serve.mcp import server_of
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage import stores_at
 from ctxfs.version import __version__
 
 PLUGIN = Path(__file__).resolve().parent.parent.parent / "plugins" / "claude-code"
@@ -24,9 +25,9 @@ LOG = "".join(f"line {i}\n" for i in range(500)) + "ERROR at last\n"
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> Any:
-    histories = Histories(tmp_path, materialize=LIMITS, read_tool="context_read")
-    yield Plugin(histories, LIMITS)
-    histories.close()
+    plugin = plugin_at(stores_at(tmp_path), LIMITS)
+    yield plugin
+    plugin.histories.close()
 
 
 @asynccontextmanager
@@ -101,6 +102,25 @@ async def test_what_cannot_be_stored_stays_and_the_user_is_told(
     assert list(answer) == ["systemMessage"]
     assert "could not store" in answer["systemMessage"]
     assert "ctxfs:" in capsys.readouterr().err
+
+
+async def toolu_1(fs: ContextFileSystem) -> Path:
+    return fs.session_path / fs.state.stored["toolu_1"].name
+
+
+@pytest.mark.anyio
+async def test_the_user_is_told_of_what_an_open_session_could_not_store(plugin: Plugin, tmp_path: Path) -> None:
+    async with client(plugin) as session:
+        await said(session, HOOK, **event(LOG))
+        stored = await plugin.histories.of("one").aread(toolu_1)
+        await anyio.Path(stored).with_name("toolu_2.txt").write_text("in the way")
+        large = {"stdout": f"{LOG}more", "stderr": LOG.upper()}
+        answer = json.loads(await said(session, HOOK, **event(large, tool_use_id="toolu_2")))
+        assert "could not store" in answer["systemMessage"]
+        new = answer["hookSpecificOutput"]["updatedToolOutput"]
+        assert new["stdout"] == large["stdout"], "what is stored is replaced all the same"
+        assert new["stderr"].startswith("[Output stored in full")
+        assert "systemMessage" not in await said(session, HOOK, **event(f"{LOG}again", tool_use_id="toolu_3"))
 
 
 def test_each_large_text_is_found_and_replaced_in_its_place() -> None:

@@ -19,8 +19,7 @@ from mcp import Client, ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from ctxfs.errors import StorageError
-from ctxfs.history.pool import Histories
-from ctxfs.serve.claude_code import HOOK, Plugin
+from ctxfs.serve.claude_code import HOOK, plugin_at
 from ctxfs.serve.mcp import reading_server, server_of
 from ctxfs.serve.proxy import Proxy
 from ctxfs.session.filesystem import ContextFileSystem
@@ -207,13 +206,25 @@ async def test_the_plug_in_stores_and_reads_back_on_another_machine(place: Machi
 @asynccontextmanager
 async def plugged(stores: SessionStores, session_id: str = "") -> AsyncIterator[Client]:
     """A client of the plug-in's server, as Claude Code starts it."""
-    histories = Histories(store=stores, materialize=LIMITS, read_tool="context_read")
-    plugin = Plugin(histories, LIMITS, session_id)
+    plugin = plugin_at(stores, LIMITS, session_id)
     try:
         async with Client(server_of(plugin.tools, plugin.run)) as session:
             yield session
     finally:
-        await anyio.to_thread.run_sync(histories.close)
+        await anyio.to_thread.run_sync(plugin.histories.close)
+
+
+@pytest.mark.anyio
+async def test_the_user_is_told_that_the_store_is_away() -> None:
+    bucket = Disturbed()
+    async with plugged(stopped_for_long(bucket)) as session:
+        await said(session, HOOK, **event(OUTPUT))
+        bucket.is_away = True
+        answer = json.loads(await said(session, HOOK, **event(OUTPUT + "more", tool_use_id="toolu_2")))
+        assert list(answer) == ["systemMessage"]
+        assert "the server was not reached" in answer["systemMessage"]
+        bucket.is_away = False
+        assert "updatedToolOutput" in await said(session, HOOK, **event(OUTPUT + "more", tool_use_id="toolu_2"))
 
 
 # The commands --------------------------------------------------------------------------------------------------------

@@ -8,9 +8,8 @@ import typer
 
 from ctxfs.cli.options import Root, StoreUrl
 from ctxfs.cli.session import sessions_at, stores_of
-from ctxfs.history.pool import Histories
 from ctxfs.materialize import Materialize
-from ctxfs.serve.claude_code import Plugin, serve
+from ctxfs.serve.claude_code import plugin_at, serve
 
 __all__ = ["claude_code"]
 
@@ -37,5 +36,4 @@ def claude_code(root: Root = None, store: StoreUrl = None, max_inline_chars: Max
     """
     limits = Materialize(max_inline_chars=max_inline_chars, max_inline_bytes=_BYTES_PER_CHAR * max_inline_chars)
     place = stores_of(sessions_at(root, store))
-    histories = Histories(store=place, materialize=limits, read_tool="context_read")
-    anyio.run(serve, Plugin(histories, limits, os.environ.get(_SESSION, "")))
+    anyio.run(serve, plugin_at(place, limits, os.environ.get(_SESSION, "")))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxfs.errors import CtxfsError
+from ctxfs.events import ContextEvent, OffloadFailed
 from ctxfs.history.history import History
 from ctxfs.history.pool import Histories
 from ctxfs.history.structured import arrived
@@ -17,11 +18,11 @@ from ctxfs.jsontext import codec as json_codec
 from ctxfs.materialize import Materialize
 from ctxfs.serve.mcp import Call, serve_stdio, server_of
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.storage.sessions import is_there
+from ctxfs.storage.sessions import SessionStores, is_there
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.retrieval import retrieval_tools
 
-__all__ = ["HOOK", "Plugin", "serve"]
+__all__ = ["HOOK", "Plugin", "plugin_at", "serve"]
 
 HOOK = "ctxfs_hook"
 """The name of the tool that the plug-in's hooks call."""
@@ -41,12 +42,13 @@ class Plugin:
     """What the plug-in does for one process of Claude Code.
 
     ``session_id`` is the conversation that runs, as Claude Code names it: the hooks say when it is another one. ""
-    until one of them has. ``limits``: what is large.
+    until one of them has. ``limits``: what is large. ``failures``: what could not be stored, and was not said yet.
     """
 
     histories: Histories
     limits: Materialize
     session_id: str = ""
+    failures: list[CtxfsError] = field(default_factory=list)
     tools: tuple[Tool, ...] = field(init=False)
     _known: str = field(default="", init=False)
 
@@ -76,15 +78,19 @@ class Plugin:
         self.session_id = str(event.get("session_id") or self.session_id)
         if "tool_response" not in event:
             return _NOTHING
+        new = None
         try:
             new = await self._stored(_response(event["tool_response"]), event)
         except CtxfsError as error:
-            sys.stderr.write(f"ctxfs: {error}\n")
-            return json_codec.dumps_text({"systemMessage": f"ctxfs could not store a tool's output: {error}"})
-        if new is None:
-            return _NOTHING
-        output = {"hookEventName": "PostToolUse", "updatedToolOutput": new}
-        return json_codec.dumps_text({"hookSpecificOutput": output})
+            self.failures.append(error)
+        answer: dict[str, Any] = {}
+        if self.failures:
+            failure, self.failures[:] = self.failures[0], []
+            sys.stderr.write(f"ctxfs: {failure}\n")
+            answer["systemMessage"] = f"ctxfs could not store a tool's output: {failure}"
+        if new is not None:
+            answer["hookSpecificOutput"] = {"hookEventName": "PostToolUse", "updatedToolOutput": new}
+        return json_codec.dumps_text(answer)
 
     async def _stored(self, response: Any, event: Mapping[str, Any]) -> Any:
         """``response`` with a summary for each large text of it; None when nothing was replaced."""
@@ -111,6 +117,18 @@ def _response(given: Any) -> Any:
         return json_codec.loads(given)
     except ValueError:
         return given
+
+
+def plugin_at(stores: SessionStores, limits: Materialize, session_id: str = "") -> Plugin:
+    """Return the plug-in that stores there what is over the limits."""
+    failures: list[CtxfsError] = []
+
+    def happened(event: ContextEvent) -> None:
+        if isinstance(event, OffloadFailed):
+            failures.append(event.error)
+
+    histories = Histories(store=stores, materialize=limits, read_tool="context_read", on_event=happened)
+    return Plugin(histories, limits, session_id, failures)
 
 
 async def serve(plugin: Plugin) -> None:
