@@ -257,8 +257,8 @@ class _Draft:
     def ledger(self) -> Ledger:
         """The ledger that this has become; it must not be changed any more."""
         same: dict[str, Any] = {name: getattr(self, name) for name in _SAME}
-        tables = MappingProxyType(self.held), MappingProxyType(self.by_path)
-        return replace(self.base, held=tables[0], by_path=tables[1], **same)
+        held, by_path, base = MappingProxyType(self.held), MappingProxyType(self.by_path), self.base
+        return Ledger(parameters=base.parameters, rates=base.rates, held=held, by_path=by_path, **same)
 
     def add(self, parts: Iterable[Candidate | int]) -> None:
         """See ``Added``."""

@@ -12,7 +12,6 @@ from ctxfs.economics.seen_once import SeenOnce
 __all__ = ["next_start"]
 
 _AHEAD_CALLS: Final = 20
-_ANY_LOSS: Final = 1e9
 
 
 def next_start(ledger: Ledger, ripening: Ripening | None = None) -> str | None:
@@ -25,7 +24,6 @@ def next_start(ledger: Ledger, ripening: Ripening | None = None) -> str | None:
     once = SeenOnce(replace(ledger, calls=ledger.calls + 1))
     if seen := [h for h in takewhile(ledger.is_new, ledger.newest_first()) if once.gain(h) > 0]:
         return seen[-1].candidate.id
-    hasty = replace(ledger.parameters, rent_share=0.0, max_loss=_ANY_LOSS)
-    then = replace(ledger, calls=ledger.calls + _AHEAD_CALLS, parameters=hasty)
-    batch, _, _ = best_batch(then, cold=False, ripening=ripening)
+    then = replace(ledger, calls=ledger.calls + _AHEAD_CALLS)
+    batch, _, _ = best_batch(then, cold=False, ripening=ripening, hasty=True)
     return batch[0].candidate.id if batch else None

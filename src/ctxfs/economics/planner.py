@@ -50,6 +50,7 @@ __all__ = [
     "plan",
 ]
 
+_ANY_LOSS: Final = 1e9
 _SOON: Final = 8
 _TWICE: Final = 2.0
 """A batch may cost the share as many times as an eighth of the calls still expected earns it back, up to twice."""
@@ -215,11 +216,12 @@ class AgeFactors(dict[str, float]):
 _Batch = tuple[list[Held], float, float]
 
 
-def best_batch(ledger: Ledger, *, cold: bool, ripening: Ripening | None) -> _Batch:
+def best_batch(ledger: Ledger, *, cold: bool, ripening: Ripening | None, hasty: bool = False) -> _Batch:
     """The best batch: the ripe items from one item on; what its rewrite costs and what it gains.
 
     Walks from the end to the start, and counts the cached tokens behind each item once the batch is evicted. Of the
-    batches that have earned their rewrite, the one that gains most is taken; none if all lose.
+    batches that have earned their rewrite, the one that gains most is taken; none if all lose. ``hasty``: they need
+    not have earned it, and may cost anything.
     """
     # Each item is one of five cases:
     # - new: no request has carried it yet, so it stays;
@@ -230,10 +232,11 @@ def best_batch(ledger: Ledger, *, cold: bool, ripening: Ripening | None) -> _Bat
     # A batch can start at each item that joined, once the rent due has earned the share of its rewrite. The walk ends
     # where a rewrite exceeds the budget: further to the start it would cost even more, unless all is written anyway.
     p, calls, read, age_factors = ledger.parameters, ledger.calls, ledger.rates.read, AgeFactors(ledger)
-    early, rent_share, exponent = p.company_factor ** (-1 / p.age_exponent), p.rent_share, p.age_exponent
+    early, exponent = p.company_factor ** (-1 / p.age_exponent), p.age_exponent
+    rent_share, max_loss = (0.0, _ANY_LOSS) if hasty else (p.rent_share, p.max_loss)
     write, risks, seen_once = ledger.rates.write, _Risks(ledger), SeenOnce(ledger)
     dearer, whole = 0.0 if cold else write - read, ledger.rates.rewrites_all
-    funds, share = _batch_funds(ledger), p.max_loss * ledger.spent
+    funds, share = _batch_funds(ledger), max_loss * ledger.spent
     # A batch may cost what is left of the share at once, and more if it is earned back soon.
     at_once, budget, soon = max(0.0, funds + share), max(0.0, funds + _TWICE * share), risks.stays / _SOON
     # What a token that stays costs over the horizon: where it was not sent yet, and elsewhere.

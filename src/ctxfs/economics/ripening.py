@@ -71,6 +71,8 @@ class Ripening:
 
         ``factors``: by lesson; ``early``: an item counts as ripe at this share of its ripe age.
         """
+        if len(ledger.held) < _LEAST:
+            return ledger.newest_first()
         return chain.from_iterable(self._runs(ledger, factors, early))
 
     def _runs(self, ledger: Ledger, factors: Mapping[str, float], early: float) -> Iterator[Iterable[Held]]:
