@@ -59,7 +59,7 @@ PUBLIC = {
     """,
     "ctxfs.storage": """
         Durability FileKind FileStat FileSystem GrowingStore LeaseStore LocalStore LocalSessions NewFile OsFileSystem
-        SessionFound SessionStores SharedStore Store stores_at
+        RewritingStore SessionFound SessionStores SharedStore Store stores_at
     """,
     "ctxfs.storage.objects": """
         Bucket NoAnswer ObjectSessions ObjectStore ObstoreBucket ReadCache Taken open_bucket session_ids

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Literal
 
-from ctxfs.errors import NotStored, WriteFailed
+from ctxfs.errors import NotStored, StorageError, WriteFailed
 from ctxfs.storage.objects import NoAnswer, Taken
 
 Fate = Literal["done", "lost", "answer lost", "refused", "delayed"]
@@ -47,6 +47,8 @@ class MemoryBucket:
 
     def get_range(self, key: str, offset: int, size: int) -> bytes:
         data = self.get(key)
+        if not data:
+            raise StorageError(f"{key} is empty")
         assert 0 <= offset < offset + size <= len(data), "stores refuse ranges past the end"
         return data[offset : offset + size]
 

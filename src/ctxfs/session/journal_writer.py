@@ -57,13 +57,15 @@ logger = logging.getLogger("ctxfs.session")
 class Commit:
     """What becomes durable together: contents, then records; all of it, or nothing.
 
-    ``files``: one whose item was stored meanwhile is left out. ``records``: model calls with the number 0 get theirs
-    when they are written, and evictions and restorations the time and the call. ``deferred`` gives the last records; it
-    is called in a worker thread, when the files were written, so that deciding takes its time while the disk takes its
-    own. ``last``: the session is released with it; a ``SharedStore`` does both in one request.
+    ``files``: one whose item was stored meanwhile is left out. ``replacing``: contents that take the place of earlier
+    ones, whose ``Stored`` is among the records; in a ``SharedStore`` only. ``records``: model calls with the number 0
+    get theirs when they are written, and evictions and restorations the time and the call. ``deferred`` gives the last
+    records; it is called in a worker thread, when the files were written, so that deciding takes its time while the
+    disk takes its own. ``last``: the session is released with it; a ``SharedStore`` does both in one request.
     """
 
     files: Sequence[ContentFile] = ()
+    replacing: Sequence[ContentFile] = ()
     records: Sequence[Record] = ()
     deferred: Callable[[], Sequence[Record]] | None = None
     last: bool = False
@@ -98,7 +100,11 @@ class _Batch:
 
     def files(self) -> list[NewFile]:
         """The contents, large ones with the index of their blocks."""
-        made: list[NewFile] = []
+        made = [
+            NewFile(name=file.name, chunks=file, derived=True)
+            for pending in self.commits
+            for file in pending.commit.replacing
+        ]
         for file in (file for pending in self.commits for file in pending.files):
             made.append(NewFile(name=file.name, chunks=file))
             if file.wants_index:

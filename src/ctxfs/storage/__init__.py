@@ -1,6 +1,6 @@
 """Where sessions are stored: the store protocol, and the local disk."""
 
-from ctxfs.storage.base import GrowingStore, LeaseStore, NewFile, SharedStore, Store
+from ctxfs.storage.base import GrowingStore, LeaseStore, NewFile, RewritingStore, SharedStore, Store
 from ctxfs.storage.local import Durability, LocalStore
 from ctxfs.storage.local_sessions import LocalSessions
 from ctxfs.storage.port import FileKind, FileStat, FileSystem, OsFileSystem
@@ -18,6 +18,7 @@ __all__ = [
     "LocalStore",
     "NewFile",
     "OsFileSystem",
+    "RewritingStore",
     "SessionFound",
     "SessionStores",
     "SharedStore",

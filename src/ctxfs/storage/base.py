@@ -17,6 +17,7 @@ __all__ = [
     "LeaseStore",
     "LinkingStore",
     "NewFile",
+    "RewritingStore",
     "SharedStore",
     "Store",
     "ThreadStore",
@@ -99,6 +100,18 @@ class GrowingStore(Store, Protocol):
         """Add to the end of a file, which is made when it is not there; ``sync`` makes the whole file durable.
 
         Readers see it grow. After a failure the file may hold a part of ``data``. Raises ``WriteFailed``.
+        """
+
+
+@runtime_checkable
+class RewritingStore(Store, Protocol):
+    """A store in which bytes can be removed for good, those of its log too. Not every store can do that."""
+
+    async def rewrite(self, log: bytes | None = None) -> None:
+        """Replace the log by one of the same length, and remove all bytes that are not part of the session any more.
+
+        ``log`` None: it stays as it is. Readers see the old log or the new one. After a failure the bytes may still be
+        in the store, where no reader finds them; the next ``rewrite`` removes them. Raises ``WriteFailed``.
         """
 
 

@@ -89,6 +89,11 @@ class LocalStore:
         opened = self._opened()
         await run_to_completion(lambda: opened.replace(name, data))
 
+    async def rewrite(self, log: bytes | None = None) -> None:
+        """See ``RewritingStore.rewrite``: nothing but the log has bytes that are no file's."""
+        if log is not None:
+            await self.replace(LOG_NAME, log)
+
     async def share(self, names: Sequence[str], source: Store) -> list[str]:
         """See ``LinkingStore.share``."""
         if not isinstance(source, LocalStore):
@@ -303,19 +308,21 @@ class LocalStore:
             self._fs.sync(fd)
 
 
-async def list_sessions(root: Path, *, fs: FileSystem | None = None) -> list[str]:
+async def list_sessions(root: Path, *, fs: FileSystem | None = None, unreadable: bool = False) -> list[str]:
     """List the ids of the sessions under ``root``, sorted; empty when there is no such directory.
 
     What is left of sessions whose removal was cut short is removed.
 
     A session is a directory with a journal or an index in it, or one that has lost both: with a lock's file and
-    contents. Raises ``ConfigError`` when ``root`` cannot be read.
+    contents. ``unreadable``: also a directory that may not be read, which may be a session.
+
+    Raises ``ConfigError`` when ``root`` cannot be read.
     """
     port: FileSystem = fs if fs is not None else OsFileSystem()
-    return await run_to_completion(lambda: _list_sessions(root, port))
+    return await run_to_completion(lambda: _list_sessions(root, port, unreadable=unreadable))
 
 
-def _list_sessions(root: Path, fs: FileSystem) -> list[str]:
+def _list_sessions(root: Path, fs: FileSystem, *, unreadable: bool) -> list[str]:
     try:
         root_fd = fs.open_root(root)
     except FileNotFoundError:
@@ -325,7 +332,7 @@ def _list_sessions(root: Path, fs: FileSystem) -> list[str]:
     try:
         listed = fs.list_dir(root_fd)
         remove_all_hidden(fs, root_fd, listed)
-        return sorted(name for name, _ in listed if _is_session(fs, root_fd, name))
+        return sorted(name for name, _ in listed if _is_session(fs, root_fd, name, unreadable=unreadable))
     except OSError as error:
         raise ConfigError(f"{root} cannot be read: {reason_of(error)}") from error
     finally:
@@ -347,14 +354,14 @@ def is_session(root: Path, session_id: str) -> bool:
         close_quietly(fs, root_fd)
 
 
-def _is_session(fs: FileSystem, root_fd: int, name: str) -> bool:
+def _is_session(fs: FileSystem, root_fd: int, name: str, *, unreadable: bool = False) -> bool:
     if is_hidden(name):
         return False
     try:
         dir_fd = fs.open_dir(root_fd, name)
     except OSError as error:
         if error.errno in NOT_A_SESSION:
-            return False
+            return unreadable and isinstance(error, PermissionError)
         raise
     try:
         names = {name for name, _ in fs.list_dir(dir_fd)}

@@ -41,6 +41,10 @@ class LocalSessions:
         names = await list_sessions(self._directory, fs=self._fs)
         return await run_to_completion(lambda: [found for name in names if (found := self._found(name)) is not None])
 
+    async def all_names(self) -> list[str]:
+        """See ``DirectoryStores.all_names``: directories that may not be read."""
+        return await list_sessions(self._directory, fs=self._fs, unreadable=True)
+
     def _found(self, session_id: str) -> SessionFound | None:
         """The session's journal as it looks from outside, or its directory if that is lost; None: it is gone."""
         session = self._directory / session_id

@@ -120,6 +120,11 @@ class MemoryStore:
             else:
                 self.disk.files[name] = data
 
+    async def rewrite(self, log: bytes | None = None) -> None:
+        """See ``RewritingStore.rewrite``."""
+        if log is not None:
+            await self.replace(LOG_NAME, log)
+
     async def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         """See ``Store.read``."""
         data = self._file(name)

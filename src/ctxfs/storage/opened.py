@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from uuid import uuid4
 
-from ctxfs.errors import OutcomeUnknown, SessionClosed, SessionLocked, SessionNotFound, StorageError
+from ctxfs.errors import OutcomeUnknown, SessionClosed, SessionLocked, SessionNotFound, StorageError, WriteFailed
 from ctxfs.storage.answers import Terms
 from ctxfs.storage.base import NewFile, check_name
 from ctxfs.storage.failures import writing
@@ -158,6 +158,14 @@ class OpenedSession(ABC):
         with self._writing():
             self._truncate_log(length)
 
+    def rewrite(self, log: bytes | None) -> None:
+        """See ``RewritingStore.rewrite``."""
+        with self._writing():
+            self._write_growing()  # in a database, a writer that was taken over learns it here
+            if log is not None and len(log) != self._log_size():
+                raise WriteFailed("the log", "what takes its place must be as long")
+            self._rewrite(log)
+
     def names(self, prefix: str) -> list[str]:
         """See ``Store.names``."""
         written = self._names(prefix)
@@ -216,6 +224,14 @@ class OpenedSession(ABC):
     @abstractmethod
     def _truncate_log(self, length: int) -> None:
         """Cut the log."""
+
+    @abstractmethod
+    def _log_size(self) -> int:
+        """The size of the log in bytes."""
+
+    @abstractmethod
+    def _rewrite(self, log: bytes | None) -> None:
+        """Replace the log, and remove what is not part of the session any more."""
 
     @abstractmethod
     def _names(self, prefix: str) -> Iterable[str]:

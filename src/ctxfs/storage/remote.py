@@ -79,6 +79,10 @@ class RemoteStore(ABC, Generic[OpenedT]):
         """See ``Store.replace``."""
         await self._run(lambda opened: opened.replace(name, [data] if isinstance(data, bytes) else data))
 
+    async def rewrite(self, log: bytes | None = None) -> None:
+        """See ``RewritingStore.rewrite``. Raises ``OutcomeUnknown`` too."""
+        await self._run(lambda opened: opened.rewrite(log))
+
     async def append(self, name: str, data: bytes, *, sync: bool = False) -> None:
         """See ``GrowingStore.append``.
 

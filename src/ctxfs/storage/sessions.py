@@ -9,7 +9,16 @@ from ctxfs.errors import SessionNotFound
 from ctxfs.storage import lock_file
 from ctxfs.storage.base import Store
 
-__all__ = ["MakingStores", "SessionFound", "SessionStores", "has_writer", "is_stores", "is_there", "session_ids"]
+__all__ = [
+    "DirectoryStores",
+    "MakingStores",
+    "SessionFound",
+    "SessionStores",
+    "has_writer",
+    "is_stores",
+    "is_there",
+    "session_ids",
+]
 
 
 class SessionFound(NamedTuple):
@@ -62,6 +71,14 @@ class MakingStores(SessionStores, Protocol):
 
         Raises ``SessionExists``, ``ConfigError`` and ``WriteFailed``.
         """
+
+
+@runtime_checkable
+class DirectoryStores(SessionStores, Protocol):
+    """A place in which something may be a session, but may not be read by this user."""
+
+    async def all_names(self) -> list[str]:
+        """List the ids of the sessions, and the names of what may be one, sorted. Raises ``ConfigError``."""
 
 
 def is_stores(value: object) -> bool:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ctxfs.errors import OutcomeUnknown, SessionClosed, SessionLocked, WriteFailed
-from ctxfs.storage.base import GrowingStore, NewFile, SharedStore, Store
+from ctxfs.storage.base import GrowingStore, NewFile, RewritingStore, SharedStore, Store
 from ctxfs.testing.network import FATES, Network
 from ctxfs.testing.store_conformance import StoreConformance
 
@@ -307,6 +307,41 @@ class SharedStoreConformance(StoreConformance):
                 await _refused(SessionLocked, partial(_commit, first, "x"))
                 await second.close()
             assert await _found(make) == ["a", "b"]
+
+    async def test_a_fenced_writer_rewrites_nothing(self) -> None:
+        """Of a ``RewritingStore``: also when its request arrives late."""
+        for late in (False, True):
+            make, network = self.new_shared(), Network()
+            stopped = await _opened(make, Machine(ttl_s=0, network=network))
+            if not isinstance(stopped, RewritingStore):
+                return
+            rewriting = partial(stopped.rewrite, b"x\n")
+            await _commit(stopped, "a")
+            network.holding = late
+            await _refused(OutcomeUnknown, *[rewriting] * late)
+            second = await _opened(make, Machine(ttl_s=0))
+            network.arrive()
+            await _refused(OutcomeUnknown if late else SessionLocked, rewriting)
+            await stopped.close()
+            await second.close()
+            assert await _found(make) == ["a"]
+
+    async def test_a_rewriting_without_an_answer_is_repeated(self) -> None:
+        """Of a ``RewritingStore``: it is done once; the writer that was stopped before it stays out."""
+        for fate in FATES:
+            make, network = self.new_shared(), Network()
+            stopped = await _opened(make, Machine(ttl_s=0))
+            await _commit(stopped, "b")
+            store = await _opened(make, Machine(ttl_s=0, give_up_s=60, network=network))
+            if not isinstance(store, RewritingStore):
+                return
+            network.fates = [fate]
+            await store.rewrite(b"b\n")
+            await _refused(SessionLocked, partial(_commit, stopped, "x"))
+            await _commit(store, "c")
+            await store.close()
+            network.arrive()
+            assert await _found(make) == ["b", "c"], fate
 
     async def test_growing_output_of_a_fenced_writer_is_not_written(self) -> None:
         """Of a ``GrowingStore``: what was synced is there for the next writer, and nothing that came later."""

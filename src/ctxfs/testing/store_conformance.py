@@ -20,7 +20,7 @@ import anyio
 from anyio import to_thread
 
 from ctxfs.errors import NameTaken, NotStored, SessionClosed, SessionLocked, SessionNotFound, UnsafePath
-from ctxfs.storage.base import LeaseStore, NewFile, Store, ThreadStore
+from ctxfs.storage.base import LeaseStore, NewFile, RewritingStore, Store, ThreadStore
 
 __all__ = ["StoreConformance"]
 
@@ -103,6 +103,35 @@ class StoreConformance(ABC):
         await reader.open(create=False, write=False)
         assert (await reader.read("a"), await reader.read_log()) == (b"1", b"line\n")
         await reader.close()
+
+    async def test_a_session_is_rewritten(self) -> None:
+        """Of a ``RewritingStore``: the log is another one of the same length, all else is as it was, and it goes on."""
+        make = self.new_session()
+        reader = make()
+        async with self._writer(make) as store:
+            if not isinstance(store, RewritingStore):
+                return
+            for number in range(20):
+                await store.commit([_file(f"f{number}", b"%d" % number)], f"{number:03}\n".encode)
+            await store.delete(["f4"])
+            await reader.open(create=False, write=False)
+            old = await store.read_log()
+            assert await reader.read("f3") == b"3"
+            for log in (None, old.replace(b"003", b"xxx"), old.replace(b"003", b"yyy")):
+                await store.rewrite(log)
+                for each in (store, reader):
+                    assert await each.read("f3") == b"3"
+                    assert await each.read_log() == (log or old)
+                    assert await each.read("f7") == b"7"
+                    assert "f4" not in await each.names()
+            await store.commit([_file("new", b"new")], lambda: b"new\n")
+        await reader.close()
+        async with self._writer(make) as store:
+            assert await store.read_log() == old.replace(b"003", b"yyy") + b"new\n"
+            assert await store.names() == sorted(["new", *(f"f{number}" for number in range(20) if number != 4)])
+            assert [await store.read(f"f{number}") for number in (0, 3, 19)] == [b"0", b"3", b"19"]
+            await store.commit([_file("last", b"")], lambda: b"last\n")
+            assert (await store.read_log()).endswith(b"new\nlast\n")
 
     async def test_names_are_never_overwritten(self) -> None:
         """A taken name fails the whole commit; nothing of it is visible."""

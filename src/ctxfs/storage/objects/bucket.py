@@ -6,7 +6,9 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final, Protocol
+from urllib.parse import unquote, urlsplit
 
 from ctxfs.errors import ConfigError, CtxfsError, MissingExtra, NotStored, StorageError, WriteFailed
 from ctxfs.storage.answers import NoAnswer
@@ -54,6 +56,7 @@ class Bucket(Protocol):
 def open_bucket(url: str, options: Mapping[str, Any] | None = None) -> "ObstoreBucket":
     """Return the bucket at ``url``: ``s3://…``, ``gs://…``, ``az://…``, ``file:///…`` or ``memory:///``, with a prefix.
 
+    A directory that is not there is made when the first object is written.
     ``options`` are obstore's for that kind of store, such as ``endpoint`` or ``client_options``; what they leave out
     comes from the environment, as with the providers' own tools.
 
@@ -62,14 +65,21 @@ def open_bucket(url: str, options: Mapping[str, Any] | None = None) -> "ObstoreB
         ConfigError: no such kind of store, or an option that it does not have.
     """
     try:
-        import obstore.store  # noqa: PLC0415 - an extra
-        from obstore.exceptions import BaseError  # noqa: PLC0415
+        import obstore.store  # noqa: F401, PLC0415 - an extra
     except ImportError as error:
         raise MissingExtra("objects", "obstore") from error
+    if url.startswith("file:"):
+        return _Directory(url, options)
+    return ObstoreBucket(_store_at(url, options))
+
+
+def _store_at(url: str, options: Mapping[str, Any] | None) -> Any:
+    import obstore.store  # noqa: PLC0415 - an extra
+    from obstore.exceptions import BaseError  # noqa: PLC0415
+
     try:
-        scheme = url.partition(":")[0]
-        given = _DEFAULTS.get(scheme, _RETRIES)
-        return ObstoreBucket(obstore.store.from_url(url, **{**given, **(options or {})}))
+        given = _DEFAULTS.get(url.partition(":")[0], _RETRIES)
+        return obstore.store.from_url(url, **{**given, **(options or {})})
     except (BaseError, TypeError, ValueError) as error:
         raise ConfigError(f"{url!r} cannot be opened as an object store: {_reason(error)}") from error
 
@@ -102,7 +112,7 @@ class ObstoreBucket:
 
     def create(self, key: str, data: bytes) -> None:
         """See ``Bucket.create``."""
-        _check_process()
+        self._ready(write=True)
         try:
             self._o.put(self.store, key, data, mode="create", use_multipart=False)
         except self._taken as error:
@@ -112,7 +122,7 @@ class ObstoreBucket:
 
     def put(self, key: str, data: bytes) -> None:
         """See ``Bucket.put``."""
-        _check_process()
+        self._ready(write=True)
         try:
             self._o.put(self.store, key, data)
         except self._any as error:
@@ -120,7 +130,8 @@ class ObstoreBucket:
 
     def get(self, key: str) -> bytes:
         """See ``Bucket.get``."""
-        _check_process()
+        if not self._ready():
+            raise NotStored(key)
         try:
             return bytes(self._o.get(self.store, key).bytes())
         except self._any as error:
@@ -128,7 +139,8 @@ class ObstoreBucket:
 
     def get_range(self, key: str, offset: int, size: int) -> bytes:
         """See ``Bucket.get_range``."""
-        _check_process()
+        if not self._ready():
+            raise NotStored(key)
         try:
             return bytes(self._o.get_range(self.store, key, start=offset, length=size))
         except self._any as error:
@@ -136,7 +148,8 @@ class ObstoreBucket:
 
     def keys(self, prefix: str, *, after: str = "") -> Iterator[str]:
         """See ``Bucket.keys``. Some stores list from the beginning, and not all list in order."""
-        _check_process()
+        if not self._ready():
+            return
         try:
             pages = self._o.list(self.store, prefix=prefix, offset=after or None, chunk_size=_LISTED)
             found = sorted(row["path"] for page in pages for row in page)
@@ -146,7 +159,7 @@ class ObstoreBucket:
 
     def delete(self, keys: Sequence[str]) -> None:
         """See ``Bucket.delete``."""
-        _check_process()
+        self._ready(write=True)
         for start in range(0, len(keys), _LISTED):
             try:
                 self._o.delete(self.store, list(keys[start : start + _LISTED]))
@@ -154,6 +167,11 @@ class ObstoreBucket:
                 continue
             except self._any as error:
                 raise self._write_error(keys[start], error) from error
+
+    def _ready(self, *, write: bool = False) -> bool:  # noqa: ARG002 - of a directory
+        """Whether there is something to read. Raises ``StorageError`` in a forked process."""
+        _check_process()
+        return True
 
     def _write_error(self, key: str, error: Exception) -> StorageError:
         if isinstance(error, (*self._refused, *self._missing)):
@@ -166,6 +184,22 @@ class ObstoreBucket:
             if isinstance(error, self._missing)
             else StorageError(f"could not read {key}: {_reason(error)}")
         )
+
+
+class _Directory(ObstoreBucket):
+    """A directory, which obstore would make at once: where it is not there yet, reading finds nothing."""
+
+    def __init__(self, url: str, options: Mapping[str, Any] | None) -> None:
+        super().__init__(None)
+        self._url = url
+        self._options = options
+        self._path = Path(unquote(urlsplit(url).path))
+
+    def _ready(self, *, write: bool = False) -> bool:
+        super()._ready(write=write)
+        if self.store is None and (write or self._path.exists()):
+            self.store = _store_at(self._url, self._options)
+        return self.store is not None
 
 
 _ADVICE: Final = {

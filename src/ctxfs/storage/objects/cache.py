@@ -11,6 +11,7 @@ from typing import Final
 from uuid import uuid4
 
 from ctxfs.checks import require_int
+from ctxfs.storage.failures import writing
 
 logger = logging.getLogger("ctxfs.storage")
 
@@ -59,9 +60,19 @@ class ReadCache:
         skipped = offset - first * PART_BYTES
         return b"".join(parts)[skipped : skipped + length]
 
-    def _part(self, name: str, offset: int, size: int, fetch: Callable[[int, int], bytes]) -> bytes:
+    def remove(self, name: str, size: int) -> None:
+        """Remove what is here of a content of ``size`` bytes. Raises ``WriteFailed``."""
+        for part in range((size + PART_BYTES - 1) // PART_BYTES):
+            path = self._path(f"{name}\0{part}")
+            with writing(str(path)):
+                path.unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
         digest = hashlib.sha256(name.encode()).hexdigest()
-        path = self._directory / digest[:2] / digest[2:]
+        return self._directory / digest[:2] / digest[2:]
+
+    def _part(self, name: str, offset: int, size: int, fetch: Callable[[int, int], bytes]) -> bytes:
+        path = self._path(name)
         data = _kept(path)
         if data is None or len(data) != size:
             data = fetch(offset, size)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ctxfs.errors import NameTaken, NotStored, SessionLocked, SessionNotFound
+from ctxfs.errors import NameTaken, NotStored, SessionLocked, SessionNotFound, StorageError
 from ctxfs.storage.answers import Terms
 from ctxfs.storage.base import NewFile, check_name
 from ctxfs.storage.failures import writing
@@ -111,10 +111,16 @@ class OpenedObjectSession(OpenedSession):
     def pieces(self, name: str, spans: Iterable[tuple[int, int | None]]) -> Iterator[bytes]:
         """See ``ThreadStore.pieces``; a length of None: all."""
         parts, growing = self._find(name)
-        size = sum(at.size for at in parts)
         for offset, length in spans:
-            data = self._row.read(parts, offset, length)
-            yield data + growing.after(name, size, offset, length, data)
+            try:
+                data = self._row.read(parts, offset, length)
+            except StorageError:
+                self.refresh()
+                before, (parts, growing) = parts, self._find(name)
+                if parts == before:
+                    raise
+                data = self._row.read(parts, offset, length)  # the session was rewritten meanwhile
+            yield data + growing.after(name, sum(at.size for at in parts), offset, length, data)
 
     def _names(self, prefix: str) -> Iterable[str]:
         self.refresh()
@@ -163,6 +169,16 @@ class OpenedObjectSession(OpenedSession):
 
     def _truncate_log(self, length: int) -> None:
         self._change([Cut(length)])
+
+    def _log_size(self) -> int:
+        return len(self._row.log.log)
+
+    def _rewrite(self, log: bytes | None) -> None:
+        new = bytes(self._row.log.log) if log is None else log
+        try:
+            self._row.rewrite(self._row.next_head(self._me, whole=True), new)
+        except Taken:
+            raise self._locked_out() from None
 
     def _change(self, steps: Sequence[Step | Draft], *, release: bool = False) -> None:
         """Make the next segment, as the one writer, together with what grew."""

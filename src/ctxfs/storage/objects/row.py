@@ -11,8 +11,10 @@ from ctxfs.errors import OutcomeUnknown, StorageError, WriteFailed
 from ctxfs.storage.answers import NoAnswer, Terms, repeated
 from ctxfs.storage.objects.bucket import Bucket, Taken
 from ctxfs.storage.objects.cache import ReadCache
+from ctxfs.storage.objects.rewriting import Leftovers
 from ctxfs.storage.objects.segments import (
     FIRST_CHUNK,
+    Append,
     Draft,
     Head,
     Located,
@@ -59,6 +61,7 @@ class SegmentRow:
         self._prefix = session_prefix(session_id)
         self._terms = terms
         self._cache = cache
+        self._last_chunk = (0, 0)
         self._covered = 0  # up to, and without, this segment, chunks follow each other from the first one on
 
     # ---- reading
@@ -66,24 +69,31 @@ class SegmentRow:
     def catch_up(self) -> None:
         """Take in the segments that were made since; at first, the chunks before them.
 
-        Where some are missing, the session was removed meanwhile: the segment that says so stays.
+        Where some are missing or void, the session was removed or rewritten meanwhile, by a segment that comes later.
         """
         if not self.log.end:
             self._read_chunks()
+        if self._take_listed() is not None and (missing := self._take_listed()) is not None:
+            key = segment_key(missing)
+            raise StorageError(
+                f"session {self._session_id}: segment {missing} is missing from the object store ({key})"
+            )
+
+    def _take_listed(self) -> int | None:
+        """Take in the segments that are listed; returns the number of the first that is missing, None: none is."""
         missing: int | None = None
         after = self._prefix + (segment_key(self.log.end - 1) if self.log.end else "s/")
         inner = (key.removeprefix(self._prefix) for key in self._bucket.keys(f"{self._prefix}s/", after=after))
         for key, data in self._fetched(filter(is_segment_key, inner)):
             number = int(key[2:])
-            piece = decode(key, data)
-            if piece.head.removed and number > self.log.end:
+            piece = decode(key, data) if data else None
+            if piece is not None and (piece.head.removed or piece.head.whole) and number > self.log.end:
                 self.log, missing = SegmentLog(end=number), None
-            if number == self.log.end:
+            if piece is not None and number == self.log.end:
                 self.log.take(piece)
             else:
                 missing = self.log.end if missing is None else missing
-        if missing is not None:
-            raise StorageError(f"session {self._session_id}: segment {missing} is missing from the object store")
+        return missing
 
     def _read_chunks(self) -> None:
         inner = (key.removeprefix(self._prefix) for key in self._bucket.keys(f"{self._prefix}k/"))
@@ -126,12 +136,15 @@ class SegmentRow:
 
         if self._cache is None or self.log.head is None:
             return fetch(offset, length)
-        name = f"{self.log.head.identity}\0{at.key}\0{at.offset}"
-        return self._cache.read(name, at.size, offset, length, fetch)
+        return self._cache.read(self._cached_as(at), at.size, offset, length, fetch)
+
+    def _cached_as(self, at: Located) -> str:
+        assert self.log.head is not None
+        return f"{self.log.head.identity}\0{at.key}\0{at.offset}"
 
     # ---- writing
 
-    def next_head(self, writer: str, *, epochs: int = 0, removed: bool = False) -> Head:
+    def next_head(self, writer: str, *, epochs: int = 0, removed: bool = False, whole: bool = False) -> Head:
         """Return the head of the next segment, with an epoch that is higher by ``epochs``."""
         last = self.log.head
         return Head(
@@ -141,6 +154,7 @@ class SegmentRow:
             nonce=uuid4().hex,
             identity=last.identity if last is not None and self.log.exists else uuid4().hex,
             removed=removed,
+            whole=whole,
         )
 
     def content(self, name: str, data: bytes, *, grows: bool = False, carried: int = 0) -> Draft | Put:
@@ -156,16 +170,24 @@ class SegmentRow:
         self._put(self._prefix + key, data)
         return Put(name, Located(key, 0, len(data)), grows)
 
-    def make(self, head: Head, steps: Sequence[Step | Draft], terms: Terms | None = None) -> None:
+    def make(
+        self, head: Head, steps: Sequence[Step | Draft], terms: Terms | None = None, *, fences: Sequence[int] = ()
+    ) -> None:
         """Make the next segment. Raises ``Taken``, ``WriteFailed`` or ``OutcomeUnknown``."""
         key = segment_key(self.log.end)
-        data = encode(head, steps)
+        data = encode(head, steps, fences)
+        tries = 0
 
         def make() -> None:
+            nonlocal tries
+            tries += 1
             try:
                 self._bucket.create(self._prefix + key, data)
-            except Taken:
-                if self._known(key) != data:  # else an earlier try was made, and its answer lost
+            except Taken as error:
+                known = self._known(key)
+                if not known and tries > 1:  # it is void: an earlier try may have made it
+                    raise OutcomeUnknown(key, "the session was taken over and rewritten meanwhile") from error
+                if known != data:  # else an earlier try was made, and its answer lost
                     raise
 
         if not self.log.exists:
@@ -200,16 +222,59 @@ class SegmentRow:
 
     def _write_chunk(self, start: int, end: int) -> None:
         """Write a chunk, with what no chunk before it covers. It is derived: without it, opening reads more objects."""
-        start = min(start, self._covered // FIRST_CHUNK * FIRST_CHUNK)
-        if (data := self.log.chunk(start, end)) is not None:
+        start, began = min(start, self._covered // FIRST_CHUNK * FIRST_CHUNK), self.log.began
+        if start < began:
+            start = began if self._covered >= began else 0
+        if (start, end) != self._last_chunk and (data := self.log.chunk(start, end)) is not None:
             with suppress(StorageError):
                 self._bucket.put(self._prefix + chunk_key(start, end), data)
-                self._covered = end
+                self._covered, self._last_chunk = end, (start, end)
+                self.log.began = end if began and not start else began
 
     def delete_own_objects(self, parts: Iterable[Located]) -> None:
         """Delete the objects of contents that have their own; contents inside segments stay."""
         if keys := [self._prefix + at.key for at in parts if at.key.startswith("c/")]:
             self._bucket.delete(keys)
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        """Delete objects that nothing refers to any more. Raises ``WriteFailed``."""
+        try:
+            repeated(lambda: self._bucket.delete(keys), self._prefix, self._terms)
+        except OutcomeUnknown as error:
+            raise WriteFailed(self._prefix, error.reason) from error
+
+    def rewrite(self, head: Head, log: bytes) -> None:
+        """Make ``head`` a segment with the whole session and this log, and remove what the bucket holds beside that.
+
+        Segments that hold nothing else stay as they are. Raises as ``make`` does, and then ``WriteFailed`` where the
+        session is rewritten, but not all that goes is gone.
+        """
+        # What is listed later may be of the next writer.
+        held = [key.removeprefix(self._prefix) for key in self._bucket.keys(self._prefix)]
+        left = Leftovers(self.log.files, log)
+        for key, data in self._fetched(filter(is_segment_key, held)):
+            if data:
+                left.look(key, decode(key, data))
+        gone = left.objects(held)
+        self.make(head, [*self._kept(left), Append(log)], fences=self.log.fences)
+        self._write_chunk(0, self.log.end)
+        if self._cache is not None:
+            for at in left.dead:
+                self._cache.remove(self._cached_as(at), at.size)
+        self._delete([self._prefix + key for key in gone])
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="ctxfs") as threads:
+            list(threads.map(lambda key: self._put(self._prefix + key, b""), left.segments))
+
+    def _kept(self, left: Leftovers) -> Iterator[Draft | Put]:
+        """The session's files; the content of one that is in a segment that goes is written again."""
+        carried = 0
+        for name, parts in self.log.files.items():
+            if left.moves(parts):
+                step = self.content(name, self.read(parts, 0, None), carried=carried)
+                carried += len(step.data) if isinstance(step, Draft) else 0
+                yield step
+            else:
+                yield from (Put(name, at, grows=number > 0) for number, at in enumerate(parts))
 
     def remove(self, head: Head) -> None:
         """Make ``head`` the end of the session, and delete the rest.

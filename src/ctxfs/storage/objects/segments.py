@@ -4,6 +4,10 @@ Segment n holds one commit: contents, lines of the log, deletions. It is made un
 fails where the key exists. So the number is the compare-and-swap: who makes segment n was the one writer at n, and a
 writer that was taken over meanwhile fails at its next number, whatever its clock says.
 
+A *whole* segment says all that the session has, and what stands before it counts no more. It is made when bytes have to
+be removed for good. The segments before it that hold such bytes are made *void* then, empty objects: their numbers stay
+taken, since a writer that slept meanwhile may wake up at one of them.
+
 A *chunk* holds the steps of many segments, so that opening reads few objects. It is derived: any chunk is true of the
 segments that it covers, whoever wrote it, and none has to exist. Chunks cover 16 segments, 64, 256 and so on.
 
@@ -40,6 +44,8 @@ __all__ = [
 ]
 
 VERSION: Final = 1
+WHOLE_VERSION: Final = 2
+"""Of whole segments, which an earlier ctxfs would take for one commit more."""
 FIRST_CHUNK: Final = 16
 GROWTH: Final = 4
 LEVELS: Final = 8
@@ -95,6 +101,7 @@ class Head:
             a bucket was emptied, has another.
         removed: the session was removed with this segment. A later session of the same name goes on with the numbers,
             which are never freed: a writer that slept meanwhile finds its number taken.
+        whole: the session is what this segment holds, and what comes after it.
     """
 
     epoch: int
@@ -103,18 +110,21 @@ class Head:
     nonce: str = ""
     identity: str = ""
     removed: bool = False
+    whole: bool = False
 
 
 class Piece(NamedTuple):
     """What an object says: of one segment, or of those that a chunk ``covers``, from the first up to the end.
 
-    ``fences``: of a chunk, the numbers at which a writer took the session.
+    ``fences``: of a chunk or a whole segment, the numbers at which a writer took the session. ``began``: see
+    ``SegmentLog``.
     """
 
     head: Head
     steps: tuple[Step, ...]
     covers: tuple[int, int] | None = None
     fences: tuple[int, ...] = ()
+    began: int = 0
 
 
 class Draft(NamedTuple):
@@ -140,10 +150,11 @@ def chunk_key(start: int, end: int) -> str:
     return f"k/{start:012d}-{end:012d}"
 
 
-def encode(head: Head, steps: Sequence[Step | Draft]) -> bytes:
-    """Encode a segment."""
+def encode(head: Head, steps: Sequence[Step | Draft], fences: Iterable[int] = ()) -> bytes:
+    """Encode a segment; ``fences``: of a whole one, those of the segments before it."""
     rows, body = _rows(steps)
-    return _object({**_head_row(head), "steps": rows}, body)
+    whole = {"whole": True, "fences": [*fences]} if head.whole else {}
+    return _object({**_head_row(head), **whole, "steps": rows}, body)
 
 
 def decode(key: str, data: bytes) -> Piece:
@@ -155,7 +166,7 @@ def decode(key: str, data: bytes) -> Piece:
     end = data.find(b"\n") + 1
     try:
         row = json_codec.loads(data[:end])
-        if row["v"] != VERSION:
+        if row["v"] not in {VERSION, WHOLE_VERSION}:
             raise StorageError(f"{key} was written by a later version of ctxfs: install that one")
         head = Head(
             epoch=row["epoch"],
@@ -164,15 +175,18 @@ def decode(key: str, data: bytes) -> Piece:
             nonce=row.get("nonce", ""),
             identity=row["session"],
             removed=row.get("removed", False),
+            whole=row.get("whole", False),
         )
         covers = (row["start"], row["end"]) if "start" in row else None
-        return Piece(head, tuple(_steps(key, row["steps"], data, end)), covers, tuple(row.get("fences", ())))
+        steps = tuple(_steps(key, row["steps"], data, end))
+        return Piece(head, steps, covers, tuple(row.get("fences", ())), row.get("began", 0))
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(f"{key} is not a segment of a session, or is damaged: {error!r:.80}") from error
 
 
 def _head_row(head: Head) -> dict[str, Any]:
-    row: dict[str, Any] = {"v": VERSION, "session": head.identity, "epoch": head.epoch, "writer": head.writer}
+    version = WHOLE_VERSION if head.whole else VERSION
+    row: dict[str, Any] = {"v": version, "session": head.identity, "epoch": head.epoch, "writer": head.writer}
     row["at"] = head.at
     return row | ({"nonce": head.nonce} if head.nonce else {}) | ({"removed": True} if head.removed else {})
 
@@ -229,7 +243,8 @@ class SegmentLog:
 
     ``files``: where the parts of each file's content are. ``end``: the number of the next segment. ``head``: the head
     of the last one; None: there is none. ``fences``: the numbers at which a writer took the session, so at which the
-    writer before it will fail.
+    writer before it will fail. ``began``: one chunk covers the segments before this number, a whole one among them; 0:
+    there is no whole one.
     """
 
     files: dict[str, tuple[Located, ...]] = field(default_factory=dict)
@@ -237,6 +252,7 @@ class SegmentLog:
     end: int = 0
     head: Head | None = None
     fences: list[int] = field(default_factory=list)
+    began: int = 0
     _steps: dict[int, Sequence[Step]] = field(default_factory=dict, repr=False)  # those of segments, for chunks
 
     def take(self, piece: Piece) -> None:
@@ -244,9 +260,13 @@ class SegmentLog:
         first, end = piece.covers or (self.end, self.end + 1)
         if first != self.end or end <= first:
             raise StorageError(f"segments {first} to {end} do not follow after {self.end}")
-        if piece.covers is None and (self.head is None or piece.head.epoch != self.head.epoch):
+        if piece.head.whole:
+            self.files, self.log, self.fences, self._steps = {}, bytearray(), [], {}
+            self.began, first = end, 0
+        elif piece.covers is None and (self.head is None or piece.head.epoch != self.head.epoch):
             self.fences.append(first)
         self.fences += piece.fences
+        self.began = max(self.began, piece.began)
         self._steps[first] = piece.steps
         self.end, self.head = end, piece.head
         for step in piece.steps:
@@ -281,7 +301,9 @@ class SegmentLog:
         steps = (step for first in sorted(self._steps) if first >= start for step in self._steps[first])
         rows, body = _rows(steps)
         fences = [number for number in self.fences if number >= start]
-        head = {**_head_row(replace(self.head, nonce="")), "start": start, "end": end, "fences": fences}
+        head = {**_head_row(replace(self.head, nonce="", whole=False)), "start": start, "end": end, "fences": fences}
+        if self.began:
+            head["began"] = self.began if start else end
         return _object({**head, "steps": rows}, body)
 
 

@@ -138,6 +138,14 @@ class OpenedPostgresSession(OpenedSession):
     def _truncate_log(self, length: int) -> None:
         self._change(Change(cut=length))
 
+    def _log_size(self) -> int:
+        return len(self.read_log(0))
+
+    def _rewrite(self, log: bytes | None) -> None:
+        """One statement. What it replaced, and what was deleted before, is gone when the database has vacuumed it."""
+        if log is not None:
+            self._change(Change(relog=log))
+
     def _grown(self) -> dict[str, bytes]:
         return {name: bytes(data) for name, data in self._growing.files.items()}
 

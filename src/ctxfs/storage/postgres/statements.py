@@ -86,8 +86,9 @@ class Change:
     """What one commit changes.
 
     ``new``: files that must not exist. ``over``: files that may exist. ``grown``: what is appended to files. ``gone``:
-    files to delete. ``line``: what is appended to the log. ``cut``: the length to which the log is cut. ``release``:
-    the writer releases the session. ``remove``: the session is removed.
+    files to delete. ``line``: what is appended to the log. ``cut``: the length to which the log is cut. ``relog``: what
+    takes the place of the log, and is as long. ``release``: the writer releases the session. ``remove``: the session is
+    removed.
     """
 
     new: Sequence[Part] = ()
@@ -96,6 +97,7 @@ class Change:
     gone: Sequence[str] = ()
     line: bytes = b""
     cut: int | None = None
+    relog: bytes | None = None
     release: bool = False
     remove: bool = False
 
@@ -138,6 +140,9 @@ class Change:
             values["gone"] = list(self.gone)
         if self.cut is not None:
             steps += [f"cut as ({_CUT})", f"torn as ({_TORN})"]
+        if self.relog is not None:
+            steps.append(f"relog as ({_RELOG})")
+            values["relog"] = self.relog
         if self.remove:
             steps += [f"no_{table} as ({_DELETE.format(table=table)})" for table in ("log", "part")]
         return steps, values
@@ -165,6 +170,9 @@ _CUT = "delete from ctxfs_log using fenced where session = id and start >= %(cut
 _TORN = """
     update ctxfs_log set data = substr(data, 1, (%(cut)s - start)::int) from fenced
     where session = id and start < %(cut)s and start + octet_length(data) > %(cut)s"""
+_RELOG = """
+    update ctxfs_log set data = substr(%(relog)b, start::int + 1, octet_length(data)) from fenced
+    where session = id and data <> substr(%(relog)b, start::int + 1, octet_length(data))"""
 _DELETE = "delete from ctxfs_{table} using fenced where session = id"
 
 
