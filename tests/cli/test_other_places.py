@@ -98,9 +98,22 @@ def test_rm_refuses_a_session_that_is_written(ctxfs: Run, url: str) -> None:
 def test_grep_searches_one_session(ctxfs: Run) -> None:
     assert "row 1999 of" in ok(ctxfs("grep", "s1", "row 1999 of"))
     assert ctxfs("grep", "s1", "no such row")[0] == 1
-    code, _, err = ctxfs("grep", "--all", "row")
+
+
+def test_grep_searches_all_sessions_the_newest_first(ctxfs: Run, url: str) -> None:
+    found = ok(ctxfs("grep", "--all", "row 1999 of")).splitlines()
+    assert [line.split(":")[:2] for line in found] == [
+        [session_id, item_id] for session_id in ("other", "s1") for item_id in ("call_001", "call_002")
+    ]
+    assert ctxfs("grep", "--all", "no such row")[0] == 1
+    assert ctxfs("grep", "--all", "row 7 of", "--since", "2999-01-01")[0] == 1
+    objects = [json.loads(line) for line in ok(ctxfs("grep", "--all", "--json", "row 1999 of")).splitlines()]
+    assert {one["data"].get("session_id") for one in objects} >= {"s1", "other"}
+    ok(ctxfs("tag", "s1", "newer"))
+    assert ok(ctxfs("grep", "--all", "-l", "row 1999 of")).startswith("s1")
+    code, _, err = ctxfs("grep", "--all", "--item", "call_001", "row")
     assert code == 2
-    assert "name one session beside --store" in err
+    assert "--item is an item of one session" in err
 
 
 def test_grep_all_takes_the_url_of_a_directory(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -154,40 +167,61 @@ def test_a_command_for_directories_names_the_way_round(
     assert "`ctxfs pull SESSION URL` brings one there" in said
 
 
-@pytest.mark.parametrize("command", ["erase", "prune"])
-def test_a_command_that_removes_contents_names_the_way_round(
-    command: str, capsys: pytest.CaptureFixture[str], url: str
-) -> None:
-    assert run([command, "--store", url]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"ctxfs: ctxfs {command} takes no --store: it removes contents of sessions in a directory.")
-    for way in ("`ctxfs pull SESSION URL`", "`ctxfs rm SESSION --store URL`", "`ctxfs push SESSION URL`"):
-        assert way in said
+def test_erase_shows_asks_and_erases(ctxfs: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = ok(ctxfs("erase", "s1", "call_001", "--dry-run"))
+    assert "call_002 quotes it, and stays" in shown
+    assert "the session other shares it, and keeps it" in shown
+    assert "earlier versions, snapshots and backups of the bucket" in shown
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert ctxfs("erase", "s1", "call_001")[0] == 1
+    assert ok(ctxfs("cat", "s1", "call_001")) == "a" + OUTPUT
+    done = json.loads(ok(ctxfs("erase", "s1", "call_001", "--yes", "--json", "--reason", "a password")))
+    assert done["erased"] is True
+    code, _, err = ctxfs("cat", "s1", "call_001")
+    assert code == 1
+    assert "by ctxfs erase (a password)" in err
+    assert ok(ctxfs("cat", "s1", "call_002")) == "b" + OUTPUT
+    assert ok(ctxfs("cat", "other", "call_001")) == "a" + OUTPUT
+    assert "all as written" in ok(ctxfs("check"))
+    code, _, err = ctxfs("erase", "s1", "call_9", "--yes")
+    assert code == 2
+    assert "no item 'call_9'" in err
+    assert ctxfs("erase", "nobody", "call_001", "--yes")[0] == 2
 
 
-def test_the_way_round_leaves_nothing_of_an_erased_content_in_a_bucket(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``erase`` says so, and docs/fleet.md."""
-    bucket, root = tmp_path / "bucket", tmp_path / "root"
-    bucket.mkdir()
-    url = f"objects+{bucket.as_uri()}"
-    anyio.run(_make, url, "s1")
-    monkeypatch.setenv("CTXFS_ROOT", str(root))
-    assert run(["pull", "s1", url]) == 0
-    (file,) = root.glob("s1/tool_result/look/call_001.*")
-    erased = file.read_bytes()
+def test_an_erased_content_is_in_no_object(ctxfs: Run, tmp_path: Path, url: str) -> None:
+    if url.startswith("memory"):
+        return
+    segments = {path: path.read_bytes() for path in (tmp_path / "bucket").rglob("s1/s/*")}
+    ok(ctxfs("erase", "s1", "call_001", "call_002", "--yes"))
+    held = [data for path, data in segments.items() if not path.read_bytes()]
+    assert any(b'"put"' in data for data in held)
+    assert all(path.read_bytes() in (b"", data) for path, data in segments.items())
+    assert "row 7 of" not in ok(ctxfs("show", "s1"))
 
-    def is_there() -> bool:
-        return any(erased in path.read_bytes() for path in bucket.rglob("*") if path.is_file())
 
-    assert is_there()
-    assert run(["erase", "s1", "call_001", "--yes"]) == 0
-    assert run(["rm", "s1", "--store", url, "--yes"]) == 0
-    assert run(["push", "s1", url]) == 0
-    assert not is_there()
-    assert run(["cat", "s1", "call_002", "--store", url]) == 0
-    assert run(["cat", "s1", "call_001", "--store", url]) == 1
+def test_prune_removes_what_nothing_needs(ctxfs: Run) -> None:
+    assert "0 contents" in ok(ctxfs("prune"))
+    assert ok(ctxfs("rm", "other", "--yes")) == ""
+
+    def pruned(*options: str) -> list[str]:
+        (session,) = json.loads(ok(ctxfs("prune", "--undo", "0s", "--grace", "0s", "--json", *options)))
+        return [content["item_id"] for content in session["contents"]]
+
+    assert pruned("--dry-run") == pruned()
+    assert ctxfs("prune", "nobody")[0] == 2
+    assert "all as written" in ok(ctxfs("check"))
+
+
+@pytest.mark.parametrize("url", ["objects"], indirect=True)
+def test_looking_at_a_directory_that_is_not_there_does_not_make_it(ctxfs: Run, tmp_path: Path) -> None:
+    missing = f"objects+{(tmp_path / 'not' / 'there').as_uri()}"
+    for command in (["sessions"], ["check"], ["grep", "--all", "x"], ["prune"], ["ls", "last"]):
+        run([*command, "--store", missing])
+        assert not (tmp_path / "not").exists(), command
+    anyio.run(_make, missing, "s1")
+    assert (tmp_path / "not" / "there").is_dir()
+    assert run(["cat", "s1", "call_001", "--store", missing]) == 0
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"completion", "replay", "tune"}))

@@ -485,7 +485,12 @@ CLEANUP = (
     ),
     Removal("the files of what is erased", _ERASING, "await store.delete([*gone, *(", "await store.delete([*("),
     Removal("archives without what is erased", _ERASING, "await store.replace(file.name, file)", "pass"),
-    Removal("the journal without what is erased", _ERASING, "    if new != log:", "    if False:"),
+    Removal(
+        "the journal without what is erased",
+        _ERASING,
+        "    if new != log or isinstance(store, SharedStore):",
+        "    if False:",
+    ),
     Removal("what is needed by a placeholder", "cleanup/live.py", "        if stored.item_id not in kept\n", ""),
     Removal("the session that an agent opens, in a quota", "cleanup/sessions.py", "{*written, *running}", "written"),
     Removal(

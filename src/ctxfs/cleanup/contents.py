@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ctxfs.cleanup.live import Collectable, PrunePlan, plan_prune
-from ctxfs.errors import CtxfsError
+from ctxfs.errors import CtxfsError, StorageError
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import ContentRemoved
 from ctxfs.steps import run_in_steps
-from ctxfs.storage.local import list_sessions
-from ctxfs.storage.roots import resolved_root
+from ctxfs.storage.base import RewritingStore, SharedStore, Store
+from ctxfs.storage.sessions import SessionStores
+from ctxfs.storage.sessions import session_ids as all_session_ids
+from ctxfs.storage.stores import resolved_stores
 
 __all__ = ["GRACE_S", "UNDO_S", "Pruned", "prune", "prune_plans", "prune_session", "remove_contents", "session_plan"]
 
@@ -99,15 +101,16 @@ async def prune_plans(
     session_ids: Sequence[str] | None = None,
     *,
     root_path: str | Path | None = None,
+    store: SessionStores | str | None = None,
     undo_s: float = UNDO_S,
     grace_s: float = GRACE_S,
     archived_s: float | None = None,
     clock: Clock = time.time,
 ) -> tuple[Pruned, ...]:
     """Decide what ``prune`` with the same arguments would remove; nothing is changed."""
-    root, found = await resolved_root(root_path), list[Pruned]()
-    for session_id in await list_sessions(root) if session_ids is None else session_ids:
-        fs = ContextFileSystem(session_id, root_path=root, read_only=True)
+    stores, found = await resolved_stores(root_path, store), list[Pruned]()
+    for session_id in await all_session_ids(stores) if session_ids is None else session_ids:
+        fs = ContextFileSystem(session_id, store=stores, read_only=True)
         try:
             async with fs:
                 plan = await session_plan(fs, undo_s=undo_s, grace_s=grace_s, archived_s=archived_s, clock=clock)
@@ -121,6 +124,7 @@ async def prune(
     session_ids: Sequence[str] | None = None,
     *,
     root_path: str | Path | None = None,
+    store: SessionStores | str | None = None,
     undo_s: float = UNDO_S,
     grace_s: float = GRACE_S,
     archived_s: float | None = None,
@@ -129,11 +133,13 @@ async def prune(
 ) -> tuple[Pruned, ...]:
     """Remove the contents that nothing refers to from sessions.
 
-    A session that an agent writes to is skipped. A fork keeps the files that it shares: it has its own names for them.
+    A session that an agent writes to is skipped; in a ``store``, one that was written to within its lease. A fork keeps
+    the files that it shares: it has its own names for them.
 
     Args:
-        session_ids: which sessions; None: all under the root.
+        session_ids: which sessions; None: all that are there.
         root_path: the directory that holds sessions; None means ``~/.agent/context``.
+        store: where they are instead: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
         undo_s: for how many seconds an eviction can be undone; 0: not at all.
         grace_s: for how many seconds a stored content is kept in any case; 0: not at all.
         archived_s: after how many seconds an archived content is removed, though the archive names it; None: never.
@@ -141,21 +147,23 @@ async def prune(
         clock: gives seconds since the epoch.
 
     """
-    done = list[Pruned]()
+    stores, done = await resolved_stores(root_path, store), list[Pruned]()
     planned = await prune_plans(
-        session_ids, root_path=root_path, undo_s=undo_s, grace_s=grace_s, archived_s=archived_s, clock=clock
+        session_ids, store=stores, undo_s=undo_s, grace_s=grace_s, archived_s=archived_s, clock=clock
     )
     for one in planned:
         if one.skipped or not one.plan.collect:
             done.append(one)
             continue
-        fs = ContextFileSystem(one.plan.session_id, root_path=root_path, clock=clock)
+        place = stores.store(one.plan.session_id)
+        fs = ContextFileSystem(one.plan.session_id, root_path=stores.directory, store=place, clock=clock)
         try:
             await fs.open(create=False)
             try:
                 plan = await prune_session(
                     fs, undo_s=undo_s, grace_s=grace_s, archived_s=archived_s, by=by, clock=clock
                 )
+                await _free(place, one.plan.session_id)
             finally:
                 await fs.close()
         except CtxfsError as error:
@@ -163,3 +171,12 @@ async def prune(
         else:
             done.append(Pruned(plan=plan))
     return tuple(done)
+
+
+async def _free(store: Store, session_id: str) -> None:
+    """Free the space of removed contents where that takes more than to delete them: they share objects with others."""
+    if isinstance(store, SharedStore) and isinstance(store, RewritingStore):
+        try:
+            await store.rewrite()
+        except StorageError as error:
+            logger.warning("session %s: removed contents still take space, until the next time: %s", session_id, error)

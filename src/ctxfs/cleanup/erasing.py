@@ -1,8 +1,10 @@
 """Erasing contents for good: from their files, the journal's lines, archives and what is derived from them.
 
-The tombstones are durable first. Then the files are deleted, and the archives and the journal are rewritten, each as a
-new file that replaces the old one; each line of the journal keeps its number and its length. A crash between these
-steps leaves a session that opens; erasing the same items again finishes the rest.
+The tombstones are durable first: from then on, no reader is given the contents. Then the files are deleted, and the
+archives and the journal are rewritten, each as a whole that takes the place of the old one; each line of the journal
+keeps its number and its length. A crash between these steps leaves a session that opens; erasing the same items again
+finishes the rest. In a store on a server all of it is done as its one writer, so that a writer that was silent before
+is refused afterwards.
 """
 
 import logging
@@ -10,27 +12,27 @@ import re
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
+
+import anyio
 
 from ctxfs.cleanup.eraser import Eraser, Held, Quotes, held, in_archives, related, text_of
 from ctxfs.content.blocks import index_name
 from ctxfs.content.file import ContentFile
 from ctxfs.content.reader import ContentReader
 from ctxfs.content.stored import Stored
-from ctxfs.errors import ConfigError, CorruptContent, CtxfsError, NotStored, UnknownItem
+from ctxfs.errors import ConfigError, CorruptContent, CtxfsError, NotStored, SessionNotFound, UnknownItem, WriteFailed
 from ctxfs.session.archive import rewritten_archive
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal import rewritten
 from ctxfs.session.journal_writer import Commit
 from ctxfs.session.records import ContentRemoved, Record
 from ctxfs.steps import run_in_steps
-from ctxfs.storage.base import Store
-from ctxfs.storage.local import list_sessions, read_log_now
-from ctxfs.storage.log_file import LOG_NAME
+from ctxfs.storage.base import DirectoryStore, RewritingStore, SharedStore, Store
+from ctxfs.storage.local import read_log_now
 from ctxfs.storage.port import FileSystem
-from ctxfs.storage.roots import resolved_root
-from ctxfs.storage.stores import stores_at
+from ctxfs.storage.sessions import SessionStores, session_ids
+from ctxfs.storage.stores import resolved_stores
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.workspace.catalogue_file import catalogue_file
 
@@ -38,13 +40,23 @@ __all__ = ["ErasedItem", "Erasure", "erase", "erase_in", "erase_plan"]
 
 logger = logging.getLogger("ctxfs.cleanup")
 
+_OPENED_AT_ONCE = 16
+"""So many other sessions are looked at at the same time."""
+
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]+")
 """An id that stands in JSON as it is."""
 
-_ALWAYS_LEFT = (
+_LEFT_IN_DIRECTORY = (
     "exports of this session, and backups of its directory",
     "sessions elsewhere, and what an agent, a provider or a log has kept",
     "the blocks of the disk that held it, until they are written again",
+)
+_LEFT_IN_STORE = (
+    "exports of this session, and copies of it in a directory or another store",
+    "sessions elsewhere, and what an agent, a provider or a log has kept",
+    "read caches other than the one of this URL (?cache=DIR): remove their directories",
+    "earlier versions, snapshots and backups of the bucket or database",
+    "a database's dead rows, until it has vacuumed them",
 )
 
 
@@ -64,7 +76,7 @@ class Erasure:
 
     ``archives``: ids of the archives with an erased item; they are rewritten. ``quoted_in``: other items, and notes,
     with a line or a long word of an erased content; they are kept; erase them too if they must not be.
-    ``other_sessions``: those under the same root that share the content, such as forks. ``not_reached``: whatever else
+    ``other_sessions``: those in the same place that share the content, such as forks. ``not_reached``: whatever else
     may hold it, a line each.
     """
 
@@ -76,13 +88,19 @@ class Erasure:
     not_reached: tuple[str, ...]
 
 
-async def erase_plan(session_id: str, item_ids: Sequence[str], *, root_path: str | Path | None = None) -> Erasure:
+async def erase_plan(
+    session_id: str,
+    item_ids: Sequence[str],
+    *,
+    root_path: str | Path | None = None,
+    store: SessionStores | str | None = None,
+) -> Erasure:
     """Say what ``erase`` with the same arguments does; nothing is changed. Raises as ``erase``."""
-    root = await resolved_root(root_path)
-    store = stores_at(root).store(session_id)
-    async with ContextFileSystem(session_id, root_path=root, store=store, read_only=True) as fs:
+    stores = await resolved_stores(root_path, store)
+    one = _rewriting(stores, session_id)
+    async with ContextFileSystem(session_id, root_path=stores.directory, store=one, read_only=True) as fs:
         found = held(await fs.history())
-        return await _with_others(await _plan(fs, store, found, item_ids), found, root)
+        return await _with_others(await _plan(fs, one, found, item_ids), found, stores)
 
 
 async def erase(
@@ -90,6 +108,7 @@ async def erase(
     item_ids: Sequence[str],
     *,
     root_path: str | Path | None = None,
+    store: SessionStores | str | None = None,
     by: str = "ctxfs.cleanup.erase",
     reason: str = "for good",
     clock: Callable[[], float] = time.time,
@@ -101,41 +120,44 @@ async def erase(
     Erasing an item again finishes what a crash cut short.
 
     Args:
-        session_id: the session, on the local disk.
+        session_id: the session.
         item_ids: the items, as ``ctxfs ls`` and placeholders name them; ids, file names or paths.
         root_path: the directory that holds sessions; None means ``~/.agent/context``.
+        store: where they are instead: a URL (``s3://bucket/prefix``) or a ``SessionStores``. The session is taken over
+            as by any writer. A ``ReadCache`` of this place loses the contents too.
         by: who erases them; a later reader is shown it.
         reason: why, for the same reader; it stays in the session, so it must not reveal the content.
         clock: gives seconds since the epoch.
-        fs: used instead of the operating system's calls.
+        fs: used instead of the operating system's calls, in a directory.
 
     Raises:
         UnknownItem: no item of that name was ever in the session; nothing is erased then.
-        ConfigError: no item was given.
-        SessionLocked: an agent writes to it.
+        ConfigError: no item was given, or the store is one of your own without ``rewrite``.
+        SessionLocked: an agent writes to it; in a ``store``, it did so within its lease.
         SessionNotFound: there is no such session.
-        WriteFailed: something cannot be written: erase the same items again.
+        WriteFailed, OutcomeUnknown: something cannot be written: erase the same items again.
 
     """
-    root = await resolved_root(root_path)
-    store = stores_at(root, fs=fs).store(session_id)
-    session = ContextFileSystem(session_id, root_path=root, store=store, clock=clock)
+    stores = await resolved_stores(root_path, store, fs=fs)
+    one = _rewriting(stores, session_id)
+    session = ContextFileSystem(session_id, root_path=stores.directory, store=one, clock=clock)
     await session.open(create=False)
     try:
         found = held(await session.history())
-        plan = await _with_others(await _plan(session, store, found, item_ids), found, root)
-        await _carry_out(session, store, found, plan, by=by, reason=reason, now=clock())
+        plan = await _with_others(await _plan(session, one, found, item_ids), found, stores)
+        await _carry_out(session, one, found, plan, by=by, reason=reason, now=clock())
     finally:
         await session.close()
-    await run_to_completion(catalogue_file(root).discard)
+    if stores.directory is not None:
+        await run_to_completion(catalogue_file(stores.directory).discard)
     logger.info("session %s: %s erased %d contents", session_id, by, len(plan.items))
     return plan
 
 
 async def erase_in(
-    fs: ContextFileSystem, store: Store, item_ids: Sequence[str], *, by: str, reason: str, now: float
+    fs: ContextFileSystem, store: RewritingStore, item_ids: Sequence[str], *, by: str, reason: str, now: float
 ) -> Erasure:
-    """Erase contents of a session that is open for writing on ``store``, which can replace its log by its name.
+    """Erase contents of a session that is open for writing on ``store``.
 
     The session has to be opened again afterwards: what is in memory still has them. Other sessions are not looked at.
     Raises as ``erase``.
@@ -146,8 +168,15 @@ async def erase_in(
     return plan
 
 
-async def _with_others(plan: Erasure, found: Held, root: Path) -> Erasure:
-    sharing = await _sharing(plan.session_id, found, [item.item_id for item in plan.items], root)
+def _rewriting(stores: SessionStores, session_id: str) -> RewritingStore:
+    store = stores.store(session_id)
+    if not isinstance(store, RewritingStore):
+        raise ConfigError(f"{stores.url} cannot remove a content for good: its store needs `rewrite`")
+    return store
+
+
+async def _with_others(plan: Erasure, found: Held, stores: SessionStores) -> Erasure:
+    sharing = await _sharing(plan.session_id, found, [item.item_id for item in plan.items], stores)
     return replace(plan, other_sessions=sharing)
 
 
@@ -175,7 +204,7 @@ async def _plan(fs: ContextFileSystem, store: Store, found: Held, item_ids: Sequ
         archives=tuple(archives),
         quoted_in=tuple(quoting),
         other_sessions=(),
-        not_reached=(*damages, *_ALWAYS_LEFT),
+        not_reached=(*damages, *(_LEFT_IN_DIRECTORY if isinstance(store, DirectoryStore) else _LEFT_IN_STORE)),
     )
 
 
@@ -198,22 +227,32 @@ async def _content(fs: ContextFileSystem, found: Held, item_id: str) -> str:
     return found.texts.get(item_id, [""])[0]
 
 
-async def _sharing(session_id: str, found: Held, item_ids: Collection[str], root: Path) -> tuple[str, ...]:
-    """The other sessions under the root that have one of the contents, or the history that it was a part of."""
+async def _sharing(session_id: str, found: Held, item_ids: Collection[str], stores: SessionStores) -> tuple[str, ...]:
+    """The other sessions of the place that have one of the contents, or the history that it was a part of."""
     digests = {stored.digest for item_id in item_ids for stored in found.stored.get(item_id, [])}
     marks = [digest.encode() for digest in digests] + [_mark(item_id) for item_id in item_ids]
     family, origins, sharing = {session_id, found.forked_from} - {""}, dict[str, str](), list[str]()
-    for name in await list_sessions(root):
-        if name == session_id or not await run_to_completion(partial(_may_share, root, name, marks)):
-            continue
-        try:
-            async with ContextFileSystem(name, root_path=root, read_only=True) as other:
-                if any(stored.digest in digests for stored in other.state.stored.values()):
-                    sharing.append(name)
-                elif not other.state.ids.isdisjoint(item_ids):
-                    origins[name] = held(await other.history()).forked_from
-        except CtxfsError:
-            sharing.append(f"{name} (it cannot be read)")
+    limit = anyio.CapacityLimiter(_OPENED_AT_ONCE)
+
+    async def look(name: str) -> None:
+        async with limit:
+            if not await _may_share(stores, name, marks):
+                return
+            try:
+                async with ContextFileSystem(name, store=stores, read_only=True) as other:
+                    if any(stored.digest in digests for stored in other.state.stored.values()):
+                        sharing.append(name)
+                    elif not other.state.ids.isdisjoint(item_ids):
+                        origins[name] = held(await other.history()).forked_from
+            except SessionNotFound:  # it was removed meanwhile
+                return
+            except CtxfsError:
+                sharing.append(f"{name} (it cannot be read)")
+
+    async with anyio.create_task_group() as group:
+        for name in await session_ids(stores):
+            if name != session_id:
+                group.start_soon(look, name)
     before = 0
     while before != len(family):
         before = len(family)
@@ -226,17 +265,23 @@ def _mark(item_id: str) -> bytes:
     return item_id.encode() if _PLAIN.fullmatch(item_id) else b""
 
 
-def _may_share(root: Path, session_id: str, marks: Sequence[bytes]) -> bool:
+async def _may_share(stores: SessionStores, session_id: str, marks: Sequence[bytes]) -> bool:
     """Whether a session has to be opened to know; false for most, which takes one look at the bytes of its journal."""
-    try:
-        log = read_log_now(root, session_id)
-    except CtxfsError:
+    if (root := stores.directory) is None:
         return True
-    return not log or any(mark in log for mark in marks)
+
+    def look() -> bool:
+        try:
+            log = read_log_now(root, session_id)
+        except CtxfsError:
+            return True
+        return not log or any(mark in log for mark in marks)
+
+    return await run_to_completion(look)
 
 
 async def _carry_out(
-    fs: ContextFileSystem, store: Store, found: Held, plan: Erasure, *, by: str, reason: str, now: float
+    fs: ContextFileSystem, store: RewritingStore, found: Held, plan: Erasure, *, by: str, reason: str, now: float
 ) -> None:
     item_ids = [item.item_id for item in plan.items]
     log = await store.read_log()
@@ -246,16 +291,26 @@ async def _carry_out(
         _tombstone(found, item, now, by, reason) for item in plan.items if not _is_erased(found, item.item_id)
     ]
     records: list[Record] = [*tombstones, *(file.stored for file in archives)]
+    together = isinstance(store, SharedStore)  # else a file can only be replaced after the commit
     if records:
-        await fs.writer.journal.commit(Commit(records=records))
+        await fs.writer.journal.commit(Commit(records=records, replacing=archives if together else ()))
+    try:
+        await _remove_bytes(store, plan, [] if together else archives)
+    except WriteFailed as error:
+        left = "no reader is given what was erased, but the place still holds it: erase the same items again"
+        raise WriteFailed(plan.session_id, f"{error.reason}; {left}") from error
+
+
+async def _remove_bytes(store: RewritingStore, plan: Erasure, archives: Sequence[ContentFile]) -> None:
+    """Remove the contents from files, archives and log, once their tombstones are durable."""
     gone = [name for item in plan.items for name in (item.name, index_name(item.name))]
     await store.delete([*gone, *(index_name(file.name) for file in archives)])
     for file in archives:
         await store.replace(file.name, file)
     log = await store.read_log()
-    new = await run_in_steps(lambda: rewritten(log, Eraser(item_ids)))
-    if new != log:
-        await store.replace(LOG_NAME, new)
+    new = await run_in_steps(lambda: rewritten(log, Eraser([item.item_id for item in plan.items])))
+    if new != log or isinstance(store, SharedStore):  # a server may still hold what was deleted
+        await store.rewrite(new)
 
 
 def _is_erased(found: Held, item_id: str) -> bool:

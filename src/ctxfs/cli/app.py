@@ -27,10 +27,6 @@ _IN_A_DIRECTORY = (
     "takes no --store: it works on sessions in a directory. `ctxfs pull SESSION URL` brings one there, "
     "`ctxfs push SESSION URL` brings it back"
 )
-_REMOVING_CONTENTS = (
-    "takes no --store: it removes contents of sessions in a directory. `ctxfs pull SESSION URL` brings one there; "
-    "then `ctxfs rm SESSION --store URL` removes what the store holds, and `ctxfs push SESSION URL` writes the rest"
-)
 _UsageError: Any = typer.BadParameter.__mro__[1]  # newer versions of typer have a click of their own
 
 
@@ -207,8 +203,7 @@ def _message(error: Any) -> str:
     if not isinstance(error, _UsageError):
         return str(error)
     if getattr(error, "option_name", None) == "--store" and _is_for_directories(error.ctx):
-        way_round = _REMOVING_CONTENTS if error.ctx.command.name in ("erase", "prune") else _IN_A_DIRECTORY
-        return f"{error.ctx.command_path} {way_round}"
+        return f"{error.ctx.command_path} {_IN_A_DIRECTORY}"
     message = " ".join(error.format_message().split()).rstrip(".").replace(": Value error, ", ": ")
     command = error.ctx.command_path if error.ctx is not None else "ctxfs"
     return f"{message[:1].lower()}{message[1:]}: see `{command} --help`"

@@ -21,7 +21,7 @@ from ctxfs.cli.amounts import share_of, size_bytes, span_s
 from ctxfs.cli.columns import print_columns, print_line, readable_size
 from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
 from ctxfs.cli.output import for_terminal, print_json
-from ctxfs.cli.session import find_session, find_sessions, sessions_at, sessions_directory, stores_of
+from ctxfs.cli.session import find_session, find_sessions, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.storage.sessions import SessionStores
 
@@ -291,6 +291,7 @@ def prune(
     ] = None,
     dry_run: DryRun = False,
     root: Root = None,
+    store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove stored contents that nothing needs any more.
@@ -299,11 +300,11 @@ def prune(
     program stored itself. Each removed content leaves a note of what it held, which the tools show when it is asked
     for. Sessions that an agent writes to are left alone.
     """
-    directory = sessions_directory(root)
-    chosen = None if not sessions else anyio.run(find_sessions, directory, sessions)
+    place = sessions_at(root, store)
+    chosen = None if not sessions else anyio.run(find_sessions, place, sessions)
     work = prune_plans if dry_run else partial(prune_contents, by="ctxfs prune")
     done: tuple[Pruned, ...] = anyio.run(
-        partial(work, chosen, root_path=directory, undo_s=undo, grace_s=grace, archived_s=archived)
+        partial(work, chosen, store=stores_of(place), undo_s=undo, grace_s=grace, archived_s=archived)
     )
     if as_json:
         print_json([_pruned_as_dict(one, dry_run=dry_run) for one in done])

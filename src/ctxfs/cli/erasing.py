@@ -9,9 +9,9 @@ import typer
 from ctxfs.cleanup.erasing import Erasure, erase_plan
 from ctxfs.cleanup.erasing import erase as erase_contents
 from ctxfs.cli.columns import print_columns, print_line, readable_size
-from ctxfs.cli.options import AsJson, Root, SessionArgument
+from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
 from ctxfs.cli.output import for_terminal, print_json
-from ctxfs.cli.session import find_session, sessions_directory
+from ctxfs.cli.session import find_session, sessions_at, stores_of
 
 __all__ = ["erase"]
 
@@ -29,6 +29,7 @@ def erase(
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what would be done.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     root: Root = None,
+    store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove contents for good, from archives and history too.
@@ -37,16 +38,16 @@ def erase(
     and what cannot be reached. All other items stay as they are. It asks first. A session that an agent has open is
     refused. After a crash, erase the same items again to finish.
     """
-    directory = sessions_directory(root)
-    session_id = anyio.run(find_session, directory, session)
-    plan: Erasure = anyio.run(partial(erase_plan, session_id, items, root_path=directory))
+    place = sessions_at(root, store)
+    stores, session_id = stores_of(place), anyio.run(find_session, place, session)
+    plan: Erasure = anyio.run(partial(erase_plan, session_id, items, store=stores))
     if not as_json:
         _print(plan)
     if not dry_run:
         if not yes:
             some = "this content" if len(plan.items) == 1 else f"these {len(plan.items):,} contents"
             typer.confirm(f"Erase {some} for good?", abort=True, err=True)
-        work = partial(erase_contents, session_id, items, root_path=directory, by="ctxfs erase", reason=reason)
+        work = partial(erase_contents, session_id, items, store=stores, by="ctxfs erase", reason=reason)
         plan = anyio.run(work)
     if as_json:
         print_json(_as_dict(plan, erased=not dry_run))

@@ -20,7 +20,6 @@ from ctxfs.errors import ConfigError
 from ctxfs.items import ItemType
 from ctxfs.listing.selection import Selection
 from ctxfs.session.entries import Entry
-from ctxfs.storage.stores import stores_at
 
 __all__ = ["grep"]
 
@@ -113,13 +112,14 @@ def _check(
 
 def _grep_all(place: SessionsAt, query: Query, since: float | None, *, form: Form, as_json: bool) -> bool:
     """Print what matches in all sessions; whether something did, and all could be searched."""
-    if (root := stores_of(place).directory) is None:
-        raise ConfigError(
-            "--all searches sessions in a directory: name one session beside --store, or `ctxfs pull` them first"
-        )
-    found = Selection(since=since).of(listed(stores_at(root)), lambda _: False)
+    stores = stores_of(place)
+    if stores.directory is None:
+        newest = sorted(anyio.run(stores.sessions), key=lambda one: one.changed_at, reverse=True)
+        named = [one.session_id for one in newest if since is None or one.changed_at >= since]
+        return grep_all(Search(stores, query, form=form, as_json=as_json), named, together=False)
+    found = Selection(since=since).of(listed(stores), lambda _: False)
     whole = {session.session_id: session.disk_bytes for session in found if not session.is_damaged}
-    search = Search(root, query, form=form, as_json=as_json, whole=whole)
+    search = Search(stores.directory, query, form=form, as_json=as_json, whole=whole)
     large = sum(session.disk_bytes for session in found) > LARGE_BYTES or len(found) > MANY_SESSIONS
     return grep_all(search, [session.session_id for session in found], together=large and len(found) > 1)
 

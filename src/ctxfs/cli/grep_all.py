@@ -17,7 +17,7 @@ from ctxfs.cli.candidates import may_match, needed_words
 from ctxfs.cli.grep_output import Form, JsonPrinter, Printer
 from ctxfs.cli.item_search import Query
 from ctxfs.cli.output import for_terminal, write
-from ctxfs.cli.session import open_known_session
+from ctxfs.cli.session import SessionsAt, open_known_session
 from ctxfs.cli.session_search import search_session, spans
 from ctxfs.errors import CtxfsError
 from ctxfs.storage.threads import run_to_completion, without_threads
@@ -54,13 +54,13 @@ class Shown:
 
 
 class Search:
-    """What is done with each session; other processes get a copy of it."""
+    """What is done with each session; other processes get a copy of it, where the place is a directory."""
 
     def __init__(
-        self, root: Path, query: Query, *, form: Form, as_json: bool, whole: Mapping[str, int] | None = None
+        self, place: SessionsAt, query: Query, *, form: Form, as_json: bool, whole: Mapping[str, int] | None = None
     ) -> None:
         """``whole``: how many bytes the files of each session hold that was not damaged; all others are opened."""
-        self._root, self._query, self._form, self._as_json = root, query, form, as_json
+        self._place, self._query, self._form, self._as_json = place, query, form, as_json
         self._whole = whole or {}
         self._words = needed_words(query)
 
@@ -80,15 +80,17 @@ class Search:
 
     def _may_match(self, session_id: str) -> bool:
         """Whether a session has to be opened; for most a look at the bytes of its files will do."""
+        if not isinstance(self._place, Path):
+            return True
         if self._words is None or (disk_bytes := self._whole.get(session_id)) is None:
             return True
-        session, ignore_case = self._root / session_id, self._query.ignore_case
+        session, ignore_case = self._place / session_id, self._query.ignore_case
         return may_match(session, self._words, ignore_case=ignore_case, disk_bytes=disk_bytes)
 
     async def _run(self, session_id: str, put: _Put) -> None:
         text, objects = Printer(self._form, session_id), JsonPrinter(session_id)
         pattern, printed = self._query.compiled(), bytearray()
-        async with open_known_session(self._root, session_id) as fs:
+        async with open_known_session(self._place, session_id) as fs:
             async for row in search_session(fs, self._query):
                 if isinstance(row, str):
                     put("error", f"session {session_id}: {row}".encode("utf-8", "replace"))
