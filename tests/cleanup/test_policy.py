@@ -1,5 +1,6 @@
 """Which sessions a policy forgets: the newest stay, the reasons are told, and nothing else decides."""
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from ctxfs.errors import ConfigError, QuotaExceeded, SessionNotFound, UnknownIte
 from ctxfs.listing.summary import SessionSummary
 from ctxfs.session.filesystem import ContextFileSystem, list_sessions
 from ctxfs.storage.forgotten import FORGOTTEN_NAME
+from ctxfs.storage.local_sessions import LocalSessions
+from ctxfs.storage.port import OsFileSystem
 from ctxfs.testing import ScriptedModel
 from ctxfs.timeline import fork_session
 from session_items import tool_result
@@ -269,6 +272,25 @@ async def test_usage_by_session_tool_and_item(tmp_path: Path) -> None:
     assert [usage.name for usage in await usage_by_tool("b", root_path=tmp_path)] == ["Read"]
     with pytest.raises(SessionNotFound):
         await usage_by_item("none", root_path=tmp_path)
+
+
+class ClosedDirectories(OsFileSystem):
+    """A system in which some directories belong to somebody else."""
+
+    def open_dir(self, dir_fd: int, name: str) -> int:
+        if name.startswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return super().open_dir(dir_fd, name)
+
+
+@pytest.mark.anyio
+async def test_checking_names_a_session_that_may_not_be_read(tmp_path: Path) -> None:
+    await made(tmp_path, "a", "closed")
+    stores = LocalSessions(tmp_path, fs=ClosedDirectories())
+    assert [one.session_id for one in await stores.sessions()] == ["a"]
+    found = {one.session_id: one async for one in check(store=stores)}
+    assert (found["a"].ok, found["closed"].ok) == (True, False)
+    assert "cannot be read: Permission denied" in found["closed"].error
 
 
 @pytest.mark.anyio

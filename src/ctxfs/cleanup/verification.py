@@ -9,7 +9,7 @@ from ctxfs.checks import require_number
 from ctxfs.errors import ConfigError, CtxfsError
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.verify import VerifyReport
-from ctxfs.storage.sessions import SessionStores
+from ctxfs.storage.sessions import DirectoryStores, SessionStores
 from ctxfs.storage.sessions import session_ids as all_session_ids
 from ctxfs.storage.stores import resolved_stores
 
@@ -42,7 +42,7 @@ async def check(
     """Check sessions, one after the other.
 
     Args:
-        session_ids: which sessions; None: all that are there.
+        session_ids: which sessions; None: all that are there, and each directory among them that may not be read.
         root_path: the directory that holds sessions; None means ``~/.agent/context``.
         store: where they are instead: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
         share: which part of the contents is read, above 0 up to 1; journals and indexes are read in any case.
@@ -56,7 +56,7 @@ async def check(
     if not 0 < share <= 1:
         raise ConfigError(f"share is {share!r}: use a number above 0, up to 1")
     stores = await resolved_stores(root_path, store)
-    for session_id in await all_session_ids(stores) if session_ids is None else session_ids:
+    for session_id in await _all_names(stores) if session_ids is None else session_ids:
         nothing = VerifyReport(checked=0, problems=())
         try:
             async with ContextFileSystem(session_id, store=stores, read_only=True) as fs:
@@ -65,6 +65,10 @@ async def check(
             yield CheckedSession(session_id=session_id, report=report, contents=contents)
         except CtxfsError as error:
             yield CheckedSession(session_id=session_id, report=nothing, contents=0, error=str(error))
+
+
+async def _all_names(stores: SessionStores) -> list[str]:
+    return await (stores.all_names() if isinstance(stores, DirectoryStores) else all_session_ids(stores))
 
 
 def _chosen(name: str, share: float) -> bool:
