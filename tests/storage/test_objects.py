@@ -359,3 +359,22 @@ def test_a_removal_that_was_interrupted_is_a_removal() -> None:
     assert len(bucket.objects) > 20
     with pytest.raises(SessionNotFound):
         lines(bucket)
+
+
+@pytest.mark.parametrize("has_chunk", [True, False])
+def test_a_writer_that_slept_while_the_session_was_rewritten_and_removed_stays_out(*, has_chunk: bool) -> None:
+    bucket, clock = MemoryBucket(), Clock()
+    sleeper = opened(bucket, clock)
+    commit(sleeper, "a")
+    clock.now += 31
+    second = opened(bucket, clock)
+    commit(second, "b")
+    second.rewrite(b"x\nb\n")
+    second.close()
+    assert lines(bucket) == ["x", "b"]
+    for key in [key for key in bucket.objects if "/k/" in key and not has_chunk]:
+        del bucket.objects[key]
+    assert lines(bucket) == ["x", "b"]
+    opened(bucket, clock).remove()
+    with pytest.raises(SessionLocked):
+        commit(sleeper, "late")
