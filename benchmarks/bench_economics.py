@@ -6,6 +6,7 @@ ones, and when each message came (``NAME.times.json``). ``NAME=VALUE``: eviction
 """
 
 import json
+import math
 import multiprocessing
 import os
 import sys
@@ -35,7 +36,11 @@ FOR_AN_HOUR = replace(ANTHROPIC_RATES, write=2.0)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: which sessions, at what prices, with which cache."""
+    """One line of the table: which sessions, at what prices, with which cache.
+
+    ``timed``: the prices and the time to live are those that the recording's bills show, and its pauses count.
+    ``knows_times``: the planner knows these pauses, and not only its bills. ``pauses``: False leaves the pauses out.
+    """
 
     title: str
     folder: str
@@ -43,6 +48,8 @@ class Row:
     cached: Cached = "prefix"
     unseen_opened: bool = False
     timed: bool = False
+    knows_times: bool = True
+    pauses: bool = True
 
 
 ROWS = (
@@ -53,9 +60,12 @@ ROWS = (
     Row("… a host's breakpoints at the tail", ".", cached="tail"),
     Row("… five times as dear above 100k", ".", rates=STEPPED),
     Row("times as recorded", "times", timed=True),
-    Row("… the same without pauses", "times"),
+    Row("… the planner does not know them", "times", timed=True, knows_times=False),
+    Row("… at the same prices without pauses", "times", timed=True, pauses=False),
+    Row("… at 0.1 / 1.25 without pauses", "times"),
     Row("long sessions, 0.1 / 1.25", "long"),
     Row("… times as recorded", "long", timed=True),
+    Row("… the planner does not know them", "long", timed=True, knows_times=False),
     Row("short runs, 0.1 / 1.25", "mini"),
     Row("… what is hidden is opened once", "mini", unseen_opened=True),
     Row("… 0.05 / 1.25", "mini", rates=CHEAPER),
@@ -98,9 +108,10 @@ def times_of(path: Path) -> dict[str, Any]:
 def cache_of(path: Path, row: Row) -> tuple[Rates, float]:
     """What the recording's calls paid for writing to the cache, and for how many seconds that was kept."""
     if not row.timed:
-        return row.rates, float("inf")
+        return row.rates, math.inf
     kept_an_hour = any((u or {}).get("cache_write_1h") for u in times_of(path).get("usage", ()))
-    return (FOR_AN_HOUR, 3_600.0) if kept_an_hour else (row.rates, 300.0)
+    rates, ttl_s = (FOR_AN_HOUR, 3_600.0) if kept_an_hour else (row.rates, 300.0)
+    return rates, ttl_s if row.pauses else math.inf
 
 
 def replayed(path: Path, row: Row, given: Mapping[str, Any]) -> tuple[float, Cost]:
@@ -108,7 +119,8 @@ def replayed(path: Path, row: Row, given: Mapping[str, Any]) -> tuple[float, Cos
     session, (rates, ttl_s) = ready(path), cache_of(path, row)
     parameters = EvictionParameters.from_mapping(given)
     told = replace(rates, rewrites_all=row.cached == "tail")
-    policy = Economic(name="economic", rates=told, count=COUNT, parameters=parameters, ttl_s=ttl_s)
+    known_ttl_s = ttl_s if row.knows_times else math.inf
+    policy = Economic(name="economic", rates=told, count=COUNT, parameters=parameters, ttl_s=known_ttl_s)
     never = replay_session(session, Never(), rates, cached=row.cached, ttl_s=ttl_s)
     options: dict[str, Any] = {"cached": row.cached, "ttl_s": ttl_s, "unseen_opened": row.unseen_opened}
     return never.cost, replay_session(session, policy, rates, **options)

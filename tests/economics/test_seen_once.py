@@ -65,14 +65,34 @@ def test_nothing_leaves_once_seen_where_every_change_rewrites_all() -> None:
 
 
 def test_the_read_backs_of_what_was_seen_once_are_covered() -> None:
-    ledger = seen(item("a"), item("b"), max_loss=0)
+    ledger = seen(item("a", 1_000), item("b", 1_000), max_loss=0)
     half = 0.5 * ledger.read_back_price()
     for saved, leaving in ((2.1 * half, ("a", "b")), (1.9 * half, ("b",)), (0.9 * half, ())):
         account = replace(ledger, saved=saved + ledger.saved - ledger.saved_then)
         assert plan(account).item_ids == leaving
     share = 0.9 * half / (ledger.spent_then * (1 + 0.5 * ledger.parameters.horizon(ledger.calls) / ledger.calls))
-    assert not plan(seen(item("a"), item("b"), max_loss=share))
-    assert plan(seen(item("a"), item("b"), max_loss=1.2 * share))
+    assert not plan(seen(item("a", 1_000), item("b", 1_000), max_loss=share))
+    assert plan(seen(item("a", 1_000), item("b", 1_000), max_loss=1.2 * share))
+
+
+@pytest.mark.parametrize(
+    ("tool_class", "tokens", "past", "read_backs"),
+    [
+        (ToolClass.OTHER, 1_000, Outcome(), 0.5),
+        (ToolClass.OTHER, 8_000, Outcome(), 5 * 0.08 * 8**0.4),
+        (ToolClass.SEARCH, 8_000, Outcome(), 5 * 0.15 * 8**0.1),
+        (ToolClass.SEARCH, 1_500, Outcome(left=7, read_back=7), 1.5),
+    ],
+    ids=["half of one at least", "five times as many as expected", "by its class", "no more than it has pages"],
+)
+def test_of_what_is_more_likely_to_be_read_back_more_is_covered(
+    tool_class: ToolClass, tokens: int, past: Outcome, read_backs: float
+) -> None:
+    ledger = seen(item("a", tokens, tool_class=tool_class), max_loss=0, seen_caution=0)
+    ledger = replace(ledger, memory=MappingProxyType({ledger.held["a"].lesson: past}))
+    for factor, leaving in ((0.999, ()), (1.001, ("a",))):
+        saved = factor * read_backs * ledger.read_back_price()
+        assert plan(replace(ledger, saved=saved + ledger.saved - ledger.saved_then)).item_ids == leaving
 
 
 def test_a_tool_whose_results_are_read_back_is_not_evicted_once_seen() -> None:

@@ -573,6 +573,17 @@ def test_a_class_without_needs_is_named() -> None:
     assert EvictionParameters(seen_needs_by_class={}).seen_needs_by_class == {}
 
 
+@pytest.mark.parametrize(("calls", "rent"), [(1, 0.1 * (10 + 1.65)), (100, 1.3 * (1.25 - 0.1))])
+def test_the_risk_of_an_eviction_counts_what_the_page_costs_until_it_leaves_again(calls: int, rent: float) -> None:
+    ledger = Ledger(parameters=EvictionParameters(arrival_tokens=0, caution=50)).added([3_000, item("a", 2_000)])
+    for _ in range(calls):
+        ledger = ledger.replied([20]).added([20])
+    (found,) = decisions(ledger)
+    expected = ledger.parameters.needs(ToolClass.OTHER, 2_000) * (calls + 1) ** -ledger.parameters.age_exponent
+    price = ledger.read_back_price() + ledger.parameters.page_tokens * rent
+    assert found.risk == pytest.approx(50 * expected * price)
+
+
 def test_parameters_are_written_as_they_are_read() -> None:
     parameters = EvictionParameters(caution=2.5, needs_by_class={**EvictionParameters().needs_by_class}, max_loss=0.5)
     assert EvictionParameters.from_mapping(parameters.to_mapping()) == parameters

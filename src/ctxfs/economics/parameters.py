@@ -99,7 +99,7 @@ class EvictionParameters:
     age_exponent: float = 1.4
     activity_factor: float = 0.3
     changed_factor: float = 0.4
-    caution: float = 8.5
+    caution: float = 6.75
     page_tokens: int = 1_000
     read_back_output_tokens: int = 120
     horizon_calls: float = 10.0

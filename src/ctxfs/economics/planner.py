@@ -33,7 +33,7 @@ from ctxfs.economics.ledger import Ledger
 from ctxfs.economics.price_steps import under_step
 from ctxfs.economics.prices import at_price
 from ctxfs.economics.ripening import Ripening
-from ctxfs.economics.seen_once import SeenOnce
+from ctxfs.economics.seen_once import SeenOnce, rent_until_it_leaves
 from ctxfs.economics.unseen import room_of, unseen
 
 __all__ = [
@@ -204,7 +204,9 @@ class AgeFactors(dict[str, float]):
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()
         weight = at_price(ledger.parameters.caution, ledger.rates)
-        self._ledger, self._weight = ledger, weight * ledger.read_back_price()
+        # The page stays in the context as well, until a batch takes it.
+        price = ledger.read_back_price() + ledger.parameters.page_tokens * rent_until_it_leaves(ledger)
+        self._ledger, self._weight = ledger, weight * price
 
     def __missing__(self, lesson: str) -> float:
         p = self._ledger.parameters

@@ -10,15 +10,21 @@ from typing import Final
 from ctxfs.economics.held import NO_OUTCOME, Held
 from ctxfs.economics.ledger import Ledger
 from ctxfs.economics.prices import at_price
-from ctxfs.economics.unseen import expected_cost
+from ctxfs.economics.unseen import expected_cost, most_read_backs
 
-__all__ = ["SeenOnce"]
+__all__ = ["SeenOnce", "rent_until_it_leaves"]
 
 _RENT_UNTIL_IT_LEAVES: Final = 1.3
 """The rent of a result that stays until a batch takes it, in prices of a rewrite of it."""
 
-_COVERED: Final = 0.5
-"""The share of a read-back that must be covered: of 10 such results, one is read back."""
+_LEAST_COVERED: Final = 0.5
+"""The share of a read-back that must be covered at least: of 10 such results, one is read back."""
+
+
+def rent_until_it_leaves(ledger: Ledger) -> float:
+    """What a token costs that stays until a batch takes it, once it is written."""
+    rates = ledger.rates
+    return min(rates.read * ledger.parameters.horizon(ledger.calls), _RENT_UNTIL_IT_LEAVES * (rates.write - rates.read))
 
 
 class SeenOnce:
@@ -28,8 +34,7 @@ class SeenOnce:
         p, rates = ledger.parameters, ledger.rates
         self._ledger, self._price = ledger, ledger.read_back_price()
         self._covered = ledger.saved_then + p.max_loss * expected_cost(ledger)
-        rent = min(rates.read * p.horizon(ledger.calls), _RENT_UNTIL_IT_LEAVES * (rates.write - rates.read))
-        self._rent = 0.0 if rates.rewrites_all else rent
+        self._rent = 0.0 if rates.rewrites_all else rent_until_it_leaves(ledger)
         self._caution = at_price(p.seen_caution, rates)
 
     def gain(self, held: Held) -> float:
@@ -37,11 +42,13 @@ class SeenOnce:
         p, tool_class = self._ledger.parameters, held.candidate.tool_class
         if held.arrived != self._ledger.calls - 1 or tool_class not in p.seen_needs_by_class:
             return 0.0
-        if not 0 < p.seen_tokens <= held.tokens or held.candidate.pinned or self._covered < _COVERED * self._price:
+        if not 0 < p.seen_tokens <= held.tokens or held.candidate.pinned:
             return 0.0
         seen = self._ledger.memory.get(held.lesson, NO_OUTCOME)
         expected = seen.corrects(p.seen_needs(tool_class, held.tokens), p.memory_weight)
         gain = held.saved_tokens * self._rent - self._caution * expected * self._price
-        if gain > 0:
-            self._covered -= _COVERED * self._price
+        risk = self._price * max(_LEAST_COVERED, most_read_backs(self._ledger, held, expected))
+        if gain <= 0 or risk > self._covered:
+            return 0.0
+        self._covered -= risk
         return gain

@@ -11,7 +11,7 @@ from ctxfs.economics.held import NO_OUTCOME, Held, at_arrival, is_of_arrival
 from ctxfs.economics.ledger import Ledger
 from ctxfs.economics.prices import ANTHROPIC_RATES
 
-__all__ = ["expected_cost", "room_of", "unseen"]
+__all__ = ["expected_cost", "most_read_backs", "room_of", "unseen"]
 
 _USUAL_READ_BACKS: Final = 0.3
 """Of each result that was evicted unseen, counted in recorded sessions."""
@@ -56,7 +56,7 @@ def _covered(ledger: Ledger, could: list[Held], *, freed: int) -> list[Held]:
             continue
         gain, price = rates.write * h.saved_tokens, ledger.read_back_price(h.tokens) - shorter
         expected = factor * _chance_of_read_back(ledger, h)
-        risk = max(0.0, price * min(p.pages(h.tokens), _SURPRISE * expected) - gain)
+        risk = max(0.0, price * most_read_backs(ledger, h, expected) - gain)
         if gain > price * expected and risk <= covered:
             covered -= risk
             room -= h.saved_tokens
@@ -70,6 +70,11 @@ def expected_cost(ledger: Ledger) -> float:
     least = p.least_cost * ledger.rates.write / ANTHROPIC_RATES.write
     to_come = _STILL_TO_COME * p.horizon(ledger.calls)
     return max(least, ledger.spent_then * (1 + to_come / max(1, ledger.calls)))
+
+
+def most_read_backs(ledger: Ledger, held: Held, expected: float) -> float:
+    """How many read-backs of a result must be covered where ``expected`` ones are likely: no more than it has pages."""
+    return min(ledger.parameters.pages(held.tokens), _SURPRISE * expected)
 
 
 def room_of(ledger: Ledger) -> int:
