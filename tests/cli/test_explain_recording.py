@@ -93,3 +93,11 @@ def test_a_file_that_is_no_recording_is_one_line_and_2(explain: Explain, content
     code, out, err = explain(tmp_path / "file.json")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "file.json" in err
+
+
+def test_a_file_that_is_not_there_is_named(explain: Explain, tmp_path: Path) -> None:
+    for missing in ("nothing.jsonl", tmp_path / "nothing"):
+        code, out, err = explain(missing, "--root", tmp_path)
+        assert (code, out) == (2, "")
+        assert err == f"ctxfs: there is no file {missing}, and no session of that name under {tmp_path}\n"
+    assert explain("nothing", "--root", tmp_path)[2].startswith("ctxfs: no session 'nothing' under")

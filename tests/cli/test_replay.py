@@ -139,6 +139,17 @@ def test_wrong_use_is_one_line_and_2(
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", ["replay", "tune"])
+def test_a_file_that_is_not_there_is_named_before_anything_is_read(
+    ctxfs: Command, recorded: list[Path], command: str
+) -> None:
+    missing = recorded[0].parent / "missing.json"
+    for files in ([missing], [recorded[0], missing]):
+        code, out, err = ctxfs(command, *files)
+        assert (code, out) == (2, "")
+        assert err == f"ctxfs: there is no file or folder {missing}\n"
+
+
 @pytest.mark.parametrize("arguments", [("replay",), ("tune",), ("replay", "one.json", "--tokens", "words")])
 def test_wrong_arguments_are_2(
     ctxfs: Command, arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -355,7 +355,10 @@ def test_all_recordings_of_a_file_are_shown(tmp_path: Path) -> None:
     ("given", "said"),
     [
         (["nobody"], "no session 'nobody'"),
-        (["a", "b"], "name one session"),
+        (["a", "b.json"], "a, b.json are not files, so name one session"),
+        (["nothing.json"], "there is no file nothing.json, and no session of that name under"),
+        (["no/thing"], "there is no file or folder no/thing"),
+        (["nothing.json", "--export", "page.html"], "there is no file nothing.json, and no session of that name"),
         (["--port", "99999"], "65535"),
     ],
 )

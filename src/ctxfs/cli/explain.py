@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ctxfs.cli.options import AsJson, Root, StoreUrl
 from ctxfs.cli.output import console, for_terminal, label, print_json, table, tokens
-from ctxfs.cli.session import SessionsAt, open_session, sessions_at
+from ctxfs.cli.session import SessionsAt, open_session, session_or_file, sessions_at
 from ctxfs.replay import explanation
 from ctxfs.replay.answer import LIMITS, answer
 from ctxfs.replay.explanation import Explanation
@@ -37,7 +37,8 @@ def explain(session: _Session, root: Root = None, store: StoreUrl = None, as_jso
     if store is None and Path(session).is_file():
         _explain_file(Path(session), as_json)
     else:
-        anyio.run(_explain, sessions_at(root, store), session, as_json)
+        with session_or_file(session):
+            anyio.run(_explain, sessions_at(root, store), session, as_json)
 
 
 def _explain_file(path: Path, as_json: bool) -> None:
@@ -58,7 +59,7 @@ def _named(recorded: RecordedSession) -> str:
 
 def _print_recorded(recorded: RecordedSession, out: Console) -> None:
     out.print(label(_named(recorded), style="bold"), soft_wrap=True)
-    out.print(for_terminal(answer(recorded.report)), soft_wrap=True)
+    out.print(for_terminal(answer(recorded.report)))
     threads = max((item.thread for item in recorded.items), default=1)
     head = (*(("part",) if threads > 1 else ()), "call", "tool", "tokens", "after", "left", "back", "why")
     listed = table(*head, right=("part", "call", "tokens", "after", "left", "back"))
@@ -75,15 +76,14 @@ def _print_recorded(recorded: RecordedSession, out: Console) -> None:
     out.print(
         f"{len(recorded.items) - len(stays):,} of {len(recorded.items):,} results and arguments would have left; "
         f"{sum(item.tokens for item in stays):,} tokens of them stay. call: the first that saw it; left: the first "
-        "that did not; back: how often a reply needed it afterwards.",
-        soft_wrap=True,
+        "that did not; back: how often a reply needed it afterwards."
     )
     kept = (
         f"After {recorded.cache_ttl_s:,.0f} seconds without a call the prompt cache is taken for lost."
         if math.isfinite(recorded.cache_ttl_s)
         else "No times were recorded, so no pause loses the prompt cache."
     )
-    out.print(f"{kept} {LIMITS}", soft_wrap=True)
+    out.print(f"{kept} {LIMITS}")
 
 
 async def _explain(root: SessionsAt, session: str, as_json: bool) -> None:
@@ -129,7 +129,7 @@ def _print(explained: Explanation, out: Console) -> None:
         )
     out.print(listed)
     for line in _summary(explained):
-        out.print(for_terminal(line), soft_wrap=True)
+        out.print(for_terminal(line))
 
 
 def _summary(explained: Explanation) -> list[str]:

@@ -2,8 +2,8 @@
 
 import os
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +34,7 @@ __all__ = [
     "line_count",
     "open_known_session",
     "open_session",
+    "session_or_file",
     "sessions_at",
     "sessions_directory",
     "stores_of",
@@ -110,6 +111,20 @@ async def find_session(root: SessionsAt, given: str) -> str:
         ids = [one.session_id for one in found]
         matching = [given] if given in ids else [name for name in ids if name.startswith(given)]
     return _only(given, matching, SessionNotFound(given, root.url), "sessions")
+
+
+@contextmanager
+def session_or_file(given: str) -> Iterator[None]:
+    """For commands that take a session or a recording: an error about a missing session also names the file.
+
+    Raises ``ConfigError`` then. A session's id may look like a file's name, so the session is looked up first.
+    """
+    try:
+        yield
+    except SessionNotFound as error:
+        if error.removed or not (os.sep in given or Path(given).suffix):
+            raise
+        raise ConfigError(f"there is no file {given}, and no session of that name under {error.root}") from error
 
 
 async def find_sessions(root: SessionsAt, given: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ import typer
 
 from ctxfs.cli.options import Root, StoreUrl
 from ctxfs.cli.output import for_terminal
-from ctxfs.cli.session import SessionsAt, find_session, sessions_at, stores_of
+from ctxfs.cli.session import SessionsAt, find_session, session_or_file, sessions_at, stores_of
 from ctxfs.errors import ConfigError, MissingExtra
 from ctxfs.recordings.discover import recordings_in
 from ctxfs.view.redaction import Redaction
@@ -30,8 +30,9 @@ _Shown = Annotated[
 ]
 
 
-def view(  # noqa: PLR0917 - typer calls it by name
+def view(
     shown: _Shown = None,
+    *,
     port: Annotated[
         int | None,
         typer.Option("--port", metavar="N", min=0, max=65535, help="Where to serve (default: 7575, or a free one)."),
@@ -64,7 +65,7 @@ def view(  # noqa: PLR0917 - typer calls it by name
     Needs the extra ctxfs[view].
     """
     place = sessions_at(root, store)
-    sessions, files = _told_apart(shown or ())
+    sessions, files = _sessions_and_files(shown or ())
     redaction = Redaction(patterns=tuple(redact or ()), contents=no_contents)
     try:
         if export is not None:
@@ -82,7 +83,7 @@ def _serve(
 ) -> None:
     from ctxfs.view.server import ViewServer  # noqa: PLC0415 - its packages are an extra
 
-    path = f"session/{anyio.run(find_session, place, sessions[0])}" if sessions else ""
+    path = f"session/{_found(place, sessions[0])}" if sessions else ""
     server = ViewServer(stores_of(place), port, files, may_write)
     url = f"{server.url}{path or ('recording/0' if len(files) == 1 else '')}"
     sys.stderr.write(f"{url}\nOnly this machine can open it. Ctrl+C ends it.\n")
@@ -96,26 +97,31 @@ def _export(place: SessionsAt, sessions: Sequence[str], file: Path, redaction: R
         raise ConfigError("--export writes the page of one session: name it, or write 'last'")
     if not file.absolute().parent.is_dir():
         raise ConfigError(f"--export {file}: {file.absolute().parent} is not a directory")
-    text = anyio.run(_exported, place, sessions[0], redaction)
+    text = anyio.run(_exported, place, _found(place, sessions[0]), redaction)
     file.write_text(text, encoding="utf-8")
     sys.stderr.write(for_terminal(f"the page is in {file}: look at it before you send it\n"))
 
 
-async def _exported(place: SessionsAt, given: str, redaction: Redaction) -> str:
+def _found(place: SessionsAt, given: str) -> str:
+    with session_or_file(given):
+        return anyio.run(find_session, place, given)
+
+
+async def _exported(place: SessionsAt, session_id: str, redaction: Redaction) -> str:
     from ctxfs.view.export import exported_page  # noqa: PLC0415 - its packages are an extra
     from ctxfs.view.sources import OpenSession  # noqa: PLC0415 - together with that
 
-    opened = await OpenSession(stores_of(place), await find_session(place, given)).open()
+    opened = await OpenSession(stores_of(place), session_id).open()
     try:
         return await exported_page(opened, redaction)
     finally:
         await opened.close()
 
 
-def _told_apart(shown: Sequence[str]) -> tuple[Sequence[str], Sequence[Path]]:
-    """Sessions and files; what exists on disk, and is named like a path or a file, is one of recordings."""
-    paths = [name for name in shown if Path(name).is_file() or (os.sep in name and Path(name).exists())]
+def _sessions_and_files(shown: Sequence[str]) -> tuple[Sequence[str], Sequence[Path]]:
+    """Sessions, and files of recordings: what is a file or has a separator, which no session's id has."""
+    paths = [name for name in shown if Path(name).is_file() or os.sep in name]
     sessions = [name for name in shown if name not in paths]
     if len(sessions) > 1:
-        raise ConfigError(f"name one session, not {len(sessions)}: the page lists all of them")
+        raise ConfigError(f"{', '.join(sessions)} are not files, so name one session: the page lists all of them")
     return sessions, recordings_in([Path(path) for path in paths]) if paths else ()

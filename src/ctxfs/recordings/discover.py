@@ -31,8 +31,10 @@ def recordings_in(paths: Sequence[Path]) -> tuple[Path, ...]:
     A folder that cannot be read is among them, so that reading it reports why.
 
     Raises:
-        ConfigError: the folders hold no such file.
+        ConfigError: one of the paths does not exist, or the folders hold no such file.
     """
+    if missing := [str(path) for path in paths if not path.exists()]:
+        raise ConfigError(f"there is no file or folder {', '.join(missing)}")
     found = dict.fromkeys(file for path in paths for file in (_in_folder(path) if path.is_dir() else [path]))
     if not found:
         folders = ", ".join(map(str, paths))
