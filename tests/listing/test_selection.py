@@ -1,15 +1,10 @@
 """Which sessions are shown, and in which order."""
 
-import time
 from collections.abc import Callable
-from datetime import datetime
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.cli.times import moment
-from ctxfs.errors import ConfigError
 from ctxfs.listing.selection import Selection, SortKey
 from ctxfs.listing.summary import SessionSummary
 
@@ -69,21 +64,3 @@ def test_only_sessions_in_question_are_asked_whether_they_run(sessions: list[Ses
 
     assert len(Selection(running=True, limit=1).of(sessions, is_running)) == len(asked) == min(1, len(sessions))
     assert Selection(running=True).of(sessions, lambda _: False) == []
-
-
-@pytest.mark.parametrize(("age", "seconds"), [("90m", 5_400), ("36h", 129_600), ("7d", 604_800), ("2w", 1_209_600)])
-def test_an_age_is_a_moment(age: str, seconds: int) -> None:
-    before = time.time()
-    found = moment(age)
-    assert before <= found + seconds <= time.time()
-
-
-def test_a_date_is_a_moment_of_this_machine() -> None:
-    assert moment("2026-11-23") == datetime(2026, 11, 23).astimezone().timestamp()
-    assert moment("2026-11-23T12:00:00+00:00") == 1_795_435_200
-
-
-@pytest.mark.parametrize("wrong", ["", "7", "7y", "yesterday", "2026-13-01", "-7d"])
-def test_what_is_no_time_is_refused(wrong: str) -> None:
-    with pytest.raises(ConfigError, match="is not a time"):
-        moment(wrong)

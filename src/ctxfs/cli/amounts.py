@@ -1,31 +1,52 @@
-"""Spans of time, sizes and shares as users type them."""
+"""Spans of time, moments, sizes and shares as users type them."""
 
 import re
+import time
+from datetime import datetime
 
 from ctxfs.errors import ConfigError
 
-__all__ = ["share_of", "size_bytes", "span_s"]
+__all__ = ["moment", "share_of", "size_bytes", "span_s"]
 
 _SPAN = re.compile(r"(\d{1,6})\s*([smhdwy])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
-_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*([kmgt]?)i?b?", re.IGNORECASE)
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*((?:[kmgt]i?)?)b?", re.IGNORECASE)
+_PREFIXES = ("", "k", "m", "g", "t")
 
 
 def span_s(given: str) -> float:
-    """The seconds of a span: ``90m``, ``36h``, ``7d``, ``2w``, ``1y``; 0 is none. Raises ``ConfigError``."""
+    """The seconds of a span: ``90m``, ``36h``, ``7d``, ``2w``, ``1y``, or ``0``. Raises ``ConfigError``."""
     if given.strip() == "0":
         return 0.0
     if (found := _SPAN.fullmatch(given.strip())) is None:
-        raise ConfigError(f"{given!r} is no span of time: write it as 90m, 36h, 7d, 2w or 1y")
+        raise ConfigError(f"{given!r} is not a span of time: write it as 90m, 36h, 7d, 2w or 1y")
     return float(int(found[1]) * _SECONDS[found[2]])
 
 
+def moment(given: str) -> float:
+    """The moment in seconds since the epoch: so long ago (``90m``, ``7d``), or a date, which may have a time.
+
+    A date without a time zone is in this machine's. Raises ``ConfigError`` for anything else.
+    """
+    if _SPAN.fullmatch(given.strip()) is not None:
+        return time.time() - span_s(given)
+    try:
+        return datetime.fromisoformat(given.strip()).astimezone().timestamp()
+    except (ValueError, OverflowError):
+        raise ConfigError(
+            f"{given!r} is not a time: write an age such as 90m, 36h, 7d or 2w, or a date such as 2026-11-23"
+        ) from None
+
+
 def size_bytes(given: str) -> int:
-    """The bytes of a size: ``500``, ``20M``, ``1.5G``; a K is 1,024 bytes. Raises ``ConfigError``."""
+    """The bytes of a size: ``500``, ``20M``, ``1.5G``; 1 M is 1,000,000 bytes, and 1 Mi is 1,048,576.
+
+    Raises ``ConfigError``.
+    """
     if (found := _SIZE.fullmatch(given.strip())) is None:
-        raise ConfigError(f"{given!r} is no size: write it as 500, 20M or 1.5G")
-    return int(float(found[1]) * _UNITS[found[2].lower()])
+        raise ConfigError(f"{given!r} is not a size: write it as 500, 20M or 1.5G")
+    unit = found[2].lower()
+    return int(float(found[1]) * (1_024 if unit.endswith("i") else 1_000) ** _PREFIXES.index(unit[:1]))
 
 
 def share_of(given: str) -> float:
@@ -36,5 +57,5 @@ def share_of(given: str) -> float:
     except ValueError:
         share = 0.0
     if not 0 < share <= 1:
-        raise ConfigError(f"{given!r} is no share: write it as 5% or 0.05, above 0 and up to 100%")
+        raise ConfigError(f"{given!r} is not a share: write it as 5% or 0.05, above 0 and up to 100%")
     return share

@@ -18,19 +18,19 @@ from ctxfs.cleanup.usage import DiskUsage, usage_by_item, usage_by_session, usag
 from ctxfs.cleanup.verification import CheckedSession
 from ctxfs.cleanup.verification import check as check_sessions
 from ctxfs.cli.amounts import share_of, size_bytes, span_s
-from ctxfs.cli.columns import print_columns, print_line, readable_size
-from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
+from ctxfs.cli.columns import print_columns, print_line
+from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl, Unasked
 from ctxfs.cli.output import for_terminal, print_json
 from ctxfs.cli.session import find_session, find_sessions, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.storage.sessions import SessionStores
+from ctxfs.view import figures
 
 __all__ = ["check", "du", "forget", "prune", "tag"]
 
-DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what would be done.")]
 Sessions = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[SESSION...]", help="Ids of sessions, beginnings of them, or 'last'; none: all of them."),
+    typer.Argument(metavar="SESSION", help="Ids of sessions, beginnings of them, or 'last'; none: all of them."),
 ]
 OlderThan = Annotated[
     float | None,
@@ -54,7 +54,7 @@ class By(StrEnum):
 
 def du(
     session: Annotated[
-        str | None, typer.Argument(metavar="[SESSION]", help="One session only; none: all of them.")
+        str | None, typer.Argument(metavar="SESSION", help="One session only; none: all of them.")
     ] = None,
     *,
     by: Annotated[By, typer.Option("--by", help="Sum up by this (of one session: tool).")] = By.SESSION,
@@ -88,13 +88,13 @@ def du(
     print_columns([str(by), *(["session"] if by is By.ITEM else []), *sizes], rows, right=sizes)
     total = sum(usage.size_bytes for usage in found) - shared
     once = ", shared files counted once" if shared else ""
-    print_line(f"{readable_size(total)} in {_counted(len(found), str(by))}{once}")
+    print_line(f"{figures.size(total)} in {_counted(len(found), str(by))}{once}")
 
 
 def _usage_row(usage: DiskUsage, by: By, *, shared: bool) -> tuple[str, ...]:
     names = (usage.name, usage.session_id) if by is By.ITEM else (usage.name,)
-    sizes = (readable_size(usage.size_bytes), *([readable_size(usage.shared_bytes)] if shared else []))
-    return (*names, *sizes, f"{usage.contents:,}", readable_size(usage.content_bytes))
+    sizes = (figures.size(usage.size_bytes), *([figures.size(usage.shared_bytes)] if shared else []))
+    return (*names, *sizes, f"{usage.contents:,}", figures.size(usage.content_bytes))
 
 
 def _counted(number: int, what: str) -> str:
@@ -114,11 +114,14 @@ def check(
     sessions: Sessions = None,
     *,
     sample: Annotated[
-        float,
+        float | None,
         typer.Option(
-            "--sample", parser=share_of, metavar="SHARE", help="Check this share of the contents, such as 5%."
+            "--sample",
+            parser=share_of,
+            metavar="SHARE",
+            help="Check this share of the contents, such as 5% (default: all of them).",
         ),
-    ] = "100%",  # type: ignore[assignment]
+    ] = None,
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", help="The number of the sample: each draws another one.")
     ] = 0,
@@ -133,7 +136,7 @@ def check(
     place = sessions_at(root, store)
     stores = stores_of(place)
     chosen = None if not sessions else anyio.run(find_sessions, place, sessions)
-    found: list[CheckedSession] = anyio.run(_checked, chosen, stores, sample, seed)
+    found: list[CheckedSession] = anyio.run(_checked, chosen, stores, 1.0 if sample is None else sample, seed)
     if as_json:
         print_json([_checked_as_dict(one) for one in found])
     else:
@@ -166,14 +169,15 @@ def _checked_as_dict(one: CheckedSession) -> dict[str, Any]:
     }
 
 
-def forget(  # noqa: PLR0917 - typer calls it by name
+def forget(
+    *,
     keep_last: Annotated[int, typer.Option("--keep-last", min=0, metavar="N", help="Keep the newest N.")] = 0,
     keep_within: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--keep-within", parser=span_s, metavar="SPAN", help="Keep what changed within this time, such as 7d."
         ),
-    ] = "0",  # type: ignore[assignment]
+    ] = None,
     keep_tag: Annotated[
         list[str] | None, typer.Option("--keep-tag", metavar="TAG", help="Keep those with this tag.")
     ] = None,
@@ -189,7 +193,7 @@ def forget(  # noqa: PLR0917 - typer calls it by name
         ),
     ] = None,
     dry_run: DryRun = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Unasked = False,
     root: Root = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -204,7 +208,7 @@ def forget(  # noqa: PLR0917 - typer calls it by name
     stores = stores_of(place)
     policy = ForgetPolicy(
         keep_last=keep_last,
-        keep_within_s=keep_within,
+        keep_within_s=keep_within or 0.0,
         keep_tags=tuple(keep_tag or ()),
         older_than_s=older_than,
         larger_than_bytes=larger_than,
@@ -236,22 +240,22 @@ def _print_plan(plan: ForgetPlan) -> None:
             "forget" if verdict.forget else "keep",
             verdict.session_id,
             datetime.fromtimestamp(verdict.changed_at).astimezone().strftime("%Y-%m-%d %H:%M"),
-            readable_size(verdict.size_bytes),
+            figures.size(verdict.size_bytes),
             verdict.reason,
         )
         for verdict in plan.verdicts
     ]
     print_columns(["", "session", "last change", "size", "why"], rows, right=("size",))
     kept = len(plan.verdicts) - len(plan.forgotten)
-    print_line(f"{len(plan.forgotten):,} to forget ({readable_size(plan.size_bytes)}), {kept:,} to keep")
+    print_line(f"{len(plan.forgotten):,} to forget ({figures.size(plan.size_bytes)}), {kept:,} to keep")
     if plan.over_bytes:
-        print_line(f"{readable_size(plan.over_bytes)} too many are left: the rules keep them", style="red")
+        print_line(f"{figures.size(plan.over_bytes)} too many are left: the rules keep them", style="red")
 
 
 def _print_forgotten(done: Forgotten) -> None:
     for verdict, why in done.failed:
         print_line(f"{verdict.session_id} is kept: {why}", style="red")
-    print_line(f"{len(done.removed):,} forgotten, {readable_size(done.size_bytes)}")
+    print_line(f"{len(done.removed):,} forgotten, {figures.size(done.size_bytes)}")
 
 
 def _verdict_as_dict(verdict: Verdict, done: Forgotten | None) -> dict[str, Any]:
@@ -269,17 +273,23 @@ def prune(
     sessions: Sessions = None,
     *,
     undo: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--undo",
             parser=span_s,
             metavar="SPAN",
-            help="Keep what was evicted within this time, so that it can be undone.",
+            help=f"Keep what was evicted within this time, so that it can be undone (default: {UNDO_S / 86_400:.0f}d).",
         ),
-    ] = f"{UNDO_S / 86_400:.0f}d",  # type: ignore[assignment]
+    ] = None,
     grace: Annotated[
-        float, typer.Option("--grace", parser=span_s, metavar="SPAN", help="Keep what was stored within this time.")
-    ] = f"{GRACE_S / 86_400:.0f}d",  # type: ignore[assignment]
+        float | None,
+        typer.Option(
+            "--grace",
+            parser=span_s,
+            metavar="SPAN",
+            help=f"Keep what was stored within this time (default: {GRACE_S / 86_400:.0f}d).",
+        ),
+    ] = None,
     archived: Annotated[
         float | None,
         typer.Option(
@@ -303,20 +313,21 @@ def prune(
     place = sessions_at(root, store)
     chosen = None if not sessions else anyio.run(find_sessions, place, sessions)
     work = prune_plans if dry_run else partial(prune_contents, by="ctxfs prune")
+    undo_s, grace_s = UNDO_S if undo is None else undo, GRACE_S if grace is None else grace
     done: tuple[Pruned, ...] = anyio.run(
-        partial(work, chosen, store=stores_of(place), undo_s=undo, grace_s=grace, archived_s=archived)
+        partial(work, chosen, store=stores_of(place), undo_s=undo_s, grace_s=grace_s, archived_s=archived)
     )
     if as_json:
         print_json([_pruned_as_dict(one, dry_run=dry_run) for one in done])
         return
     for one in done:
         for content in one.removed:
-            line = f"{one.plan.session_id} {content.item_id}: {readable_size(content.size_bytes)}, {content.reason}"
+            line = f"{one.plan.session_id} {content.item_id}: {figures.size(content.size_bytes)}, {content.reason}"
             sys.stdout.write(for_terminal(f"{line}\n"))
         if one.skipped:
             print_line(f"{one.plan.session_id} is left alone: {one.skipped}", style="red")
     count, size = sum(len(one.removed) for one in done), sum(one.plan.size_bytes for one in done if not one.skipped)
-    said = f"{_counted(count, 'content')}, {readable_size(size)}"
+    said = f"{_counted(count, 'content')}, {figures.size(size)}"
     print_line(f"{said} {'would be removed' if dry_run else 'removed'} from {_counted(len(done), 'session')}")
 
 
@@ -336,7 +347,7 @@ def _pruned_as_dict(one: Pruned, *, dry_run: bool) -> dict[str, Any]:
 
 def tag(
     session: SessionArgument,
-    tags: Annotated[list[str] | None, typer.Argument(metavar="[TAG...]", help="Tags to give it.")] = None,
+    tags: Annotated[list[str] | None, typer.Argument(metavar="TAG", help="Tags to give it.")] = None,
     *,
     remove: Annotated[list[str] | None, typer.Option("--remove", metavar="TAG", help="Take this tag away.")] = None,
     root: Root = None,

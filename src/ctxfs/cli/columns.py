@@ -1,4 +1,4 @@
-"""Rows of text in columns, quickly: thousands of them take no time worth a word."""
+"""Rows of text in columns: faster than a table of rich's for thousands of rows."""
 
 import shutil
 import sys
@@ -8,7 +8,7 @@ from rich.cells import cell_len
 
 from ctxfs.cli.output import console, for_terminal, label, on_terminal
 
-__all__ = ["print_columns", "print_line", "readable_size"]
+__all__ = ["print_columns", "print_line"]
 
 _GAP = "  "
 
@@ -59,13 +59,3 @@ def print_line(text: str, *, style: str = "") -> None:
     """Print one line of untrusted text; a style shows on a terminal only."""
     sys.stdout.flush()
     console().print(label(text, style), soft_wrap=True)
-
-
-def readable_size(size_bytes: int) -> str:
-    """A number of bytes for people."""
-    size = float(size_bytes)
-    for unit in ("bytes", "KB", "MB"):
-        if size < 1024:
-            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
-        size /= 1024
-    return f"{size:,.1f} GB"

@@ -14,7 +14,6 @@ import anyio
 import typer
 
 from ctxfs.cli.checkup import Disk, Package, disk_at, packages, unfit
-from ctxfs.cli.columns import readable_size
 from ctxfs.cli.options import ROOT_VARIABLE, STORE_VARIABLE, AsJson, Root
 from ctxfs.cli.output import for_terminal, print_json
 from ctxfs.cli.session import sessions_directory
@@ -23,6 +22,7 @@ from ctxfs.models.known import KnownModels, ModelInfo, known_model, known_models
 from ctxfs.session.filesystem import list_sessions
 from ctxfs.tokens import load_counter
 from ctxfs.version import __version__
+from ctxfs.view import figures
 
 __all__ = ["doctor"]
 
@@ -133,7 +133,7 @@ def _counted(directory: Path, sessions: int) -> str:
 
 
 def _disk(disk: Disk) -> str:
-    kind = f"{disk.kind or 'file system unknown'}, {readable_size(disk.free_bytes)} free"
+    kind = f"{disk.kind or 'file system unknown'}, {figures.size(disk.free_bytes)} free"
     if disk.problem is not None:
         return f"{kind}; {disk.problem}"
     synced = f"a write is synced in {disk.sync_ms:.2f} ms"

@@ -8,10 +8,11 @@ import typer
 
 from ctxfs.cleanup.erasing import Erasure, erase_plan
 from ctxfs.cleanup.erasing import erase as erase_contents
-from ctxfs.cli.columns import print_columns, print_line, readable_size
-from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
+from ctxfs.cli.columns import print_columns, print_line
+from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl, Unasked
 from ctxfs.cli.output import for_terminal, print_json
 from ctxfs.cli.session import find_session, sessions_at, stores_of
+from ctxfs.view import figures
 
 __all__ = ["erase"]
 
@@ -20,14 +21,12 @@ def erase(
     session: SessionArgument,
     items: Annotated[
         list[str],
-        typer.Argument(
-            metavar="ITEM...", help="The items' ids, as `ctxfs ls` shows them, or the paths of their files."
-        ),
+        typer.Argument(metavar="ITEM", help="The items' ids, as `ctxfs ls` shows them, or the paths of their files."),
     ],
     *,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it stays in the session.")] = "for good",
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what would be done.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: DryRun = False,
+    yes: Unasked = False,
     root: Root = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -56,7 +55,7 @@ def erase(
 
 
 def _print(plan: Erasure) -> None:
-    rows = [(item.item_id, readable_size(item.size_bytes), item.reason) for item in plan.items]
+    rows = [(item.item_id, figures.size(item.size_bytes), item.reason) for item in plan.items]
     print_columns(["erase", "size", "why"], rows, right=("size",))
     for archive in plan.archives:
         print_line(for_terminal(f"the archive {archive} is written again without it"))

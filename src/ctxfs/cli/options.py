@@ -5,17 +5,19 @@ from typing import Annotated
 
 import typer
 
-from ctxfs.cli.times import moment
+from ctxfs.cli.amounts import moment
 
 __all__ = [
     "ROOT_VARIABLE",
     "STORE_VARIABLE",
     "AsJson",
+    "DryRun",
     "ItemArgument",
     "Root",
     "SessionArgument",
     "Since",
     "StoreUrl",
+    "Unasked",
 ]
 
 ROOT_VARIABLE = "CTXFS_ROOT"
@@ -45,6 +47,8 @@ SessionArgument = Annotated[
     str, typer.Argument(metavar="SESSION", help="A session's id, the beginning of one, or 'last' for the newest.")
 ]
 ItemArgument = Annotated[str, typer.Argument(metavar="ITEM", help="An item's id, or the beginning of one.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what would be done.")]
+Unasked = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")]
 Since = Annotated[
     float | None,

@@ -8,20 +8,22 @@ from typing import Annotated, Any
 import anyio
 import typer
 
-from ctxfs.cli.columns import print_columns, print_line, readable_size
+from ctxfs.cli.columns import print_columns, print_line
 from ctxfs.cli.listed import listed
-from ctxfs.cli.options import AsJson, Root, SessionArgument, Since, StoreUrl
+from ctxfs.cli.options import AsJson, Root, SessionArgument, Since, StoreUrl, Unasked
 from ctxfs.cli.output import for_terminal, print_json, tokens
 from ctxfs.cli.session import SessionsAt, find_sessions, open_session, sessions_at, stores_of
 from ctxfs.errors import CtxfsError, SessionError, SessionLocked, StorageError
 from ctxfs.listing.selection import Selection, SortKey
 from ctxfs.listing.summary import SessionSummary
 from ctxfs.storage.sessions import SessionStores, has_writer
+from ctxfs.view import figures
 
 __all__ = ["rm", "sessions", "verify"]
 
 
-def sessions(  # noqa: PLR0917 - typer calls it by name
+def sessions(
+    *,
     sort: Annotated[
         SortKey, typer.Option("--sort", help="What comes first: the newest, or the greatest.")
     ] = SortKey.AGE,
@@ -98,7 +100,7 @@ def _print(stores: SessionStores, found: Sequence[SessionSummary]) -> None:
     size = sum(session.disk_bytes for session in found)
     some = "1 session" if len(found) == 1 else f"{len(found):,} sessions"
     dollars = f", ${sum(costs):,.2f}" if costs else ""
-    print_line(f"{some}: {readable_size(size)} on disk, {context:,} tokens in context{dollars}")
+    print_line(f"{some}: {figures.size(size)} on disk, {context:,} tokens in context{dollars}")
     for session in found:
         if session.error is not None:
             print_line(f"{session.session_id}: {session.error}", style="red")
@@ -113,7 +115,7 @@ def _state(stores: SessionStores, session: SessionSummary) -> str:
 
 def _row(session: SessionSummary, *, state: str) -> tuple[str, ...]:
     changed = datetime.fromtimestamp(session.changed_at).astimezone().strftime("%Y-%m-%d %H:%M")
-    named = (session.session_id, state, changed, readable_size(session.disk_bytes))
+    named = (session.session_id, state, changed, figures.size(session.disk_bytes))
     if session.error is not None:
         return (*named, *([""] * 6))
     cost = "" if session.cost_usd is None or not session.calls else _dollars(session.cost_usd)
@@ -146,15 +148,15 @@ async def _verify(root: SessionsAt, session: str, as_json: bool) -> bool:
             sys.stdout.write(for_terminal(f"{problem.name}: {problem.detail}\n"))
         size = sum(s.size_bytes for s in fs.state.stored.values())
         verdict = "all as written" if report.ok else f"{len(report.problems)} problems"
-        sys.stdout.write(f"{fs.session_id}: {report.checked:,} contents ({readable_size(size)}) checked, {verdict}\n")
+        sys.stdout.write(f"{fs.session_id}: {report.checked:,} contents ({figures.size(size)}) checked, {verdict}\n")
         return report.ok
 
 
 def rm(
     sessions: Annotated[
-        list[str], typer.Argument(metavar="SESSION...", help="Ids of sessions, beginnings of them, or 'last'.")
+        list[str], typer.Argument(metavar="SESSION", help="Ids of sessions, beginnings of them, or 'last'.")
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Unasked = False,
     root: Root = None,
     store: StoreUrl = None,
     as_json: AsJson = False,

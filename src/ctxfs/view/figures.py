@@ -1,4 +1,4 @@
-"""How figures are written on the page. Pure."""
+"""How figures are written for people, on the page and by the commands. Pure."""
 
 from datetime import UTC, datetime
 
@@ -30,7 +30,7 @@ def usd(amount: float | None) -> str:
 
 
 def size(number: int) -> str:
-    """Bytes in a unit that fits."""
+    """Bytes in a unit that fits: 1 kB is 1,000 bytes."""
     scaled = float(number)
     for unit in ("B", "kB", "MB", "GB"):
         if scaled < 1_000:
