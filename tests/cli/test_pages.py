@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from ctxfs.cli.app import run
+from ctxfs.cli.commands import COMMANDS
 from patience import HANGS_S
 
 pytestmark = pytest.mark.slow
@@ -24,12 +25,12 @@ PAGE = ROOT / "docs" / "cli.md"
 HELP = re.compile(r"(?P<head><!-- help: (?P<arguments>[^\n]*?) ?-->\n```text\n)(?P<text>.*?)(?P<tail>```\n)", re.DOTALL)
 
 
-def ctxfs(*arguments: str) -> str:
+def ctxfs(*arguments: str, columns: int = 100) -> str:
     """What the command prints; in this process, for a process of its own takes a second."""
     data = io.BytesIO()
     out = io.TextIOWrapper(data, encoding="utf-8", write_through=True)
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
-        patch.setenv("COLUMNS", "100")
+        patch.setenv("COLUMNS", str(columns))
         assert run(arguments) == 0
     return data.getvalue().decode()
 
@@ -44,6 +45,12 @@ def test_the_help_is_current() -> None:
     commands = re.findall(r"^  ([\w-]+)  ", ctxfs("--help").partition("Commands:")[2], re.MULTILINE)
     assert [m["arguments"] for m in HELP.finditer(page)] == ["", *commands]
     assert with_help(page) == page, f"PYTHONPATH=tests python {Path(__file__).relative_to(ROOT)} updates it"
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_the_help_fits_80_columns(command: str) -> None:
+    shown = ctxfs(*command.split(), "--help", columns=80)
+    assert [line for line in shown.splitlines() if len(line) > 80] == []
 
 
 @pytest.fixture(scope="module")

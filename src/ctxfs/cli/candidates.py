@@ -69,7 +69,7 @@ def may_match(session: Path, words: bytes, *, ignore_case: bool, disk_bytes: int
     Synchronous. ``disk_bytes``: what the files held together when the session was last read.
     """
     try:
-        return any(_has(path, words, ignore_case) for path in _files(str(session))) or _changed(session, disk_bytes)
+        return any(_has(file, words, ignore_case) for file in _files(session)) or _changed(session, disk_bytes)
     except (OSError, ValueError, zstd.ZstdError):
         return True  # opening the session will say what is wrong
 
@@ -80,24 +80,24 @@ def _changed(session: Path, disk_bytes: int) -> bool:
     written_at = journal.stat().st_mtime + _CLOCK_STEP_S
     return (
         sum(status.st_size for status in file_stats(session)) != disk_bytes
-        or any(os.stat(path).st_mtime > written_at for path in _files(str(session)))  # noqa: PTH116 - in a hurry
+        or any(file.stat().st_mtime > written_at for file in _files(session))
         or not is_whole(journal.read_bytes())
     )
 
 
-def _files(directory: str) -> Iterator[str]:
+def _files(directory: Path | str) -> Iterator[os.DirEntry[str]]:
     with os.scandir(directory) as listed:
         for entry in listed:
             if entry.is_dir(follow_symlinks=False):
                 yield from _files(entry.path)
             elif not entry.name.endswith(".idx") and entry.name not in (INDEX_NAME, LOCK_NAME):
-                yield entry.path
+                yield entry
 
 
-def _has(path: str, words: bytes, ignore_case: bool) -> bool:
-    is_log = path.endswith(LOG_NAME)
+def _has(file: os.DirEntry[str], words: bytes, ignore_case: bool) -> bool:
+    is_log = file.name.endswith(LOG_NAME)
     end = b""
-    for chunk in _unpacked(path) if path.endswith(SUFFIX) else _chunks(path):
+    for chunk in _unpacked(file.path) if file.name.endswith(SUFFIX) else _chunks(file.path):
         data = end + chunk
         if words in (data.lower() if ignore_case else data) or (is_log and any(mark in data for mark in _IN_BASE64)):
             return True
@@ -106,7 +106,7 @@ def _has(path: str, words: bytes, ignore_case: bool) -> bool:
 
 
 def _chunks(path: str) -> Iterator[bytes]:
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - in a hurry
+    with Path(path).open("rb", buffering=0) as file:
         while chunk := file.read(_CHUNK_BYTES):
             yield chunk
 

@@ -28,8 +28,9 @@ _SYSTEM_PROMPT = (
 _OPENAI_PREFIXES = ("gpt-", "o1", "o3", "o4", "chatgpt-")
 
 
-def chat(  # noqa: PLR0917 - typer calls it by name
+def chat(
     prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="Answer this prompt and exit.")] = None,
+    *,
     model: Annotated[
         str | None, typer.Option("--model", metavar="NAME", help="The model; gpt-* is OpenAI's, others Anthropic's.")
     ] = None,
@@ -60,7 +61,7 @@ def chat(  # noqa: PLR0917 - typer calls it by name
     )
     agent = Agent(_model(model, base_url), config)
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(agent):
-        _chat(portal, agent, prompt, JsonLines() if as_json else ReadableText())
+        _chat(portal, agent, prompt, JsonLines() if as_json else ReadableText(asks=prompt is None))
 
 
 def _model(name: str | None, base_url: str | None) -> ChatModel:
@@ -78,7 +79,7 @@ def _model(name: str | None, base_url: str | None) -> ChatModel:
 
 def _chat(portal: BlockingPortal, agent: Agent, prompt: str | None, output: ChatOutput) -> None:
     """Ask here, in the main thread, where Ctrl-C arrives; the agent lives in the portal's."""
-    output.opened(agent, asks=prompt is None)
+    output.opened(agent)
     if prompt is not None:
         _answer(portal, agent, prompt, output)
         return

@@ -26,8 +26,8 @@ class ChatOutput(Protocol):
 
     prompt: str
 
-    def opened(self, agent: Agent, *, asks: bool) -> None:
-        """The session is there; ``asks``: questions are read until they end."""
+    def opened(self, agent: Agent) -> None:
+        """The session is there."""
 
     def show(self, event: AgentEvent) -> None:
         """Show an event of an answer."""
@@ -40,18 +40,19 @@ class ChatOutput(Protocol):
 
 
 class ReadableText:
-    """The answers go to stdout, and notes of everything else to stderr."""
+    """The answers go to stdout, and notes of everything else to stderr; ``asks``: questions are read until they end."""
 
     prompt = "> "
 
-    def __init__(self) -> None:
+    def __init__(self, *, asks: bool) -> None:
+        self._asks = asks
         self._out = console()
         self._notes = Console(stderr=True, markup=False, highlight=False)
         self._in_line = False
 
-    def opened(self, agent: Agent, *, asks: bool) -> None:
-        """Say how a chat is ended."""
-        if asks:
+    def opened(self, agent: Agent) -> None:
+        """Show the session, and how a chat is ended."""
+        if self._asks:
             self._notes.print(f"session {agent.session_id}; Ctrl-C stops an answer, Ctrl-D ends", style="dim")
 
     def show(self, event: AgentEvent) -> None:
@@ -83,20 +84,20 @@ class JsonLines:
 
     prompt = ""
 
-    def opened(self, agent: Agent, *, asks: bool) -> None:  # noqa: ARG002 - as ``ChatOutput`` has it
-        """Tell the session."""
+    def opened(self, agent: Agent) -> None:
+        """Print the session."""
         self._print({"type": "session", "session_id": agent.session_id, "path": agent.context.fs.base})
 
     def show(self, event: AgentEvent) -> None:
-        """Tell an event."""
+        """Print an event."""
         self._print(event_as_dict(event))
 
     def failed(self, error: CtxfsError) -> None:
-        """Tell the error."""
+        """Print the error."""
         self._print({"type": "failed", "error": str(error)})
 
     def stopped(self) -> None:
-        """Tell that the answer ends here."""
+        """Print that the answer ends here."""
         self._print({"type": "stopped"})
 
     def _print(self, line: Mapping[str, Any]) -> None:

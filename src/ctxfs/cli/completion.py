@@ -66,7 +66,7 @@ def completion(
     shell: Annotated[Shell, typer.Argument(help="The shell.", show_default=False)],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[WORD]...", help="Print what the last of these words may become: for the script."),
+        typer.Argument(metavar="WORD", help="Print what the last of these words may become: for the script."),
     ] = None,
 ) -> None:
     """Print a script that completes commands, options, sessions and items.
@@ -100,7 +100,7 @@ def _candidates(words: list[str]) -> Iterable[str]:
     wanted = taken[min(len(given), len(taken) - 1)] if taken else ""
     if wanted.startswith(("SESSION", "[SESSION]")):
         return ["last", *(name for name in by_change(root, last) if is_session(root, name))] if root else ["last"]
-    return anyio.run(_items, root, given[0]) if root and wanted.startswith(("ITEM", "[ITEM]")) else []
+    return anyio.run(_items, root, given[0]) if root and wanted == "ITEM" else []
 
 
 def _command(name: str) -> Any:

@@ -21,9 +21,10 @@ Reason = Annotated[
 ]
 
 
-def restore(  # noqa: PLR0917 - typer calls it by name
+def restore(
     session: SessionArgument,
     item: ItemArgument,
+    *,
     reason: Reason = "",
     root: Root = None,
     store: StoreUrl = None,
@@ -69,8 +70,9 @@ def unpin(
     _change(sessions_at(root, store), session, lambda records: unpinned(records, item), as_json)
 
 
-def fork(  # noqa: PLR0917 - typer calls it by name
+def fork(
     session: SessionArgument,
+    *,
     call: Annotated[
         int | None,
         typer.Option(

@@ -32,7 +32,7 @@ MaxCount = Annotated[
 ]
 
 
-def grep(  # noqa: PLR0917 - typer calls it by name
+def grep(
     arguments: Annotated[
         list[str],
         typer.Argument(
@@ -40,6 +40,7 @@ def grep(  # noqa: PLR0917 - typer calls it by name
             help="A session's id, the beginning of one, or 'last'; none with --all. Then an RE2 regular expression.",
         ),
     ],
+    *,
     every: Annotated[bool, typer.Option("--all", help="Search all sessions, the newest first.")] = False,
     ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Ignore case.")] = False,
     fixed: Annotated[bool, typer.Option("--fixed-strings", "-F", help="PATTERN is plain text.")] = False,

@@ -55,9 +55,12 @@ class ItemSort(StrEnum):
     SIZE = "size"
 
 
-def ls(  # noqa: PLR0917 - typer calls it by name
+def ls(
     session: SessionArgument,
-    kind: Annotated[ItemType | None, typer.Option("--type", help="Items of this type only.")] = None,
+    *,
+    kind: Annotated[
+        ItemType | None, typer.Option("--type", metavar="TYPE", help=f"Items of this type only: {', '.join(ItemType)}.")
+    ] = None,
     tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Results of this tool only.")] = None,
     place: Annotated[Place | None, typer.Option("--place", help="Only items in this place.")] = None,
     sort: Annotated[

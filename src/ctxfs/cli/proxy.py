@@ -25,7 +25,7 @@ _KILLED = 128
 _NOTE_CHARS = 300
 _FORWARDED = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
-Command = Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The program, and its arguments.")]
+Command = Annotated[list[str], typer.Argument(metavar="COMMAND", help="The program, and its arguments.")]
 KeepRecent = Annotated[
     list[str] | None,
     typer.Option(

@@ -58,8 +58,9 @@ _Ttl = Annotated[
 ]
 
 
-def replay(  # noqa: PLR0917 - typer calls it by name
+def replay(
     paths: _Files = None,
+    *,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -110,8 +111,9 @@ def replay(  # noqa: PLR0917 - typer calls it by name
         _print(render_table(report) if markdown else render_text(report, width=min(console().width, 100)))
 
 
-def tune(  # noqa: PLR0917 - typer calls it by name
+def tune(
     paths: _Files = None,
+    *,
     model: _Model = None,
     rates: _Rates = None,
     ttl: _Ttl = None,

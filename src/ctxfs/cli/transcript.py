@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any
 
 import anyio
@@ -23,8 +24,9 @@ _LINES = 12
 """Of a longer message so many lines are shown."""
 
 
-def show(  # noqa: PLR0917 - typer calls it by name
+def show(
     session: SessionArgument,
+    *,
     call: Annotated[
         int | None, typer.Option("--call", metavar="N", min=1, help="What the model was sent at call N, from 1.")
     ] = None,
@@ -45,11 +47,12 @@ def show(  # noqa: PLR0917 - typer calls it by name
     """
     if request and last is not None:
         raise ConfigError("--request is the whole request: leave out --last")
-    anyio.run(_show, sessions_at(root, store), session, call, last, request, full, as_json)
+    shown = partial(_show, call=call, last=last, request=request, full=full, as_json=as_json)
+    anyio.run(shown, sessions_at(root, store), session)
 
 
-async def _show(  # noqa: PLR0917 - anyio passes positions
-    root: SessionsAt, session: str, call: int | None, last: int | None, request: bool, full: bool, as_json: bool
+async def _show(
+    root: SessionsAt, session: str, *, call: int | None, last: int | None, request: bool, full: bool, as_json: bool
 ) -> None:
     async with open_session(root, session) as fs:
         timeline = await read_timeline(fs)

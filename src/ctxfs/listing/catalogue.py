@@ -225,7 +225,7 @@ def _stamp(session: str, inside: Sequence[str]) -> str | None:
     None: there is no directory.
     """
     try:
-        top = os.stat(session, follow_symlinks=False)  # noqa: PTH116 - in a hurry
+        top = os.lstat(session)
     except OSError:
         return None
     if not stat.S_ISDIR(top.st_mode):
@@ -236,7 +236,7 @@ def _stamp(session: str, inside: Sequence[str]) -> str | None:
 
 def _look(path: str) -> str:
     try:
-        found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - in a hurry
+        found = os.lstat(path)
     except OSError:
         return "-"
     return f"{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"
