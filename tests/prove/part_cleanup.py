@@ -1,20 +1,17 @@
 """Random histories of use, compaction, undo, clean-up, erasing, forks, forgetting and kills: nothing live dangles."""
 
-import time
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
 
-from ctxfs.jsontext import codec as json_codec
 from prove.cleanup_family import forget_and_empty, forget_too_much
 from prove.cleanup_play import play
 from prove.cleanup_ways import Ways, erase_files_only, fork_as_it_was, prune_silently, prune_too_much
 from prove.parts import Part, Result, seed_in
-from prove.workers import in_order, no_threads
+from prove.workers import counted_in_batches, no_threads
 
 __all__ = ["PART", "controls", "run_histories"]
 
@@ -61,19 +58,10 @@ def _batch(seed: int, first: int) -> tuple[Counter[str], list[str]]:
 
 
 def _run(budget_s: float, state_dir: Path) -> Result:
-    ends_at = time.monotonic() + budget_s
-    file = state_dir / "cleanup.json"
-    state: dict[str, Any] = json_codec.loads(file.read_bytes()) if file.exists() else {}
-    counted: Counter[str] = Counter(state.get("counted", {}))
-    wrong: list[str] = state.get("wrong", [])
-    done: int = state.get("done", 0)
-    for more, bad in in_order(partial(_batch, seed_in(state_dir)), range(done, HISTORIES, _BATCH), ends_at):
-        counted += more
-        wrong += bad
-        done = min(HISTORIES, done + _BATCH)
-        file.write_bytes(json_codec.dumps({"done": done, "counted": dict(counted), "wrong": wrong}))
-        if done % 5_000 == 0:
-            print(f"cleanup: {done:,} of {HISTORIES:,} histories, {len(wrong)} violations", flush=True)
+    batch, numbers = partial(_batch, seed_in(state_dir)), range(0, HISTORIES, _BATCH)
+    done, counted, wrong = counted_in_batches(
+        batch, numbers, "histories", file=state_dir / "cleanup.json", budget_s=budget_s
+    )
     figures = {"histories": done, **dict(sorted(counted.items()))}
     return Result(figures=figures, violations=wrong, controls=controls(), complete=done >= HISTORIES)
 

@@ -1,12 +1,10 @@
 """Random transcripts under every policy: a provider accepts all that is sent, and nothing is lost."""
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
 
@@ -15,14 +13,13 @@ from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.items import ItemType
-from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.invariants import violations
 from ctxfs.materialize import Materialize, Materializer
 from ctxfs.testing.corruptions import CORRUPTIONS, corrupt, valid_body
 from prove.parts import Part, Result, seed_in
 from prove.play import LosingStore, Policy, check_request, play
 from prove.sessions import session
-from prove.workers import in_order, no_threads
+from prove.workers import counted_in_batches, no_threads
 
 __all__ = ["PART", "POLICIES", "controls", "run_sessions"]
 
@@ -120,19 +117,10 @@ def _batch(seed: int, first: int) -> tuple[Counter[str], list[str]]:
 
 
 def _run(budget_s: float, state_dir: Path) -> Result:
-    ends_at = time.monotonic() + budget_s
-    file = state_dir / "transcripts.json"
-    state: dict[str, Any] = json_codec.loads(file.read_bytes()) if file.exists() else {}
-    counted: Counter[str] = Counter(state.get("counted", {}))
-    wrong: list[str] = state.get("wrong", [])
-    done: int = state.get("done", 0)
-    for more, bad in in_order(partial(_batch, seed_in(state_dir)), range(done, SESSIONS, _BATCH), ends_at):
-        counted += more
-        wrong += bad
-        done = min(SESSIONS, done + _BATCH)
-        file.write_bytes(json_codec.dumps({"done": done, "counted": dict(counted), "wrong": wrong}))
-        if done % 5_000 == 0:
-            print(f"transcripts: {done:,} of {SESSIONS:,} sessions, {len(wrong)} violations", flush=True)
+    batch, numbers = partial(_batch, seed_in(state_dir)), range(0, SESSIONS, _BATCH)
+    done, counted, wrong = counted_in_batches(
+        batch, numbers, "sessions", file=state_dir / "transcripts.json", budget_s=budget_s
+    )
     figures = {"sessions": done, "policies": len(POLICIES), **dict(sorted(counted.items()))}
     return Result(figures=figures, violations=wrong, controls=controls(), complete=done >= SESSIONS)
 

@@ -3,18 +3,20 @@
 import os
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from anyio import to_thread
 
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.storage.threads import without_threads
 
-__all__ = ["PROCESSES", "InlineExecutor", "in_order", "no_threads"]
+__all__ = ["PROCESSES", "InlineExecutor", "counted_in_batches", "in_order", "no_threads"]
 
 PROCESSES = 2
 
@@ -43,6 +45,29 @@ def in_order(work: Callable[[int], T], numbers: Iterable[int], ends_at: float) -
         finally:
             for future in begun:
                 future.cancel()
+
+
+def counted_in_batches(
+    batch: Callable[[int], tuple[Counter[str], list[str]]], numbers: range, what: str, *, file: Path, budget_s: float
+) -> tuple[int, Counter[str], list[str]]:
+    """Add up what ``batch`` counts and finds wrong from each number on, one step of ``numbers`` at a time.
+
+    Returns how many are done, what was counted and what was wrong. ``file`` keeps that for the next run, which goes on
+    from there; none is begun after ``budget_s`` seconds. ``what`` is what the numbers count, for the progress.
+    """
+    ends_at = time.monotonic() + budget_s
+    state: dict[str, Any] = json_codec.loads(file.read_bytes()) if file.exists() else {}
+    counted: Counter[str] = Counter(state.get("counted", {}))
+    wrong: list[str] = state.get("wrong", [])
+    done: int = state.get("done", 0)
+    for more, bad in in_order(batch, range(done, numbers.stop, numbers.step), ends_at):
+        counted += more
+        wrong += bad
+        done = min(numbers.stop, done + numbers.step)
+        file.write_bytes(json_codec.dumps({"done": done, "counted": dict(counted), "wrong": wrong}))
+        if done % 5_000 == 0:
+            print(f"{file.stem}: {done:,} of {numbers.stop:,} {what}, {len(wrong)} violations", flush=True)
+    return done, counted, wrong
 
 
 def _end_with_parent() -> None:
