@@ -1,6 +1,6 @@
 """The garbage collector, paused while many objects are made that all stay.
 
-It would go through all of them again each time that a quarter more were made, which took almost half of the time.
+Otherwise it goes through all of them each time that their number has grown by a quarter: almost half of the time.
 """
 
 import gc
@@ -45,10 +45,10 @@ _MANY = 256
 
 @contextmanager
 def collector_paused(items: int) -> Iterator[None]:
-    """Pause the garbage collector, for all threads, while objects are made for so many ``items`` that stay.
+    """Pause the garbage collector, for all threads, while objects that stay are made for this many ``items``.
 
-    A few hundred items are not worth it. What is no longer referred to is freed all the same, except for cycles, which
-    wait. Several threads may do so.
+    Does nothing for fewer than 256 items. Objects without references are freed all the same; only cycles wait. Several
+    threads may pause it at the same time.
     """
     if items < _MANY:
         yield
@@ -62,7 +62,7 @@ def collector_paused(items: int) -> Iterator[None]:
 
 
 def _forget() -> None:
-    """In a process that was forked none of the threads is left that paused it."""
+    """Undo the pauses in a forked process: the threads that paused it are not there."""
     global _pauses
     left, _pauses = _pauses, _Pauses()
     if left.users and left.was_on:

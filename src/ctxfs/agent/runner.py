@@ -55,7 +55,7 @@ class ToolRunner:
         async def run(index: int, call: ToolCall) -> None:
             try:
                 results[index] = await self._result(call, replace(at, call_id=call.id))
-            except Exception as error:  # noqa: BLE001  (raised below, one instead of a group)
+            except Exception as error:  # noqa: BLE001 - raised below, by itself and not in a group
                 failures.append(error)
                 group.cancel_scope.cancel()
 
@@ -102,7 +102,7 @@ class ToolRunner:
             return await tool.run(call.arguments, call=running)
         except InvalidToolArguments as error:
             return _error(str(error))
-        except Exception as error:  # noqa: BLE001  (the model gets the error, and decides what to do)
+        except Exception as error:  # noqa: BLE001 - it is the result, and the model decides what to do
             return _error(f"{type(error).__name__}: {error}")
 
 

@@ -24,7 +24,7 @@ def span_s(given: str) -> float:
 
 
 def moment(given: str) -> float:
-    """The moment in seconds since the epoch: so long ago (``90m``, ``7d``), or a date, which may have a time.
+    """The moment in seconds since the epoch: an age (``90m``, ``7d``), or a date, which may have a time.
 
     A date without a time zone is in this machine's. Raises ``ConfigError`` for anything else.
     """

@@ -143,8 +143,8 @@ def _log_to_stderr(level: int) -> None:
     _LOG.setLevel(level)
 
 
-def _log_to_nobody() -> None:
-    """Commands show themselves what happens, unless they are asked to log it."""
+def _log_nothing() -> None:
+    """Log nothing unless ``--verbose`` asks for it: the commands print what happens themselves."""
     for handler in list(_LOG.handlers):
         if isinstance(handler.formatter, _Safe):
             _LOG.removeHandler(handler)
@@ -157,7 +157,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
     ``arguments`` None: those of the process.
     """
-    _log_to_nobody()
+    _log_nothing()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a character that the terminal cannot show is replaced
     try:

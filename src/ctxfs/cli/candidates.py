@@ -1,8 +1,8 @@
-"""Which sessions may have a match, by the bytes of their files: the others need not be opened.
+"""Which sessions may have a match, judged by the bytes of their files, so that the others need not be opened.
 
-Words of ASCII letters and digits stand in JSON as they are, so a session whose files do not have them has no line with
-them. A file that this cannot be said of counts as one that has them. So does a session whose files are not as they were
-when it was last read: what is damaged could have had the words, and opening it says so.
+JSON does not escape ASCII letters and digits. So if no file of a session contains words that every match needs, no line
+of the session matches. A file that is encoded in another way counts as one that contains them. So does a session whose
+files changed since it was last read: the damaged part may have had the words, and opening the session reports it.
 """
 
 import os
@@ -22,20 +22,20 @@ __all__ = ["may_match", "needed_words"]
 
 _CHUNK_BYTES = 1 << 20
 _CLOCK_STEP_S = 2.0
-"""Some file systems know the time of a change no better than this, and a copy of a session takes a moment."""
+"""Some file systems record times no more exactly than this, and copying a session takes a moment."""
 _SHORTEST = 3
 _OF_SEVERAL = frozenset("|([{\\")
-"""In a pattern with one of these, what is left of it is not needed, or is no text."""
+"""A pattern with one of these may match without its other characters, or they are not plain text."""
 _PHRASE = re.compile(r"[A-Za-z0-9_ =/-]+")
 _OUR_WORDS = ("calls", "bytes", "of", "JSON", "unknown")
-"""What stands for a block of a content has these words and its size, and they are in no file."""
+"""The text that shows a block, such as an image, has these words and its size, which are in no file."""
 _OURS = re.compile(rf"\b(?:{'|'.join(_OUR_WORDS)})\b")
 _IN_BASE64 = (b'"encoding":"bytes"', b"surrogates")
-"""What the journal says of contents whose words are not in their files."""
+"""What the journal says of contents whose files do not have their words as they are."""
 
 
 def needed_words(query: Query) -> bytes | None:
-    """Words that each matching line has, in a row, in lower case if case does not count; None: there are none."""
+    """The longest phrase that every matching line contains, in lower case if case is ignored; None: there is none."""
     if query.invert or (not query.fixed and not _OF_SEVERAL.isdisjoint(query.pattern)):
         return None
     phrases = list[str]()
@@ -43,14 +43,14 @@ def needed_words(query: Query) -> bytes | None:
         after = query.pattern[found.end() : found.end() + 1]
         optional = not query.fixed and after in ("*", "?")
         phrases += _of_contents(found[0][:-1] if optional else found[0])
-    if query.ignore_case:  # in Unicode, two more letters are a k and an s
+    if query.ignore_case:  # Unicode has two more letters that match a k and an s
         phrases = [part.lower().strip() for phrase in phrases for part in re.split("[ksKS]", phrase)]
     phrases = [phrase for phrase in phrases if len(phrase) >= _SHORTEST and any(map(str.isalpha, phrase))]
     return max(phrases, key=len).encode() if phrases else None
 
 
 def _of_contents(phrase: str) -> list[str]:
-    """The parts of a phrase that can only be found where a content has them, and in none of our own words."""
+    """The parts of a phrase that a line can only have from a content, and not from words of ours."""
     parts = list[str]()
     for part in _OURS.split(phrase):
         words = part.split(" ")
@@ -64,9 +64,9 @@ def _of_contents(phrase: str) -> list[str]:
 
 
 def may_match(session: Path, words: bytes, *, ignore_case: bool, disk_bytes: int) -> bool:
-    """Whether a session's files have these words, cannot tell, or changed. A file is read until they are found.
+    """Whether a session must be opened: its files have these words, may have them, or changed since it was read.
 
-    Synchronous. ``disk_bytes``: what the files held together when the session was last read.
+    Blocks. ``disk_bytes``: the size of all files together when the session was last read.
     """
     try:
         return any(_has(file, words, ignore_case) for file in _files(session)) or _changed(session, disk_bytes)

@@ -1,4 +1,4 @@
-"""What this machine has for ctxfs: packages, the directory of sessions and its disk, the models that are known."""
+"""What this machine has for ctxfs: the packages, and the disk that holds the sessions."""
 
 import os
 import re
@@ -40,9 +40,9 @@ class Package:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disk:
-    """The disk that sessions lie on.
+    """The disk that holds the sessions.
 
-    ``directory``: where that was tried, the directory of sessions or the nearest one above it that exists. ``kind``:
+    ``directory``: the one that was tried: that of the sessions, or the nearest one above it that exists. ``kind``:
     the file system's name; "" where the system does not say. ``in_memory``: nothing on it survives a power failure.
     ``sync_ms``: how long a write takes until it is on the disk, in the median; None when it could not be written.
     ``locks``: whether a file can be locked, so that one writer at a time has a session. ``problem``: what went wrong.
@@ -91,7 +91,7 @@ def _package(line: str) -> Package:
 
 
 def _numbers(release: str) -> tuple[int, ...]:
-    """The numbers that a version begins with, without zeros at the end: a release before the final one counts as it."""
+    """The numbers that a version begins with, without zeros at the end: a pre-release counts as its release."""
     numbers = [int(number) for number in re.findall(r"\d+", re.split(r"[a-z+-]", release)[0])]
     while numbers and not numbers[-1]:
         numbers.pop()
@@ -99,7 +99,7 @@ def _numbers(release: str) -> tuple[int, ...]:
 
 
 def unfit(found: Iterable[Package]) -> list[str]:
-    """What is missing, or too old, of what ctxfs always requires, and too old of what its extras do."""
+    """The packages that ctxfs always requires and that are missing, and all that are too old, those of extras too."""
     wrong = []
     for package in found:
         named = f"ctxfs[{package.extra}]" if package.extra else "ctxfs"

@@ -24,7 +24,7 @@ from ctxfs.storage.threads import without_threads
 __all__ = ["completion"]
 
 _MOST = 200
-"""So many candidates are offered at most."""
+"""At most this many candidates are offered."""
 
 
 class Shell(StrEnum):
@@ -111,7 +111,7 @@ def _command(name: str) -> Any:
 
 
 def _choices(command: str, parameter: str) -> list[str]:
-    """The values of an option that has a few; of a path and the like, the shell itself offers some."""
+    """The values of an option that is a choice; the shell itself completes paths and the like."""
     module, _, function = COMMANDS[command].place.partition(".")
     hints = get_type_hints(getattr(import_module(f"ctxfs.cli.{module}"), function))
     return [str(value) for kind in _types_in(hints[parameter]) if issubclass(kind, StrEnum) for value in kind]
@@ -125,7 +125,7 @@ def _types_in(hint: Any) -> Iterator[type]:
 
 
 def _arguments(words: Iterable[str], options: Mapping[str, Any]) -> list[str]:
-    """The words that are no options, nor the values of options."""
+    """The words that are neither options nor values of options."""
     found: list[str] = []
     value = False
     for word in words:

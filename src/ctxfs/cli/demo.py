@@ -36,7 +36,7 @@ __all__ = ["Row", "demo"]
 
 _MAX_TURNS = 24
 _CPU_S = 20.0
-"""Computing for so long it explores no further; on a busy machine it shows the same, later."""
+"""After this much CPU time it explores no further. So a busy machine shows the same, later."""
 _WINDOW_TOKENS = 1_000_000
 """Never full here: items are evicted because newer results came, not because the window is full."""
 _TASK = "Find your way around this directory: what is in it, and where would a newcomer start?"

@@ -123,7 +123,7 @@ async def _changed(
     for item_id in back.item_ids:
         out.print(label(f"{item_id} is back"))
     if not back:
-        out.print("nothing to do: it is so already")
+        out.print("nothing to do: it is already so")
     elif back.change is not None:
         out.print(label(f"{back.change} is undone"))
     for record in back.records:

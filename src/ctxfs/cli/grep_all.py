@@ -26,9 +26,9 @@ __all__ = ["Search", "Shown", "grep_all"]
 
 PROCESSES = 2
 _PIECE_BYTES = 65_536
-"""So much is sent at a time."""
+"""The size of what a process sends at a time."""
 _AHEAD_BYTES = 8_000_000
-"""So much is kept of sessions whose turn to be printed has not come."""
+"""At most about this much is kept of sessions whose turn to be printed has not come."""
 
 _Kind = Literal["text", "error", "matched", "end"]
 _Put = Callable[[_Kind, bytes], None]

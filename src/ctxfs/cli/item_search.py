@@ -20,7 +20,7 @@ class Query:
     """What is searched for, and where.
 
     ``pattern`` is RE2's, or plain text if ``fixed``; ``word``: between the ends of words only; ``invert``: lines that
-    do not match. ``before`` and ``after``: so many lines around each match. ``max_count``: at most so many matching
+    do not match. ``before`` and ``after``: how many lines around each match. ``max_count``: the most matching
     lines of an item; None: all. ``types`` and ``tools`` (with ``*`` and ``?``): items of these only; empty: all.
     """
 

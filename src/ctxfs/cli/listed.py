@@ -1,4 +1,4 @@
-"""The sessions under a root, summed up, while a user waits."""
+"""The summaries of all sessions of a place, with their progress on a terminal."""
 
 import sys
 from typing import Self
@@ -12,22 +12,22 @@ from ctxfs.storage.threads import without_threads
 
 __all__ = ["listed"]
 
-_WORTH_TELLING = 100
-"""Reading fewer sessions takes no time worth a word."""
+_MANY = 100
+"""Reading at most this many sessions is too quick to show progress."""
 
 
 def listed(stores: SessionStores) -> list[SessionSummary]:
-    """All sessions of a place, in no order; a terminal is told how long reading them will take."""
+    """All sessions of a place, in no order; a terminal shows how many of them were read."""
     return anyio.run(_listed, stores)
 
 
 async def _listed(stores: SessionStores) -> list[SessionSummary]:
-    with without_threads(), _Told() as told:
-        return await list_summaries(stores, progress=told.progress)
+    with without_threads(), _ProgressLine() as line:
+        return await list_summaries(stores, progress=line.progress)
 
 
-class _Told:
-    """Tells a user at a terminal how far reading many sessions has come, in one line that is removed at the end."""
+class _ProgressLine:
+    """A line on a terminal that shows how many of many sessions were read; it is removed at the end."""
 
     def __init__(self) -> None:
         self._width = 0
@@ -40,7 +40,7 @@ class _Told:
 
     def progress(self, read: int, total: int) -> None:
         """Show how many were read."""
-        if sys.stderr.isatty() and total > _WORTH_TELLING:
+        if sys.stderr.isatty() and total > _MANY:
             self._show(f"reading {total:,} sessions: {read / total:.0%}")
 
     def _show(self, line: str) -> None:

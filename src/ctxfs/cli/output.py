@@ -79,7 +79,7 @@ def table(*columns: str, right: Sequence[str] = (), boxed: bool = False) -> Tabl
 
 
 def tokens(number: int | None) -> str:
-    """A count for people; None is nothing."""
+    """A count for people; "" for None."""
     return "" if number is None else f"{number:,}"
 
 

@@ -28,7 +28,7 @@ from ctxfs.replay.tune import tune_files
 __all__ = ["replay", "tune"]
 
 _NAMED = 5
-"""So many files that were left out are named."""
+"""At most this many of the files that were left out are named."""
 
 _Files = Annotated[
     list[Path] | None,
@@ -100,8 +100,8 @@ def replay(
     files = _found(paths)
     with _progress("replaying", len(files)) as progress:
         report = lab.replay_files(files, policy or (), tokens, prices=prices, cached=cached, progress=progress)
-    _tell_left_out("without a reply of a model", [str(path) for path in report.left_out])
-    _tell_skipped(report.skipped)
+    _report_left_out("without a reply of a model", [str(path) for path in report.left_out])
+    _report_skipped(report.skipped)
     if html is not None:
         html.write_text(render_html(report), encoding="utf-8")
         sys.stderr.write(for_terminal(f"the report is in {html}\n"))
@@ -129,7 +129,7 @@ def tune(
     files = _found(paths)
     with _progress("tuning", len(files)) as progress:
         tuned = tune_files(files, tokens, prices=prices, progress=progress)
-    _tell_skipped(tuned.skipped)
+    _report_skipped(tuned.skipped)
     _print(render_tuned(tuned) if as_json else tuned.to_toml())
 
 
@@ -150,13 +150,13 @@ def _found(paths: Sequence[Path] | None) -> tuple[Path, ...]:
     return recordings_in(folders)
 
 
-def _tell_left_out(why: str, names: Sequence[str]) -> None:
+def _report_left_out(why: str, names: Sequence[str]) -> None:
     if names:
         more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         sys.stderr.write(for_terminal(f"left out, {why}: {', '.join(names[:_NAMED])}{more}\n"))
 
 
-def _tell_skipped(skipped: Sequence[Skipped]) -> None:
+def _report_skipped(skipped: Sequence[Skipped]) -> None:
     for file in skipped[:_NAMED]:
         why, _, _ = file.why.partition("; expected ")
         sys.stderr.write(for_terminal(f"skipped {why}\n"))

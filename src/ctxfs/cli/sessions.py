@@ -25,7 +25,7 @@ __all__ = ["rm", "sessions", "verify"]
 def sessions(
     *,
     sort: Annotated[
-        SortKey, typer.Option("--sort", help="What comes first: the newest, or the greatest.")
+        SortKey, typer.Option("--sort", help="What to sort by: the newest, or the largest, comes first.")
     ] = SortKey.AGE,
     reverse: Annotated[bool, typer.Option("--reverse", "-r", help="The oldest or smallest first.")] = False,
     since: Since = None,
@@ -35,7 +35,7 @@ def sessions(
             "--model", metavar="NAME", help="Only sessions that called this model; * and ? match any characters."
         ),
     ] = None,
-    damaged: Annotated[bool, typer.Option("--damaged", help="Damaged ones only.")] = False,
+    damaged: Annotated[bool, typer.Option("--damaged", help="Only damaged sessions.")] = False,
     running: Annotated[bool, typer.Option("--running", help="Only sessions that an agent writes to now.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="At most N sessions.")] = None,
     root: Root = None,
@@ -57,7 +57,7 @@ def sessions(
         print_json([_as_dict(stores, session) for session in found])
         return
     if not found:
-        none = f"none of the {len(every):,} sessions under {stores.url} is such a one"
+        none = f"none of the {len(every):,} sessions under {stores.url} matches"
         way = "`ctxfs demo` makes one" if stores.directory is not None else "`ctxfs push SESSION URL` brings one there"
         said = none if every else f"no sessions under {stores.url}: {way}"
         sys.stderr.write(for_terminal(f"{said}\n"))

@@ -21,7 +21,7 @@ from ctxfs.timeline.request import PastRequest
 __all__ = ["diff", "history", "show"]
 
 _LINES = 12
-"""Of a longer message so many lines are shown."""
+"""How many lines of a longer message are shown."""
 
 
 def show(
@@ -159,9 +159,9 @@ async def _diff(root: SessionsAt, session: str, first: int, last: int | None, as
     if changes.first_changed is None:
         out.print(label(f"nothing that was sent has changed; {changes.new_tokens:,} tokens are new"), soft_wrap=True)
     else:
-        told = f"the first change is {changes.first_changed}: {changes.rewritten_tokens:,} tokens were sent again"
+        changed = f"the first change is {changes.first_changed}: {changes.rewritten_tokens:,} tokens were sent again"
         out.print(
-            label(f"{told}, {changes.kept_tokens:,} could stay in the cache, {changes.new_tokens:,} are new"),
+            label(f"{changed}, {changes.kept_tokens:,} could stay in the cache, {changes.new_tokens:,} are new"),
             soft_wrap=True,
         )
 

@@ -37,7 +37,7 @@ def export(
     place = sessions_at(root, store)
     session_id = anyio.run(find_session, place, session)
     work = partial(export_session, session_id, file.absolute(), store=stores_of(place), compress=compress)
-    _tell(anyio.run(work), as_json=as_json)
+    _print_transferred(anyio.run(work), as_json=as_json)
 
 
 def import_(
@@ -69,7 +69,7 @@ def import_(
             max_files=max_files,
         )
     )
-    _tell(done, as_json=as_json)
+    _print_transferred(done, as_json=as_json)
 
 
 def push(session: SessionArgument, url: Url, root: Root = None, as_json: AsJson = False) -> None:
@@ -79,7 +79,7 @@ def push(session: SessionArgument, url: Url, root: Root = None, as_json: AsJson 
     """
     place = sessions_directory(root)
     session_id = anyio.run(find_session, place, session)
-    _tell_copied(anyio.run(copy_session, session_id, stores_at(place), url), as_json=as_json)
+    _print_copied(anyio.run(copy_session, session_id, stores_at(place), url), as_json=as_json)
 
 
 def pull(session: SessionArgument, url: Url, root: Root = None, as_json: AsJson = False) -> None:
@@ -89,24 +89,24 @@ def pull(session: SessionArgument, url: Url, root: Root = None, as_json: AsJson 
     """
     target, source = stores_at(sessions_directory(root)), stores_at(None, url)
     session_id = anyio.run(find_session, source, session)
-    _tell_copied(anyio.run(copy_session, session_id, source, target), as_json=as_json)
+    _print_copied(anyio.run(copy_session, session_id, source, target), as_json=as_json)
 
 
-def _tell_copied(done: CopiedSession, *, as_json: bool) -> None:
+def _print_copied(done: CopiedSession, *, as_json: bool) -> None:
     if as_json:
         keys = {"session_id": done.session_id, "from": done.source, "to": done.target}
         print_json({**keys, "files": done.files, "bytes": done.size_bytes})
         return
-    said = f"{done.files:,} files, {done.size_bytes:,} bytes, are now in {done.target}"
+    copied = f"{done.files:,} files, {done.size_bytes:,} bytes, are now in {done.target}"
     nothing = f"{done.target} has all of it already"
-    sys.stdout.write(for_terminal(f"{done.session_id}: {said if done.size_bytes else nothing}\n"))
+    sys.stdout.write(for_terminal(f"{done.session_id}: {copied if done.size_bytes else nothing}\n"))
 
 
-def _tell(done: Transferred, *, as_json: bool) -> None:
+def _print_transferred(done: Transferred, *, as_json: bool) -> None:
     if as_json:
         values = {"session_id": done.session_id, "path": str(done.path), "files": done.files, "bytes": done.size_bytes}
         print_json(values)
         return
     contents = "1 content" if done.files == 1 else f"{done.files:,} contents"
-    told = f"{done.session_id}: {contents}, {done.size_bytes:,} bytes with its journal, now in {done.path}\n"
-    sys.stdout.write(for_terminal(told))
+    line = f"{done.session_id}: {contents}, {done.size_bytes:,} bytes with its journal, now in {done.path}\n"
+    sys.stdout.write(for_terminal(line))

@@ -1,4 +1,4 @@
-"""The context of one session: messages come in, what is due leaves for files, and the messages to send go out.
+"""The context of one session: messages come in, what is due is evicted to files, and the messages to send go out.
 
 It never needs to know who calls the model: ``Agent`` uses it, and so can any loop of your own.
 """

@@ -15,7 +15,7 @@ __all__ = ["ContextHeld"]
 
 
 class ContextHeld:
-    """The part of ``Context`` that looks at what is there."""
+    """The part of ``Context`` that shows what is in it now."""
 
     fs: ContextFileSystem
     overhead_tokens: int

@@ -21,7 +21,7 @@ __all__ = ["ContextInTime"]
 
 
 class ContextInTime(ContextHeld):
-    """The part of ``Context`` that looks back, and goes back."""
+    """The part of ``Context`` that shows earlier requests, and brings evicted content back."""
 
     _requests: Requests
 
@@ -47,7 +47,7 @@ class ContextInTime(ContextHeld):
         a session that is open for reading only.
 
         Raises:
-            UnknownCall: the model was not called so often.
+            UnknownCall: there was no such call.
             SessionClosed: the context is not open.
 
         """
@@ -59,7 +59,7 @@ class ContextInTime(ContextHeld):
         What was added or evicted and why, its tokens, and what the prompt cache had to write again.
 
         Raises:
-            UnknownCall: the model was not called so often.
+            UnknownCall: there was no such call.
             SessionClosed: the context is not open.
 
         """
@@ -72,7 +72,7 @@ class ContextInTime(ContextHeld):
         placeholders. ``at`` None takes all of this session; ``session_id`` None gives the new one an id of its own.
 
         Raises:
-            UnknownCall: the model was not called so often.
+            UnknownCall: there was no such call.
             SessionExists: there is a session of that id.
             ConfigError: this session was given its own ``Store``: where another one could be made is unknown.
             WriteFailed: it could not be written; nothing is left of it.

@@ -13,7 +13,7 @@ from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Block, Content, SystemMessage, ToolMessage
 from ctxfs.tokens import TokenCounter, count_content
 
-__all__ = ["MISSING", "DamagedContent", "counted", "detail_of", "refuse_damaged", "with_stand_ins"]
+__all__ = ["MISSING", "DamagedContent", "counted", "detail_of", "refuse_damaged", "with_notices"]
 
 MISSING = "the file is missing"
 _UNREADABLE = {errno.EIO, errno.EACCES, errno.EPERM, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO)}
@@ -73,7 +73,7 @@ def refuse_damaged(items: Sequence[ContextItem]) -> None:
             raise CorruptContent(item.name, item.damaged)
 
 
-def with_stand_ins(items: Sequence[ContextItem], damaged: Mapping[str, DamagedContent]) -> tuple[ContextItem, ...]:
+def with_notices(items: Sequence[ContextItem], damaged: Mapping[str, DamagedContent]) -> tuple[ContextItem, ...]:
     """Put a text that says what is wrong in the place of each damaged content, by item id.
 
     A reply keeps the calls that the results after it answer, without their arguments: the transcript stays valid.
@@ -81,12 +81,11 @@ def with_stand_ins(items: Sequence[ContextItem], damaged: Mapping[str, DamagedCo
     if not damaged:
         return tuple(items)
     return tuple(
-        _stand_in(item, damaged[item.id], items[n + 1 :]) if item.id in damaged else item
-        for n, item in enumerate(items)
+        _notice(item, damaged[item.id], items[n + 1 :]) if item.id in damaged else item for n, item in enumerate(items)
     )
 
 
-def _stand_in(item: ContextItem, found: DamagedContent, following: Sequence[ContextItem]) -> ContextItem:
+def _notice(item: ContextItem, found: DamagedContent, following: Sequence[ContextItem]) -> ContextItem:
     what, again = _KINDS[item.item_type], _AGAIN.get(item.item_type, "")
     how = f"was {found.detail}" if found.removed else f"is damaged: {found.name}: {found.detail}"
     text = f"[the content of this {what} {how}{again}]"

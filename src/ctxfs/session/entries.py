@@ -19,8 +19,8 @@ Place = Literal["context", "file", "removed", "archive"]
 class Entry:
     """An item of a session, in its context or not.
 
-    ``place``: "context" (its content is there), "file" (it left for its file), "removed" (its file is all that is left)
-    or "archive" (it left with others, in an archive). ``tokens`` is what it takes in the context now,
+    ``place``: "context" (its content is there), "file" (it was evicted to its file), "removed" (only its file is left)
+    or "archive" (it was archived, with others). ``tokens`` is what it takes in the context now,
     ``content_tokens`` what its content took; None: not known. ``damaged``: what is wrong with its content's file.
     Of a part of a history that a framework owns, ``tokens`` are what stands for it there.
     """

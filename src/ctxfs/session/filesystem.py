@@ -54,8 +54,8 @@ class ContextFileSystem:
         session_id: the session to open, or the id of a new one; None starts a new one with an id of its own.
         root_path: the directory that holds sessions; None means ``~/.agent/context``. A relative path is resolved at
             once.
-        layout: the form of the content files of a new session; an existing one keeps its own. What is compressed is no
-            part of that: ``replace(ENVELOPE, compress_from_chars=0)`` stores new contents as they are.
+        layout: the form of the content files of a new session; an existing one keeps its own. Compression is not
+            part of it: ``replace(ENVELOPE, compress_from_chars=0)`` stores new contents as they are.
         store: where sessions are, instead of a directory: a URL (``s3://bucket/prefix``) or a ``SessionStores``; or the
             ``Store`` of this one session. With the latter, ``root_path`` is what its paths begin with.
         clock: returns seconds since the epoch.

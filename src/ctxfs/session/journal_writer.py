@@ -1,7 +1,7 @@
 """An open session's journal: the state that it adds up to, and commits that are durable before they count.
 
-Group commit: who waits for durability is written together with all who wait, as one line of the journal. A commit that
-fails in a group is written again by itself, so that its failure is nobody else's.
+Group commit: all commits that wait are written together, as one line of the journal. If that fails, each is written by
+itself, so that one caller's failure is not another's.
 """
 
 import logging
@@ -73,7 +73,7 @@ class Commit:
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    """A commit that waits. ``files``: what is left of its files to write; ``error`` is raised in its caller only."""
+    """A commit in the queue. ``files``: what is left of its files to write; ``error`` is raised in its caller only."""
 
     commit: Commit
     files: Sequence[ContentFile] = ()
@@ -224,7 +224,7 @@ class JournalWriter(JournalReader):
                 batch, self._queue = _next_batch(self._queue, self.state.stored)
                 try:
                     await self._write(batch)
-                except BaseException:  # the event loop ends: those who waited along write their own
+                except BaseException:  # the event loop ends: the other callers write their own commits
                     self._queue[:0] = [waiting for waiting in batch if not waiting.done]
                     raise
                 await self._write_index_if_due()

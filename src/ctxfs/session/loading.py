@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from ctxfs.errors import ContentGone, CtxfsError
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import Content
-from ctxfs.session.damaged import DamagedContent, detail_of, with_stand_ins
+from ctxfs.session.damaged import DamagedContent, detail_of, with_notices
 
 __all__ = ["with_contents"]
 
@@ -32,4 +32,4 @@ async def with_contents(
             unreadable[item.id] = DamagedContent(item_id=item.id, name=item.name, detail=detail, removed=removed)
             damaged += [] if removed else [unreadable[item.id]]
     loaded = [item.with_content(contents[item.id]) if item.id in contents else item for item in items]
-    return with_stand_ins(loaded, unreadable), tuple(damaged)
+    return with_notices(loaded, unreadable), tuple(damaged)

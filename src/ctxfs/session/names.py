@@ -49,10 +49,10 @@ ARTIFACTS = "artifacts/"
 TERMINAL = f"{ARTIFACTS}terminal/"
 
 MESSAGE = "msg_"
-"""How the ids begin that messages get, which have none of their own."""
+"""What the ids of messages begin with: messages bring none."""
 
 SHORT = "stored/"
-"""How short names of what is stored begin. No file has such a name."""
+"""What the short names of stored contents begin with. No file has such a name."""
 
 SHORT_LENGTH = 8
 
@@ -81,7 +81,7 @@ RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("c
 def safe_name(raw: str) -> str:
     """Return a file name for ``raw``: ASCII, at most 120 characters, safe on every file system.
 
-    Distinct ids give distinct names; whether they differ by more than case is the business of ``NameAllocator``.
+    Distinct ids give distinct names, which may differ in case only: see ``NameAllocator``.
     """
     if _is_safe(raw):
         return raw
@@ -176,7 +176,7 @@ def layout_with(name: str, compress_from_chars: int | None) -> Layout:
 def layout_of(recorded: str | None, wanted: Layout) -> Layout:
     """Return the layout of a session whose journal names ``recorded``, None if it names none.
 
-    A session keeps its layout; what is compressed in it is the business of ``wanted``, if that is the same layout.
+    A session keeps its layout. If ``wanted`` is the same one, it says from which size on contents are compressed.
     """
     return wanted if recorded in (None, wanted.name) else LAYOUTS.get(recorded or "", ENVELOPE)
 

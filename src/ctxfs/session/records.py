@@ -242,9 +242,9 @@ class Decided:
     The part is known by its ``kind`` ("user", "reply", "call" or "result"), the ``call_id`` of its call ("" where it
     has none) and the ``sha256`` of its content. ``item_id``: the item that holds this content. ``content``: a text or
     blocks; of a call, its arguments. ``tokens_before`` and ``tokens`` count the part and what stands for it. ``sent``:
-    a request had carried the part. ``tokens_rewritten``: what of the requests before stands at and behind the part, so
-    that the next one writes it again; of decisions that are made together the first one says it. ``replies_since``: how
-    many replies the history had from the part on; 0: it was in no request.
+    a request had carried the part. ``tokens_rewritten``: the tokens of the last request from the part on, which the
+    next one writes to the prompt cache again; of decisions that are made together, the first one has them.
+    ``replies_since``: how many replies the history had from the part on; 0: it was in no request.
     """
 
     kind: str

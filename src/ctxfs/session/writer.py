@@ -143,9 +143,8 @@ class SessionWriter:
         if gained is not None:
             self._released = False
             self.names.take(ids_of(gained))
-            if (
-                epoch := self.journal.state.epoch
-            ) != self._epoch:  # another writer wrote meanwhile: our next line says who writes now
+            epoch = self.journal.state.epoch
+            if epoch != self._epoch:  # another writer wrote meanwhile: our next line says who writes now
                 self.journal.begin_line(self._opened(epoch))
         return gained
 
