@@ -10,16 +10,17 @@ import anyio
 import pytest
 
 from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, History, tool
-from ctxfs.errors import ConfigError, SessionNotFound
+from ctxfs.errors import ConfigError, SessionNotFound, StorageError
 from ctxfs.llm import UserMessage
 from ctxfs.materialize import Materialize
+from ctxfs.recall import recall_tools
 from ctxfs.storage import LocalSessions, SessionStores, stores_at
 from ctxfs.storage.memory import MemorySessions
 from ctxfs.storage.objects import ObjectSessions
 from ctxfs.storage.threads import WAITING_THREADS
 from ctxfs.testing import ScriptedModel, ToolCall
 from ctxfs.testing.scripted import Turn
-from ctxfs.tools import Bash
+from ctxfs.tools import Bash, retrieval_tools
 from patience import HANGS_S
 from storage.buckets import MemoryBucket
 from storage.logical_paths import check_tools_at_logical_paths
@@ -94,6 +95,47 @@ async def test_what_left_is_read_back_by_the_path_in_its_placeholder(stores: Ses
 async def test_tools_find_what_a_path_without_a_directory_names(stores: SessionStores) -> None:
     if stores.directory is None:
         await check_tools_at_logical_paths(stores)
+
+
+class SilentBucket(MemoryBucket):
+    """Cannot be read once it is ``down``, and says where it is."""
+
+    down = False
+
+    def _read(self, kind: str, key: str) -> None:
+        super()._read(kind, key)
+        if self.down:
+            raise StorageError(f"could not read {key}: no answer from bob@10.0.0.7")
+
+
+async def test_a_server_that_fails_is_described_to_the_developer_and_not_to_the_model(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bucket = SilentBucket()
+    stores = ObjectSessions(bucket, url="s3://test")
+    async with Agent(ScriptedModel(asks("a", "b")), config(stores)) as agent:
+        await agent.query("Look")
+        path = next(item.offload_path for item in agent.context.items if item.offload_path is not None)
+    async with ContextFileSystem("thread-1", store=stores, read_only=True) as fs:
+        bucket.down = True
+        tools = {tool.name: tool for tool in (*retrieval_tools(fs), *recall_tools(fs))}
+        for name, arguments in CALLS_THAT_READ.items():
+            result = await tools[name].run({key: value or path for key, value in arguments.items()})
+            assert "cannot be used now" in result.text
+            assert "bob" not in result.text
+        with pytest.raises(StorageError, match="bob"):
+            await fs.load(fs.find(path) or "")
+    assert caplog.text.count("bob") == len(CALLS_THAT_READ)
+
+
+CALLS_THAT_READ: dict[str, dict[str, str]] = {
+    "context_read": {"ref": ""},
+    "context_grep": {"ref": "", "pattern": "row"},
+    "context_tail": {"ref": ""},
+    "history_read": {"item": ""},
+    "history_search": {"query": "row 3999"},
+}
+"""By the tool's name: its arguments, "" for the path of what was evicted."""
 
 
 async def test_a_session_that_is_not_there_is_missed_in_the_place_that_was_asked(stores: SessionStores) -> None:

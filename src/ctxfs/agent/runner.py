@@ -11,7 +11,7 @@ from ctxfs.agent.config import Approve, Redact
 from ctxfs.errors import ConfigError, InvalidToolArguments
 from ctxfs.llm.messages import ToolCall, check_content
 from ctxfs.telemetry.telemetry import SessionTelemetry
-from ctxfs.tools.base import RunningCall, Tool, ToolResult
+from ctxfs.tools.base import RunningCall, Tool, ToolResult, told
 
 __all__ = ["ToolRunner"]
 
@@ -103,7 +103,7 @@ class ToolRunner:
         except InvalidToolArguments as error:
             return _error(str(error))
         except Exception as error:  # noqa: BLE001 - it is the result, and the model decides what to do
-            return _error(f"{type(error).__name__}: {error}")
+            return _error(f"{type(error).__name__}: {told(error)}")
 
 
 def _error(text: str) -> ToolResult:

@@ -161,7 +161,13 @@ class AmbiguousItem(SessionError, LookupError):
 
 
 class StorageError(CtxfsError):
-    """Something about the files of a session."""
+    """Something about the files of a session.
+
+    ``told``: what a model is told of it where the text may name a server, an account or a path of this machine; None:
+    the text.
+    """
+
+    told: str | None = None
 
 
 class WriteFailed(StorageError):

@@ -8,7 +8,7 @@ from ctxfs.recall.archive import PastSession
 from ctxfs.recall.past import PastItem
 from ctxfs.steps import run_in_steps
 from ctxfs.tokens import TokenCounter
-from ctxfs.tools.base import ToolResult
+from ctxfs.tools.base import ToolResult, told
 from ctxfs.tools.paging import Line
 
 __all__ = ["conversation"]
@@ -55,7 +55,7 @@ async def _call(session: PastSession, call: int) -> list[str]:
         try:
             lines = await session.lines(item, 1, _ITEM_LINES + 1, max_chars=_ITEM_CHARS)
         except (StorageError, SessionError) as error:
-            rows.append(f"-- {item.item_id} ({item.name}): {error}")
+            rows.append(f"-- {item.item_id} ({item.name}): {told(error)}")
             continue
         rows += _rows(item, lines)
     return rows

@@ -10,7 +10,7 @@ from ctxfs.recall.past import PastItem
 from ctxfs.recall.words import PASSAGE_CHARS, folded, words_of
 from ctxfs.steps import run_in_steps
 from ctxfs.tokens import TokenCounter
-from ctxfs.tools.base import ToolResult
+from ctxfs.tools.base import ToolResult, told
 from ctxfs.tools.grep import FoundLine, LineSearch, search_part
 from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import Line
@@ -163,7 +163,7 @@ async def search_pattern(
             found, stopped = await _matching(session, item, pattern, offset, max_matches - len(hits))
         except (StorageError, SessionError) as error:
             found, stopped = [], None
-            notes.append(f"{item.item_id} cannot be read: {error}")
+            notes.append(f"{item.item_id} cannot be read: {told(error)}")
         offset = 1
         room = max_matches - len(hits)
         hits += [Hit(item, _shortened(line)) for line in found[:room]]

@@ -25,7 +25,7 @@ from ctxfs.errors import InvalidToolArguments, SessionError, StorageError
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.messages import Block, Content
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.tools.base import Tool, ToolResult
+from ctxfs.tools.base import Tool, ToolResult, told
 from ctxfs.tools.retrieval import retrieval_tools
 from ctxfs.version import __version__
 
@@ -62,7 +62,7 @@ def server_of(tools: Sequence[Tool], run: Callable[[Call], Awaitable[ToolResult]
         try:
             result = await run(Call(tool, params.arguments or {}, params.meta or {}))
         except (InvalidToolArguments, SessionError, StorageError) as error:
-            return _result(str(error), is_error=True)
+            return _result(told(error), is_error=True)
         return _result(result.content, is_error=result.is_error)
 
     return Server(

@@ -1,17 +1,19 @@
 """A store whose work waits for a server: each method is a call of a blocking one, in a worker thread."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ctxfs.errors import SessionClosed
+from ctxfs.errors import OutcomeUnknown, SessionClosed, StorageError, WriteFailed
+from ctxfs.storage.answers import NoAnswer
 from ctxfs.storage.base import NewFile, check_session_name
 from ctxfs.storage.opened import OpenedSession
 from ctxfs.storage.sessions import SessionFound
 from ctxfs.storage.threads import result_of, run_to_completion, uninterrupted
 
-__all__ = ["RemoteSessionStores", "RemoteStore"]
+__all__ = ["RemoteSessionStores", "RemoteStore", "names_no_server"]
 
 T = TypeVar("T")
 
@@ -51,7 +53,8 @@ class RemoteStore(ABC, Generic[OpenedT]):
             session.open(create=create, write=write)
             return session
 
-        self._open = await result_of(opened, waits=True)
+        with names_no_server():
+            self._open = await result_of(opened, waits=True)
 
     async def close(self) -> None:
         """See ``Store.close``."""
@@ -65,7 +68,8 @@ class RemoteStore(ABC, Generic[OpenedT]):
 
     async def acquire(self) -> bool:
         """See ``LeaseStore.acquire``."""
-        return await result_of(self._opened().acquire, waits=True)
+        with names_no_server():
+            return await result_of(self._opened().acquire, waits=True)
 
     async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
         """See ``Store.commit``. Raises ``OutcomeUnknown`` too: close the session, and open it again."""
@@ -125,12 +129,27 @@ class RemoteStore(ABC, Generic[OpenedT]):
 
     async def _run(self, work: Callable[[OpenedT], T]) -> T:
         opened = self._opened()
-        return await run_to_completion(lambda: work(opened), waits=True)
+        with names_no_server():
+            return await run_to_completion(lambda: work(opened), waits=True)
 
     def _opened(self) -> OpenedT:
         if self._open is None:
             raise SessionClosed(f"session {self._session_id} is not open")
         return self._open
+
+
+@contextmanager
+def names_no_server() -> Iterator[None]:
+    """Say in errors what a model may be told of them, where a server's own words are a part of their text."""
+    try:
+        yield
+    except OutcomeUnknown as error:
+        error.told = "the store of this session did not answer: whether it was stored is not known"
+        raise
+    except StorageError as error:
+        if type(error) in {StorageError, WriteFailed} or isinstance(error, NoAnswer):
+            error.told = "the store of this session cannot be used now: try again later"
+        raise
 
 
 class RemoteSessionStores(ABC):

@@ -1,5 +1,6 @@
 """Tools: a name, a schema, and a coroutine from arguments to a result."""
 
+import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -10,7 +11,7 @@ import anyio.to_thread
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from ctxfs.content.utf8 import decoded
-from ctxfs.errors import ToolDefinitionError, ToolError
+from ctxfs.errors import StorageError, ToolDefinitionError, ToolError
 from ctxfs.items import ContentRange
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import ToolSchema
@@ -18,7 +19,9 @@ from ctxfs.llm.messages import Content, check_content, check_flag
 from ctxfs.media import image_fault
 from ctxfs.storage.threads import uninterrupted
 
-__all__ = ["CALL", "RunningCall", "Tool", "ToolResult", "check_tool_name", "running_call", "to_content"]
+__all__ = ["CALL", "RunningCall", "Tool", "ToolResult", "check_tool_name", "running_call", "to_content", "told"]
+
+logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _DECODE_SLICE_BYTES = 262_144
@@ -260,3 +263,11 @@ def _decode(data: memoryview) -> str:
     """UTF-8 with surrogateescape, slice by slice, so that other threads can run in between."""
     slices = (data[start : start + _DECODE_SLICE_BYTES] for start in range(0, len(data), _DECODE_SLICE_BYTES))
     return "".join(decoded(slices, "surrogateescape"))
+
+
+def told(error: Exception) -> str:
+    """Return what a model is told of an error: its text, unless a server wrote a part of it, which is logged then."""
+    if not isinstance(error, StorageError) or error.told is None:
+        return str(error)
+    logger.warning("a tool cannot use the session's store: %s", error)
+    return error.told

@@ -33,7 +33,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import path_of, safe_name
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import uninterrupted
-from ctxfs.tools.base import CALL, Tool, ToolResult
+from ctxfs.tools.base import CALL, Tool, ToolResult, told
 from ctxfs.tools.decorator import tool
 
 __all__ = ["Bash", "bash_tool"]
@@ -145,7 +145,7 @@ def bash_tool(
         try:
             return await _Command(bash, await fs.writer.grow(_NAME), shown).run(command, timeout_s or bash.timeout_s)
         except StorageError as error:
-            return ToolResult(f"The output could not be stored: {error}", is_error=True)
+            return ToolResult(f"The output could not be stored: {told(error)}", is_error=True)
 
     return run
 

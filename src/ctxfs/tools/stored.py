@@ -16,7 +16,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import path_of
 from ctxfs.steps import run_in_steps
 from ctxfs.tokens import TokenCounter, count_block, default_counter
-from ctxfs.tools.base import ToolResult
+from ctxfs.tools.base import ToolResult, told
 from ctxfs.tools.decorator import FunctionTool, tool
 from ctxfs.tools.paging import Line, LineCutter, LineEnds, Page, render_page
 
@@ -68,7 +68,7 @@ def reading_tool(
             except (CorruptContent, NotStored) as error:
                 return ToolResult(f"The stored content cannot be read: {error}. {_CALL_AGAIN}", is_error=True)
             except (ToolError, StorageError, SessionError) as error:
-                return ToolResult(str(error), is_error=True)
+                return ToolResult(told(error), is_error=True)
 
         return tool(description, name=name, read_only=read_only)(read)
 

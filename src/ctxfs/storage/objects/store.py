@@ -8,7 +8,7 @@ from ctxfs.storage.objects.bucket import Bucket
 from ctxfs.storage.objects.cache import ReadCache
 from ctxfs.storage.objects.opened import OpenedObjectSession
 from ctxfs.storage.objects.row import SESSIONS
-from ctxfs.storage.remote import RemoteStore
+from ctxfs.storage.remote import RemoteStore, names_no_server
 
 __all__ = ["ObjectStore", "session_ids"]
 
@@ -58,7 +58,8 @@ class ObjectStore(RemoteStore[OpenedObjectSession]):
 
     def pieces(self, name: str, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
         """See ``ThreadStore.pieces``."""
-        return self._opened().pieces(name, spans)
+        with names_no_server():
+            yield from self._opened().pieces(name, spans)
 
 
 def session_ids(bucket: Bucket) -> list[str]:
