@@ -21,7 +21,7 @@ from ctxfs.storage.threads import uninterrupted
 
 __all__ = ["CALL", "RunningCall", "Tool", "ToolResult", "check_tool_name", "running_call", "to_content", "told"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("ctxfs.tools")
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _DECODE_SLICE_BYTES = 262_144
