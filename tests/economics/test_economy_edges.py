@@ -24,7 +24,7 @@ from ctxfs.eviction.plan import Offload
 from ctxfs.items import ContentRange, ContextItem
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from ctxfs.placeholder.attach import Placeholder, digest_of
+from ctxfs.placeholder.attach import Placeholder, digest_budget, digest_of
 from ctxfs.session.names import NameAllocator, short_name
 from ctxfs.tokens import CharsCounter, count_content
 from session_items import make_item
@@ -243,11 +243,32 @@ def test_identifiers_are_runs_of_twelve_characters_or_more_in_order(text: str) -
     assert list(identifiers_in(text)) == list(dict.fromkeys(re.findall(r"[A-Za-z0-9_./:-]{12,}", text)))
 
 
-def test_a_digest_of_much_takes_nearly_a_fifth_of_it() -> None:
-    text = "".join(f"{n}: error number {n * 7919} in module_{n}.py\n" for n in range(400))
+@pytest.mark.parametrize(("lines", "low", "high"), [(80, 0.17, 0.2), (400, 0.05, 1 / 16)])
+def test_a_digest_takes_nearly_a_fifth_of_its_content_and_a_long_one_a_sixteenth(
+    lines: int, low: float, high: float
+) -> None:
+    text = "".join(f"{n}: error number {n * 7919} in module_{n}.py\n" for n in range(lines))
     result = item(ToolMessage("c", "Read", text))
     digest = digest_of(result, counter=COUNTER, digest_tokens=10**6)
-    assert 0.17 < COUNTER.count(digest) / result.content_tokens <= 0.2
+    assert low < COUNTER.count(digest) / result.content_tokens <= high
+
+
+@pytest.mark.parametrize(
+    ("content", "set_to", "budget"),
+    [
+        (999, 1_000, 199),
+        (1_000, 1_000, 200),
+        (3_215, 1_000, 200),
+        (3_216, 1_000, 201),
+        (9_600, 1_000, 600),
+        (99_000, 1_000, 1_000),
+        (99_000, 1_600, 1_600),
+        (99_000, 200, 200),  # as in sessions that recorded the former default
+        (99_000, 0, 0),
+    ],
+)
+def test_how_long_a_digest_may_be(content: int, set_to: int, budget: int) -> None:
+    assert digest_budget(content, set_to) == budget
 
 
 @pytest.mark.parametrize(("lines", "digest_tokens"), [(4, 1_000), (12, 1_000), (400, 1_000), (400, 60), (400, 0)])

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.record_json import from_json, to_json
 from ctxfs.session.records import Closed, EvictionSet
 from ctxfs.storage.memory import MemoryStore
 
@@ -33,3 +34,9 @@ async def test_the_rules_by_which_results_leave_are_recorded_once_and_found_agai
         history = await fs.history()
     assert [record for record in history if isinstance(record, EvictionSet)] == [rules, other]
     assert [record for record in history if isinstance(record, Closed)] == [Closed(closed_at=9.5)] * 2
+
+
+def test_sessions_that_recorded_no_longest_digest_had_the_former_default() -> None:
+    recorded = to_json(EvictionSet())
+    recorded.pop("digest_tokens", None)
+    assert from_json(recorded) == EvictionSet(digest_tokens=200)

@@ -22,6 +22,7 @@ from ctxfs.items import ItemType
 from ctxfs.llm.messages import Content, ToolCall
 from ctxfs.materialize import Materialize
 from ctxfs.models.prices import TTL_SECONDS, CacheTtl, Prices
+from ctxfs.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import Layout, layout_with
 from ctxfs.storage.sessions import SessionStores
@@ -126,9 +127,9 @@ class AgentConfig:
     ephemeral_keep_recent: int | None = None
     """Overrides the n of every tool with ``ephemeral=n``; None keeps each tool's own n."""
 
-    digest_tokens: int = 200
-    """The longest digest in a placeholder, in tokens. 0 means no digests; then no result is evicted by its price before
-    the model has seen it."""
+    digest_tokens: int = DEFAULT_DIGEST_TOKENS
+    """The longest digest in a placeholder, in tokens. Content of up to 3,200 tokens gets 200 at most, larger content a
+    sixteenth of its tokens. 0 means no digests; then no result is evicted by its price before the model has seen it."""
 
     session_id: str | None = None
     """The session to resume, or the id of a new one; None starts a new session with an id of its own."""

@@ -31,6 +31,7 @@ from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.base import UsageLike, check_model
 from ctxfs.llm.messages import Content, Message, MessageLike, SystemMessage, ToolMessage, UserMessage
 from ctxfs.llm.overflow import too_long
+from ctxfs.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import CallMade
 from ctxfs.storage.sessions import SessionStores
@@ -93,7 +94,7 @@ class Context(ContextInTime):
         keep_recent: Mapping[str, int] | None = None,
         offload_enabled: bool = True,
         offload_policy: OffloadPolicy | None = None,
-        digest_tokens: int = 200,
+        digest_tokens: int = DEFAULT_DIGEST_TOKENS,
         on_event: Callable[[ContextEvent], None] | None = None,
         counter: TokenCounter | None = None,
         window: Window | Budget | int | Auto | None = "auto",

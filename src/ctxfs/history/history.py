@@ -28,6 +28,7 @@ from ctxfs.llm.base import UsageLike
 from ctxfs.llm.messages import Content
 from ctxfs.llm.overflow import too_long
 from ctxfs.materialize import Materialize
+from ctxfs.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.placeholder.text import READ_TOOL
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.fingerprint import Key, sha256_of
@@ -105,7 +106,7 @@ class History:
         model: str = "",
         keep_recent: Mapping[str, int] | None = None,
         offload_policy: OffloadPolicy | None = None,
-        digest_tokens: int = 200,
+        digest_tokens: int = DEFAULT_DIGEST_TOKENS,
         window: Window | Budget | int | Auto | None = "auto",
         pricing: EvictionPricing | Auto | None = "auto",
         materialize: Materialize | None = None,

@@ -3,13 +3,15 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from ctxfs.items import ContextItem, ItemType
-from ctxfs.placeholder.digest import describe
+from ctxfs.placeholder.digest import DEFAULT_BUDGET_TOKENS, describe
 from ctxfs.placeholder.text import READ_TOOL, render, render_range
 from ctxfs.tokens import TokenCounter
 
 __all__ = [
+    "DEFAULT_DIGEST_TOKENS",
     "DIGEST_FRACTION",
     "Placeholder",
     "digest_budget",
@@ -19,8 +21,14 @@ __all__ = [
     "write_all",
 ]
 
+DEFAULT_DIGEST_TOKENS: Final = 1_000
+"""A placeholder's digest has at most this many tokens, unless another bound is set."""
+
 DIGEST_FRACTION = 5
 """A digest takes at most this part of the tokens of what it describes."""
+
+_LONG_FRACTION = 16
+"""The same for a digest of more than ``DEFAULT_BUDGET_TOKENS``."""
 
 _MAY_LEAVE = frozenset({ItemType.TOOL_RESULT, ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT})
 
@@ -99,8 +107,9 @@ def digest_of(item: ContextItem, *, counter: TokenCounter, digest_tokens: int) -
 
 
 def digest_budget(content_tokens: int, digest_tokens: int) -> int:
-    """How many tokens the digest of a placeholder may have."""
-    return min(digest_tokens, content_tokens // DIGEST_FRACTION)
+    """How many tokens the digest of a placeholder may have: more for a large content, ``digest_tokens`` at most."""
+    long = max(DEFAULT_BUDGET_TOKENS, content_tokens // _LONG_FRACTION)
+    return min(digest_tokens, content_tokens // DIGEST_FRACTION, long)
 
 
 def placeholder_for(

@@ -14,15 +14,13 @@ from ctxfs.eviction.plan import Offload, Trim
 from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
+from ctxfs.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.recordings.recording import Kind
 from ctxfs.replay.cost import Replacement, Run
 from ctxfs.replay.session import Item, Session
 from ctxfs.session.names import NameAllocator
 
 __all__ = ["Economic"]
-
-_DIGEST_TOKENS = 200
-"""What an agent's configuration has by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +36,6 @@ class Economic:
     count: Callable[[str], int]
     ttl_s: float = math.inf
     parameters: EvictionParameters = field(default_factory=EvictionParameters)
-    digest_tokens: int = _DIGEST_TOKENS
     session_path: str = "/home/user/.agent/context/session_20260101_000000_abcdef"
 
     def start(self, session: Session) -> Run:
@@ -54,7 +51,7 @@ class _EconomicRun:
         self._rules = EntryRules(
             counter=_Counter(policy.count),
             path_of=self._path_of,
-            digest_tokens=policy.digest_tokens,
+            digest_tokens=DEFAULT_DIGEST_TOKENS,
             pricing=policy.parameters,
         )
         economy = EvictionPricing(

@@ -8,13 +8,17 @@ from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.budget import Budget
 from ctxfs.models.prices import TTL_SECONDS, Prices
+from ctxfs.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.replay.journal_costs import Account
 from ctxfs.session.records import EvictionSet
 
 __all__ = ["DEFAULT_RULES", "Effect", "effect", "recorded_rates"]
 
 DEFAULT_RULES = EvictionSet(
-    parameters=EvictionParameters().to_mapping(), rates=ANTHROPIC_RATES.to_mapping(), ttl_s=TTL_SECONDS["5m"]
+    parameters=EvictionParameters().to_mapping(),
+    rates=ANTHROPIC_RATES.to_mapping(),
+    ttl_s=TTL_SECONDS["5m"],
+    digest_tokens=DEFAULT_DIGEST_TOKENS,
 )
 """What is taken for the rules of a session that recorded none: the defaults."""
 

@@ -31,9 +31,6 @@ DEFAULT_POLICIES = (
     "economic",
 )
 
-_PATIENT_DIGEST_TOKENS = 1_600
-"""Enough for nearly all that a result mentions: a read-back that a longer placeholder saves pays for it."""
-
 POLICY_NAMES = (
     "none, window[-TOKENS] (nothing is evicted up to this size, then all is summarised), "
     "exact-N (each tool keeps its last N results), clear-TOKENS-keep-N[-clear-at-least-TOKENS] "
@@ -88,15 +85,13 @@ def _with_numbers(name: str) -> Policy | None:
 def _patient(name: str, rates: Rates, count: Callable[[str], int], ttl_s: float) -> Policy | None:
     """Fewer read-backs the higher the caution.
 
-    Nothing is evicted unseen, risks count more, batches may be large, and placeholders may mention more.
+    Nothing is evicted unseen, risks count more, and batches may be large.
     """
     m = re.fullmatch(r"patient-([1-9]\d{0,5})", name)
     if m is None:
         return None
     parameters = EvictionParameters(caution=int(m[1]), company_factor=8, max_loss=0.1, arrival_tokens=0)
-    return Economic(
-        name=name, rates=rates, count=count, ttl_s=ttl_s, parameters=parameters, digest_tokens=_PATIENT_DIGEST_TOKENS
-    )
+    return Economic(name=name, rates=rates, count=count, ttl_s=ttl_s, parameters=parameters)
 
 
 def _tokens(text: str) -> int:

@@ -72,7 +72,8 @@ class EvictionSet:
     ``keep_recent``: how many results a tool keeps exactly, by tool name. ``parameters``: the numbers of the economic
     planner, None when nothing is evicted because it pays; ``rates`` (prices in uncached input tokens) and ``ttl_s`` are
     its inputs. ``window_tokens``: the largest prompt, None when the context has no limit or none is recorded.
-    ``policy``: what may be evicted, None for the default. ``digest_tokens``: the longest digest of a placeholder.
+    ``policy``: what may be evicted, None for the default. ``digest_tokens``: the longest digest of a placeholder;
+    sessions that recorded none had 200.
     """
 
     keep_recent: Mapping[str, Any] = field(default_factory=dict)
