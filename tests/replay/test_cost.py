@@ -11,6 +11,7 @@ from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.llm.base import Usage
 from ctxfs.recordings.recording import Message, Recording, Role
 from ctxfs.replay.cost import Cached, Policy, Replacement, Run, replay_session
+from ctxfs.replay.economic import Economic
 from ctxfs.replay.oracle import oracle_cost
 from ctxfs.replay.policies import DEFAULT_POLICIES, Never, policy_named
 from ctxfs.replay.session import Item, Session, distinctive, prepare
@@ -160,7 +161,8 @@ def test_a_cache_that_gives_back_less_costs_more_once_something_leaves(recording
     for policy in policies():
         prefix = replay_session(ready, policy, ANTHROPIC_RATES)
         ends = replay_session(ready, policy, ANTHROPIC_RATES, cached="ends")
-        assert ends.cost >= prefix.cost - 1e-6, policy.name
+        if not isinstance(policy, Economic):  # which evicts something else where it sees that less is given back
+            assert ends.cost >= prefix.cost - 1e-6, policy.name
         if not prefix.prefix_breaks:
             assert ends == prefix, policy.name
 
