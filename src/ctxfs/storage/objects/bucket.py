@@ -64,23 +64,26 @@ def open_bucket(url: str, options: Mapping[str, Any] | None = None) -> "ObstoreB
         MissingExtra: obstore is not installed.
         ConfigError: no such kind of store, or an option that it does not have.
     """
-    try:
-        import obstore.store  # noqa: F401, PLC0415 - an extra
-    except ImportError as error:
-        raise MissingExtra("objects", "obstore") from error
     if url.startswith("file:"):
         return _Directory(url, options)
     return ObstoreBucket(_store_at(url, options))
 
 
-def _store_at(url: str, options: Mapping[str, Any] | None) -> Any:
-    import obstore.store  # noqa: PLC0415 - an extra
-    from obstore.exceptions import BaseError  # noqa: PLC0415
+def _obstore() -> Any:
+    try:
+        import obstore.exceptions  # noqa: PLC0415 - an extra
+        import obstore.store  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise MissingExtra("objects", "obstore") from error
+    return obstore
 
+
+def _store_at(url: str, options: Mapping[str, Any] | None) -> Any:
+    obstore = _obstore()
     try:
         given = _DEFAULTS.get(url.partition(":")[0], _RETRIES)
         return obstore.store.from_url(url, **{**given, **(options or {})})
-    except (BaseError, TypeError, ValueError) as error:
+    except (obstore.exceptions.BaseError, TypeError, ValueError) as error:
         raise ConfigError(f"{url!r} cannot be opened as an object store: {_reason(error)}") from error
 
 
@@ -92,11 +95,9 @@ class ObstoreBucket:
     """
 
     def __init__(self, store: Any) -> None:
-        import obstore  # noqa: PLC0415 - an extra
-        from obstore import exceptions  # noqa: PLC0415
-
-        self._o = obstore
+        self._o = _obstore()
         self.store = store
+        exceptions = self._o.exceptions
         self._taken = (exceptions.AlreadyExistsError, FileExistsError)
         self._missing = (exceptions.NotFoundError, FileNotFoundError)
         self._refused = (
@@ -112,7 +113,7 @@ class ObstoreBucket:
 
     def create(self, key: str, data: bytes) -> None:
         """See ``Bucket.create``."""
-        self._ready(write=True)
+        self._prepare_writing()
         try:
             self._o.put(self.store, key, data, mode="create", use_multipart=False)
         except self._taken as error:
@@ -122,7 +123,7 @@ class ObstoreBucket:
 
     def put(self, key: str, data: bytes) -> None:
         """See ``Bucket.put``."""
-        self._ready(write=True)
+        self._prepare_writing()
         try:
             self._o.put(self.store, key, data)
         except self._any as error:
@@ -130,7 +131,7 @@ class ObstoreBucket:
 
     def get(self, key: str) -> bytes:
         """See ``Bucket.get``."""
-        if not self._ready():
+        if not self._can_be_read():
             raise NotStored(key)
         try:
             return bytes(self._o.get(self.store, key).bytes())
@@ -139,7 +140,7 @@ class ObstoreBucket:
 
     def get_range(self, key: str, offset: int, size: int) -> bytes:
         """See ``Bucket.get_range``."""
-        if not self._ready():
+        if not self._can_be_read():
             raise NotStored(key)
         try:
             return bytes(self._o.get_range(self.store, key, start=offset, length=size))
@@ -148,7 +149,7 @@ class ObstoreBucket:
 
     def keys(self, prefix: str, *, after: str = "") -> Iterator[str]:
         """See ``Bucket.keys``. Some stores list from the beginning, and not all list in order."""
-        if not self._ready():
+        if not self._can_be_read():
             return
         try:
             pages = self._o.list(self.store, prefix=prefix, offset=after or None, chunk_size=_LISTED)
@@ -159,7 +160,7 @@ class ObstoreBucket:
 
     def delete(self, keys: Sequence[str]) -> None:
         """See ``Bucket.delete``."""
-        self._ready(write=True)
+        self._prepare_writing()
         for start in range(0, len(keys), _LISTED):
             try:
                 self._o.delete(self.store, list(keys[start : start + _LISTED]))
@@ -168,10 +169,14 @@ class ObstoreBucket:
             except self._any as error:
                 raise self._write_error(keys[start], error) from error
 
-    def _ready(self, *, write: bool = False) -> bool:  # noqa: ARG002 - of a directory
+    def _can_be_read(self) -> bool:
         """Whether there is something to read. Raises ``StorageError`` in a forked process."""
         _check_process()
         return True
+
+    def _prepare_writing(self) -> None:
+        """Raise ``StorageError`` in a forked process."""
+        _check_process()
 
     def _write_error(self, key: str, error: Exception) -> StorageError:
         if isinstance(error, (*self._refused, *self._missing)):
@@ -195,11 +200,16 @@ class _Directory(ObstoreBucket):
         self._options = options
         self._path = Path(unquote(urlsplit(url).path))
 
-    def _ready(self, *, write: bool = False) -> bool:
-        super()._ready(write=write)
-        if self.store is None and (write or self._path.exists()):
-            self.store = _store_at(self._url, self._options)
+    def _can_be_read(self) -> bool:
+        _check_process()
+        if self.store is None and self._path.exists():
+            self._prepare_writing()
         return self.store is not None
+
+    def _prepare_writing(self) -> None:
+        _check_process()
+        if self.store is None:
+            self.store = _store_at(self._url, self._options)
 
 
 _ADVICE: Final = {
