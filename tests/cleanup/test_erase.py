@@ -23,6 +23,7 @@ from ctxfs.session.archive_reading import archived
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import TEXT
 from ctxfs.session.records import ContentRemoved
+from ctxfs.storage import LocalSessions, SessionStores
 from ctxfs.timeline import fork_session
 from failing_fs import FailingFileSystem, as_port
 from session_items import claimed_item, evicted, make_item, tool_result, user_message
@@ -90,9 +91,9 @@ def found_in(directory: Path, text: str) -> list[str]:
     ]
 
 
-async def everything(root: Path, session_id: str = "s") -> dict[str, Any]:
-    """All that a session says: its items, what is stored, and what is in archives; a content that is gone is None."""
-    async with ContextFileSystem(session_id, root_path=root, read_only=True) as fs:
+async def everything(stores: SessionStores) -> dict[str, Any]:
+    """All that session s says: its items, what is stored, and what is in archives; a content that is gone is None."""
+    async with ContextFileSystem("s", store=stores, read_only=True) as fs:
         said: dict[str, Any] = {f"item {item.id}": item for item in await fs.items()}
         for item_id in fs.state.ids & {*fs.state.stored, *fs.state.removed}:
             try:
@@ -130,14 +131,14 @@ def test_nothing_of_it_is_left_and_all_else_is_as_before(
                 await put_in(fs, kind, f"harmless {number} of {kind}", f"other_{number}")
             for number, kind in enumerate(kinds):
                 asked.append(await put_in(fs, kind, SECRET, f"call_{number}"))
-        before = await everything(root)
+        before = await everything(LocalSessions(root))
         size = (root / "s" / "journal.jsonl").stat().st_size
         assert found_in(root / "s", SECRET) or kinds == ["large"]
         plan = await erase("s", asked, root_path=root, by="a test", reason="a password")
         assert plan.quoted_in == ()
         assert found_in(root / "s", SECRET) == []
         assert (root / "s" / "journal.jsonl").read_bytes().index(b'"erased":true') >= size
-        after = await everything(root)
+        after = await everything(LocalSessions(root))
         assert {k: v for k, v in before.items() if not concerns(k, plan)} == {
             k: v for k, v in after.items() if not concerns(k, plan)
         }
@@ -159,7 +160,7 @@ async def test_a_crash_at_every_step_leaves_what_can_be_finished(tmp_path: Path)
     async with ContextFileSystem("s", root_path=root) as fs:
         kept = await put_in(fs, "archived", "harmless", "call_0")
         asked = [await put_in(fs, kind, SECRET, f"{kind}_1") for kind in ("inline", "evicted", "archived", "page")]
-    before = await everything(root)
+    before = await everything(LocalSessions(root))
     shutil.copytree(root, made)
     steps, step = 10**9, 0
     while step < steps:
@@ -181,7 +182,7 @@ async def test_a_crash_at_every_step_leaves_what_can_be_finished(tmp_path: Path)
         else:
             steps = step
         assert found_in(root / "s", SECRET) == []
-        after = await everything(root)
+        after = await everything(LocalSessions(root))
         assert {k: v for k, v in before.items() if not concerns(k, plan)} == {
             k: v for k, v in after.items() if not concerns(k, plan)
         }

@@ -12,10 +12,9 @@ from typing import Any
 import anyio
 import pytest
 
-from cleanup.test_erase import SECRET, put_in
+from cleanup.test_erase import SECRET, everything, put_in
 from ctxfs.cleanup import Pruned, erase, erase_plan, prune, prune_plans
 from ctxfs.errors import ConfigError, ContentGone, CtxfsError, NotStored, SessionLocked, UnknownItem
-from ctxfs.session.archive_reading import archived
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import ENVELOPE
 from ctxfs.storage.memory import MemorySessions, MemoryStore
@@ -44,23 +43,6 @@ async def make(stores: SessionStores, session_id: str = "s") -> list[str]:
         blob = tool_result(fs, "".join(f"{SECRET} {n * n * 7919:x}\n" for n in range(40_000)), "call_own_object")
         await fs.writer.store([blob])
     return [*asked, blob.id]
-
-
-async def everything(stores: SessionStores, session_id: str = "s") -> dict[str, Any]:
-    """All that a session says, item by item; None: it is gone."""
-    async with ContextFileSystem(session_id, store=stores, read_only=True) as fs:
-        said: dict[str, Any] = {f"item {item.id}": item for item in await fs.items()}
-        for item_id in fs.state.ids & {*fs.state.stored, *fs.state.removed}:
-            try:
-                said[f"content {item_id}"] = await fs.load(item_id)
-            except ContentGone:
-                said[f"content {item_id}"] = None
-        for archive in sorted(set(fs.state.archived.values())):
-            said.update({f"archived {item.id}": item for item in await archived(fs, archive)})
-            said.pop(f"content {archive}", None)
-        assert (await fs.verify()).ok
-        assert fs.recovery.damages == ()
-        return said
 
 
 def objects_with_it(bucket: MemoryBucket) -> list[str]:

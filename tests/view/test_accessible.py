@@ -1,37 +1,21 @@
 """In a real browser: recordings, buttons and exported pages at every width, in both colours; the strip of all calls."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import anyio.from_thread
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 import recording_samples as samples
 from ctxfs.cli.app import run
-from view.chromium import chromium, watched
+from view.chromium import watched
 from view.served import serving
-from view_session import SESSION, make_session
+from view_session import SESSION
 
 pytestmark = pytest.mark.slow
 
 WIDTHS = (400, 800, 1400)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("root")
-    with anyio.from_thread.start_blocking_portal() as portal:  # the driver has an event loop in this thread
-        portal.call(make_session, root)
-    return root
 
 
 def fits_and_is_accessible(page: Page) -> None:

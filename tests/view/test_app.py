@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -15,38 +14,12 @@ from ctxfs.context.context import Context
 from ctxfs.errors import ConfigError
 from ctxfs.history import History, Part
 from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.llm.messages import AssistantMessage, UserMessage
 from ctxfs.storage import LocalSessions
 from ctxfs.view.server import ViewServer
 from patience import HANGS_S
 from view.served import serving
 from view_session import SESSION, make_session
-
-HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egnp.exe & </pre><img src=x onerror=alert(2)>"
-
-
-async def make_hostile(root: Path) -> None:
-    """A session in which everything that can be hostile is."""
-    async with Context("hostile", root_path=root, model="", window=None, pricing=None) as context:
-        await context.add(UserMessage(HOSTILE))
-        block = {"type": "tool_use", "id": "call_1", "name": "run", "input": {"c": HOSTILE}}
-        await context.add(AssistantMessage((block,)))
-        await context.add(ToolMessage("call_1", "run", HOSTILE + "\ud800\n" + "x" * 300_000 + "\nend"))
-        await context.add(AssistantMessage(HOSTILE))
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("root")
-    anyio.run(make_session, root)
-    anyio.run(make_hostile, root)
-    return root
-
-
-@pytest.fixture(scope="module")
-def url(root: Path) -> Iterator[str]:
-    with serving(root) as address:
-        yield address
 
 
 def get(address: str, **headers: str) -> httpx2.Response:

@@ -13,10 +13,9 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from ctxfs.context.context import Context
 from ctxfs.llm.messages import AssistantMessage, UserMessage
-from view.chromium import chromium, leads_to, watched
+from view.chromium import leads_to, watched
 from view.served import serving
-from view.test_app import make_hostile
-from view_session import SESSION, make_session
+from view_session import SESSION
 
 pytestmark = pytest.mark.slow
 
@@ -25,22 +24,6 @@ VIEWS = (
     *("", f"session/{SESSION}", f"session/{SESSION}?call=12&item=call_009", f"session/{SESSION}/items"),
     *(f"session/{SESSION}/warnings", "session/hostile?item=call_1", "search?find=reserve"),
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    root = tmp_path_factory.mktemp("root")
-    with anyio.from_thread.start_blocking_portal() as portal:  # the driver has an event loop in this thread
-        portal.call(make_session, root)
-        portal.call(make_hostile, root)
-    with serving(root) as address:
-        yield address
 
 
 def box(page: Page, selector: str) -> Any:

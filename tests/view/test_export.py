@@ -13,8 +13,8 @@ from ctxfs.errors import ConfigError
 from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.view.redaction import REDACTED, Redaction
 from view.chromium import chromium, watched
-from view.test_app import HOSTILE, make_hostile
-from view_session import SESSION, make_session
+from view.hostile import HOSTILE
+from view_session import SESSION
 
 SECRET = "sk-" + "4f9a" * 12
 KEY = "-----BEGIN KEY-----\n" + "QUJD\n" * 30 + "-----END KEY-----"
@@ -33,11 +33,9 @@ async def make_secret(root: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("root")
+def with_secrets(root: Path) -> Path:
     with anyio.from_thread.start_blocking_portal() as portal:
-        for make in (make_session, make_hostile, make_secret):
-            portal.call(make, root)
+        portal.call(make_secret, root)
     return root
 
 
@@ -64,19 +62,19 @@ def test_what_is_hostile_stays_text(root: Path) -> None:
     assert "alert(1)&lt;/script&gt;" in page
 
 
-def test_no_part_of_a_secret_is_left(root: Path) -> None:
-    assert SECRET[:20] in exported(root, "secrets")
+def test_no_part_of_a_secret_is_left(with_secrets: Path) -> None:
+    assert SECRET[:20] in exported(with_secrets, "secrets")
     page = exported(
-        root, "secrets", "--redact", "sk-[0-9a-f]+", "--redact", r"(?s)-----BEGIN KEY-----.*?-----END KEY-----"
+        with_secrets, "secrets", "--redact", "sk-[0-9a-f]+", "--redact", r"(?s)-----BEGIN KEY-----.*?-----END KEY-----"
     )
     assert REDACTED in page
     for part in ("sk-4", "4f9a4f", "BEGIN KEY", "QUJD"):
         assert part not in page
 
 
-def test_without_contents_nothing_is_left_that_somebody_wrote(root: Path) -> None:
-    page = exported(root, "secrets", "--no-contents")
-    for part in ("sk-4", "4f9a", "xxx", "yyy", "zzz", "QUJD", str(root)):
+def test_without_contents_nothing_is_left_that_somebody_wrote(with_secrets: Path) -> None:
+    page = exported(with_secrets, "secrets", "--no-contents")
+    for part in ("sk-4", "4f9a", "xxx", "yyy", "zzz", "QUJD", str(with_secrets)):
         assert part not in page
     assert "Contents are left out" in page
     assert 'id="item-call_90"' in page

@@ -1,7 +1,6 @@
 """What a reader of the page meets in a real browser: a slow disk, a session that grows, words that are explained."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
@@ -14,34 +13,12 @@ from ctxfs.context.context import Context
 from ctxfs.llm.messages import AssistantMessage, UserMessage
 from ctxfs.storage import LocalSessions
 from ctxfs.storage.local import LocalStore
-from view.chromium import SETTLED, chromium, leads_to, watched
+from view.chromium import SETTLED, leads_to, watched
 from view.served import serving
-from view.test_app import make_hostile
 from view.test_browser import box, drawn
-from view_session import SESSION, make_session
+from view_session import SESSION
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("root")
-    with anyio.from_thread.start_blocking_portal() as portal:  # the driver has an event loop in this thread
-        portal.call(make_session, root)
-        portal.call(make_hostile, root)
-    return root
-
-
-@pytest.fixture(scope="module")
-def url(root: Path) -> Iterator[str]:
-    with serving(root) as address:
-        yield address
 
 
 class SlowSessions(LocalSessions):
