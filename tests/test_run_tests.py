@@ -41,13 +41,17 @@ def test_by_chance(): assert passes_the_second_time("chance")
 BY_CHANCE = {"test_with_a_shared_fixture", "test_ends_clean", "test_kills_its_process", "test_by_chance"}
 
 
-def run(folder: Path, text: str) -> tuple[int, list[str]]:
+IN_TWO_PROCESSES = ("-p", "xdist", "--numprocesses=2", "--dist=worksteal")
+
+
+def run(folder: Path, text: str, *options: str) -> tuple[int, list[str]]:
     file = folder / "test_some.py"
     file.write_text(text)
     (folder / "pytest.ini").write_text("[pytest]")
-    command = [sys.executable, str(SCRIPT), "-p", "xdist", "--numprocesses=2", "--dist=worksteal", str(file)]
+    command = [sys.executable, str(SCRIPT), *options, str(file)]
     without_plugins = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, cwd=folder, env=without_plugins, check=False, capture_output=True, text=True)
+    print(done.stdout, done.stderr)  # shown where a test fails
     return done.returncode, done.stdout.splitlines()
 
 
@@ -56,13 +60,13 @@ def named(lines: list[str], start: str) -> set[str]:
 
 
 def test_that_passes_when_run_again_is_named(tmp_path: Path) -> None:
-    code, lines = run(tmp_path, TESTS)
+    code, lines = run(tmp_path, TESTS, *IN_TWO_PROCESSES)
     assert code == 0
     assert named(lines, "FAILED ONCE, PASSED WHEN RUN AGAIN: ") == BY_CHANCE
 
 
 def test_that_fails_again_fails_the_run(tmp_path: Path) -> None:
-    code, lines = run(tmp_path, TESTS + "def test_bad(): assert False\n")
+    code, lines = run(tmp_path, TESTS + "def test_bad(): assert False\n", *IN_TWO_PROCESSES)
     assert code == 1
     assert named(lines, "FAILED ONCE, PASSED WHEN RUN AGAIN: ") == BY_CHANCE
     assert named(lines, "FAILED TWICE: ") == {"test_bad"}

@@ -17,11 +17,12 @@ from ctxfs.cleanup import Pruned, erase, erase_plan, prune, prune_plans
 from ctxfs.errors import ConfigError, ContentGone, CtxfsError, NotStored, SessionLocked, UnknownItem
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import ENVELOPE
-from ctxfs.storage.memory import MemorySessions, MemoryStore
+from ctxfs.storage.memory import MemorySessions
 from ctxfs.storage.objects import ObjectSessions, ReadCache, open_bucket
 from ctxfs.storage.postgres import PostgresSessions, open_database
 from ctxfs.storage.postgres.statements import Statement
 from ctxfs.storage.sessions import SessionStores
+from plain_store import PlainStore
 from session_items import tool_result
 from storage.buckets import Fate, MemoryBucket
 from storage.contest import bucket_at
@@ -202,19 +203,19 @@ async def test_wrong_input_changes_nothing() -> None:
     assert (await everything(stores))["content call_large"] is not None
 
 
-class KeepsAll(MemoryStore):
-    rewrite = None  # type: ignore[assignment]
+class PlainSessions:
+    """Sessions in memory, of which nothing can be removed for good."""
 
-
-class KeepingAll(MemorySessions):
-    def store(self, session_id: str) -> MemoryStore:
-        store = super().store(session_id)
-        return KeepsAll(session_id, store.disk)
+    def __init__(self) -> None:
+        memory = MemorySessions("all")
+        self.url, self.directory = memory.url, memory.directory
+        self.sessions, self.remove = memory.sessions, memory.remove
+        self.store = lambda session_id: PlainStore(memory.store(session_id))
 
 
 @pytest.mark.anyio
 async def test_a_store_that_cannot_remove_says_so_first() -> None:
-    stores = KeepingAll("all")
+    stores = PlainSessions()
     async with ContextFileSystem("s", store=stores) as fs:
         await put_in(fs, "large", SECRET, "call_1")
     with pytest.raises(ConfigError, match="its store needs `rewrite`"):

@@ -4,11 +4,11 @@ import json
 import logging
 import os
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 from uuid import uuid4
 
@@ -163,19 +163,25 @@ def test_a_request_waits_longer_than_a_proxy_that_was_killed_holds_its_session(t
     assert "lease_wait_s" not in Proxy(tmp_path).settings
 
 
-class Slowly(dict[str, int]):
-    """Settings that take a while to be read."""
+class Meeting(dict[str, int]):
+    """Settings; the threads that read them first wait for each other."""
+
+    barrier: Barrier | None = None
 
     def items(self) -> Any:
-        time.sleep(0.05)
+        if self.barrier is not None:
+            self.barrier.wait(HANGS_S)
+            self.barrier = None
         return super().items()
 
 
 def test_requests_that_come_together_have_one_history(tmp_path: Path, server: MessagesServer) -> None:
+    settings = Meeting(read_log=1)
     with (
-        Proxy(tmp_path, {**KEEP, "keep_recent": Slowly(read_log=1)}, {"anthropic": server.url}) as running,
+        Proxy(tmp_path, {**KEEP, "keep_recent": settings}, {"anthropic": server.url}) as running,
         ThreadPoolExecutor(4) as threads,
     ):
+        settings.barrier = Barrier(4)
         list(threads.map(lambda _: ask(running, 2, "t"), range(4)))
     journal = (tmp_path / "t" / "journal.jsonl").read_text()
     assert journal.count(f'"model":"{MODEL}"') == 4, "the bill of each is recorded"
@@ -232,6 +238,7 @@ async def test_the_user_is_told_that_the_store_is_away() -> None:
 READS = """
 import json, os, subprocess, sys, httpx2
 from pathlib import Path
+from threading import Barrier
 ctxfs = [sys.executable, "-m", "ctxfs"]
 subprocess.run([*ctxfs, "ls", "mine"], check=True, stdout=subprocess.DEVNULL)
 body = json.loads(Path(sys.argv[1]).read_text())

@@ -19,6 +19,7 @@ from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.memory import MemoryDisk, MemoryStore
 from failing_fs import FailingFileSystem, as_port
 from patience import HANGS_S
+from plain_store import PlainStore
 from prove.cancelling import WAYS, backend_of, cancelled_at
 from session_items import tool_result, user_message
 
@@ -180,11 +181,8 @@ async def test_who_waits_gets_the_session_when_the_other_one_is_done(session: Op
 
 
 async def test_what_cannot_give_its_lock_back_says_so(tmp_path: Path) -> None:
-    class WithoutLeases(MemoryStore):
-        release = None  # type: ignore[assignment]
-
-    async with SharedFileSystem("s", store=WithoutLeases("s")) as fs:
-        with pytest.raises(ConfigError, match="WithoutLeases cannot give its lock back"):
+    async with SharedFileSystem("s", store=PlainStore(MemoryStore("s"))) as fs:
+        with pytest.raises(ConfigError, match="PlainStore cannot give its lock back"):
             await fs.release()
     async with SharedFileSystem("s", root_path=tmp_path) as fs:
         log = await fs.writer.grow("Bash")
@@ -273,6 +271,7 @@ import os, sys, anyio
 from pathlib import Path
 from ctxfs.llm.base import Usage
 from ctxfs.session.shared import SharedFileSystem
+from plain_store import PlainStore
 from session_items import tool_result, user_message
 
 async def main():
@@ -316,6 +315,7 @@ TURNS = """
 import sys, anyio
 from pathlib import Path
 from ctxfs.session.shared import SharedFileSystem
+from plain_store import PlainStore
 from session_items import tool_result
 
 async def main():

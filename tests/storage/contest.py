@@ -34,7 +34,7 @@ sys.path[:0] = [str(TESTS)] if str(TESTS) not in sys.path else []
 from ctxfs.errors import SessionLocked, StorageError, WriteFailed  # noqa: E402 - a program, and a module
 from ctxfs.storage import NewFile  # noqa: E402
 from ctxfs.storage.answers import Terms  # noqa: E402
-from ctxfs.storage.objects import ObstoreBucket, open_bucket  # noqa: E402
+from ctxfs.storage.objects import Bucket, ObstoreBucket, open_bucket  # noqa: E402
 from ctxfs.storage.objects.opened import OpenedObjectSession  # noqa: E402
 from ctxfs.storage.opened import OpenedSession  # noqa: E402
 from ctxfs.storage.postgres import PostgresDatabase, Statement, open_database  # noqa: E402
@@ -50,6 +50,17 @@ class Unfenced(PostgresDatabase):
         return super().change(Statement(statement.sql.replace(fence, ""), statement.values))
 
 
+class Overwriting:
+    """The control: it makes an object also where the key exists."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self.create = self.put = bucket.put
+        self.get = bucket.get
+        self.get_range = bucket.get_range
+        self.keys = bucket.keys
+        self.delete = bucket.delete
+
+
 def maker(url: str, options: Mapping[str, Any], *, broken: bool = False) -> Callable[[], OpenedSession]:
     """Return a function that makes an opening of the session, which is not open yet."""
     terms = Terms(ttl_s=TTL_S, give_up_s=5)
@@ -58,19 +69,17 @@ def maker(url: str, options: Mapping[str, Any], *, broken: bool = False) -> Call
         if broken:
             database.__class__ = Unfenced
         return lambda: OpenedPostgresSession(database, "contest", terms)
-    bucket = bucket_at(url, options, unconditional=broken)
+    whole = bucket_at(url, options)
+    bucket = Overwriting(whole) if broken else whole
     return lambda: OpenedObjectSession(bucket, "contest", terms)
 
 
-def bucket_at(url: str, options: Mapping[str, Any], *, unconditional: bool = False) -> ObstoreBucket:
-    """Return the bucket; one that is ``unconditional`` is the control: it overwrites."""
+def bucket_at(url: str, options: Mapping[str, Any]) -> ObstoreBucket:
+    """Return the bucket, without retries of its own."""
     patience = timedelta(seconds=HANGS_S)
     client = {"client_options": {"allow_http": True, "timeout": patience}} if options else {}
     retry = {"retry_config": {"max_retries": 0, "retry_timeout": patience}} if options else {}
-    bucket = open_bucket(url, {**options, **client, **retry})
-    if unconditional:
-        bucket.create = bucket.put  # type: ignore[method-assign]
-    return bucket
+    return open_bucket(url, {**options, **client, **retry})
 
 
 def write_for_ever(make: Callable[[], OpenedSession], me: str) -> None:

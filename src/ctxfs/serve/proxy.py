@@ -7,7 +7,6 @@ logged; requests that are not for a reply, and all replies, pass as they are.
 import logging
 import secrets
 import socket
-import threading
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
@@ -129,7 +128,6 @@ class Proxy:
     _token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     _stores: SessionStores = field(init=False)
     _pools: dict[str, Histories] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
     _client: httpx2.AsyncClient = field(init=False)
     _server: uvicorn.Server = field(init=False)
     _serving: Future[None] = field(init=False)
@@ -329,10 +327,10 @@ class Proxy:
 
     def _history(self, model: str, thread: str) -> History:
         """The same one for all requests of a thread, in whichever worker threads they are rewritten."""
-        with self._lock:
-            if model not in self._pools:
-                self._pools[model] = Histories(store=self._stores, model=model, **self.settings)
-        return self._pools[model].of(thread)
+        pool = self._pools.get(model)
+        if pool is None:  # of several that are made at once, all use the first
+            pool = self._pools.setdefault(model, Histories(store=self._stores, model=model, **self.settings))
+        return pool.of(thread)
 
     async def _billed(self, sent: _Sent, bill: tuple[dict[str, Any], str | None] | None) -> None:
         self.savings.calls += 1
