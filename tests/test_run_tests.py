@@ -73,15 +73,18 @@ def test_that_fails_again_fails_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "code"),
+    ("text", "options", "code"),
     [
-        ("def test_good(): pass", 0),
-        ("import not_there", 1),
-        ("import pytest\n@pytest.mark.parametrize('n', range(11))\ndef test_bad(n): assert False", 1),
-        ("", 5),
+        ("def test_good(): pass", (), 0),
+        ("import not_there", (), 2),
+        ("import not_there", IN_TWO_PROCESSES, 1),
+        ("import pytest\n@pytest.mark.parametrize('n', range(11))\ndef test_bad(n): assert False", (), 1),
+        ("", (), 5),
     ],
 )
-def test_nothing_is_run_again_after_anything_else(tmp_path: Path, text: str, code: int) -> None:
-    found, lines = run(tmp_path, text)
+def test_nothing_is_run_again_after_anything_else(
+    tmp_path: Path, text: str, options: tuple[str, ...], code: int
+) -> None:
+    found, lines = run(tmp_path, text, *options)
     assert found == code
     assert not any("Once more" in line for line in lines)
