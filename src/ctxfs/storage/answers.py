@@ -8,9 +8,13 @@ from typing import Final, TypeVar
 from ctxfs.checks import require_number
 from ctxfs.errors import OutcomeUnknown, StorageError, WriteFailed
 
-__all__ = ["NoAnswer", "NotSent", "Terms", "repeated"]
+__all__ = ["GIVE_UP_S", "TTL_S", "NoAnswer", "NotSent", "Terms", "repeated"]
 
 T = TypeVar("T")
+
+TTL_S: Final = 30.0
+GIVE_UP_S: Final = 20.0
+"""See ``Terms``."""
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
@@ -38,8 +42,8 @@ class Terms:
         ConfigError: a time that is negative, or not a number.
     """
 
-    ttl_s: float = 30.0
-    give_up_s: float = 20.0
+    ttl_s: float = TTL_S
+    give_up_s: float = GIVE_UP_S
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
 

@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import parse_qs
 
 from ctxfs.errors import ConfigError, NotStored
+from ctxfs.storage.answers import GIVE_UP_S, TTL_S
 from ctxfs.storage.objects.bucket import Bucket, open_bucket
 from ctxfs.storage.objects.cache import ReadCache
 from ctxfs.storage.objects.row import session_prefix
@@ -37,8 +38,8 @@ class ObjectSessions(RemoteSessionStores):
         bucket: Bucket,
         *,
         url: str,
-        ttl_s: float = 30.0,
-        give_up_s: float = 20.0,
+        ttl_s: float = TTL_S,
+        give_up_s: float = GIVE_UP_S,
         cache: ReadCache | None = None,
     ) -> None:
         super().__init__(url, ttl_s=ttl_s, give_up_s=give_up_s)

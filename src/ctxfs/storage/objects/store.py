@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from ctxfs.storage.answers import Terms
+from ctxfs.storage.answers import GIVE_UP_S, TTL_S, Terms
 from ctxfs.storage.objects.bucket import Bucket
 from ctxfs.storage.objects.cache import ReadCache
 from ctxfs.storage.objects.opened import OpenedObjectSession
@@ -40,8 +40,8 @@ class ObjectStore(RemoteStore[OpenedObjectSession]):
         bucket: Bucket,
         session_id: str,
         *,
-        ttl_s: float = 30.0,
-        give_up_s: float = 20.0,
+        ttl_s: float = TTL_S,
+        give_up_s: float = GIVE_UP_S,
         cache: ReadCache | None = None,
         clock: Callable[[], float] = time.time,
         place: str = "this object store",

@@ -1,5 +1,6 @@
 """The sessions in a Postgres database."""
 
+from ctxfs.storage.answers import GIVE_UP_S, TTL_S
 from ctxfs.storage.postgres.database import Database, open_database, shown_url
 from ctxfs.storage.postgres.statements import list_sessions
 from ctxfs.storage.postgres.store import PostgresStore
@@ -20,7 +21,7 @@ class PostgresSessions(RemoteSessionStores):
         give_up_s: see ``PostgresStore``.
     """
 
-    def __init__(self, database: Database, *, url: str, ttl_s: float = 30.0, give_up_s: float = 20.0) -> None:
+    def __init__(self, database: Database, *, url: str, ttl_s: float = TTL_S, give_up_s: float = GIVE_UP_S) -> None:
         super().__init__(url, ttl_s=ttl_s, give_up_s=give_up_s)
         self._database = database
 

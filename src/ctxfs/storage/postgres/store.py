@@ -1,6 +1,6 @@
 """Sessions in Postgres: a row for each, with an epoch, and rows for its log and its files."""
 
-from ctxfs.storage.answers import Terms
+from ctxfs.storage.answers import GIVE_UP_S, TTL_S, Terms
 from ctxfs.storage.postgres.database import Database
 from ctxfs.storage.postgres.opened import OpenedPostgresSession
 from ctxfs.storage.remote import RemoteStore
@@ -33,8 +33,8 @@ class PostgresStore(RemoteStore[OpenedPostgresSession]):
         database: Database,
         session_id: str,
         *,
-        ttl_s: float = 30.0,
-        give_up_s: float = 20.0,
+        ttl_s: float = TTL_S,
+        give_up_s: float = GIVE_UP_S,
         place: str = "this database",
     ) -> None:
         super().__init__(session_id, place)
