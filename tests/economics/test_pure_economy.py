@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 from ctxfs.context.entry import EntryRules, Known, recorded_entry
-from ctxfs.economics.economy import EvictionPricing, SessionPricing
+from ctxfs.economics.economy import CacheTerms, EvictionPricing, SessionPricing
 from ctxfs.economics.features import ToolClass
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.planner import Why, plan
+from ctxfs.economics.prices import Rates
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.plan import Trim
 from ctxfs.items import ContentRange, ContextItem
@@ -136,3 +137,34 @@ def test_after_a_resume_the_cache_counts_from_the_last_call() -> None:
     economy = Session().economy
     economy.resumed(-1000.0, Usage())
     assert economy.ledger.cache_expires_at == -700.0
+
+
+def test_after_a_resume_what_the_last_call_found_in_no_cache_is_written_again() -> None:
+    session = Session()
+    session.take("msg_0", UserMessage("do it " * 500))
+    reply = session.take("msg_1", AssistantMessage("done"))
+    assert session.economy.ledger.new_tokens == reply.token_count
+    session.economy.resumed(0.0, Usage(input_tokens=1_000))  # a provider that charges for writes wrote nothing
+    assert session.economy.ledger.new_tokens == session.economy.ledger.total_tokens
+
+
+def test_a_placeholder_that_may_shrink_is_held_as_what_it_has_more_than_the_short_one() -> None:
+    session = Session()
+    item = make_item("call_1", ToolMessage("call_1", "Bash", "a long placeholder"), 300, placeholder_tokens=20)
+    item = replace(item, offloaded=True, destroyed=True)
+    assert item.can_shrink
+    session.candidates.enter(item, "/s/call_1", session.options(item))
+    session.economy.entered(item)
+    (held,) = session.economy.ledger.held.values()
+    assert (held.candidate.is_placeholder, held.tokens, held.placeholder_tokens) == (True, 280, 0)
+    assert session.economy.ledger.total_tokens == 300
+
+
+def test_a_host_says_what_its_cache_costs_and_whether_a_change_rewrites_all_of_it() -> None:
+    economy = Session().economy
+    economy.follow_host(None, rewrites_all=True)
+    assert economy.ledger.rates.rewrites_all
+    economy.follow_host(CacheTerms(rates=Rates(read=0.5, write=1.0, output=4.0)), rewrites_all=False)
+    assert (economy.ledger.rates.read, economy.ledger.rates.rewrites_all) == (0.5, False)
+    economy.follow_host(CacheTerms(rates=Rates(read=0.5, write=1.0, output=4.0, rewrites_all=True)), rewrites_all=False)
+    assert economy.ledger.rates.rewrites_all

@@ -163,6 +163,13 @@ def test_a_type_whose_rule_is_to_keep_it_stays() -> None:
     assert not plan(session(9), 10_000, SelectiveCompaction(rules=rules)).offloads
 
 
+def test_rules_that_are_changed_later_change_no_compaction() -> None:
+    rules = {ItemType.TOOL_RESULT: Rule(strategy=Strategy.KEEP)}
+    compaction = SelectiveCompaction(rules=rules)
+    rules.clear()
+    assert compaction.rules == {ItemType.TOOL_RESULT: Rule(strategy=Strategy.KEEP)}
+
+
 def test_a_negative_keep_recent_is_refused() -> None:
     with pytest.raises(ConfigError):
         Rule(strategy=Strategy.TRUNCATE, keep_recent=-1)

@@ -217,8 +217,9 @@ async def test_paths_are_known_by_the_index_alone(tmp_path: Path) -> None:
 
 async def test_sessions_that_are_not_there_closed_or_taken(tmp_path: Path) -> None:
     fs = ContextFileSystem("session_1", root_path=tmp_path)
-    with pytest.raises(SessionClosed):
-        await fs.load("a")
+    for use in (partial(fs.load, "a"), fs.history):
+        with pytest.raises(SessionClosed):
+            await use()
     with pytest.raises(SessionNotFound):
         await fs.open(create=False)
     with pytest.raises(SessionNotFound):
@@ -242,6 +243,14 @@ async def test_sessions_that_are_not_there_closed_or_taken(tmp_path: Path) -> No
         ContextFileSystem(5, root_path=tmp_path)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="5 cannot be used: it must be a path"):
         ContextFileSystem(root_path=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("inline_limit_chars", -1), ("inline_limit_chars", True), ("read_only", 1), ("clock", 5)]
+)
+def test_a_setting_of_the_wrong_type_is_refused_by_name(tmp_path: Path, setting: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{setting} is {value}"):
+        ContextFileSystem("session_1", root_path=tmp_path, **{setting: value})
 
 
 async def test_every_writer_has_its_epoch(tmp_path: Path) -> None:

@@ -190,6 +190,9 @@ async def test_what_cannot_give_its_lock_back_says_so(tmp_path: Path) -> None:
             await fs.release()
         await log.finish({})
         await fs.release()
+        writer = fs.writer
+    with pytest.raises(SessionClosed):  # also where the session was released when it was closed
+        await writer.flush()
     async with SharedFileSystem("s", root_path=tmp_path, read_only=True) as reader:
         for change in (reader.release, reader.acquire):
             with pytest.raises(SessionClosed, match="reading only"):

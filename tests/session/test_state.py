@@ -1,15 +1,28 @@
 """Records, and what folding them gives."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ctxfs.errors import NotRestorable
 from ctxfs.items import ContentRange, ItemType
-from ctxfs.llm.messages import AssistantMessage, UserMessage
+from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.session.names import short_name
 from ctxfs.session.record_json import from_json, to_json
-from ctxfs.session.records import ContentRemoved, ItemAdded, Pinned, Removed, Restored, SessionTagged, UnknownRecord
+from ctxfs.session.records import (
+    Closed,
+    ContentRemoved,
+    ItemAdded,
+    Pinned,
+    Record,
+    Removed,
+    Replaced,
+    Restored,
+    SessionTagged,
+    UnknownRecord,
+    WriterOpened,
+)
 from ctxfs.session.state import OffloadStats, SessionState, fold
 from session_items import PLACEHOLDER, make_item, stored_record
 
@@ -122,3 +135,66 @@ def test_an_item_is_read_as_it_was_written() -> None:
     source = ContentRange(item_id="call_1", path="/s/call_1.json", first_line=1, last_line=2)
     item = make_item("msg_2", AssistantMessage("done"), source=source, label="deploy", trimmed=(0, 2))
     assert from_json(to_json(ItemAdded(item=item, before="msg_3"))) == ItemAdded(item=item, before="msg_3")
+
+
+def test_what_came_back_counts_the_replies_since() -> None:
+    item = make_item("msg_001", UserMessage("the question"), 5)
+    reply = ItemAdded(item=make_item("msg_002", AssistantMessage("so it is")))
+    archived: list[Record] = [ItemAdded(item=item), Removed(item_ids=("msg_001",), reason="full", archive="msg_9")]
+    returned = ItemAdded(item=item, returned=True)
+    state = fold(SessionState(), [*archived, reply, returned])
+    assert (state.replies_since_restored(), state.archived) == ({"msg_001": 0}, {})
+    again = ItemAdded(item=make_item("msg_003", AssistantMessage("and so on")))
+    assert fold(state, [again]).replies_since_restored() == {"msg_001": 1}
+    assert fold(state, [Removed(item_ids=("msg_001",), reason="full")]).replies_since_restored() == {}
+
+
+def test_an_eviction_that_is_undone_counts_the_replies_since() -> None:
+    def replaced(change: int) -> Replaced:
+        return Replaced(
+            item_id="call_1",
+            content=PLACEHOLDER,
+            token_count=5,
+            path=None,
+            destroyed=True,
+            reason="",
+            trimmed=(),
+            change=change,
+        )
+
+    item = make_item("call_1", ToolMessage("call_1", "bash", "printed"))
+    state = fold(SessionState(), [ItemAdded(item=item), replaced(1), replaced(-1)])
+    assert state.replies_since_restored() == {"call_1": 0}
+    assert fold(state, [replaced(2)]).replies_since_restored() == {}
+
+
+def test_what_is_evicted_together_without_a_number_is_one_change() -> None:
+    def removed(item_id: str, change: int = 0) -> Removed:
+        return Removed(item_ids=(item_id,), reason="full", archive="msg_9", change=change)
+
+    tagged = SessionTagged(tags=("nightly",))
+    state = fold(SessionState(), [removed("a"), removed("b")])
+    assert state.changes == 1
+    assert fold(state, [tagged, removed("c")]).changes == 2
+    assert fold(state, [removed("d", 7), tagged, removed("e", 3)]).changes == 7
+    assert state.change_of(removed("f", 5)) == 5
+
+
+def test_a_session_that_was_opened_again_is_not_closed() -> None:
+    opened, closed = WriterOpened(epoch=1, path="/s", opened_at=1.0), Closed(closed_at=2.0)
+    state = fold(SessionState(), [opened, closed])
+    assert state.closed
+    assert not fold(state, [replace(opened, epoch=2)]).closed
+    assert (state.epoch, SessionState().closed) == (2, False)
+
+
+def test_a_content_that_was_erased_is_gone_from_the_context_too() -> None:
+    item = make_item("msg_001", UserMessage("the secret"), 5)
+    removed = ContentRemoved.of(STORED, removed_at=1.0, by="erase", reason="a secret")
+    erased = replace(removed, erased=True)
+    state = fold(SessionState(), [STORED, ItemAdded(item=item), erased])
+    assert state.content_stored == {"msg_001"}
+    evicted = replace(item, offloaded=True)
+    assert fold(SessionState(), [STORED, ItemAdded(item=evicted), erased]).content_stored == set()
+    state.apply(STORED)
+    assert (set(state.stored), state.removed) == ({"msg_001"}, {})
