@@ -10,7 +10,7 @@ import pytest
 
 from ctxfs.context.commit import admit, evicted, trimmed
 from ctxfs.context.context import Context
-from ctxfs.errors import ConfigError, SessionClosed, UnknownItem
+from ctxfs.errors import ConfigError, InvalidRecord, SessionClosed, UnknownItem
 from ctxfs.events import ContextEvent, Evicted, Offloaded, OffloadFailed, RecordFailed
 from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.plan import Archive, Offload, Plan, Trim
@@ -167,14 +167,15 @@ async def test_calls_are_numbered_and_items_archived_are_found() -> None:
     async with session(store) as fs:
         await fs.writer.record_call(Usage(input_tokens=5), "m", counted_tokens=4)
         await fs.writer.record_call(Usage(input_tokens=6), "m")
+        with pytest.raises(InvalidRecord, match="counted_tokens"):
+            fs.writer.call_made(Usage(input_tokens=7), "m", counted_tokens="8")  # type: ignore[arg-type]
+        assert not fs.writer.call_made(Usage(input_tokens=7), "m").summary
         first, second, archive = user_message(fs, "a"), user_message(fs, "b"), user_message(fs, "gone")
         await fs.writer.add([first, second])
         await fs.writer.archive(archive, "a, b", [first.id], before=second.id, reason="r")
     async with session(store) as fs:
-        assert [(c.number, c.usage.input_tokens, c.counted_tokens, c.made_at) for c in fs.state.calls] == [
-            (1, 5, 4, 9.5),
-            (2, 6, 0, 9.5),
-        ]
+        calls = [(c.number, c.usage.input_tokens, c.counted_tokens, c.made_at, c.summary) for c in fs.state.calls]
+        assert calls == [(1, 5, 4, 9.5, False), (2, 6, 0, 9.5, False)]
         assert [i.id for i in await fs.items()] == [archive.id, second.id]
         assert (fs.state.archived.get(first.id), fs.state.archived.get(second.id)) == (archive.id, None)
         assert await fs.load(archive.id) == "a, b"

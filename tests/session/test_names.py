@@ -20,6 +20,7 @@ from ctxfs.session.names import (
     check_session_id,
     new_session_id,
     safe_name,
+    session_name,
 )
 from ctxfs.storage.base import check_name
 
@@ -177,6 +178,13 @@ def test_a_draft_does_not_give_out_what_was_taken_meanwhile() -> None:
     names.take(["msg_001", "call"])
     assert draft.allocate(ItemType.USER_MESSAGE, None)[0] == "msg_002"
     assert draft.allocate(ItemType.TOOL_RESULT, "call", "Read")[0] == "call~2"
+
+
+def test_a_session_is_named_like_the_thread_that_it_is_of_and_no_two_threads_alike() -> None:
+    assert session_name("thread-1") == "thread-1"
+    odd = [session_name(raw) for raw in ("user/7", "user:7", "thread-1~2", session_name("user/7"))]
+    assert len(set(odd)) == 4
+    assert [check_session_id(name) for name in odd] == odd
 
 
 def test_names_of_the_other_specs() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contents import CONTENTS
+from ctxfs.content.blocks import index_name
 from ctxfs.content.file import ContentFile
 from ctxfs.content.stored import Stored
 from ctxfs.items import ContextItem, ItemType
@@ -17,6 +18,7 @@ from ctxfs.session.discovery import parse_header
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.index import INDEX_NAME, parse_index, render_index
 from ctxfs.session.names import ENVELOPE, TEXT, Layout
+from ctxfs.session.records import ContentRemoved
 from ctxfs.session.recovery import Recovery
 from ctxfs.storage.memory import MemoryStore
 from session_items import evicted, tool_result, user_message
@@ -191,6 +193,32 @@ async def test_a_bad_index_is_rebuilt_from_the_journal(damage: str) -> None:
     recovery = await reopened(store)
     assert recovery.rebuilt_index == (damage != "of another time")
     assert dict(parse_index(store.disk.files[INDEX_NAME]).items) == await stored_in(store)
+
+
+async def test_what_the_files_say_is_adopted_in_the_order_in_which_it_was_stored() -> None:
+    store, ticks = MemoryStore("session_1"), iter(range(100))
+    async with ContextFileSystem("session_1", store=store, clock=lambda: float(next(ticks))) as fs:
+        for item_id in ("call_b", "call_a"):
+            await fs.offload(tool_result(fs, f"of {item_id}", item_id))
+    store.disk.log.clear()
+    async with ContextFileSystem("session_1", store=store.peer()) as fs:
+        assert list(fs.state.stored) == ["call_b", "call_a"]
+
+
+async def test_the_files_of_what_was_removed_go_when_the_session_is_opened_again() -> None:
+    store = MemoryStore("session_1")
+    expected = await filled(store)
+    before = dict(store.disk.files)
+    async with ContextFileSystem("session_1", store=store.peer()) as fs:
+        gone = fs.state.stored[expected[-1][0]]
+        assert {gone.name, index_name(gone.name)} <= before.keys()
+        await fs.writer.journal.remove([ContentRemoved.of(gone, removed_at=1.0, by="erase", reason="a secret")])
+    left = set(store.disk.files)
+    assert left == before.keys() - {gone.name, index_name(gone.name)}
+    store.disk.files |= {name: before[name] for name in (gone.name, index_name(gone.name))}  # as a crash leaves them
+    assert (await reopened(store)).clean
+    assert set(store.disk.files) == left
+    await assert_holds(store, expected[:-1])
 
 
 async def test_a_file_of_a_commit_that_never_was_is_adopted_or_left_alone() -> None:

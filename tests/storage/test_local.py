@@ -403,6 +403,16 @@ async def test_sessions_are_listed_and_removed(tmp_path: Path) -> None:
         await list_sessions(tmp_path / "file")
 
 
+async def test_a_directory_that_may_not_be_read_may_be_a_session(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await store.close()
+    closed = as_port(FailingFileSystem(lambda number, name: name == "open_dir", errno.EACCES))
+    assert await list_sessions(tmp_path, fs=closed) == []
+    assert await list_sessions(tmp_path, fs=closed, unreadable=True) == [ID]
+    link = as_port(FailingFileSystem(lambda number, name: name == "open_dir", errno.ELOOP))
+    assert await list_sessions(tmp_path, fs=link, unreadable=True) == []
+
+
 async def test_a_missing_file_is_not_stored(tmp_path: Path) -> None:
     store = await opened(tmp_path)
     with pytest.raises(NotStored):

@@ -6,10 +6,12 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ctxfs.storage.port import FileKind, OsFileSystem, write_all
+from ctxfs.storage.port import FileKind, OsFileSystem, link_across, write_all
+from failing_fs import FailingFileSystem, as_port
 
 FS = OsFileSystem()
 
@@ -133,6 +135,38 @@ def test_modes_under_any_umask(tmp_path: Path) -> None:
             os.umask(before)
         assert stat.S_IMODE((tmp_path / f"file {umask}").stat().st_mode) == 0o600
         assert stat.S_IMODE((tmp_path / f"directory {umask}").stat().st_mode) == 0o700
+
+
+def test_a_file_whose_mode_cannot_be_set_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(fd: int, mode: int) -> None:
+        raise OSError(errno.EPERM, "this disk has no modes")
+
+    monkeypatch.setattr(os, "fchmod", fails)
+    before = os.umask(0o777)
+    try:
+        with directory(tmp_path) as fd, refused(errno.EPERM):
+            FS.create(fd, "file")
+    finally:
+        os.umask(before)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("fails", "linked"), [(0, True), (errno.EXDEV, False), (errno.EMLINK, False)])
+def test_a_file_is_linked_where_the_disk_can_do_that(place: tuple[int, Path], fails: int, linked: bool) -> None:
+    fd, path = place
+    fs = FailingFileSystem(lambda number, name: bool(fails), fails)
+    (path / "other").mkdir()
+    with directory(path / "other") as other:
+        assert link_across(as_port(fs), fd, other, "file") is linked
+    assert (path / "other" / "file").exists() is linked
+
+
+def test_a_file_system_that_cannot_link_copies_and_a_disk_that_fails_says_so(place: tuple[int, Path]) -> None:
+    fd, _ = place
+    with refused(errno.EIO):
+        link_across(as_port(FailingFileSystem(lambda number, name: True)), fd, fd, "file")
+    without: Any = object()
+    assert link_across(without, fd, fd, "file") is False
 
 
 def test_a_new_root_is_private(tmp_path: Path) -> None:
