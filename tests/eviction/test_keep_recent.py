@@ -54,6 +54,13 @@ def due(value: Held, *, seen: int | None = None) -> list[str]:
     return [offload.item_id for offload in value.plan().offloads]
 
 
+def test_what_cannot_shrink_is_passed_over_and_the_last_n_still_stay() -> None:
+    value = ledger(Read=2)
+    for number in range(5):
+        value.entered(result(number, placeholder=None if not number else "gone"), number, f"/s/call_{number}")
+    assert due(value, seen=5) == ["call_1", "call_2"]
+
+
 def test_the_last_n_stay_and_older_ones_leave() -> None:
     value = ledger(Read=2)
     for number in range(4):

@@ -27,6 +27,8 @@ _CACHE = "what is not kept is read or opened again: only time"
 _THREAD_READS = """if isinstance(self._store, ThreadStore):  # what was just read is in the cache
             forms = self._store.pieces(self.stored.name, ((start, end - start) for start, end in spans))
             return self._verified(index, numbers, forms)"""
+_RUN = "only how much is read and searched at a time"
+_BEGUN = "only whether it is described in a thread meanwhile"
 _NO_PLACE = "text that is in memory has no place in the file, and nobody asks for it"
 _UNIQUE = "any number that no other temporary file of the process has"
 
@@ -132,6 +134,79 @@ EQUIVALENT = (
         "self._fs.unlock(self._fd)",
         ("pass",),
         "closing releases it too",
+    ),
+    Equivalent(
+        "content/blocks.py",
+        "if not data.startswith(INDEX_MAGIC) or len(data) < start + _CRC.size or len(rows) % _ROW.size:",
+        "+",
+        ("-",),
+        "shorter data has no checksum that matches: refused all the same",
+    ),
+    Equivalent("content/encoding.py", "while len(rest) >= size:", ">=", (">",), "the last piece is given out below"),
+    Equivalent("content/reader.py", "if self._last is not None and self._last[0] == number:", "0", ("1",), _CACHE),
+    Equivalent(
+        "content/reader.py",
+        "self._indexes[stored.name] = index",
+        "self._indexes[stored.name] = index",
+        ("pass",),
+        _CACHE,
+    ),
+    Equivalent("content/reader.py", "LONGEST_RUN_BLOCKS = 112", "112", ("56", "224"), _RUN),
+    Equivalent("content/reader.py", "LONGEST_RUN_AT_ONCE = 28", "28", ("29", "27"), _RUN),
+    Equivalent(
+        "content/readable.py",
+        'size = len(data) * 3 // 4 - data[-2:].count("=") if source.get("type") == "base64" else len(data)',
+        "2",
+        ("3",),
+        "base64 ends in two of them at most",
+    ),
+    Equivalent("context/commit.py", "_INLINE_CHARS = 262_144", "262_144", ("524288", "131072"), _BEGUN),
+    Equivalent(
+        "context/commit.py",
+        "begun = {item.id: begin(leaving[item.id].build) for item in going if leaving[item.id].chars > _INLINE_CHARS}",
+        ">",
+        (">=",),
+        _BEGUN,
+    ),
+    Equivalent(
+        "economics/planner.py",
+        "_ANY_LOSS: Final = 1e9",
+        "1e9",
+        ("2000000000.0", "500000000.0"),
+        "more than any session costs",
+    ),
+    Equivalent(
+        "economics/planner.py",
+        "return saved if saved >= 0 else min(0.0, saved + ledger.read_back_cost)",
+        ">=",
+        (">",),
+        "at 0 both come to the same",
+    ),
+    Equivalent(
+        "eviction/budget.py",
+        "return max(0, self.base_real + ceil(change * (factor if change >= 0 else max(factor, self._base_factor))))",
+        ">=",
+        (">",),
+        "what has not changed is multiplied by nothing",
+    ),
+    Equivalent(
+        "eviction/budget.py",
+        "return self.base_real / self.base_counted if self.base_counted else 0.0",
+        "0.0",
+        ("1.0",),
+        "less than nothing is not counted: nobody asks then",
+    ),
+    Equivalent(
+        "eviction/compaction.py", "if not item_ids:", "if not item_ids:\n        return frozenset()", ("pass",), _SAME
+    ),
+    Equivalent("session/names.py", "continue", "continue", ("pass",), "counted already: the loop finds what it found"),
+    Equivalent("storage/threads.py", "WAITING_THREADS: Final = 64", "64", ("128", "32"), "only how many work at once"),
+    Equivalent(
+        "storage/threads.py",
+        "thread.shutdown(wait=False)",
+        "thread.shutdown(wait=False)",
+        ("pass",),
+        "the thread ends when nobody has its pool any more",
     ),
 )
 

@@ -263,7 +263,13 @@ def trim_of(fs: ContextFileSystem, item_id: str, block: int) -> Trim:
 
 @pytest.mark.parametrize(
     ("going", "before"),
-    [(("a1", "t1"), "u2"), (("a1", "t1", "u2"), "a2"), (("u2",), "a2"), (("a1", "t1", "u2", "a2"), None)],
+    [
+        (("a1", "t1"), "u2"),
+        (("a1", "t1", "u2"), "a2"),
+        (("u1", "u2"), "a1"),
+        (("u2",), "a2"),
+        (("a1", "t1", "u2", "a2"), None),
+    ],
 )
 async def test_an_archive_stands_where_what_it_holds_stood(going: tuple[str, ...], before: str | None) -> None:
     async with session(MemoryStore("session_1")) as fs:
