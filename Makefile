@@ -1,6 +1,6 @@
 # make demo    see it work, without a key
 # make quick   the fastest tests: one event loop, few examples, no proofs, nothing marked slow, no coverage
-# make test    the tests; every run tries the same examples. Those with chosen examples must cover the pure core.
+# make test    the tests; every run tries the same examples. The fast ones of the pure core must cover it.
 #              A test that fails is run again, alone; if it passes then, the last lines name it
 #              The proofs that play sessions for minutes are left to `make check`
 # make check   everything that a change must pass, as CI runs it: lint, types, the tests, those proofs, `make frameworks`

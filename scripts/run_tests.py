@@ -5,6 +5,9 @@
 A test that fails by chance would fail a run of many minutes. The second run is a process of its own, without other
 tests beside it: what an earlier test left behind, or a busy machine, does not reach it. It is run only after failures
 of tests: an error in collecting them, an interrupt or many failures are no chance. Each test that is named is a defect.
+
+The first run does not rewrite the assertions of the test modules, which takes longer than a hundred tests; the second
+one does, and shows what was compared.
 """
 
 import argparse
@@ -17,6 +20,7 @@ from pathlib import Path
 
 MOST_RUN_AGAIN = 10
 """More failures than that are one defect, not chance."""
+FIRST = ("--assert=plain",)
 AGAIN = ("--last-failed", "--last-failed-no-failures=none")
 ALONE = ("--numprocesses=0", "--dist=no")
 
@@ -32,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder) / "cache"
         pytest = [sys.executable, "-m", "pytest", "-o", f"cache_dir={cache}", *arguments]
-        first = subprocess.run(pytest, check=False).returncode
+        first = subprocess.run([*pytest, *FIRST], check=False).returncode
         failed = failed_tests(cache)
         collected = all("::" in test for test in failed)
         if first != 1 or not collected or not 0 < len(failed) <= MOST_RUN_AGAIN:

@@ -13,9 +13,12 @@ from hypothesis import HealthCheck, settings
 
 import loopback_only
 from prove.parts import MEMORY
+from pure_core_coverage import PURE_CORE
 
-ROOT = Path(__file__).resolve().parent.parent
-PROVE = Path(__file__).resolve().parent / "prove"
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent
+MEASURED = {str(Path(module).parent) for module in PURE_CORE}
+"""The rooms with modules of the pure core, and "." for what is in no room."""
 
 loopback_only.install()
 # What a shell starts in the background ignores interrupts, and what it starts in its turn would, too.
@@ -66,9 +69,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Choose what runs on which event loop, and where coverage is measured.
 
     The examples that hypothesis derives from a test are the same on both event loops, and are tried on one; random ones
-    (``make properties``) are tried on both. Coverage is measured in the tests that do the same every time, on one.
-    What is covered does not depend then on what hypothesis draws, and the other tests run at full speed. Where
-    ``--cov-context`` asks which lines each test runs, all of them are measured.
+    (``make properties``) are tried on both. Coverage is measured in the fast tests of the pure core's own rooms that do
+    the same every time, on one event loop: a module of it is covered by tests that stand beside it, not by a command
+    that happens to run it or by what hypothesis draws, and the other tests run at full speed. Where ``--cov-context``
+    asks which lines each test runs, all of them are measured.
     """
     if settings().derandomize:
         again = {item for item in items if item.get_closest_marker("hypothesis") and "trio" in item.name}
@@ -77,7 +81,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("cov_context", None):
         return
     for item in items:
-        if item.get_closest_marker("hypothesis") or "trio" in item.name or PROVE in item.path.parents:
+        unlike_others = any(map(item.get_closest_marker, ("hypothesis", "slow"))) or "trio" in item.name
+        if unlike_others or str(item.path.parent.relative_to(TESTS)) not in MEASURED:
             item.add_marker("no_cover")
 
 

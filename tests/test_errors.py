@@ -2,8 +2,21 @@
 
 import re
 
+import pytest
+
 import ctxfs.errors
-from ctxfs.errors import ArchiveTooLarge, MissingExtra, OutcomeUnknown, SessionExists
+from ctxfs.errors import (
+    AmbiguousItem,
+    ArchiveTooLarge,
+    CorruptJournal,
+    MissingExtra,
+    NotRestorable,
+    OutcomeUnknown,
+    SessionDiverged,
+    SessionExists,
+    SessionNotFound,
+    TurnLimitReached,
+)
 
 
 def test_the_tree_in_the_docstring_shows_every_error_below_its_base() -> None:
@@ -33,3 +46,30 @@ def test_an_unknown_outcome_says_what_to_do() -> None:
     assert (
         said == "no answer says whether a commit was stored (no answer in 10 s): close the session, and open it again"
     )
+
+
+def test_what_cannot_be_done_is_said_with_what_to_do() -> None:
+    stopped, many = TurnLimitReached(3), AmbiguousItem("call_1", list("abcdef"))
+    assert stopped.max_turns == 3
+    assert str(stopped) == "stopped after 3 turns: query again to continue, or raise max_turns"
+    assert (many.item_id, many.sessions) == ("call_1", tuple("abcdef"))
+    assert "6 sessions have an item 'call_1' (a, b, c, d, e, …): choose one" in str(many)
+    assert "(a, b): choose" in str(AmbiguousItem("call_1", ["a", "b"]))
+    diverged, stays = SessionDiverged("s"), NotRestorable("call_1", "it is there", done="undone")
+    assert (diverged.session_id, "keep one" in str(diverged)) == ("s", True)
+    damaged = CorruptJournal("s", "ends too early")
+    assert (damaged.session_id, damaged.reason) == ("s", "ends too early")
+    assert (stays.item_id, str(stays)) == ("call_1", "call_1 cannot be undone: it is there")
+
+
+@pytest.mark.parametrize(
+    ("root", "removed", "said"),
+    [
+        ("/root", "", "no session 's' under /root: `ctxfs sessions` lists what is there; --root DIR or CTXFS_ROOT"),
+        ("this object store", "", "`ctxfs sessions --store URL` lists what is in a store"),
+        ("s3://a bucket", "", "`ctxfs sessions --store 's3://a bucket'` lists what is there"),
+        ("/root", "removed on Monday", "session s was removed on Monday"),
+    ],
+)
+def test_a_session_that_is_not_there_is_looked_for_where_it_may_be(root: str, removed: str, said: str) -> None:
+    assert said in str(SessionNotFound("s", root, removed))

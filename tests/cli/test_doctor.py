@@ -12,7 +12,6 @@ import pytest
 from ctxfs.cli import checkup
 from ctxfs.cli.app import run
 from ctxfs.cli.checkup import disk_at, packages, unfit
-from ctxfs.models.known import known_models
 from ctxfs.storage.port import OsFileSystem
 
 
@@ -120,19 +119,6 @@ def test_packages_that_are_missing_or_too_old(lines: Sequence[str], wrong: Seque
     found = unfit(packages(lines))
     assert len(found) == len(wrong)
     assert all(text in line for text, line in zip(wrong, found, strict=True))
-
-
-def test_where_prices_come_from_without_the_package_that_updates_them() -> None:
-    from ctxfs.models import genai
-
-    genai.installed_snapshots.cache_clear()
-    with pytest.MonkeyPatch.context() as modules:
-        modules.setitem(sys.modules, "genai_prices", None)  # what "not installed" is to an import
-        known = known_models()
-    genai.installed_snapshots.cache_clear()
-    assert known.source.startswith("the table of ctxfs, of 20")
-    assert known_models().source.startswith("genai-prices ")
-    assert sum(known.by_provider.values()) > 100
 
 
 def test_a_store_is_raced_and_left_as_it_was(doctor: Doctor, tmp_path: Path) -> None:

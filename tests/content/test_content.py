@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contents import CONTENTS, TEXTS
-from ctxfs.content.blocks import BlockIndex, BlockIndexBuilder, index_name
+from ctxfs.content.blocks import BlockIndex, BlockIndexBuilder, index_name, is_block_index
 from ctxfs.content.encoding import RawBytes
 from ctxfs.content.file import ContentFile, IndexChunks
 from ctxfs.content.readable import readable_text
@@ -163,6 +163,17 @@ def test_the_envelope_is_the_specs() -> None:
         "metadata": {"tool_name": "Read", "encoding": "text"},
         "content": "... 原始内容 ...\n",
     }
+
+
+async def test_blocks_with_what_utf_8_cannot_say_come_back() -> None:
+    content: Content = ({"type": "text", "text": "lone \ud800"}, {"type": "text", "text": "b"})
+    _, reader = await stored(content)
+    assert await reader.load() == content
+
+
+def test_an_index_is_known_by_its_name() -> None:
+    assert is_block_index(index_name("tool_result/Read/call_1.json"))
+    assert not is_block_index("tool_result/Read/call_1.json")
 
 
 @given(CONTENTS)

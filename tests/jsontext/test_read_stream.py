@@ -91,3 +91,8 @@ def test_the_pieces_of_a_string_are_bounded() -> None:
         pieces = list(string_pieces(json.dumps(value), 0))
         assert "".join(pieces) == value
         assert max(map(len, pieces)) <= 262_144
+
+
+def test_a_string_begins_with_a_quotation_mark() -> None:
+    with pytest.raises(json.JSONDecodeError, match="expected a string"):
+        JsonTokens("{1: 2}").string_end(1)

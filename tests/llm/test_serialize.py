@@ -325,3 +325,15 @@ def test_messages_that_did_not_change_are_not_serialised_again() -> None:
     messages += [AssistantMessage("next"), UserMessage("on")]
     second = serializer.body(ModelRequest(messages=tuple(messages)), model="m", max_tokens=9, cache=False)
     assert [a is b for a, b in zip(first["messages"], second["messages"], strict=False)] == [True, True, False]
+
+
+def test_a_status_is_the_last_text_and_no_message_is_changed_for_it() -> None:
+    serializer, question = MessagesSerializer(), UserMessage("go on")
+    shown = {"type": "text", "text": "80 % full"}
+    request = ModelRequest(messages=(question,), status="80 % full")
+    body = serializer.body(request, model="m", max_tokens=9)
+    assert body["messages"][-1]["content"][-1] == shown
+    without = serializer.body(ModelRequest(messages=(question,)), model="m", max_tokens=9)
+    assert shown not in without["messages"][-1]["content"]
+    answered = ModelRequest(messages=(question, AssistantMessage("done")), status="80 % full")
+    assert to_messages_body(answered, model="m", max_tokens=9)["messages"][-1] == {"role": "user", "content": [shown]}

@@ -1,12 +1,13 @@
 """Looking a model up: by the longest name that it starts with, and what is assumed of one that is unknown."""
 
+import sys
 import warnings
 from collections.abc import Iterator
 
 import pytest
 
-from ctxfs.models import UnknownModel
-from ctxfs.models.known import ModelInfo, known_model, model_or_relative, warn_unknown
+from ctxfs.models import UnknownModel, genai
+from ctxfs.models.known import ModelInfo, known_model, known_models, model_or_relative, warn_unknown
 
 
 def known(model: str) -> ModelInfo:
@@ -125,3 +126,14 @@ def test_a_warning_is_given_once(every_warning: list[warnings.WarningMessage]) -
         (UnknownModel, "the model 'warned-once' is unknown: this is assumed"),
         (UnknownModel, "the model 'warned-once' is unknown: that is assumed"),
     ]
+
+
+def test_the_table_of_the_package_stands_in_where_prices_of_today_are_not_installed() -> None:
+    genai.installed_snapshots.cache_clear()
+    with pytest.MonkeyPatch.context() as modules:
+        modules.setitem(sys.modules, "genai_prices", None)  # what "not installed" is to an import
+        known = known_models()
+    genai.installed_snapshots.cache_clear()
+    assert known.source.startswith("the table of ctxfs, of 20")
+    assert known_models().source.startswith("genai-prices ")
+    assert sum(known.by_provider.values()) > 100

@@ -145,3 +145,23 @@ def test_what_fits_the_head_is_whole() -> None:
     ends = Ends(head_bytes=100, tail_bytes=0)
     ends.feed(b"no newline")
     assert ends.passages(line_count=1, lines=9, size_bytes=100)["First lines"] == ["1: no newline"]
+
+
+def test_what_comes_in_pieces_is_read_to_its_last_line() -> None:
+    ends = Ends(head_bytes=8, tail_bytes=8, error_lines=9)
+    ends.feed(b'  {"a": ')
+    ends.feed(b"1}\nFatal")
+    ends.feed(b"Error: x\nerr")
+    ends.feed(b"or: y", last=True)
+    shown = ends.passages(line_count=3, lines=9, size_bytes=100)
+    assert (ends.may_be_json, ends.whole) == (True, None)
+    assert shown["Lines with errors"] == ["2: FatalError: x"]
+    assert shown["Last lines"] == ["3: error: y"]
+    assert not Ends(head_bytes=8, tail_bytes=8).may_be_json
+
+
+def test_of_more_errors_than_there_is_room_for_the_first_are_shown() -> None:
+    ends = Ends(head_bytes=0, tail_bytes=0, error_lines=2)
+    ends.feed(b"error 1\nerror 2\nerror 3\n", last=True)
+    errors = [ends.passages(line_count=3, lines=n, size_bytes=100)["Lines with errors"] for n in (1, 9)]
+    assert errors == [["1: error 1"], ["1: error 1", "2: error 2"]]

@@ -14,6 +14,7 @@ from ctxfs.session.records import (
     Closed,
     ContentRemoved,
     ItemAdded,
+    NoteWritten,
     Pinned,
     Record,
     Removed,
@@ -198,3 +199,9 @@ def test_a_content_that_was_erased_is_gone_from_the_context_too() -> None:
     assert fold(SessionState(), [STORED, ItemAdded(item=evicted), erased]).content_stored == set()
     state.apply(STORED)
     assert (set(state.stored), state.removed) == ({"msg_001"}, {})
+
+
+def test_a_note_of_no_text_is_gone() -> None:
+    notes = [NoteWritten(number=n, text=f"note {n}") for n in (1, 2)]
+    state = fold(SessionState(), [*notes, NoteWritten(number=1, text="")])
+    assert state.notes == {2: "note 2"}

@@ -26,6 +26,8 @@ TAKE_OVER_S: Final = 20.0
 """On a busy machine, so long may it take until another process has taken the session over from one that is stopped."""
 TAKE_OVERS: Final = 3
 """A contest lasts until at least so many were seen: without them, a broken store could not lose anything."""
+PAUSE_S: Final = 0.01
+"""At most so long a writer waits after a commit: it is the stops and kills that a contest is about, not the load."""
 CONTROLS: Final = 60
 """At most so many contests of a broken store are tried until one loses something; the first or second does."""
 
@@ -103,6 +105,7 @@ def write_for_ever(make: Callable[[], OpenedSession], me: str) -> None:
                 file = NewFile(name=f"{me}/{turn}/{number}", chunks=[line.encode()])
                 session.commit([file], f"{line}\n".encode, release=releases and number == commits - 1)
                 print(line, flush=True)
+                time.sleep(random.uniform(0, PAUSE_S))
             session.close()
         except (SessionLocked, WriteFailed):
             continue

@@ -29,13 +29,13 @@ from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessa
 from ctxfs.recall import recall_tools
 from ctxfs.replay.journal_costs import account
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.records import ItemAdded, Record, Removed, Replaced, Undone
+from ctxfs.session.records import ContentRemoved, ItemAdded, Record, Removed, Replaced, Undone
 from ctxfs.testing import MemoryStore
 from ctxfs.timeline.back import Back, undone
 from ctxfs.timeline.reading import read_timeline
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.decorator import tool
-from session_items import make_item
+from session_items import make_item, stored_record
 
 pytestmark = pytest.mark.anyio
 
@@ -333,6 +333,18 @@ async def test_a_session_of_0_1_0_is_pinned_searched_erased_and_pruned(tmp_path:
             await ctx.fs.load(result)
         assert (await ctx.fs.verify()).ok
         assert (await ctx.request_at(1)).messages
+
+
+def test_what_was_removed_on_purpose_does_not_come_back() -> None:
+    item, stored = make_item("call_1", ToolMessage("call_1", "bash", "printed")), stored_record("call_1")
+    left = Replaced(
+        item_id="call_1", content="gone", token_count=5, path=None, destroyed=True, reason="", trimmed=(), change=1
+    )
+    records: list[Record] = [ItemAdded(item=item), stored, left]
+    assert undone(records).item_ids == ("call_1",)
+    removed = ContentRemoved.of(stored, removed_at=1.0, by="erase", reason="a secret")
+    with pytest.raises(ContentGone, match="a secret"):
+        undone([*records, removed])
 
 
 # Arguments of calls --------------------------------------------------------------------------------------------------
