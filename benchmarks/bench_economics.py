@@ -38,8 +38,8 @@ FOR_AN_HOUR = replace(ANTHROPIC_RATES, write=2.0)
 class Row:
     """One line of the table: which sessions, at what prices, with which cache.
 
-    ``timed``: the prices and the time to live are those that the recording's bills show, and its pauses count.
-    ``knows_times``: the planner knows these pauses, and not only its bills. ``pauses``: False leaves the pauses out.
+    ``timed``: cache prices and time to live are those of the recording's bills, and its pauses can expire the cache.
+    ``knows_times``: the planner knows that time to live. ``pauses``: False: the cache never expires.
     """
 
     title: str

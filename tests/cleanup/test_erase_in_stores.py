@@ -1,4 +1,4 @@
-"""Erasing and pruning in stores that several machines share: nothing is left of it, whoever is killed, or was idle."""
+"""Erasing and pruning in shared stores: nothing of the content is left, even if a writer is killed or was idle."""
 
 import random
 import subprocess

@@ -1,4 +1,4 @@
-"""Places where sessions are that is no directory: in memory, in a directory as a bucket, and on real servers."""
+"""Places for sessions other than a root directory: a bucket in memory or in a directory, and real servers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -48,7 +48,7 @@ class MissingExtra(CtxfsError, ImportError):
 
 
 class InvalidRecord(CtxfsError, ValueError):
-    """A value that could not be read back from the journal unchanged, so that nothing was written: change the value."""
+    """A value that could not be read back from the journal unchanged; nothing was written, so change the value."""
 
 
 class TranscriptError(CtxfsError):
@@ -60,7 +60,7 @@ class TranscriptError(CtxfsError):
 
 
 class ToolError(CtxfsError):
-    """Something about a tool or a call of one."""
+    """Base of the errors of tools and tool calls."""
 
 
 class ToolDefinitionError(ToolError, TypeError):

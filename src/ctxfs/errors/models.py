@@ -18,7 +18,7 @@ __all__ = [
 
 
 class ModelError(CtxfsError):
-    """Something about a model or its provider.
+    """Base of the errors of a model or its provider.
 
     ``status`` is the HTTP status of the last response (for an error in mid-stream, the status of its type) and
     ``retry_after_s`` its Retry-After in seconds; None if there was none. ``attempts`` is how often the call was made; 0

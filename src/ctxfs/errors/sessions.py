@@ -36,7 +36,7 @@ __all__ = [
 
 
 class SessionError(CtxfsError):
-    """Something about a session as a whole."""
+    """Base of the errors about a session as a whole."""
 
 
 class AgentBusy(SessionError):
@@ -48,7 +48,7 @@ class SessionLocked(SessionError):
 
     def __init__(self, session_id: str, holder: str | None = None) -> None:
         by = f" by {holder}" if holder else ""
-        super().__init__(f"session {session_id} is locked{by}: close the other writer, or open it read-only")
+        super().__init__(f"session {session_id} is locked{by}: close the other writer, or open the session read-only")
         self.session_id = session_id
         self.holder = holder
 
@@ -93,7 +93,7 @@ class QuotaExceeded(SessionError):
 
 
 class SessionExists(SessionError):
-    """A session of that id is there already, and nothing of it is ever replaced."""
+    """A session with that id exists already; it is never overwritten."""
 
     def __init__(self, session_id: str, root: str) -> None:
         super().__init__(f"session {session_id!r} already exists under {root}: use another session id (--as ID)")
@@ -134,7 +134,7 @@ class ContentGone(SessionError, LookupError):
 
 
 class UnknownCall(SessionError, LookupError):
-    """The model was not called ``call`` times in this session, but ``calls`` times."""
+    """There is no call number ``call`` in this session: the model was called ``calls`` times."""
 
     def __init__(self, call: int, calls: int) -> None:
         super().__init__(f"there is no call {call!r} in this session: use one from 1 to {calls + 1}, the next one")
@@ -161,10 +161,10 @@ class AmbiguousItem(SessionError, LookupError):
 
 
 class StorageError(CtxfsError):
-    """Something about the files of a session.
+    """Base of the errors about the files of a session.
 
-    ``told``: what a model is told of it where the text may name a server, an account or a path of this machine; None:
-    the text.
+    ``told``: the text that a model sees if the message may name a server, an account or a path of this machine; None:
+    the model sees the message.
     """
 
     told: str | None = None
@@ -180,7 +180,7 @@ class WriteFailed(StorageError):
 
 
 class OutcomeUnknown(WriteFailed):
-    """A store did not answer: the bytes may have been stored, or may still be.
+    """A store did not answer: the bytes may have been stored, or may be stored later.
 
     Nothing more is written until the session is opened again, which shows what was stored.
     """

@@ -15,7 +15,7 @@ _PLAIN = frozenset({int, float, bool, type(None)})
 
 
 def is_longer(value: Any, limit_chars: int) -> bool:
-    """Tell by an estimate whether the JSON of ``value`` is longer, looking at no more of it than that takes."""
+    """Estimate whether the JSON of ``value`` is longer than the limit; stops reading as soon as it is."""
     if isinstance(value, str):
         return len(value) > limit_chars
     left = limit_chars
@@ -29,7 +29,7 @@ def is_longer(value: Any, limit_chars: int) -> bool:
             elif kind in _PLAIN:
                 pass
             elif kind is dict or isinstance(top, Mapping):
-                keys = map(str, islice(top, max(0, left)))  # those that are no text are refused elsewhere
+                keys = map(str, islice(top, max(0, left)))  # keys that are not strings are refused elsewhere
                 left -= sum(map(len, keys))
                 stack.append(iter(top.values()))
                 break
@@ -74,7 +74,7 @@ def _has_surrogates(text: str) -> bool:
 
 
 def json_pieces(blocks: tuple[Mapping[str, Any], ...]) -> Iterator[bytes]:
-    """Yield the JSON of content blocks; lone surrogates stand in it as they are (UTF-8, passed through)."""
+    """Yield the JSON of content blocks; lone surrogates are encoded as they are (``surrogatepass``)."""
     dump = json_codec.dumps_exact if has_surrogates(blocks) else json_codec.dumps
     return _pieces(list(blocks), dump)
 
@@ -93,7 +93,7 @@ def _pieces(value: Any, dump: Any) -> Iterator[bytes]:
             yield (b"," if number else b"{") + dump(key) + b":"
             yield from _pieces(entry, dump)
         yield b"}"
-    else:  # numbers, true, false and null are never so long
+    else:  # a list: numbers, booleans and null are never this long
         for number, entry in enumerate(value):
             yield b"," if number else b"["
             yield from _pieces(entry, dump)

@@ -32,7 +32,7 @@ class Eviction:
 
 
 class Watched:
-    """A policy that does what ``policy`` does; ``evictions`` are what it did, in the last session that it began."""
+    """A policy that does what ``policy`` does; ``evictions`` are its evictions in the session started last."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -80,7 +80,7 @@ class _WatchedRun:
 
 
 def by_tool(evictions: Sequence[Eviction]) -> tuple[ToolFigures, ...]:
-    """The evictions by tool; those that freed most first."""
+    """Sum up the evictions of each tool; the tool whose evictions freed most tokens comes first."""
     tools: dict[str, list[Eviction]] = {}
     for eviction in evictions:
         tools.setdefault(eviction.item.tool or eviction.item.kind.value, []).append(eviction)

@@ -80,9 +80,9 @@ class MessagesServer(LoopbackServer):
     is refused with 400 and the reason, kept in ``refusals``; all others are kept in ``requests`` as they came: of a
     thread only what is new. Usage accounts a prompt cache by the request's ``cache_control`` (see ``PromptCache`` for
     ``min_tokens`` and ``clock``). ``context_window_tokens`` None: no prompt is too long. ``api_key`` None: any key will
-    do, but one must be there. ``binds_thinking``: thinking is refused unless the messages before it are those that it
-    was made for, as by Anthropic's models from claude-fable-5-1 on; what was left out instead, if a request asks for
-    that, is in ``dropped``.
+    do, but one must be there. ``binds_thinking``: a thinking block is refused unless the messages before it are the
+    same as when it was made, as by Anthropic's models from claude-fable-5-1 on. If a request asks to leave such blocks
+    out instead, ``dropped`` lists them.
     """
 
     def __init__(

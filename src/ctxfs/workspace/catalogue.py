@@ -112,7 +112,7 @@ class Catalogue:
         """The stamp of the session's journal, or of its index if the journal is lost; None if there is no session."""
         for name in (LOG_NAME, "index.json"):
             try:
-                found = os.stat(f"{self._root}/{session_id}/{name}", follow_symlinks=False)  # noqa: PTH116 - in a hurry
+                found = os.stat(f"{self._root}/{session_id}/{name}", follow_symlinks=False)  # noqa: PTH116 - faster
             except OSError:
                 continue  # a file, a directory of something else, or not ours to read
             return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)

@@ -1,4 +1,4 @@
-"""What a session's segments still hold, and what is left of things that it has no more. Pure."""
+"""Find the objects in a bucket that still hold data which the session no longer has. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ __all__ = ["Leftovers"]
 
 @dataclass(slots=True)
 class Leftovers:
-    """What has to go so that a bucket holds nothing but the session as it is.
+    """The objects to remove so that a bucket holds only the current state of the session.
 
     Args:
         files: the session's files, each with where its parts are.
@@ -20,9 +20,9 @@ class Leftovers:
     files: Mapping[str, tuple[Located, ...]]
     log: bytes
     segments: set[str] = field(default_factory=set)
-    """The keys of the segments that hold something else too, and of earlier whole ones."""
+    """The keys of the segments that hold other data too, and of earlier whole segments."""
     dead: set[Located] = field(default_factory=set)
-    """The contents of earlier that were seen in segments."""
+    """Contents in the segments that the session no longer has."""
     _live: frozenset[Located] = field(init=False, repr=False)
     _lines: frozenset[bytes] = field(init=False, repr=False)
 
@@ -31,7 +31,7 @@ class Leftovers:
         self._lines = frozenset(self.log.split(b"\n"))
 
     def look(self, key: str, piece: Piece) -> None:
-        """Look at a segment."""
+        """Add what a segment holds beside the current state."""
         dead = {step.at for step in piece.steps if isinstance(step, Put)} - self._live
         lines = {line for step in piece.steps if isinstance(step, Append) for line in step.data.split(b"\n")}
         self.dead |= dead
@@ -39,10 +39,10 @@ class Leftovers:
             self.segments.add(key)
 
     def moves(self, parts: Iterable[Located]) -> bool:
-        """Whether a content has to be written again, since a segment that holds a part of it goes."""
+        """Whether a content has to be written again, because a segment that holds a part of it is removed."""
         return any(at.key in self.segments for at in parts)
 
     def objects(self, keys: Collection[str]) -> list[str]:
-        """The keys of the objects that go: contents with an object of their own, and all chunks but segments."""
+        """The keys of the objects to delete: all chunks, and contents of their own that the session no longer has."""
         live = {at.key for at in self._live}
         return [key for key in keys if not is_segment_key(key) and key not in live]

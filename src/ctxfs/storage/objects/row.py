@@ -37,10 +37,10 @@ SESSIONS: Final = "sessions/"
 """Under this prefix each session has an empty object, its name and identity, so that sessions can be listed."""
 
 OWN_OBJECT_BYTES: Final = 1 << 20
-"""A content that is larger has an object of its own: a segment is read whole."""
+"""A larger content has an object of its own, because a segment is read whole."""
 
 SEGMENT_BYTES: Final = 8 << 20
-"""A segment carries no more: what comes after that in one commit has objects of its own too."""
+"""The most that a segment holds: further contents of the same commit have objects of their own too."""
 
 AT_ONCE: Final = 8
 """Up to this many objects are read at the same time."""
@@ -62,7 +62,7 @@ class SegmentRow:
         self._terms = terms
         self._cache = cache
         self._last_chunk = (0, 0)
-        self._covered = 0  # up to, and without, this segment, chunks follow each other from the first one on
+        self._covered = 0  # chunks cover all segments before this number
 
     # ---- reading
 
@@ -80,7 +80,7 @@ class SegmentRow:
             )
 
     def _take_listed(self) -> int | None:
-        """Take in the segments that are listed; returns the number of the first that is missing, None: none is."""
+        """Take in the listed segments; return the number of the first one that is missing, or None."""
         missing: int | None = None
         after = self._prefix + (segment_key(self.log.end - 1) if self.log.end else "s/")
         inner = (key.removeprefix(self._prefix) for key in self._bucket.keys(f"{self._prefix}s/", after=after))
@@ -97,7 +97,7 @@ class SegmentRow:
 
     def _read_chunks(self) -> None:
         inner = (key.removeprefix(self._prefix) for key in self._bucket.keys(f"{self._prefix}k/"))
-        with suppress(StorageError):  # a chunk was removed meanwhile, or is damaged: the segments have it all
+        with suppress(StorageError):  # a chunk was removed meanwhile, or is damaged: the segments hold everything
             for key, data in self._fetched(chunks_to_read(inner)):
                 self.log.take(decode(key, data))
                 self._covered = self.log.end
@@ -185,9 +185,9 @@ class SegmentRow:
                 self._bucket.create(self._prefix + key, data)
             except Taken as error:
                 known = self._known(key)
-                if not known and tries > 1:  # it is void: an earlier try may have made it
+                if not known and tries > 1:  # it was emptied since: an earlier try may have made it
                     raise OutcomeUnknown(key, "the session was taken over and rewritten meanwhile") from error
-                if known != data:  # else an earlier try was made, and its answer lost
+                if known != data:  # else an earlier try made it, and its answer was lost
                     raise
 
         if not self.log.exists:
@@ -266,7 +266,7 @@ class SegmentRow:
             list(threads.map(lambda key: self._put(self._prefix + key, b""), left.segments))
 
     def _kept(self, left: Leftovers) -> Iterator[Draft | Put]:
-        """The session's files; the content of one that is in a segment that goes is written again."""
+        """The session's files; contents inside segments that are removed are written again."""
         carried = 0
         for name, parts in self.log.files.items():
             if left.moves(parts):

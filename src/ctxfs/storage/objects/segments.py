@@ -286,7 +286,7 @@ class SegmentLog:
         return self.head is not None and not self.head.removed
 
     def removal(self) -> list[Step]:
-        """What removes the session: a later one of its name begins with nothing."""
+        """The steps that remove the session: a later session of its name starts empty."""
         return [*(Delete(name) for name in self.files), Cut(0)]
 
     def chunk(self, start: int, end: int) -> bytes | None:
@@ -310,7 +310,7 @@ class SegmentLog:
 def within(parts: Iterable[Located], offset: int, length: int | None) -> Iterator[tuple[Located, int, int]]:
     """Yield where ``length`` bytes (None: all) from ``offset`` on are: a part, the offset in it, and a size.
 
-    It is short at the end of the content, and no part that is yielded is empty: stores refuse such ranges.
+    Fewer bytes are found at the end of the content. No range is empty: stores refuse such ranges.
     """
     left = length
     for part in parts:
@@ -322,7 +322,7 @@ def within(parts: Iterable[Located], offset: int, length: int | None) -> Iterato
 
 
 def chunks_due(end: int) -> Iterator[tuple[int, int]]:
-    """Yield the chunks that are complete once segment ``end`` - 1 was written, the smallest first."""
+    """Yield the chunks that are complete once segment ``end`` - 1 is written, the smallest first."""
     size = FIRST_CHUNK
     for _ in range(LEVELS):
         if end % size:

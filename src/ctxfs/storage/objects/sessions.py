@@ -91,6 +91,6 @@ def stores_at(url: str) -> ObjectSessions:
     given = parse_qs(settings, keep_blank_values=True)
     directories = given.pop("cache", [])
     if given or len(directories) > 1 or not all(Path(directory).is_absolute() for directory in directories):
-        raise ConfigError(f"{url!r}: after the '?' of a bucket's URL stands cache=DIRECTORY, absolute, or nothing")
+        raise ConfigError(f"{url!r}: after the '?' of a bucket's URL, only cache=DIRECTORY (absolute) is valid")
     cache = ReadCache(Path(directories[0])) if directories else None
     return ObjectSessions(open_bucket(place.removeprefix("objects+")), url=place, cache=cache)
