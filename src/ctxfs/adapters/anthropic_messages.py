@@ -71,7 +71,7 @@ def listen(http: Any, take: Callable[[UsageReader], None]) -> None:
         close()
         take(heard)
 
-    http.iter_bytes, http.close = iter_bytes, close_and_take  # all that reads a reply in pieces calls them
+    http.iter_bytes, http.close = iter_bytes, close_and_take  # every way to read a reply in pieces calls these
     return None
 
 

@@ -39,13 +39,13 @@ with needs("deepagents"):
 __all__ = ["CtxfsBackend", "CtxfsMiddleware"]
 
 _RESULTS = "/large_tool_results/"
-"""Where its own offloader writes."""
+"""The directory to which Deep Agents' own offloader writes."""
 
 _TOOL = "large_tool_results"
 """The tool name under which the session records the files of the backend."""
 
 _STUB_CHARS = 400
-"""What its own offloader leaves of a result names the file within this many characters from its start."""
+"""The stub of Deep Agents' own offloader names the file within this many characters from its start."""
 
 _PAGE_CHARS, _MATCHES = 2_000_000, 1_000
 _MARKED = HostCache(at_end=True, ttl="5m")

@@ -1,4 +1,4 @@
-"""What an adapter says when its framework is not installed."""
+"""The error that an adapter raises when its framework is not installed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

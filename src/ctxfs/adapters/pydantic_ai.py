@@ -29,7 +29,7 @@ with needs("pydantic_ai"):
 __all__ = ["CtxfsCapability"]
 
 _CACHES_MESSAGES = ("_cache", "_cache_messages")
-"""How the settings end with which models of a provider's mark the end of the messages."""
+"""Suffixes of the provider-specific settings that put a cache breakpoint at the end of the messages."""
 
 _MARKED = ("anthropic", "bedrock", "openrouter")
 """Whose cache gives back what an earlier request ended with, where the setting that all share marks that."""

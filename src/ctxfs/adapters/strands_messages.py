@@ -11,13 +11,13 @@ from ctxfs.llm.messages import Block, Content
 __all__ = ["applied", "host_cache_of", "parts_of", "result_of"]
 
 _OFFLOADED = "Tool result was offloaded to external storage"
-"""What the ContextOffloader of Strands says at the start of what it leaves of a result."""
+"""A phrase near the start of the stub by which Strands' ContextOffloader replaces a result."""
 
 _STUB_CHARS = 400
 
 
 def result_of(result: Any) -> tuple[Content, bool]:
-    """A tool's result as a content, and whether it stays: an error, one with media, or what another offloader left."""
+    """A tool's result as a content, and whether it stays: an error, one with media, or another offloader's stub."""
     blocks = tuple(_block(item) for item in result["content"])
     stays = result.get("status") == "error" or any(
         block["type"] != "text" or _OFFLOADED in block["text"][:_STUB_CHARS] for block in blocks
@@ -26,7 +26,7 @@ def result_of(result: Any) -> tuple[Content, bool]:
 
 
 def _block(item: Any) -> Block:
-    """What stands for a piece of content where it is counted; all media count as images do."""
+    """The block as which a piece of content is counted; all media count as images."""
     if "text" in item or "json" in item:
         return {"type": "text", "text": item["text"] if "text" in item else json_codec.dumps_text(item["json"])}
     return {"type": "image", "source": {"type": "url"}}
@@ -60,7 +60,7 @@ def parts_of(messages: Sequence[Any]) -> Iterator[Part]:
 
 
 def applied(messages: Sequence[Any], edits: Mapping[Any, Replacement]) -> list[Any]:
-    """Copies of the messages with these edits; what did not change are the same objects."""
+    """Copies of the messages with these edits; unchanged messages are the same objects."""
     new = list(messages)
     for (i, j), content in edits.items():
         items = list(new[i]["content"])

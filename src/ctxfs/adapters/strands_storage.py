@@ -14,7 +14,7 @@ from ctxfs.session.records import Decided
 __all__ = ["CtxfsStorage"]
 
 _STORED = "strands_storage"
-"""By which tool the session knows what was written to it as to a storage."""
+"""The tool name under which the session records what is written to the storage."""
 
 
 class CtxfsStorage:
@@ -86,12 +86,12 @@ def _storage_error() -> type[Exception]:
 
 
 def _call_id(key: str, version: int) -> str:
-    """As what a version of what is under ``key`` is stored: the first one by the key alone."""
+    """The call id under which a version of ``key`` is stored; that of the first version is the key."""
     return f"{key}\n{version}" if version else key
 
 
 def _versions(fs: ContextFileSystem) -> dict[str, int]:
-    """How often something else was written under each key."""
+    """The number of versions stored under each key."""
     return Counter(one.call_id.partition("\n")[0] for one in _written(fs))
 
 

@@ -1,1 +1,1 @@
-"""For programs that one cannot change: an MCP server and a proxy, both on this machine only. Each needs its extra."""
+"""For programs that you cannot change: an MCP server and a proxy, both on this machine only. Each needs its extra."""

@@ -1,4 +1,4 @@
-"""A request as the proxy sees it: of which API and conversation it is. Pure."""
+"""Which API and which conversation a request to the proxy belongs to. Pure."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ _SESSION_HEADERS = ("x-session-id", "session_id", "session-id", "conversation_id
 
 
 def api_of(provider: str, path: str) -> Api | None:
-    """Of which API a request to ``path`` is; None for what is passed through as it is, such as one that only counts."""
+    """The API of a request to ``path``; None if it is passed through unchanged, such as a request to count tokens."""
     return _APIS.get((provider, path))
 
 
@@ -52,7 +52,7 @@ def thread_of(headers: Mapping[str, str], body: Mapping[str, Any], *, otherwise:
 
 
 def _session_in(user: str) -> str:
-    """The session in a user's id: a field of it, when it is JSON, or what stands behind its last mark."""
+    """The session in a user's id: a field of it if it is JSON, else the text after the last ``_session_``."""
     try:
         given = json.loads(user)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Beside Claude Code: the one server of its plug-in, which is hook and reader.
+"""The server of the plug-in for Claude Code, which serves both the hook and the reading tools.
 
 The hook gets what each tool returned, before the model sees it, and returns what to send instead: a summary of
 a large text, which is stored in full. With the other tools the model reads what was stored.
@@ -28,7 +28,7 @@ HOOK = "ctxfs_hook"
 """The name of the tool that the plug-in's hooks call."""
 
 _OF_THE_MODEL = "claudecode/toolUseId"
-"""What Claude Code says beside a call that its model makes, and not beside one of a hook."""
+"""The key of the metadata that Claude Code sends with its model's calls, but not with those of a hook."""
 
 _NOTHING = "{}"
 _SCHEMA: Mapping[str, Any] = {
@@ -74,7 +74,7 @@ class Plugin:
         return await history.arun_tool(call.tool.name, call.arguments)
 
     async def hook(self, event: Mapping[str, Any]) -> str:
-        """What Claude Code is to do after an event, as JSON; a tool's response comes with it as JSON, too."""
+        """Return, as JSON, what Claude Code must do after an event; the tool's response in it is JSON, too."""
         self.session_id = str(event.get("session_id") or self.session_id)
         if "tool_response" not in event:
             return _NOTHING

@@ -38,7 +38,7 @@ _INSTRUCTIONS = (
 
 
 class Call(NamedTuple):
-    """A call of a tool. ``meta``: what the client says beside it."""
+    """A call of a tool. ``meta``: the metadata that the client sends with it."""
 
     tool: Tool
     arguments: Mapping[str, Any]
@@ -104,7 +104,7 @@ def _result(content: Content, *, is_error: bool) -> CallToolResult:
 
 
 def _block(block: Block) -> ContentBlock:
-    """A content block as the protocol has it; one that it has not, such as an image by its address, as its JSON."""
+    """A content block in the protocol's form; a kind that it lacks, such as an image by URL, becomes its JSON."""
     match block:
         case {"type": "text", "text": str(text)}:
             return TextContent(text=text)

@@ -53,20 +53,20 @@ _NOT_FORWARDED = frozenset(
     {"host", "content-length", "connection", "keep-alive", "te", "trailer", "upgrade"}
     | {"transfer-encoding", "proxy-authorization", "proxy-authenticate", "proxy-connection"}
 )
-"""Headers that are about one connection."""
+"""Hop-by-hop headers, which are not forwarded."""
 
 _REFUSED = (400, 413)
 """Statuses under which a provider refuses a prompt as too long, or thinking that no longer fits."""
 
 _SHOWN = (ConfigError, SessionError, StorageError)
-"""Errors whose text quotes nothing of a request."""
+"""Errors whose text never quotes a request."""
 
 _TIMEOUT = httpx2.Timeout(None, connect=30.0)
-"""A model may think for as long as it likes; its client knows how long it waits."""
+"""No read time-out: a model may think for long, and the client has its own time-out."""
 
 _ELSEWHERE: Mapping[str, Any] = {"read_tool": "context_read", "lease_wait_s": 40.0}
-"""Settings where sessions are in no directory: no tool of the program opens a file of theirs, and the lease of a proxy
-that was killed holds for 30 s, which costs less than a request that the prompt cache does not know."""
+"""Settings for sessions that are not in a directory: no tool of the program can open their files, and waiting out the
+30 s lease of a killed proxy costs less than a request that misses the prompt cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +183,12 @@ class Proxy:
             for histories in self._pools.values():
                 try:
                     histories.close()
-                except CtxfsError as failure:  # bills that are not recorded are no failure of the program's
+                except CtxfsError as failure:  # a bill that could not be recorded must not fail the program
                     _log.warning("%s", failure)
 
     @property
     def environment(self) -> dict[str, str]:
-        """What tells a program to send its requests here, by the names of its environment's variables."""
+        """The environment variables that make a program send its requests here."""
         urls = {name: f"http://127.0.0.1:{self._port}/{self._token}{given.path}" for name, given in BASE_URLS.items()}
         return {variable: urls[name] for name, given in BASE_URLS.items() for variable in given.variables}
 
@@ -264,11 +264,12 @@ class Proxy:
     ) -> httpx2.Response:
         """Send ``content`` with the headers of ``request``; the answer is not read yet.
 
-        ``sent``: what it is; None: nobody knows. ``rewritten``: it is not the body that came, and not compressed.
+        ``sent``: the decoded request; None: it cannot be rewritten. ``rewritten``: ``content`` is another body, and not
+        compressed.
         """
         left_out = {*_NOT_FORWARDED, "content-encoding"} if rewritten else _NOT_FORWARDED
         headers = [(name, value) for name, value in request.headers.raw if name.decode("latin-1") not in left_out]
-        if isinstance(content, bytes):  # its reply must be readable for its bill
+        if isinstance(content, bytes):  # the bill is read from the reply, so it must not be compressed
             headers = [*(one for one in headers if one[0] != b"accept-encoding"), (b"accept-encoding", b"identity")]
         elif (length := request.headers.get("content-length")) is not None:
             headers.append((b"content-length", length.encode()))
@@ -340,7 +341,7 @@ class Proxy:
         try:
             usage = Usage.of(bill[0])
             await sent.history.areplied(usage, model or None, branch=sent.branch)
-        except CtxfsError as error:  # its reply is the client's, whatever its bill says
+        except CtxfsError as error:  # the client gets the reply even if its bill is invalid
             _log.warning("session %s: %s", sent.history.session_id, error)
             return
         self.savings.called(
@@ -361,7 +362,7 @@ async def _once(content: bytes) -> AsyncIterator[bytes]:
 
 
 def _decoded(raw: bytes, headers: Mapping[str, str]) -> bytes:
-    """A body as its headers say that it is compressed; ValueError if it is not."""
+    """Unpack a body that is compressed as its headers say. Raises ``ValueError`` if it is not."""
     if "content-encoding" not in headers:
         return raw
     try:

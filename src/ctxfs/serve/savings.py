@@ -1,4 +1,4 @@
-"""What a proxy saved: the calls as they were billed, beside what they would have cost with nothing replaced. Pure."""
+"""What a proxy saved: what the calls were billed, and what they would have cost with nothing replaced. Pure."""
 
 from dataclasses import dataclass, field, replace
 

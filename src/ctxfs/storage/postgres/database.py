@@ -27,7 +27,7 @@ ALIVE: Final[dict[str, Any]] = {
 
 
 class Conflict(CtxfsError):
-    """A row of this key is there already, so nothing of the statement was done."""
+    """A row with this key exists already, so the statement changed nothing."""
 
 
 class Database(Protocol):
@@ -75,7 +75,7 @@ def shown_url(url: str) -> str:
 
 
 class PostgresDatabase:
-    """A server by psycopg 3. Connections are made when they are needed, and again when they were lost."""
+    """A server by psycopg 3. Connections are made when they are needed, and made again if they were lost."""
 
     def __init__(self, url: str, *, connections: int) -> None:
         import psycopg  # noqa: PLC0415 - an extra
@@ -146,7 +146,7 @@ class PostgresDatabase:
         return connection
 
     def _pool(self) -> "queue.LifoQueue[Any]":
-        """The connections of this process: those of the process that it was forked from are not to be touched."""
+        """The connections of this process; those of the process that it was forked from must not be touched."""
         with self._lock:
             if self._process != os.getpid():
                 self._abandoned.append(self._free)

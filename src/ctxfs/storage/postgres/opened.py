@@ -16,7 +16,7 @@ from ctxfs.storage.postgres.statements import Change, Part, parts_of
 __all__ = ["OpenedPostgresSession"]
 
 COMMIT_BYTES: Final = 900_000_000
-"""A statement of Postgres takes less than 1 GiB, with all that it carries."""
+"""A statement of Postgres, with its values, must be smaller than 1 GiB."""
 
 
 class OpenedPostgresSession(OpenedSession):
@@ -142,7 +142,7 @@ class OpenedPostgresSession(OpenedSession):
         return len(self.read_log(0))
 
     def _rewrite(self, log: bytes | None) -> None:
-        """One statement. What it replaced, and what was deleted before, is gone when the database has vacuumed it."""
+        """One statement. Replaced and deleted rows are gone once the database has vacuumed them."""
         if log is not None:
             self._change(Change(relog=log))
 
@@ -171,14 +171,14 @@ class OpenedPostgresSession(OpenedSession):
             made = repeated(make, self._session_id, terms)
         except Conflict as error:
             raise NameTaken(str(error)) from error
-        if not made and tries > 1:  # an earlier try may have been made, before another writer took over
+        if not made and tries > 1:  # an earlier try may have succeeded before another writer took over
             raise OutcomeUnknown(self._session_id, "another writer took the session over meanwhile")
         if not made:
             raise self._locked_out()
         self._commits += 1
 
     def _was_made(self, nonce: str) -> bool:
-        """Whether an earlier try of a change was made, and its answer lost. Raises ``NoAnswer``."""
+        """Whether an earlier try made the change, and its answer was lost. Raises ``NoAnswer``."""
         try:
             rows = self._database.query(statements.look(self._session_id))
         except NoAnswer:

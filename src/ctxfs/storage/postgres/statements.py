@@ -58,11 +58,11 @@ create table if not exists ctxfs_part (
 );
 alter table ctxfs_part alter data set storage external;
 """
-"""External storage is not compressed, which makes a range of it cheap; contents are compressed by ctxfs."""
+"""EXTERNAL storage is not compressed, so reading a range is cheap; ctxfs compresses contents itself."""
 
 
 class Statement(NamedTuple):
-    """SQL, and what stands for its names."""
+    """SQL, and the values of its named parameters."""
 
     sql: str
     values: Mapping[str, Any]
@@ -117,7 +117,7 @@ class Change:
         return "".join([*columns, *([", removed = true"] * self.remove)])
 
     def _steps(self) -> tuple[list[str], dict[str, Any]]:
-        """What is done beside the session's row, each step on rows of its own: their order is not known."""
+        """The changes to other rows than the session's. Their order is undefined, so no two change the same row."""
         steps: list[str] = []
         values: dict[str, Any] = {}
         if self.line:
