@@ -111,13 +111,13 @@ class ItemLife:
 
     @property
     def left(self) -> Event | None:
-        """How it left the context last; None if it is there."""
+        """How it last left the context; None if it is there."""
         moves = [e for e in self.events if e.kind is not EventKind.READ_BACK]
         return moves[-1] if moves and moves[-1].kind is not EventKind.RESTORED else None
 
     @property
     def read_backs(self) -> int:
-        """How often lines of it were read again after it left."""
+        """How often lines of it were read again after it left the context."""
         return sum(event.kind is EventKind.READ_BACK for event in self.events)
 
 

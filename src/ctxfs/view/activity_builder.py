@@ -19,11 +19,11 @@ from ctxfs.view.activity import Activity, Call, Event, EventKind, ItemLife, Part
 __all__ = ["ActivityBuilder"]
 
 TITLE_CHARS = 120
-"""A title has so many characters at most."""
+"""The most characters of a title."""
 CLEANED_CHARS = 20_000
-"""So much of a text is looked at for a title."""
+"""The number of characters of a text that are read to make a title."""
 LEAST_CACHED_TOKENS = 1_024
-"""No provider caches a shorter prefix, so that its loss is no miss."""
+"""No provider caches a shorter prefix, so losing one is not a cache miss."""
 MISSED_SHARE = 0.5
 """A call missed the cache if less than this share of what it held was read from it."""
 
@@ -86,7 +86,7 @@ class ActivityBuilder:
         self._asked: dict[str, ToolCall] = {}
         self._by_signature: dict[str, list[str]] = {}
         self._unbilled: list[int] = []  # the calls since the last bill
-        self._bills: list[CallMade] = []  # those that follow one another now
+        self._bills: list[CallMade] = []  # consecutive bills, so far
 
     @property
     def state(self) -> SessionState:
@@ -160,7 +160,7 @@ class ActivityBuilder:
         return sizes
 
     def _billed(self, bill: CallMade) -> None:
-        """Bills that are recorded together stand behind all of their replies, in the same order."""
+        """Bills that are recorded together follow all of their replies, in the same order."""
         self._bills.append(bill)
         for place, own in zip(self._unbilled[-len(self._bills) :], self._bills, strict=False):
             self._calls[place] = replace(
@@ -198,7 +198,7 @@ class ActivityBuilder:
             self._ran(item.id, draft, asked)
 
     def _ran(self, item_id: str, draft: _Draft, asked: ToolCall) -> None:
-        """A tool gave a result: whether it had given it before, and that had left."""
+        """Note a tool's result; its call may repeat one whose result is no longer in the context."""
         draft.signature = f"{asked.name} {json_codec.dumps_text(dict(asked.arguments))}"
         same = self._by_signature.setdefault(draft.signature, [])
         for earlier in same:

@@ -34,7 +34,7 @@ from ctxfs.view.sources import OpenSessions
 __all__ = ["ViewApp"]
 
 LOOKS_EVERY_S = 0.5
-"""A running session is looked at so often."""
+"""How often a running session is checked for changes."""
 NOT_FOUND = 404
 REFUSED = 403
 WRONG = 400
@@ -141,7 +141,7 @@ class ViewApp:
             ids = [row.session_id for row in known]
             try:
                 found = await search_sessions(self.sessions.stores, ids, pattern, first=number_in(query, "from", 0))
-            except ToolError as error:  # what was typed can be mended where it stands
+            except ToolError as error:  # the user can correct the pattern in the form
                 return self._page("search.html", WRONG, found=None, pattern=pattern, query=query, problem=str(error))
         return self._page("search.html", found=found, pattern=pattern, query=query, problem="")
 
@@ -162,7 +162,7 @@ class ViewApp:
         return Response(json_codec.dumps(page.file.chart), media_type="application/json")
 
     async def _recorded_text(self, request: Request) -> Response:
-        """All of a block that a call shows the beginning of, a page at a time."""
+        """The whole of a block of which the call shows the beginning, a page at a time."""
         page, query = await self._recorded(request), request.query_params
         text = recorded_text(page, number_in(query, "block", 0), number_in(query, "from", 0))
         return self._page("recorded_text.html", page=page, shown=text, query=dict(query))
@@ -230,7 +230,7 @@ class ViewApp:
         return Response(data, media_type="application/json")
 
     async def _events(self, request: Request) -> Response:
-        """One event whenever the session grew, and a comment now and then, which shows whether anybody listens."""
+        """Send an event whenever the session grows, and a comment now and then, to notice when the client is gone."""
         opened = await self.sessions.get(request.path_params["session"])
         given = request.query_params.get("version", "")
 
@@ -238,7 +238,7 @@ class ViewApp:
             yield "retry: 1000\n\n"
             quiet, seen = 0, int(given) if given.isdecimal() else opened.version
             while True:
-                await opened.refresh()  # a page that was asked for meanwhile may have done so, too
+                await opened.refresh()  # a page requested meanwhile may have refreshed it, too
                 quiet += 1
                 if opened.version != seen:
                     quiet, seen = 0, opened.version
@@ -259,7 +259,7 @@ def _status(error: CtxfsError) -> int:
 _HTML = "text/html; charset=utf-8"
 _VARY = {"Vary": "HX-Request, HX-Target"}
 _MAIN = '<main id="main" tabindex="-1">'
-"""Where what all pages begin with ends."""
+"""The end of the part with which all pages begin."""
 _REST = "<!-- the rest follows -->"
 
 
@@ -276,7 +276,7 @@ _CHANGES: Mapping[str, Callable[[Sequence[Record], str], Back]] = {
 """What can be done to an item, and to the session, by its name on the page."""
 
 _PANELS = {"call": "call.html", "facts": "facts.html", "items": "items.html", "item": "item.html"}
-"""The templates of the parts of a page that are asked for alone, by the id of their element."""
+"""The templates of the parts of a page that can be requested alone, by the id of their element."""
 
 
 def _link(path: str, query: Mapping[str, Any], **changed: Any) -> str:

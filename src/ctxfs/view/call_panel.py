@@ -12,7 +12,7 @@ from ctxfs.view.activity import Activity, Call, Event, EventKind, ItemLife
 __all__ = ["CallPanel", "ChangeList", "ChangeRow", "RequestRow", "call_panel"]
 
 ROWS_SHOWN = 120
-"""So many items of a request are shown, the last ones, unless all are asked for."""
+"""How many items of a request are shown, the last ones, unless all are requested."""
 CHANGES_SHOWN = 60
 
 

@@ -19,9 +19,9 @@ from ctxfs.tools.stored import stored_ends, stored_lines
 __all__ = ["PAGE_LINES", "ContentPage", "How", "content_page", "message_of"]
 
 PAGE_LINES = 400
-"""A page has so many lines at most."""
+"""The most lines of a page."""
 PAGE_CHARS = 100_000
-"""And about so many characters."""
+"""The most characters of a page, approximately."""
 MOST_MATCHES = 200
 
 How = Literal["full", "tail", "grep"]

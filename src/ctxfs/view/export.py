@@ -21,7 +21,7 @@ from ctxfs.view.sources import OpenSession
 __all__ = ["exported_page"]
 
 CONTENT_CHARS = 3_000
-"""So much of a content is in the file, at most."""
+"""The most characters of one content in the file."""
 READ_CHARS = 60_000
 """So much of it is read before it is redacted and then cut, so that no secret is cut before it is found."""
 ALL_CHARS = 12_000_000

@@ -12,10 +12,10 @@ __all__ = ["Finding", "Unfinished", "findings"]
 FULL_SHARE = 0.9
 """A request of more than this share of the window is close to its end."""
 RATE_CALLS = 8
-"""The rate of the cache is that of so many calls."""
+"""The number of calls over which the cache's hit rate is measured."""
 NAMES_SHOWN = 3
 FALLEN_RATE = 0.15
-"""A rate that is lower by this much has fallen."""
+"""A hit rate has fallen if it is lower by at least this much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The pages as HTML. What stands in sessions is not trusted: all of it is escaped, and shown as text.
+"""The pages as HTML. The contents of sessions are not trusted: all are escaped, and shown as text.
 
 The only module that imports ``jinja2``.
 """

@@ -29,11 +29,11 @@ __all__ = [
 ]
 
 TEXT_SHOWN = 4_000
-"""So many characters of a block are shown with its call."""
+"""The most characters of a block that are shown with its call."""
 TEXT_A_PAGE = 40_000
-"""And so many on a page of its own."""
+"""The most characters of a block on a page of its own."""
 EVICTIONS_SHOWN = 60
-"""So many evictions are listed, unless all are asked for."""
+"""How many evictions are listed, unless all are requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

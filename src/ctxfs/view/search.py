@@ -14,9 +14,9 @@ from ctxfs.view.content import content_page
 __all__ = ["Found", "Hit", "search_sessions"]
 
 SEARCH_S = 3.0
-"""A search ends after about so many seconds, and can be continued."""
+"""A search stops after about this many seconds, and can be continued."""
 MOST_HITS = 100
-"""So many items are found before it can be continued."""
+"""A search stops after this many items, and can be continued."""
 LINES_SHOWN = 3
 
 
@@ -33,7 +33,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a search came to.
+    """The outcome of a search.
 
     Args:
         hits: in the order of the sessions.
@@ -96,7 +96,7 @@ async def _search(fs: ContextFileSystem, pattern: str, until: float, problems: l
 
 
 def _contents(fs: ContextFileSystem) -> Iterator[str]:
-    """The ids of all contents, each once: what is stored, and what stands in the journal."""
+    """The ids of all contents, each once: those that are stored, and those in the journal."""
     state = fs.state
     yield from state.stored
     yield from (item_id for item_id, item in state.items.items() if item_id not in state.stored and not item.destroyed)

@@ -16,7 +16,7 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""What every answer says: nothing from elsewhere is loaded, no script runs but the page's own files."""
+"""The headers of every answer: nothing is loaded from elsewhere, and only the page's own scripts run."""
 
 
 def allowed_hosts(port: int) -> frozenset[str]:
@@ -25,7 +25,7 @@ def allowed_hosts(port: int) -> frozenset[str]:
 
 
 def same_token(given: str, token: str) -> bool:
-    """Whether a request knows the token; how long this takes says nothing of how much of it is right."""
+    """Whether a request knows the token; takes the same time however much of it is right."""
     return secrets.compare_digest(given.encode("utf-8", "replace"), token.encode())
 
 

@@ -28,7 +28,7 @@ from ctxfs.view.findings import Unfinished
 __all__ = ["OpenSession", "OpenSessions"]
 
 MOST_OPEN = 8
-"""So many sessions are kept open; the one that was used longest ago is closed first."""
+"""The most sessions that are kept open; the least recently used is closed first."""
 
 
 class OpenSession:
@@ -97,7 +97,7 @@ class OpenSession:
             self.unfinished = Unfinished() if self.is_running else await self._unfinished(found.torn_bytes)
             self.derived.clear()
             if found.end == end:
-                return False  # a line that is not whole yet
+                return False  # a line that is not complete yet
 
             def follow() -> Activity:
                 self._builder.feed(found.records)
@@ -111,7 +111,7 @@ class OpenSession:
             return True
 
     async def _unfinished(self, torn_bytes: int) -> Unfinished:
-        """What a writer left behind that is gone."""
+        """What a writer that is no longer running left behind."""
         names = [n for n in await self._store.names() if n != INDEX_NAME and not n.startswith(TERMINAL)]
         orphans, _ = await unknown_files(self._store, self.fs.state, None, names)
         return Unfinished(files=tuple(one.name for one in orphans), torn_bytes=torn_bytes)
