@@ -171,6 +171,15 @@ async def test_blocks_with_what_utf_8_cannot_say_come_back() -> None:
     assert await reader.load() == content
 
 
+async def test_an_index_that_is_known_is_not_that_of_another_content_of_the_same_name() -> None:
+    old, new = (file_of("line\n" * count) for count in (60_000, 90_000))
+    store = await store_of([NewFile(name=NAME, chunks=old)])
+    indexes = IndexCache(store, keep=False)
+    assert (await indexes.get(old.stored)).root == old.stored.digest
+    await store.replace(NAME, b"".join(new))
+    assert (await indexes.get(new.stored)).root == new.stored.digest
+
+
 def test_an_index_is_known_by_its_name() -> None:
     assert is_block_index(index_name("tool_result/Read/call_1.json"))
     assert not is_block_index("tool_result/Read/call_1.json")

