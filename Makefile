@@ -22,6 +22,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 STAMP := .venv/.installed
+INSTALLED := --editable '.[cli,otel,anthropic,openai,mcp,proxy,view,fast]' --group dev
 DEMO_DIR ?= src
 PROVE ?=
 FRAMEWORKS ?=
@@ -48,8 +49,10 @@ $(STAMP): pyproject.toml
 	@# A Python without ensurepip (Debian's, without python3-venv) gets its pip from the pip that runs outside.
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv || \
 		{ $(PYTHON) -m venv --clear --without-pip .venv && $(PYTHON) -m pip --python $(BIN)/python install pip; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,otel,anthropic,openai,mcp,proxy,view,fast]' --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python $(INSTALLED) || \
+		{ echo "uv could not install it: pip does, which takes a minute longer"; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check $(INSTALLED); }
 	@touch $@
 
 quick: $(STAMP)

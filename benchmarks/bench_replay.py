@@ -1,8 +1,8 @@
 """How long a turn's plan takes from the ledger, and how fast recorded sessions are replayed.
 
-Limits: a plan over 10,000 held items takes at most 5 ms, and at most 20 ms when nearly all of them leave at once (which
-then takes seconds to store); a ledger of 10,000 items is built in 0.5 s. The sessions of the folder that CTXFS_TRACES
-names (left out when there is none) are replayed under one policy in at most 10 s on two processes.
+Limits: a plan in a session that holds 10,000 items takes at most 1.5 ms, and at most 5 ms when nearly all of them leave
+at once (which then takes seconds to store); a ledger of 10,000 items is built in 0.5 s. The sessions of the folder that
+CTXFS_TRACES names (left out when there is none) are replayed under one policy in at most 10 s on two processes.
 """
 
 import os
@@ -23,8 +23,8 @@ from ctxfs.economics.ripening import Ripening
 from ctxfs.replay.lab import replay_files
 
 ITEMS = 10_000
-PLAN_LIMIT_MS = 5.0
-AT_ONCE_LIMIT_MS = 20.0
+PLAN_LIMIT_MS = 1.5
+AT_ONCE_LIMIT_MS = 5.0
 TAKEN_UP_LIMIT_S = 0.5
 REPLAY_LIMIT_S = 10.0
 ROUNDS = 200
@@ -97,33 +97,44 @@ def main() -> int:
     cold = replace(leaving, cache_expires_at=0.0)
     living = living_session_ms()
     young, ripening = replace(waiting, parameters=EvictionParameters(caution=1e9)), Ripening()
-    limited = {
-        f"plan, {ITEMS:,} items held, all young": best_ms(lambda: plan(young)),
-        "the same in a session, which keeps what cannot be ripe": best_ms(lambda: next_plan(young, ripening, now=None)),
-        f"plan, {ITEMS:,} items held, all ripe and waiting": best_ms(lambda: plan(waiting)),
-        f"plan, a session of {ITEMS:,} items in which they leave, median": median(living),
-        f"plan, a session of {ITEMS:,} items in which they leave, worst": max(living),
-    }
-    at_once = {
-        f"plan, {len(plan(leaving).evictions):,} items leave at once": best_ms(lambda: plan(leaving)),
-        f"plan, {len(plan(cold, now=1.0).evictions):,} items leave, taken up with a cold cache": best_ms(
-            lambda: plan(cold, now=1.0)
+    all_at_once, when_cold = len(plan(leaving).evictions), len(plan(cold, now=1.0).evictions)
+    rows: list[tuple[str, float, float | None]] = [
+        (f"plan, {ITEMS:,} items held, all young", best_ms(lambda: plan(young)), None),
+        (
+            "the same in a session, which keeps what cannot be ripe",
+            best_ms(lambda: next_plan(young, ripening, now=None)),
+            PLAN_LIMIT_MS,
         ),
-    }
-    for title, milliseconds in (limited | at_once).items():
-        print(f"{title:65} {milliseconds:8.2f} ms")
-    print(f"{f'a ledger of {ITEMS:,} items, taken up at once':65} {taken_up_s:8.2f} s")
-    missed = max(limited.values()) > PLAN_LIMIT_MS or max(at_once.values()) > AT_ONCE_LIMIT_MS
-    missed |= taken_up_s > TAKEN_UP_LIMIT_S
+        (f"plan, {ITEMS:,} items held, all ripe and waiting", best_ms(lambda: plan(waiting)), None),
+        (f"plan, a session of {ITEMS:,} items in which they leave, median", median(living), PLAN_LIMIT_MS),
+        (f"plan, a session of {ITEMS:,} items in which they leave, worst", max(living), PLAN_LIMIT_MS),
+        (f"plan, {all_at_once:,} items leave at once", best_ms(lambda: plan(leaving)), AT_ONCE_LIMIT_MS),
+        (
+            f"plan, {when_cold:,} items leave, taken up with a cold cache",
+            best_ms(lambda: plan(cold, now=1.0)),
+            AT_ONCE_LIMIT_MS,
+        ),
+    ]
+    within = [report(f"{milliseconds:.2f} ms", milliseconds, limit, title) for title, milliseconds, limit in rows]
+    title = f"a ledger of {ITEMS:,} items, taken up at once"
+    within.append(report(f"{taken_up_s:.2f} s", taken_up_s, TAKEN_UP_LIMIT_S, title))
     folder = os.environ.get("CTXFS_TRACES")
     files = sorted(Path(folder).glob("*.json")) if folder else []
     if files:
         start = time.perf_counter()
-        report = replay_files(files, ["economic"], "chars4")
+        played = replay_files(files, ["economic"], "chars4")
         seconds = time.perf_counter() - start
-        print(f"{f'replay, {len(report.sessions)} sessions under one policy':65} {seconds:8.2f} s")
-        missed |= seconds > REPLAY_LIMIT_S
-    return int(missed)
+        title = f"replay, {len(played.sessions)} sessions under one policy"
+        within.append(report(f"{seconds:.1f} s", seconds, REPLAY_LIMIT_S, title))
+    return int(not all(within))
+
+
+def report(figure: str, measured: float, limit: float | None, what: str) -> bool:
+    """Print one row; whether it is within its limit, which is in the unit of ``measured``; None: it has none."""
+    ok = limit is None or measured <= limit
+    said = "" if limit is None else f"(limit {limit:g})"
+    print(f"{'' if limit is None else 'ok' if ok else 'OVER':4}  {figure:>9}  {said:12}  {what}", flush=True)
+    return ok
 
 
 if __name__ == "__main__":
