@@ -3,7 +3,8 @@
     python scripts/run_installs.py [--python X.Y …] [--jobs N]
 
 For each Python that is on this machine: the wheel alone, and with all extras of its own (those of frameworks are tested
-by ``run_frameworks.py``); of the first one the sdist too. A Python that is not here is skipped, in a line that says so.
+by ``run_frameworks.py``); of the first one the sdist too. Of a Python with several patch releases here, the others get
+the wheel alone. A Python that is not here is skipped, in a line that says so.
 """
 
 import argparse
@@ -26,11 +27,12 @@ BUILD = "import sys; from hatchling import build; print(getattr(build, sys.argv[
 
 ALONE = textwrap.dedent(
     """
-    import asyncio, subprocess, sys, tempfile
+    import asyncio, re, subprocess, sys, tempfile
 
     from ctxfs import Agent, AgentConfig, History, Part, tool
     from ctxfs.errors import MissingExtra
     from ctxfs.llm import ChatAnthropic, ChatOpenAI
+    from ctxfs.patterns import possessive
     from ctxfs.testing import MessagesServer, ScriptedModel, ToolCall
 
 
@@ -48,6 +50,7 @@ ALONE = textwrap.dedent(
             assert server.url
 
 
+    assert re.match(possessive("ab?c", "*"), "aca").end() == 2, "as in Python 3.11.4 and before"
     with tempfile.TemporaryDirectory() as root:
         asyncio.run(main(root))
         parts = [Part("call", {}, 0, "c1", "t"), Part("result", "a line\\n" * 4000, 1, "c1", "t")]
@@ -113,17 +116,21 @@ class BrokenError(Exception):
     """Something could not be installed, or does not work; the text is what the program printed."""
 
 
-def interpreter(release: str) -> Path | None:
-    """The interpreter of that release on this machine; None if there is none."""
-    named = [shutil.which(f"python{release}"), *_pyenv(release)]
+def interpreters(release: str) -> dict[str, Path]:
+    """By version: the interpreters of that release on this machine. The first one is tried with everything."""
+    named = [shutil.which(f"python{release}"), *_pyenv(release), f"/usr/bin/python{release}"]
     if sys.version_info[:2] == tuple(map(int, release.split("."))):
         named.insert(0, sys.executable)
+    found: dict[str, Path] = {}
     for path in filter(None, named):
-        code = "import sys; print('%d.%d' % sys.version_info[:2])"
-        done = subprocess.run([path, "-c", code], check=False, capture_output=True, text=True)
-        if done.stdout.strip() == release:
-            return Path(path)
-    return None
+        code = "import platform; print(platform.python_version())"
+        try:
+            version = subprocess.run([path, "-c", code], check=False, capture_output=True, text=True).stdout.strip()
+        except FileNotFoundError:
+            continue
+        if version.startswith(f"{release}."):
+            found.setdefault(version, Path(path))
+    return found
 
 
 def _pyenv(release: str) -> Iterator[str]:
@@ -165,20 +172,20 @@ def tried(install: Install, uv: str) -> str:
         size = sum(file.stat().st_size for file in Path(made, "env", "lib").rglob("*") if file.is_file())
         run([python, "-W", "error", "-c", install.program, *EXTRAS], cwd=made)
     seconds = time.monotonic() - start
-    return f"Python {install.python}  {install.what:24} {size / 1_000_000:5.0f} MB, works ({seconds:.0f} s)"
+    return f"Python {install.python:7}  {install.what:24} {size / 1_000_000:5.0f} MB, works ({seconds:.0f} s)"
 
 
 def installs(pythons: Sequence[str], wheel: Path, sdist: Path) -> Iterator[Install]:
     """What is to be tried, with each Python that is on this machine."""
     first = True
     for release in pythons:
-        if (path := interpreter(release)) is None:
-            continue
-        yield Install(release, path, "the wheel alone", str(wheel), ALONE)
-        yield Install(release, path, "with all its own extras", f"{wheel}[{','.join(EXTRAS)}]", WHOLE)
-        if first:
-            yield Install(release, path, "the sdist alone", str(sdist), ALONE)
-        first = False
+        for number, (version, path) in enumerate(interpreters(release).items()):
+            yield Install(version, path, "the wheel alone", str(wheel), ALONE)
+            if number == 0:
+                yield Install(version, path, "with all its own extras", f"{wheel}[{','.join(EXTRAS)}]", WHOLE)
+            if first:
+                yield Install(version, path, "the sdist alone", str(sdist), ALONE)
+            first = False
 
 
 def main() -> int:
@@ -200,7 +207,7 @@ def main() -> int:
                 failed += 1
                 print(error, flush=True)
     for release in arguments.python:  # the last lines, so that nobody overlooks them; CI lists what was not tested
-        if interpreter(release) is None:
+        if not interpreters(release):
             print(f"SKIPPED [1] scripts/run_installs.py: NOT TESTED: Python {release} is not on this machine")
     return failed
 

@@ -19,7 +19,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 # Leaf first. A room is a package, or a module beside the packages. Its modules may import from each other and from the
 # rooms before it.
 ROOMS = (
-    *("errors", "version", "lazy", "weak_methods", "collector", "steps", "checks", "media", "events"),
+    *("errors", "version", "lazy", "weak_methods", "collector", "steps", "patterns", "checks", "media", "events"),
     *("jsontext", "models", "llm", "tokens", "items"),
     *("storage", "content", "session"),
     *("placeholder", "eviction", "economics", "timeline", "context"),

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
+from ctxfs.patterns import possessive
+
 __all__ = [
     "MAX_IDENTIFIER_CHARS",
     "ToolClass",
@@ -18,7 +20,9 @@ __all__ = [
 
 # What stands before an identifier is passed over with it, so that no character is looked at twice; "" ends the text.
 _IDENTIFIER = re.compile(
-    r"[^A-Za-z0-9_./:-]*+(?:[A-Za-z0-9_./:-]{1,11}+(?:[^A-Za-z0-9_./:-]++|\Z))*+([A-Za-z0-9_./:-]{12,}+|\Z)"
+    r"[^A-Za-z0-9_./:-]*+"
+    + possessive(r"[A-Za-z0-9_./:-]{1,11}+(?:[^A-Za-z0-9_./:-]++|\Z)", "*")
+    + r"([A-Za-z0-9_./:-]{12,}+|\Z)"
 )
 
 MAX_IDENTIFIER_CHARS: Final = 40

@@ -16,6 +16,7 @@ from ctxfs.errors import InvalidToolArguments, WorkLimitReached
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.jsontext.places import ELEMENTS_AT_ONCE, JsonPlaces, Place
 from ctxfs.jsontext.read_stream import string_pieces
+from ctxfs.patterns import possessive
 from ctxfs.steps import CpuBudget, checkpoint
 
 __all__ = ["PathStep", "parse_path", "select_lines"]
@@ -25,7 +26,7 @@ MAX_STEPS = 64
 MAX_RESULTS = 100_000
 MAX_CPU_S = 0.9  # with reading 12 MiB, a second
 _STEP = re.compile(
-    r"\.(?P<key>[\w-]+|\*)|\[[ ]*(?:(?P<quoted>\"(?:[^\"\\]|\\.)*+\"|'[^'\\]*')|(?P<all>\*)"
+    r"\.(?P<key>[\w-]+|\*)|\[[ ]*(?:(?P<quoted>\"" + possessive(r"[^\"\\]|\\.", "*") + r"\"|'[^'\\]*')|(?P<all>\*)"
     r"|(?P<index>-?\d{1,12})|(?P<start>(?:-?\d{1,12})?)[ ]*:[ ]*(?P<stop>(?:-?\d{1,12})?))[ ]*\]"
 )
 

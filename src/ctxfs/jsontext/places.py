@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.jsontext.tokens import NUMBER, SPACE, STRING, JsonTokens, brackets
+from ctxfs.patterns import possessive
 
 __all__ = ["ELEMENTS_AT_ONCE", "JsonPlaces", "Place"]
 
@@ -18,14 +19,16 @@ _PLAIN_KEY = re.compile(rf'"([^"\\]{{0,512}}+)"{SPACE}:{SPACE}')
 # numbers and the like, strings that are not long, and containers of a few such.
 _SHORT_SCALAR = rf"{_SHORT_STRING}|true|false|null|{NUMBER}"
 _SHORT_VALUE = (
-    rf'{_SHORT_SCALAR}|[\[{{][^\[\]{{}}"]{{0,4096}}+(?:{_SHORT_STRING}[^\[\]{{}}"]{{0,4096}}+){{0,64}}+[\]}}]'
+    rf'{_SHORT_SCALAR}|[\[{{][^\[\]{{}}"]{{0,4096}}+'
+    + possessive(rf'{_SHORT_STRING}[^\[\]{{}}"]{{0,4096}}+', "{0,64}")
+    + r"[\]}]"
 )
 _SHORT = re.compile(_SHORT_VALUE)
 ELEMENTS_AT_ONCE = 64
-_SHORT_SCALARS = re.compile(rf"(?:(?:{_SHORT_SCALAR}){SPACE},{SPACE}){{{ELEMENTS_AT_ONCE}}}+")
+_SHORT_SCALARS = re.compile(possessive(f"(?:{_SHORT_SCALAR}){SPACE},{SPACE}", f"{{{ELEMENTS_AT_ONCE}}}"))
 _ENTRIES_AT_ONCE = 16  # of up to 300 KB each: some milliseconds
-_WHOLE_STRINGS = re.compile(rf'[^"]*+(?:{STRING}[^"]*+)*+', re.DOTALL)
-_BRACKET = re.compile(rf'(?:[^\[\]{{}}"]|{STRING})*+([\[\]{{}}])', re.DOTALL)
+_WHOLE_STRINGS = re.compile('[^"]*+' + possessive(f'{STRING}[^"]*+', "*"), re.DOTALL)
+_BRACKET = re.compile(possessive(rf'[^\[\]{{}}"]|{STRING}', "*") + r"([\[\]{}])", re.DOTALL)
 _FEWEST_CHARS = 256
 _MOST_CHARS = 65_536
 _FEWEST_BRACKETS = 8
@@ -166,7 +169,7 @@ class JsonPlaces(JsonTokens):
 def _others(wanted: str) -> re.Pattern[str]:
     """Some short entries without an escape in their keys, which are not ``wanted``; group 1: they are the last ones."""
     entry = rf'"(?!{re.escape(wanted)}")[^"\\]{{0,512}}+"{SPACE}:{SPACE}(?:{_SHORT_VALUE}){SPACE}'
-    return re.compile(rf"(?:{entry},{SPACE}){{0,{_ENTRIES_AT_ONCE}}}+(?:{entry}(?=(\}})))?+")
+    return re.compile(possessive(f"{entry},{SPACE}", f"{{0,{_ENTRIES_AT_ONCE}}}") + rf"(?:{entry}(?=(\}})))?")
 
 
 def _unpaired(found: str, depth: int) -> str:

@@ -10,12 +10,16 @@ from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
 from ctxfs.jsontext.tokens import JsonTokens
+from ctxfs.patterns import possessive
 
 __all__ = ["json_elements", "string_pieces"]
 
 WINDOW_CHARS = 65_536
 _STRING_PART = re.compile(
-    r'(?:[^"\\]{1,1024}+|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\[^u]){1,256}+',
+    possessive(
+        r'[^"\\]{1,1024}+|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\[^u]',
+        "{1,256}",
+    ),
     re.DOTALL,
 )
 _DECODER = JSONDecoder()

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from json import JSONDecodeError
 
+from ctxfs.patterns import possessive
 from ctxfs.steps import checkpoint
 
 __all__ = ["NUMBER", "SPACE", "STRING", "JsonTokens", "brackets"]
@@ -16,12 +17,12 @@ __all__ = ["NUMBER", "SPACE", "STRING", "JsonTokens", "brackets"]
 SPACE = r"[ \t\r\n]*+"
 NUMBER = r"-?\d[\d.eE+-]*+"
 """A number, as far as its characters say."""
-STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+STRING = r'"[^"\\]*+' + possessive(r'\\.[^"\\]*+', "*") + '"'
 """A string of any length, in one call: bound the text. Needs ``re.DOTALL``."""
 
 _SPACE = re.compile(SPACE)
-_STRING_PART = re.compile(r'(?:[^"\\]++|\\.){0,8192}+', re.DOTALL)
-_NO_BRACKETS = re.compile(rf'(?:[^\[\]{{}}"]|{STRING})++', re.DOTALL)
+_STRING_PART = re.compile(possessive(r'[^"\\]++|\\.', "{0,8192}"), re.DOTALL)
+_NO_BRACKETS = re.compile(possessive(rf'[^\[\]{{}}"]|{STRING}', "+"), re.DOTALL)
 _STEP_CHARS = 4_096
 
 

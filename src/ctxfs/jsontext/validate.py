@@ -9,6 +9,7 @@ import orjson
 import re2
 
 from ctxfs.jsontext.tokens import SPACE, JsonTokens
+from ctxfs.patterns import possessive
 
 __all__ = ["is_json"]
 
@@ -19,7 +20,7 @@ _WALKED_DEPTH = 2
 _CHARACTER = r'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))'  # of a string, as it is written
 _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _NO_STRING = re.compile(rf"(?:{_NUMBER}|true|false|null){SPACE}")
-_STRING_PART = re.compile(_CHARACTER + "{0,65536}+")
+_STRING_PART = re.compile(possessive(_CHARACTER, "{0,65536}"))
 
 
 def _refuse(constant: str) -> None:
