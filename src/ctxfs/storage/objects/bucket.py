@@ -1,6 +1,6 @@
-"""What a session needs of an object store: keys and bytes, and one request that fails where a key exists.
+"""What a session needs from an object store: keys and bytes, and a request that fails if its key already exists.
 
-``open_bucket`` gives one by obstore: S3 and what speaks its protocol, Google Cloud Storage, Azure, a directory, memory.
+``open_bucket`` opens one with obstore: S3 and compatible stores, Google Cloud Storage, Azure, a directory, memory.
 """
 
 import os
@@ -18,51 +18,51 @@ __all__ = ["Bucket", "ObstoreBucket", "Taken", "open_bucket"]
 _LISTED = 1000
 _RETRIES: dict[str, Any] = {"retry_config": {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}}
 _DEFAULTS: dict[str, dict[str, Any]] = {"file": {"mkdir": True}, "memory": {}}  # nothing to retry
-_used_in: list[int] = []  # the process that uses obstore, which works in no process that is forked from it
+_used_in: list[int] = []  # the process that uses obstore, which does not work in processes forked from it
 
 
 class Taken(CtxfsError):
-    """The key exists already, so nothing was written."""
+    """The key already exists, so nothing was written."""
 
 
 class Bucket(Protocol):
     """Keys and bytes. All methods block, and may be called in any thread.
 
-    A key may be read as soon as the request that made it was answered, and is listed then.
+    As soon as the request that created a key has been answered, the key can be read, and is listed.
     """
 
     def create(self, key: str, data: bytes) -> None:
-        """Make an object, in one request that fails where the key exists.
+        """Create an object, in one request that fails if the key exists.
 
-        Raises ``Taken``, ``WriteFailed`` (it was not made, and will not be) and ``NoAnswer``.
+        Raises ``Taken``, ``WriteFailed`` (it was not created, and will not be) and ``NoAnswer``.
         """
 
     def put(self, key: str, data: bytes) -> None:
-        """Make or replace an object. Raises ``WriteFailed`` and ``NoAnswer``."""
+        """Create or replace an object. Raises ``WriteFailed`` and ``NoAnswer``."""
 
     def get(self, key: str) -> bytes:
         """Return an object. Raises ``NotStored`` and ``StorageError``."""
 
     def get_range(self, key: str, offset: int, size: int) -> bytes:
-        """Return ``size`` bytes, at least 1, all of which the object has. Raises ``NotStored`` and ``StorageError``."""
+        """Return ``size`` bytes (at least 1), all within the object. Raises ``NotStored`` and ``StorageError``."""
 
     def keys(self, prefix: str, *, after: str = "") -> Iterator[str]:
         """Yield the keys that begin with ``prefix`` and come after ``after``, sorted. Raises ``StorageError``."""
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects; keys that are not there count as deleted. Raises ``WriteFailed`` and ``NoAnswer``."""
+        """Delete objects; keys that do not exist count as deleted. Raises ``WriteFailed`` and ``NoAnswer``."""
 
 
 def open_bucket(url: str, options: Mapping[str, Any] | None = None) -> "ObstoreBucket":
     """Return the bucket at ``url``: ``s3://…``, ``gs://…``, ``az://…``, ``file:///…`` or ``memory:///``, with a prefix.
 
-    A directory that is not there is made when the first object is written.
-    ``options`` are obstore's for that kind of store, such as ``endpoint`` or ``client_options``; what they leave out
-    comes from the environment, as with the providers' own tools.
+    A directory that does not exist is created when the first object is written.
+    ``options`` are obstore's for that kind of store, such as ``endpoint`` or ``client_options``; settings that they
+    leave out come from the environment, as with the providers' own tools.
 
     Raises:
         MissingExtra: obstore is not installed.
-        ConfigError: no such kind of store, or an option that it does not have.
+        ConfigError: there is no such kind of store, or the store has no such option.
     """
     if url.startswith("file:"):
         return _Directory(url, options)
@@ -90,8 +90,8 @@ def _store_at(url: str, options: Mapping[str, Any] | None) -> Any:
 class ObstoreBucket:
     """A bucket of ``store``, one of obstore's stores.
 
-    Requests are not repeated here: what is repeated must be known to be the same, and only the caller knows that.
-    obstore repeats some by itself, which is harmless; its option ``retry_config`` says for how long.
+    Requests are not repeated here: only the caller knows whether one is safe to repeat. obstore repeats some by itself,
+    which is harmless; its option ``retry_config`` says for how long.
     """
 
     def __init__(self, store: Any) -> None:
@@ -148,7 +148,7 @@ class ObstoreBucket:
             raise self._read_error(key, error) from error
 
     def keys(self, prefix: str, *, after: str = "") -> Iterator[str]:
-        """See ``Bucket.keys``. Some stores list from the beginning, and not all list in order."""
+        """See ``Bucket.keys``. Some stores ignore ``after``, and not all list in order."""
         if not self._can_be_read():
             return
         try:
@@ -192,7 +192,7 @@ class ObstoreBucket:
 
 
 class _Directory(ObstoreBucket):
-    """A directory, which obstore would make at once: where it is not there yet, reading finds nothing."""
+    """A directory, which is created by the first write; obstore would create it at once. Until then, it is empty."""
 
     def __init__(self, url: str, options: Mapping[str, Any] | None) -> None:
         super().__init__(None)
@@ -221,22 +221,22 @@ _ADVICE: Final = {
     "builder error": "the endpoint is not valid; for one that begins with http:// set AWS_ALLOW_HTTP=true",
     "error sending request": "the server was not reached: check the network, and the endpoint (AWS_ENDPOINT_URL)",
 }
-"""By what obstore's errors say: what to do. The first that fits counts."""
+"""What to do, by a text that obstore's error contains. The first match counts."""
 
 
 def _reason(error: Exception) -> str:
-    """What to do, and what obstore says, without the pages that it adds for its own developers."""
+    """What to do, and obstore's message without the details that it adds for its own developers."""
     said = " ".join(str(error).partition("Debug source")[0].split())
     advice = next((advice for sign, advice in _ADVICE.items() if sign in said), "")
     return f"{advice} ({said[:300]})" if advice else said[:300]
 
 
 def _check_process() -> None:
-    """Raise ``StorageError`` in a forked process, where obstore would wait for ever for threads that are not there."""
+    """Raise ``StorageError`` in a forked process, where obstore would wait forever for threads that do not exist."""
     if not _used_in:
         _used_in.append(os.getpid())
     if _used_in[0] != os.getpid():
         raise StorageError(
-            "this process was forked from one that used an object store, which works in the first one only: "
+            "this process was forked from one that had used an object store, which works only in that first process: "
             'start processes with multiprocessing\'s "spawn" or "forkserver", or fork before the first use'
         )

@@ -1,4 +1,4 @@
-"""What was read from a bucket, kept in a directory of this machine: a page that was read before needs no request."""
+"""A cache of what was read from a bucket, in a local directory: a page that was read before needs no request."""
 
 import hashlib
 import logging
@@ -18,22 +18,22 @@ logger = logging.getLogger("ctxfs.storage")
 __all__ = ["ReadCache"]
 
 PART_BYTES: Final = 1 << 20
-"""A content is kept in parts of this size: reading a page fetches the parts that it is in."""
+"""A content is cached in parts of this size: reading a page fetches the parts that contain it."""
 
 _SUM_BYTES: Final = 32
-_SHARE: Final = 16  # it is looked whether there is too much when a 16th of what may be there was added
+_SHARE: Final = 16  # the size is checked each time a 16th of max_bytes was added
 
 
 class ReadCache:
     """A read-through cache of contents, shared by all processes that name the same directory.
 
-    What is in an object store never changes, so nothing here is ever stale. Each part is kept with its SHA-256, and
-    one that is damaged is fetched again. The parts that were not read for the longest time are removed first.
-    The directory gets the mode 0700: it holds contents of sessions. It may be removed at any time.
+    Stored contents never change, so nothing in the cache is ever stale. Each part is kept with its SHA-256, and a
+    damaged part is fetched again. The least recently read parts are removed first. The directory is created with mode
+    0700, because it holds contents of sessions. It may be removed at any time.
 
     Args:
-        directory: where the parts are; it is made when it is not there.
-        max_bytes: how much may be kept. Each process may exceed it by a 16th.
+        directory: where the parts are; it is created when it does not exist.
+        max_bytes: the limit of the cache's size. Each process may exceed it by a 16th.
 
     Raises:
         ConfigError: ``max_bytes`` is not a whole number from 1 on.
@@ -43,14 +43,14 @@ class ReadCache:
         require_int("max_bytes", max_bytes, at_least=1)
         self._directory = Path(directory)
         self._max_bytes = max_bytes
-        self._added = max_bytes  # the first part looks what other processes left
+        self._added = max_bytes  # so the first part added checks what other processes have cached
         self._lock = threading.Lock()
 
     def read(self, name: str, size: int, offset: int, length: int, fetch: Callable[[int, int], bytes]) -> bytes:
-        """Return ``length`` bytes from ``offset`` on of a content of ``size`` bytes, which has all of them.
+        """Return ``length`` bytes of a content from ``offset`` on; all of them must be within its ``size`` bytes.
 
-        ``name`` is unique to the content. ``fetch(offset, size)`` reads what is not here; what it raises is raised as
-        it is. A directory that cannot be written only costs requests.
+        ``name`` is unique to the content. ``fetch(offset, size)`` reads what is not cached; its exceptions are not
+        caught. A directory that cannot be written only costs requests.
         """
         first = offset // PART_BYTES
         parts = [
@@ -61,7 +61,7 @@ class ReadCache:
         return b"".join(parts)[skipped : skipped + length]
 
     def remove(self, name: str, size: int) -> None:
-        """Remove what is here of a content of ``size`` bytes. Raises ``WriteFailed``."""
+        """Remove all cached parts of a content of ``size`` bytes. Raises ``WriteFailed``."""
         for part in range((size + PART_BYTES - 1) // PART_BYTES):
             path = self._path(f"{name}\0{part}")
             with writing(str(path)):
@@ -102,10 +102,10 @@ class ReadCache:
             self._shrink()
 
     def _shrink(self) -> None:
-        """Remove what was not read for the longest time, until there is room again."""
+        """Remove the least recently read parts until the cache is within its limit."""
         found = []
         for path in self._directory.glob("??/*"):
-            with suppress(FileNotFoundError):  # another process removes too
+            with suppress(FileNotFoundError):  # another process may remove parts too
                 status = path.stat()
                 found.append((status.st_mtime_ns, status.st_size, path))
         excess = sum(size for _, size, _ in found) - self._max_bytes
@@ -117,7 +117,7 @@ class ReadCache:
 
 
 def _kept(path: Path) -> bytes | None:
-    """What is kept there, marked as read just now; None: nothing, or nothing that is whole."""
+    """Return the part at ``path`` and mark it as just read; None: there is none, or it is damaged."""
     try:
         data = path.read_bytes()
         os.utime(path)

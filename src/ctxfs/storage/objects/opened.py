@@ -1,4 +1,4 @@
-"""An open session in a bucket, in a worker thread: what is read of it, and what is written."""
+"""An open session in a bucket: reading from it and writing to it, in a worker thread."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -17,7 +17,7 @@ __all__ = ["OpenedObjectSession"]
 
 
 class OpenedObjectSession(OpenedSession):
-    """See ``OpenedSession``. Each change is the next segment, whose number nobody else can take."""
+    """See ``OpenedSession``. Each change creates the next segment, whose number nobody else can use."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class OpenedObjectSession(OpenedSession):
         return self._row.log.exists
 
     def _take(self, me: str, *, create: bool) -> tuple[int, bool]:
-        """Make a segment with the next epoch: an earlier writer fails at the next number."""
+        """Create a segment with the next epoch, so that an earlier writer fails when it creates one of this number."""
         if not self._exists() and not create:
             raise SessionNotFound(self._session_id, self._place)
         while True:
@@ -52,7 +52,7 @@ class OpenedObjectSession(OpenedSession):
             try:
                 self._row.make(head, [])
             except Taken:
-                self._row.catch_up_with_next()  # somebody else was faster
+                self._row.catch_up_with_next()  # another writer was faster
                 continue
             self._row.cover_full_rows()
             return head.epoch, last is not None and not last.writer
@@ -65,7 +65,7 @@ class OpenedObjectSession(OpenedSession):
         try:
             self._row.make(self._row.next_head(""), [] if self._lost is not None else self._grown(), terms)
         except Taken:
-            self._row.catch_up_with_next()  # it was taken over, or a commit of this writer arrived late
+            self._row.catch_up_with_next()  # the session was taken over, or a commit of this writer arrived late
             return False
         self._growing.files.clear()
         self._row.cover_rest()
@@ -80,13 +80,13 @@ class OpenedObjectSession(OpenedSession):
     # ---- reading
 
     def refresh(self) -> None:
-        """As a reader, take in what the writer wrote since; the writer knows it."""
+        """As a reader, take in what was written since the last time; the writer knows it already."""
         with self._lock:
             if not self._me:
                 self._row.catch_up()
 
     def _find(self, name: str) -> tuple[tuple[Located, ...], Growing]:
-        """Where a file is, and what is not written of it yet. Raises ``NotStored``."""
+        """Return where a file's parts are, and the bytes of it that are not written yet. Raises ``NotStored``."""
         check_name(name)
         with self._lock:
             if not self._there(name) and not self._me:
@@ -109,7 +109,7 @@ class OpenedObjectSession(OpenedSession):
         return next(self.pieces(name, [(offset, length)]))
 
     def pieces(self, name: str, spans: Iterable[tuple[int, int | None]]) -> Iterator[bytes]:
-        """See ``ThreadStore.pieces``; a length of None: all."""
+        """See ``ThreadStore.pieces``; a length of None: up to the end."""
         parts, growing = self._find(name)
         for offset, length in spans:
             try:
@@ -136,7 +136,7 @@ class OpenedObjectSession(OpenedSession):
     # ---- writing
 
     def _commit(self, files: Sequence[NewFile], log: Callable[[], bytes], *, release: bool) -> None:
-        """One request, and one before it for each large content."""
+        """Commit with one request; each large content takes another one before it."""
         steps: list[Step | Draft] = []
         seen: set[str] = set()
         carried = 0
@@ -160,7 +160,7 @@ class OpenedObjectSession(OpenedSession):
         self._change([])
 
     def _delete(self, names: Sequence[str]) -> None:
-        """Delete files; the objects of those that have their own go after the segment that says so."""
+        """Delete files; objects that hold only one content are deleted after the segment that records it."""
         gone = [name for name in dict.fromkeys(names) if name in self._row.log.files]
         if gone:
             parts = [at for name in gone for at in self._row.log.files[name]]
@@ -181,7 +181,7 @@ class OpenedObjectSession(OpenedSession):
             raise self._locked_out() from None
 
     def _change(self, steps: Sequence[Step | Draft], *, release: bool = False) -> None:
-        """Make the next segment, as the one writer, together with what grew."""
+        """As the one writer, create the next segment with these steps and with buffered output."""
         all_steps = [*self._grown(), *steps]
         if not all_steps and not release:
             return

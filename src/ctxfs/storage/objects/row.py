@@ -34,25 +34,25 @@ from ctxfs.storage.objects.segments import (
 __all__ = ["SESSIONS", "SegmentRow", "session_prefix"]
 
 SESSIONS: Final = "sessions/"
-"""Under this prefix each session has an empty object, its name and identity, so that sessions can be listed."""
+"""Under this prefix each session has an empty object, whose key names it, so that sessions can be listed."""
 
 OWN_OBJECT_BYTES: Final = 1 << 20
-"""A larger content has an object of its own, because a segment is read whole."""
+"""A content larger than this has an object of its own, because a segment is always read whole."""
 
 SEGMENT_BYTES: Final = 8 << 20
-"""The most that a segment holds: further contents of the same commit have objects of their own too."""
+"""The most that the contents in a segment take up: further contents of a commit have objects of their own too."""
 
 AT_ONCE: Final = 8
 """Up to this many objects are read at the same time."""
 
 
 def session_prefix(session_id: str) -> str:
-    """Name a session's place in a bucket; it starts with a hash, since object stores partition by prefix."""
+    """Return the prefix of a session's keys; it starts with a hash, since object stores partition by prefix."""
     return f"{hashlib.sha256(session_id.encode()).hexdigest()[:4]}/{session_id}/"
 
 
 class SegmentRow:
-    """The segments of a session that were read so far; ``log`` is their fold."""
+    """The segments of a session that have been read so far; ``log`` is their fold."""
 
     def __init__(self, bucket: Bucket, session_id: str, terms: Terms, cache: ReadCache | None = None) -> None:
         self.log = SegmentLog()
@@ -67,9 +67,10 @@ class SegmentRow:
     # ---- reading
 
     def catch_up(self) -> None:
-        """Take in the segments that were made since; at first, the chunks before them.
+        """Take in the segments that were created since the last time; the first time, read the chunks before them.
 
-        Where some are missing or void, the session was removed or rewritten meanwhile, by a segment that comes later.
+        Missing or void segments are valid if a later one says that the session was removed or rewritten.
+        Raises ``StorageError`` if a segment is missing without such a later one.
         """
         if not self.log.end:
             self._read_chunks()
@@ -97,26 +98,26 @@ class SegmentRow:
 
     def _read_chunks(self) -> None:
         inner = (key.removeprefix(self._prefix) for key in self._bucket.keys(f"{self._prefix}k/"))
-        with suppress(StorageError):  # a chunk was removed meanwhile, or is damaged: the segments hold everything
+        with suppress(StorageError):  # if a chunk was just removed or is damaged, the segments still hold everything
             for key, data in self._fetched(chunks_to_read(inner)):
                 self.log.take(decode(key, data))
                 self._covered = self.log.end
 
     def catch_up_with_next(self) -> None:
-        """Take in what was made since, at least the next segment, which is known to be there.
+        """Take in the new segments: at least the next one, which is known to exist.
 
-        Raises ``StorageError`` where the store does not list it.
+        Raises ``StorageError`` if the store does not list it.
         """
         end = self.log.end
         self.catch_up()
         if self.log.end == end:
             raise StorageError(
-                f"session {self._session_id}: segment {end} exists, and the object store does not list it: "
-                "it cannot hold sessions"
+                f"session {self._session_id}: segment {end} exists, but the object store does not list it: "
+                "this store cannot hold sessions"
             )
 
     def _fetched(self, keys: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """Yield the objects in turn; some are read at the same time."""
+        """Yield the objects in order; several are read at the same time."""
         wanted = list(keys)
         if len(wanted) < 2:
             yield from ((key, self._bucket.get(self._prefix + key)) for key in wanted)
@@ -127,7 +128,7 @@ class SegmentRow:
                 yield from zip(some, threads.map(self._bucket.get, map(self._prefix.__add__, some)), strict=True)
 
     def read(self, parts: Iterable[Located], offset: int, length: int | None) -> bytes:
-        """Read from a content whose parts are these, from the cache where it is there."""
+        """Read from the content that consists of ``parts``, through the cache if there is one."""
         return b"".join(self._read_part(at, start, size) for at, start, size in within(parts, offset, length))
 
     def _read_part(self, at: Located, offset: int, length: int) -> bytes:
@@ -158,9 +159,9 @@ class SegmentRow:
         )
 
     def content(self, name: str, data: bytes, *, grows: bool = False, carried: int = 0) -> Draft | Put:
-        """Return a content that travels in the segment, or has an object of its own, which is made now.
+        """Return a content to be written inside the segment, or create an object of its own for it.
 
-        ``carried``: how many bytes the segment has already.
+        ``carried``: how many bytes of content the segment holds already.
 
         Raises ``WriteFailed``.
         """
@@ -173,7 +174,7 @@ class SegmentRow:
     def make(
         self, head: Head, steps: Sequence[Step | Draft], terms: Terms | None = None, *, fences: Sequence[int] = ()
     ) -> None:
-        """Make the next segment. Raises ``Taken``, ``WriteFailed`` or ``OutcomeUnknown``."""
+        """Create the next segment. Raises ``Taken``, ``WriteFailed`` or ``OutcomeUnknown``."""
         key = segment_key(self.log.end)
         data = encode(head, steps, fences)
         tries = 0
@@ -185,9 +186,9 @@ class SegmentRow:
                 self._bucket.create(self._prefix + key, data)
             except Taken as error:
                 known = self._known(key)
-                if not known and tries > 1:  # it was emptied since: an earlier try may have made it
+                if not known and tries > 1:  # it is void by now: an earlier try may have created it
                     raise OutcomeUnknown(key, "the session was taken over and rewritten meanwhile") from error
-                if known != data:  # else an earlier try made it, and its answer was lost
+                if known != data:  # else an earlier try created it, and the answer was lost
                     raise
 
         if not self.log.exists:
@@ -196,32 +197,32 @@ class SegmentRow:
         self.log.take(decode(key, data))
 
     def _put(self, key: str, data: bytes) -> None:
-        """Make an object that nothing refers to yet; if the outcome is unknown, nothing was stored."""
+        """Create an object that nothing refers to yet; an unknown outcome therefore counts as a failed write."""
         try:
             repeated(lambda: self._bucket.put(key, data), key, self._terms)
         except OutcomeUnknown as error:
             raise WriteFailed(key, error.reason) from error
 
     def _known(self, key: str) -> bytes:
-        """An object that is there. Raises ``NoAnswer`` where it cannot be read."""
+        """Return an object that is known to exist. Raises ``NoAnswer`` if it cannot be read."""
         try:
             return self._bucket.get(self._prefix + key)
         except StorageError as error:
             raise NoAnswer(str(error)) from error
 
     def cover_full_rows(self) -> None:
-        """Write the chunks that are complete; to be called after each segment, since chunks follow each other."""
+        """Write the chunks that are complete. Call this after each segment, so that there is no gap between chunks."""
         for start, end in chunks_due(self.log.end):
             self._write_chunk(start, end)
 
     def cover_rest(self) -> None:
-        """Write the chunks that are complete, and one of the rest if the next opening cannot read that at once."""
+        """Write the chunks that are complete; also one of the rest, if that is too many segments to read at once."""
         self.cover_full_rows()
         if self.log.end - self._covered > AT_ONCE:
             self._write_chunk(self.log.end, self.log.end)
 
     def _write_chunk(self, start: int, end: int) -> None:
-        """Write a chunk, with what no chunk before it covers. It is derived: without it, opening reads more objects."""
+        """Write a chunk, and add the segments that no earlier one covers. If it fails, opening reads more objects."""
         start, began = min(start, self._covered // FIRST_CHUNK * FIRST_CHUNK), self.log.began
         if start < began:
             start = began if self._covered >= began else 0
@@ -232,7 +233,7 @@ class SegmentRow:
                 self.log.began = end if began and not start else began
 
     def delete_own_objects(self, parts: Iterable[Located]) -> None:
-        """Delete the objects of contents that have their own; contents inside segments stay."""
+        """Delete the objects of contents that have one of their own; contents inside segments stay."""
         if keys := [self._prefix + at.key for at in parts if at.key.startswith("c/")]:
             self._bucket.delete(keys)
 
@@ -244,12 +245,12 @@ class SegmentRow:
             raise WriteFailed(self._prefix, error.reason) from error
 
     def rewrite(self, head: Head, log: bytes) -> None:
-        """Make ``head`` a segment with the whole session and this log, and remove what the bucket holds beside that.
+        """Write a whole segment with ``head`` and this log, and remove all else that the bucket holds of the session.
 
-        Segments that hold nothing else stay as they are. Raises as ``make`` does, and then ``WriteFailed`` where the
-        session is rewritten, but not all that goes is gone.
+        Segments that hold only current data stay as they are. Raises what ``make`` raises, and also ``WriteFailed`` if
+        the session was rewritten, but not all old data could be removed.
         """
-        # What is listed later may be of the next writer.
+        # List the objects first: those that appear later may belong to the next writer.
         held = [key.removeprefix(self._prefix) for key in self._bucket.keys(self._prefix)]
         left = Leftovers(self.log.files, log)
         for key, data in self._fetched(filter(is_segment_key, held)):
@@ -266,7 +267,7 @@ class SegmentRow:
             list(threads.map(lambda key: self._put(self._prefix + key, b""), left.segments))
 
     def _kept(self, left: Leftovers) -> Iterator[Draft | Put]:
-        """The session's files; contents inside segments that are removed are written again."""
+        """Yield the session's files; contents inside segments that will be removed are written again."""
         carried = 0
         for name, parts in self.log.files.items():
             if left.moves(parts):
@@ -277,12 +278,12 @@ class SegmentRow:
                 yield from (Put(name, at, grows=number > 0) for number, at in enumerate(parts))
 
     def remove(self, head: Head) -> None:
-        """Make ``head`` the end of the session, and delete the rest.
+        """End the session with a segment that has this ``head``, and delete its other objects.
 
-        The numbers at which a sleeping writer may wake up stay taken. Raises as ``make`` does, and then ``WriteFailed``
-        or ``NoAnswer`` where the session is gone, but not all of its objects.
+        The numbers at which a sleeping writer may wake up stay taken. Raises what ``make`` raises, and also
+        ``WriteFailed`` or ``NoAnswer`` if the session was removed, but not all of its objects.
         """
-        # What is listed later may be of the next session of this name.
+        # List the objects first: those that appear later may belong to the next session with this id.
         gone = [*self._bucket.keys(self._prefix), self._marker(head)]
         stay = {self._prefix + segment_key(number) for number in self.log.fences}
         self.make(head, self.log.removal())

@@ -1,17 +1,18 @@
-"""A session as a row of numbered, immutable segments, and what they add up to. Pure.
+"""A session as a row of numbered, immutable segments, and the state that they add up to. Pure.
 
-Segment n holds one commit: contents, lines of the log, deletions. It is made under a key of its own, by a request that
-fails where the key exists. So the number is the compare-and-swap: who makes segment n was the one writer at n, and a
-writer that was taken over meanwhile fails at its next number, whatever its clock says.
+Segment n holds one commit: contents, lines of the log, deletions. It has a key of its own, and is created by a request
+that fails if the key exists. This is the compare-and-swap: whoever creates segment n was the one writer at n, and a
+writer that has been taken over fails at its next number, whatever its clock says.
 
-A *whole* segment says all that the session has, and what stands before it counts no more. It is made when bytes have to
-be removed for good. The segments before it that hold such bytes are made *void* then, empty objects: their numbers stay
-taken, since a writer that slept meanwhile may wake up at one of them.
+A *whole* segment holds the complete state of the session, and the segments before it no longer count. It is written
+when bytes have to be removed for good. Earlier segments that hold such bytes are then made *void*, that is, replaced by
+empty objects: their numbers stay taken, since a writer that was asleep may wake up at one of them.
 
-A *chunk* holds the steps of many segments, so that opening reads few objects. It is derived: any chunk is true of the
-segments that it covers, whoever wrote it, and none has to exist. Chunks cover 16 segments, 64, 256 and so on.
+A *chunk* holds the steps of many segments, so that opening a session reads few objects. Chunks are derived data: each
+is true of the segments that it covers, no matter who wrote it, and none has to exist. They cover 16 segments, 64, 256
+and so on.
 
-An object is a line of JSON, the head, and then the bytes that the head's steps name.
+An object is one line of JSON, the head, followed by the bytes that the head's steps refer to.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,14 +46,14 @@ __all__ = [
 
 VERSION: Final = 1
 WHOLE_VERSION: Final = 2
-"""Of whole segments, which an earlier ctxfs would take for one commit more."""
+"""The version of whole segments, which an earlier ctxfs would take for an ordinary commit."""
 FIRST_CHUNK: Final = 16
 GROWTH: Final = 4
 LEVELS: Final = 8
 
 
 class Located(NamedTuple):
-    """Where a content is: in which object, from which byte on, and how many bytes it has."""
+    """Where a content is: the key of its object, the offset of its first byte, and its size in bytes."""
 
     key: str
     offset: int
@@ -60,7 +61,7 @@ class Located(NamedTuple):
 
 
 class Put(NamedTuple):
-    """A file has this content from here on; ``grows``: after the content that it has."""
+    """A file gets this content; ``grows``: it is appended to the content that the file has."""
 
     name: str
     at: Located
@@ -74,7 +75,7 @@ class Append(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """A file is gone."""
+    """A file was deleted."""
 
     name: str
 
@@ -90,18 +91,18 @@ Step = Put | Append | Delete | Cut
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """What a segment says of its writer.
+    """A segment's metadata: who wrote it, when, and as which writer of the session.
 
     Args:
         epoch: counts the writers that took the session, from 1.
         writer: the writer's random name; empty: it released the session with this segment.
         at: when it was written, by the writer's clock, in seconds since the epoch.
-        nonce: random, so that a writer knows its own segment again when the answer to its request was lost.
-        identity: random, and the same in all segments of a session: another one of its name, in another bucket or after
-            a bucket was emptied, has another.
-        removed: the session was removed with this segment. A later session of the same name goes on with the numbers,
-            which are never freed: a writer that slept meanwhile finds its number taken.
-        whole: the session is what this segment holds, and what comes after it.
+        nonce: random, so that a writer recognizes its own segment when the answer to its request was lost.
+        identity: random, and the same in all segments of a session. Another session with the same id, in another bucket
+            or after the bucket was emptied, has a different identity.
+        removed: the session was removed with this segment. A later session with the same id continues the numbers,
+            which are never freed: a writer that was asleep finds its number taken.
+        whole: the session's state is in this segment and those after it.
     """
 
     epoch: int
@@ -114,9 +115,9 @@ class Head:
 
 
 class Piece(NamedTuple):
-    """What an object says: of one segment, or of those that a chunk ``covers``, from the first up to the end.
+    """A decoded object: one segment, or a chunk, which ``covers`` the segments from the first number up to the second.
 
-    ``fences``: of a chunk or a whole segment, the numbers at which a writer took the session. ``began``: see
+    ``fences``: in a chunk or a whole segment, the numbers at which a writer took the session. ``began``: see
     ``SegmentLog``.
     """
 
@@ -128,7 +129,7 @@ class Piece(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """A content that is written inside the segment; ``Put`` is for one that has an object of its own."""
+    """A content to be written inside the segment; ``Put`` is for a content with an object of its own."""
 
     name: str
     data: bytes
@@ -136,7 +137,7 @@ class Draft(NamedTuple):
 
 
 def segment_key(number: int) -> str:
-    """Name the object of a segment, relative to its session."""
+    """Return the key of a segment, relative to its session."""
     return f"s/{number:012d}"
 
 
@@ -146,12 +147,12 @@ def is_segment_key(key: str) -> bool:
 
 
 def chunk_key(start: int, end: int) -> str:
-    """Name the object of the chunk of segments from ``start`` up to, and without, ``end``."""
+    """Return the key of the chunk that covers the segments from ``start`` up to, but not including, ``end``."""
     return f"k/{start:012d}-{end:012d}"
 
 
 def encode(head: Head, steps: Sequence[Step | Draft], fences: Iterable[int] = ()) -> bytes:
-    """Encode a segment; ``fences``: of a whole one, those of the segments before it."""
+    """Encode a segment; ``fences``: if it is whole, those of the segments before it."""
     rows, body = _rows(steps)
     whole = {"whole": True, "fences": [*fences]} if head.whole else {}
     return _object({**_head_row(head), **whole, "steps": rows}, body)
@@ -161,7 +162,7 @@ def decode(key: str, data: bytes) -> Piece:
     """Decode the object under ``key``.
 
     Raises:
-        StorageError: it is not a segment or chunk, or one of a later version.
+        StorageError: it is not a segment or chunk, or a later version wrote it.
     """
     end = data.find(b"\n") + 1
     try:
@@ -192,7 +193,7 @@ def _head_row(head: Head) -> dict[str, Any]:
 
 
 def _rows(steps: Iterable[Step | Draft]) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """The steps in the head, and their bytes in the body."""
+    """The rows of the steps, for the head, and their bytes, for the body."""
     pairs = [_row(step) for step in steps]
     return [row for row, _ in pairs], [data for _, data in pairs]
 
@@ -242,9 +243,9 @@ class SegmentLog:
     """The fold of the segments so far: the files, the log, and the writer.
 
     ``files``: where the parts of each file's content are. ``end``: the number of the next segment. ``head``: the head
-    of the last one; None: there is none. ``fences``: the numbers at which a writer took the session, so at which the
-    writer before it will fail. ``began``: one chunk covers the segments before this number, a whole one among them; 0:
-    there is no whole one.
+    of the last one; None: there is no segment. ``fences``: the numbers at which a writer took the session, and at which
+    the writer before it will therefore fail. ``began``: one chunk covers all segments before this number, including a
+    whole one; 0: there is no whole one.
     """
 
     files: dict[str, tuple[Located, ...]] = field(default_factory=dict)
@@ -253,10 +254,10 @@ class SegmentLog:
     head: Head | None = None
     fences: list[int] = field(default_factory=list)
     began: int = 0
-    _steps: dict[int, Sequence[Step]] = field(default_factory=dict, repr=False)  # those of segments, for chunks
+    _steps: dict[int, Sequence[Step]] = field(default_factory=dict, repr=False)  # by segment number, for chunks
 
     def take(self, piece: Piece) -> None:
-        """Take in the next segment, or a chunk that begins with it."""
+        """Take in the next segment, or a chunk that begins with it. Raises ``StorageError`` if it is not the next."""
         first, end = piece.covers or (self.end, self.end + 1)
         if first != self.end or end <= first:
             raise StorageError(f"segments {first} to {end} do not follow after {self.end}")
@@ -282,15 +283,15 @@ class SegmentLog:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a session: one was made, and was not removed since."""
+        """Whether there is a session: it was created, and has not been removed."""
         return self.head is not None and not self.head.removed
 
     def removal(self) -> list[Step]:
-        """The steps that remove the session: a later session of its name starts empty."""
+        """The steps that empty the session, so that a later session with its id starts empty."""
         return [*(Delete(name) for name in self.files), Cut(0)]
 
     def chunk(self, start: int, end: int) -> bytes | None:
-        """Encode the chunk of these segments, up to the last one; None: it begins within what a chunk here covers.
+        """Encode the chunk from segment ``start`` up to the last one; None: ``start`` is inside a chunk that was read.
 
         Contents stay in the segments that hold them.
         """
@@ -310,7 +311,7 @@ class SegmentLog:
 def within(parts: Iterable[Located], offset: int, length: int | None) -> Iterator[tuple[Located, int, int]]:
     """Yield where ``length`` bytes (None: all) from ``offset`` on are: a part, the offset in it, and a size.
 
-    Fewer bytes are found at the end of the content. No range is empty: stores refuse such ranges.
+    At the end of the content there may be fewer bytes. No range is empty, since stores refuse empty ranges.
     """
     left = length
     for part in parts:
@@ -332,7 +333,7 @@ def chunks_due(end: int) -> Iterator[tuple[int, int]]:
 
 
 def chunks_to_read(keys: Iterable[str]) -> list[str]:
-    """Choose, from the keys of all chunks, the fewest that follow each other from the first segment on."""
+    """Choose, from the keys of all chunks, the fewest that cover the segments from the first one on without a gap."""
     longest: dict[int, int] = {}
     for key in keys:
         first, _, end = key.removeprefix("k/").partition("-")

@@ -19,7 +19,7 @@ from ctxfs.storage.threads import run_to_completion
 __all__ = ["ObjectSessions", "stores_at"]
 
 _AT_ONCE: Final = 16
-"""Listing sessions makes up to this many requests at the same time."""
+"""Up to this many requests are made at the same time to list sessions."""
 
 
 class ObjectSessions(RemoteSessionStores):
@@ -27,10 +27,10 @@ class ObjectSessions(RemoteSessionStores):
 
     Args:
         bucket: see ``open_bucket``.
-        url: its name, to be shown.
+        url: the name under which the bucket is shown.
         ttl_s: see ``ObjectStore``.
         give_up_s: see ``ObjectStore``.
-        cache: see ``ObjectStore``; one for all sessions.
+        cache: see ``ObjectStore``; all sessions share it.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ObjectSessions(RemoteSessionStores):
         )
 
     async def sessions(self) -> list[SessionFound]:
-        """See ``SessionStores.sessions``: a request for each 1,000 sessions, and two for each of them."""
+        """See ``SessionStores.sessions``: one request for each 1,000 sessions, and two more for each session."""
         return await run_to_completion(self._sessions, waits=True)
 
     def _sessions(self) -> list[SessionFound]:
@@ -67,7 +67,7 @@ class ObjectSessions(RemoteSessionStores):
             return [one for one in found if one is not None]
 
     def _found(self, session_id: str) -> SessionFound | None:
-        """What the last segment says; None: the session was removed, or its making was cut short."""
+        """Describe a session by its last segment; None: it was removed, or its creation was interrupted."""
         prefix = session_prefix(session_id)
         keys = [key.removeprefix(prefix) for key in self._bucket.keys(f"{prefix}s/")]
         last = max(filter(is_segment_key, keys), default=None)
@@ -81,9 +81,9 @@ class ObjectSessions(RemoteSessionStores):
 
 
 def stores_at(url: str) -> ObjectSessions:
-    """Return the sessions in the bucket at ``url``, as ``open_bucket`` does; ``objects+file:///…``: in a directory.
+    """Return the sessions in the bucket at ``url``, as for ``open_bucket``; ``objects+file:///…`` is a directory.
 
-    ``?cache=DIRECTORY`` at the end keeps what is read there; see ``ReadCache``.
+    With ``?cache=DIRECTORY`` at the end, pages that were read are kept in that directory; see ``ReadCache``.
 
     Raises ``ConfigError`` for another setting, or a directory that is not absolute.
     """

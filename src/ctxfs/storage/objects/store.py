@@ -14,19 +14,19 @@ __all__ = ["ObjectStore", "session_ids"]
 
 
 class ObjectStore(RemoteStore[OpenedObjectSession]):
-    """A ``Store`` in a bucket of an object store, for one session; any machine that reaches the bucket can take it up.
+    """A ``Store`` in a bucket of an object store, for one session, which any machine that reaches the bucket can open.
 
-    A commit is one request: a segment whose number nobody else may take. So a writer that was taken over, however long
-    it slept, fails at its next commit with ``SessionLocked``, and nothing of that commit is visible. What was
-    acknowledged is in the bucket; what survives there, and for how long, is the bucket's own promise.
+    A commit is one request, which creates a segment with a number that nobody else can use. So a writer that was taken
+    over, however long it slept, fails at its next commit with ``SessionLocked``, and nothing of that commit is visible.
+    An acknowledged commit is in the bucket; how durable the bucket is, is up to its provider.
 
     Args:
-        bucket: where sessions are; see ``open_bucket``.
-        session_id: the session.
+        bucket: where the sessions are; see ``open_bucket``.
+        session_id: the id of the session.
         ttl_s: the lease: how many seconds after its last commit a writer that did not release the session may be
             taken over. It only avoids needless take-overs: correctness does not depend on it, nor on any clock.
-        give_up_s: how many seconds a request that gets no answer is repeated before ``OutcomeUnknown`` is raised.
-        cache: keeps what was read on this machine's disk; None: each page is a request.
+        give_up_s: for how many seconds a request that gets no answer is repeated before ``OutcomeUnknown`` is raised.
+        cache: keeps pages that were read on this machine's disk; None: each page is a request.
         clock: gives this machine's time, in seconds since the epoch.
         place: the store's name, for errors.
 
@@ -63,8 +63,8 @@ class ObjectStore(RemoteStore[OpenedObjectSession]):
 
 
 def session_ids(bucket: Bucket) -> list[str]:
-    """List the sessions of a bucket, in a request for each thousand of them. Blocks. Raises ``StorageError``.
+    """List the sessions of a bucket, with one request for each thousand of them. Blocks. Raises ``StorageError``.
 
-    One whose creation or removal was interrupted may be among them: opening it raises ``SessionNotFound``.
+    The list may include a session whose creation or removal was interrupted: opening it raises ``SessionNotFound``.
     """
     return sorted({key.removeprefix(SESSIONS).partition("/")[0] for key in bucket.keys(SESSIONS)})
