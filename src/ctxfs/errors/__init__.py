@@ -1,29 +1,29 @@
-"""Every error that ctxfs raises on purpose: data in attributes, and in the message what to do next.
+"""Every error that ctxfs raises on purpose: the attributes hold data, and the message says what to do next.
 
 ::
 
     CtxfsError
     ├── ConfigError                  a setting that cannot work (also a ValueError)
-    │   └── UnsupportedCacheTtl      a time that the model's provider does not cache for
+    │   └── UnsupportedCacheTtl      a cache time that the model's provider does not offer
     ├── MissingExtra                 an optional dependency is not installed (also an ImportError)
     ├── SessionError
     │   ├── AgentBusy                a second query while one is running
     │   ├── SessionLocked            another process writes this session
     │   ├── SessionNotFound          no such session under this root
-    │   ├── QuotaExceeded            the sessions under a root take more than they may
-    │   ├── SessionExists            a session of that id is there already
+    │   ├── QuotaExceeded            the sessions under a root take up more than the limit
+    │   ├── SessionExists            a session with that id exists already
     │   ├── SessionDiverged          both copies of a session were written to
     │   ├── SessionClosed            used before open or after close
-    │   ├── UnknownItem              no item of that id in this session
+    │   ├── UnknownItem              no item with that id in this session
     │   ├── ContentGone              a content that was removed on purpose
-    │   ├── UnknownCall              no call of the model of that number in this session
+    │   ├── UnknownCall              no model call with that number in this session
     │   ├── NotRestorable            a content that cannot come back into the context, only be read
-    │   └── AmbiguousItem            several sessions have an item of that id
+    │   └── AmbiguousItem            several sessions have an item with that id
     ├── StorageError
     │   ├── WriteFailed              the bytes are not durable; nothing was replaced
     │   │   └── OutcomeUnknown       a store did not answer: the bytes may be stored, or not
     │   ├── NameTaken                create-only: the name exists already
-    │   ├── NotStored                no file of that name
+    │   ├── NotStored                no file with that name
     │   ├── CorruptContent           a checksum does not match
     │   ├── CorruptJournal           the journal cannot be read
     │   ├── UnsafePath               a link, a foreign owner, or a name that points outside of the session

@@ -28,7 +28,7 @@ class ConfigError(CtxfsError, ValueError):
 
 
 class UnsupportedCacheTtl(ConfigError):
-    """The model's provider does not keep a cached prefix for that time; ``offered`` are the times that it offers."""
+    """The model's provider does not keep a cached prefix for that long; ``offered`` are the times that it offers."""
 
     def __init__(self, cache_ttl: str, offered: Iterable[str], *, model: str = "") -> None:
         self.cache_ttl = cache_ttl
@@ -93,7 +93,7 @@ class ContextOverflow(CtxfsError):
         self, limit_tokens: int, actual_tokens: int, items: Sequence[str] = (), *, why: str = "these cannot be reduced"
     ) -> None:
         stuck = f"; {why}: {', '.join(items)}" if items else ""
-        super().__init__(f"the context needs {actual_tokens:,} tokens, its limit is {limit_tokens:,}{stuck}")
+        super().__init__(f"the context needs {actual_tokens:,} tokens, but its limit is {limit_tokens:,}{stuck}")
         self.limit_tokens = limit_tokens
         self.actual_tokens = actual_tokens
         self.items = tuple(items)

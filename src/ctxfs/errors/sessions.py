@@ -54,7 +54,7 @@ class SessionLocked(SessionError):
 
 
 class SessionNotFound(SessionError):
-    """There is no such session in ``root``; ``removed`` says when and why it was removed, "" if it was not.
+    """There is no such session in ``root``; ``removed`` says when and why it was removed; "" if it was not.
 
     ``root``: a directory, the URL of a store, or "this object store" where its URL is not known.
     """
@@ -71,7 +71,7 @@ class SessionNotFound(SessionError):
 
 
 def _listed(root: str) -> str:
-    """How to see what is there, and how to look somewhere else."""
+    """Say how to list what is there, and how to look somewhere else."""
     if root.startswith(("this ", "memory")):
         return "`ctxfs sessions --store URL` lists what is in a store"
     if "://" in root:
@@ -80,11 +80,11 @@ def _listed(root: str) -> str:
 
 
 class QuotaExceeded(SessionError):
-    """The sessions under a root take ``size_bytes``, more than the ``max_bytes`` that they may."""
+    """The sessions under a root take up ``size_bytes``, which is more than their limit, ``max_bytes``."""
 
     def __init__(self, root: str, size_bytes: int, max_bytes: int) -> None:
         super().__init__(
-            f"the sessions under {root} take {size_bytes:,} bytes, more than the limit of {max_bytes:,}: "
+            f"the sessions under {root} take up {size_bytes:,} bytes, more than the limit of {max_bytes:,}: "
             "`ctxfs du` shows what takes up space; `ctxfs forget` and `ctxfs prune` free some"
         )
         self.root = root
@@ -117,7 +117,7 @@ class SessionClosed(SessionError):
 
 
 class UnknownItem(SessionError, LookupError):
-    """No item of that id in this session; items of other sessions are unknown here too."""
+    """No item with that id is in this session; items of other sessions are unknown here too."""
 
     def __init__(self, item_id: str) -> None:
         super().__init__(f"no item {item_id!r} in this session: list the items to see their ids")
@@ -137,13 +137,16 @@ class UnknownCall(SessionError, LookupError):
     """There is no call number ``call`` in this session: the model was called ``calls`` times."""
 
     def __init__(self, call: int, calls: int) -> None:
-        super().__init__(f"there is no call {call!r} in this session: use one from 1 to {calls + 1}, the next one")
+        super().__init__(f"there is no call {call!r} in this session: use one from 1 to {calls + 1} (the next call)")
         self.call = call
         self.calls = calls
 
 
 class NotRestorable(SessionError):
-    """A content, or what was evicted together, ``item_id``, cannot come back into the context; the message says why."""
+    """A change cannot be undone, or a content cannot come back into the context; the message says why.
+
+    ``item_id``: the id of the item or change, or of a session that ctxfs cannot change.
+    """
 
     def __init__(self, item_id: str, reason: str, *, done: str = "restored") -> None:
         super().__init__(f"{item_id} cannot be {done}: {reason}")
@@ -151,7 +154,7 @@ class NotRestorable(SessionError):
 
 
 class AmbiguousItem(SessionError, LookupError):
-    """Several sessions have an item of that id; ``sessions`` are their ids."""
+    """Several sessions have an item with that id; ``sessions`` are their ids."""
 
     def __init__(self, item_id: str, sessions: Sequence[str]) -> None:
         shown = ", ".join(sessions[:5]) + (", …" if len(sessions) > 5 else "")
@@ -186,11 +189,11 @@ class OutcomeUnknown(WriteFailed):
     """
 
     def __str__(self) -> str:
-        return f"no answer says whether {self.name} was stored ({self.reason}): close the session, and open it again"
+        return f"it is unknown whether {self.name} was stored ({self.reason}): close the session and open it again"
 
 
 class NameTaken(StorageError):
-    """A file of that name exists; stored content is never overwritten."""
+    """A file with that name exists already; stored content is never overwritten."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name} already exists, and stored content is never overwritten")
@@ -198,11 +201,11 @@ class NameTaken(StorageError):
 
 
 class NotStored(StorageError, LookupError):
-    """No file of that name in the session."""
+    """No file with that name is in the session."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"no file {name} in this session, and ctxfs did not remove it: `ctxfs verify` lists all that is missing"
+            f"no file {name} in this session, and ctxfs did not remove it: `ctxfs verify` lists everything missing"
         )
         self.name = name
 
