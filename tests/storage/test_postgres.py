@@ -106,7 +106,7 @@ async def test_a_server_that_is_not_there_stored_nothing(nothing: PostgresDataba
     with pytest.raises(WriteFailed) as failed:
         await store.open(create=True, write=True)
     assert not isinstance(failed.value, OutcomeUnknown)
-    with pytest.raises(StorageError, match="not reached"):
+    with pytest.raises(StorageError, match="cannot be reached"):
         await store.open(create=False, write=False)
 
 

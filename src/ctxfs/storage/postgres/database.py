@@ -27,7 +27,7 @@ ALIVE: Final[dict[str, Any]] = {
 
 
 class Conflict(CtxfsError):
-    """A row with this key exists already, so the statement changed nothing."""
+    """A row with this key already exists, so the statement changed nothing."""
 
 
 class Database(Protocol):
@@ -44,19 +44,19 @@ class Database(Protocol):
 
 
 def open_database(url: str, *, connections: int = CONNECTIONS) -> "PostgresDatabase":
-    """Return the database at ``url``: ``postgresql://user@host/name``; nothing is connected yet.
+    """Return the database at ``url``, such as ``postgresql://user@host/name``, without connecting to it yet.
 
-    What the URL leaves out comes from the environment, as with Postgres's own tools. Its tables, whose names begin with
-    ``ctxfs_``, are made when they are not there. A server behind a pool of connections by transaction, such as
-    PgBouncer, will do.
+    Settings that the URL leaves out come from the environment, as with Postgres's own tools. The tables, whose names
+    begin with ``ctxfs_``, are created if they do not exist. A server behind a connection pooler in transaction mode,
+    such as PgBouncer, will do.
 
     Args:
-        url: where it is.
-        connections: how many are open at most; they are shared by all sessions and threads.
+        url: where the database is.
+        connections: how many connections may be open; all sessions and threads share them.
 
     Raises:
         MissingExtra: psycopg is not installed.
-        ConfigError: no such URL, or ``connections`` is not a whole number from 1 on.
+        ConfigError: the URL is invalid, or ``connections`` is not a whole number from 1 on.
     """
     try:
         import psycopg  # noqa: F401, PLC0415 - an extra
@@ -75,7 +75,7 @@ def shown_url(url: str) -> str:
 
 
 class PostgresDatabase:
-    """A server by psycopg 3. Connections are made when they are needed, and made again if they were lost."""
+    """A server, through psycopg 3. Connections are opened when they are needed, and reopened if they were lost."""
 
     def __init__(self, url: str, *, connections: int) -> None:
         import psycopg  # noqa: PLC0415 - an extra
@@ -96,7 +96,7 @@ class PostgresDatabase:
         self._pool()
 
     def query(self, statement: Statement) -> Sequence[tuple[Any, ...]]:
-        """See ``Database.query``; a connection that was lost meanwhile is made again."""
+        """See ``Database.query``; if the connection was lost, the query is repeated on a new one."""
         try:
             return self._run(statement)
         except NoAnswer:
@@ -128,7 +128,7 @@ class PostgresDatabase:
             raise Conflict(str(error.diag.message_detail)) from error
         except self._psycopg.Error as error:
             if connection is None:
-                raise NotSent(f"the database is not reached: {_line(error)}") from error
+                raise NotSent(f"the database cannot be reached: {_line(error)}") from error
             if connection.broken or connection.closed:
                 raise NoAnswer(f"the connection to the database was lost: {_line(error)}") from error
             raise WriteFailed("the session", _line(error)) from error
@@ -146,7 +146,7 @@ class PostgresDatabase:
         return connection
 
     def _pool(self) -> "queue.LifoQueue[Any]":
-        """The connections of this process; those of the process that it was forked from must not be touched."""
+        """The connections of this process; those of a process that it was forked from must not be touched."""
         with self._lock:
             if self._process != os.getpid():
                 self._abandoned.append(self._free)
@@ -162,7 +162,7 @@ def _line(error: Exception) -> str:
 
 
 def _close_free(process: int, free: "queue.LifoQueue[Any]") -> int:
-    """Take all idle connections out of the pool, and close those of this process; returns how many slots that frees."""
+    """Take all idle connections out of the pool and close those of this process; return how many slots were taken."""
     taken = 0
     with suppress(queue.Empty):
         while True:

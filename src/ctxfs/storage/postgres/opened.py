@@ -1,4 +1,4 @@
-"""An open session in Postgres, in a worker thread: what is read of it, and what is written."""
+"""An open session in Postgres: reading from it and writing to it, in a worker thread."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
@@ -16,7 +16,7 @@ from ctxfs.storage.postgres.statements import Change, Part, parts_of
 __all__ = ["OpenedPostgresSession"]
 
 COMMIT_BYTES: Final = 900_000_000
-"""A statement of Postgres, with its values, must be smaller than 1 GiB."""
+"""A Postgres statement, with its values, must be smaller than 1 GiB."""
 
 
 class OpenedPostgresSession(OpenedSession):
@@ -91,7 +91,7 @@ class OpenedPostgresSession(OpenedSession):
         return data
 
     def _rest(self, name: str, offset: int, length: int | None, data: bytes) -> bytes:
-        """What is not written yet. Raises ``NotStored``."""
+        """Return the part of the range that is not written yet. Raises ``NotStored``."""
         size = self.size(name)
         with self._lock:
             waiting = len(self._growing.files.get(name, b""))
@@ -109,7 +109,7 @@ class OpenedPostgresSession(OpenedSession):
     # ---- writing
 
     def _commit(self, files: Sequence[NewFile], log: Callable[[], bytes], *, release: bool) -> None:
-        """One statement."""
+        """Commit with one statement."""
         parts: dict[bool, list[Part]] = {True: [], False: []}
         size_bytes = 0
         for file in files:
@@ -142,7 +142,7 @@ class OpenedPostgresSession(OpenedSession):
         return len(self.read_log(0))
 
     def _rewrite(self, log: bytes | None) -> None:
-        """One statement. Replaced and deleted rows are gone once the database has vacuumed them."""
+        """Replace the log with one statement. Old rows are gone for good once the database has vacuumed them."""
         if log is not None:
             self._change(Change(relog=log))
 
@@ -178,7 +178,7 @@ class OpenedPostgresSession(OpenedSession):
         self._commits += 1
 
     def _was_made(self, nonce: str) -> bool:
-        """Whether an earlier try made the change, and its answer was lost. Raises ``NoAnswer``."""
+        """Whether an earlier try made the change but its answer was lost. Raises ``NoAnswer``."""
         try:
             rows = self._database.query(statements.look(self._session_id))
         except NoAnswer:
@@ -192,11 +192,11 @@ class OpenedPostgresSession(OpenedSession):
 
 
 def _fitting(file: NewFile, before_bytes: int) -> Iterator[bytes]:
-    """Yield a file's content, which follows ``before_bytes`` in a commit. Raises ``WriteFailed`` for too many bytes."""
+    """Yield a file's content, which follows ``before_bytes`` in a commit. Raises ``WriteFailed`` if it is too large."""
     size_bytes = before_bytes
     for chunk in file.chunks:
         size_bytes += len(chunk)
         if size_bytes > COMMIT_BYTES:
-            limit = f"over {COMMIT_BYTES:,} bytes in one commit, and Postgres takes no statement that is much larger"
+            limit = f"over {COMMIT_BYTES:,} bytes in one commit, and Postgres accepts no statement that is much larger"
             raise WriteFailed(file.name, f"{limit}: keep this session in an object store, such as s3://")
         yield chunk

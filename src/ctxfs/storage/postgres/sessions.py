@@ -16,7 +16,7 @@ class PostgresSessions(RemoteSessionStores):
 
     Args:
         database: see ``open_database``.
-        url: its name, to be shown: without a password.
+        url: the name under which the database is shown, without a password.
         ttl_s: see ``PostgresStore``.
         give_up_s: see ``PostgresStore``.
     """
@@ -30,7 +30,7 @@ class PostgresSessions(RemoteSessionStores):
         return PostgresStore(self._database, session_id, ttl_s=self._ttl_s, give_up_s=self._give_up_s, place=self._url)
 
     async def sessions(self) -> list[SessionFound]:
-        """See ``SessionStores.sessions``: one request."""
+        """See ``SessionStores.sessions``; this is one request."""
         rows = await run_to_completion(lambda: self._database.query(list_sessions()), waits=True)
         return [
             SessionFound(session_id, f"{epoch}-{commits}", float(changed))
@@ -39,5 +39,5 @@ class PostgresSessions(RemoteSessionStores):
 
 
 def stores_at(url: str) -> PostgresSessions:
-    """Return the sessions in the database at ``url``, as ``open_database`` does."""
+    """Return the sessions in the database at ``url``, as for ``open_database``."""
     return PostgresSessions(open_database(url), url=shown_url(url))

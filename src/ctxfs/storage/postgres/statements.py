@@ -1,11 +1,12 @@
-"""The SQL of sessions in Postgres. Pure: each statement is a value, and is a transaction of its own.
+"""The SQL of sessions in Postgres. Pure: each statement is a value, and runs as a transaction of its own.
 
-A writer changes a session with one statement. It begins with ``fenced``, which counts the commits of the session's row
-where the epoch is the writer's own and the count is the one that it knows. Everything else in the statement takes its
-rows from ``fenced``, so nothing is done for a writer that was taken over, nor for a statement that arrives twice.
-Nothing needs a connection of its own: no prepared statement, no setting, no lock that outlives its statement.
+A writer changes a session with one statement. It begins with ``fenced``, which increments the commit count in the
+session's row, provided that the epoch is the writer's own and the count is the one that the writer knows. Everything
+else in the statement takes its rows from ``fenced``, so nothing is done for a writer that was taken over, nor for a
+statement that arrives twice. No connection has to be kept for a session: there are no prepared statements, no settings
+and no locks that outlive a statement.
 
-A file is rows of at most 1 MiB, one after the other, so that a page does not read the whole, and output can grow.
+A file is a sequence of rows of at most 1 MiB, so that reading a page does not read the whole file, and output can grow.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,10 +36,10 @@ create table if not exists ctxfs_session (
     id text collate "C" primary key,
     epoch bigint not null,                 -- counts the writers
     writer text not null,                  -- the writer's random name; '' when it released the session
-    was_let_go boolean not null,           -- whether the writer before it did
+    was_let_go boolean not null,           -- whether the writer before it released the session
     until timestamptz not null,            -- the end of the lease
     commits bigint not null,               -- counts the changes
-    nonce text not null,                   -- names the last change, for a writer that heard no answer
+    nonce text not null,                   -- names the last change, for a writer that got no answer
     log_end bigint not null,
     changed timestamptz not null,
     removed boolean not null
@@ -85,10 +86,10 @@ def parts_of(name: str, data: bytes) -> list[Part]:
 class Change:
     """What one commit changes.
 
-    ``new``: files that must not exist. ``over``: files that may exist. ``grown``: what is appended to files. ``gone``:
-    files to delete. ``line``: what is appended to the log. ``cut``: the length to which the log is cut. ``relog``: what
-    takes the place of the log, and is as long. ``release``: the writer releases the session. ``remove``: the session is
-    removed.
+    ``new``: files that must not exist. ``over``: files that may exist. ``grown``: bytes to append to files. ``gone``:
+    files to delete. ``line``: bytes to append to the log. ``cut``: the length to which the log is cut. ``relog``: bytes
+    that replace the log, and have the same length. ``release``: the writer releases the session. ``remove``: the
+    session is removed.
     """
 
     new: Sequence[Part] = ()
@@ -102,12 +103,12 @@ class Change:
     remove: bool = False
 
     def statement(self, *, session: str, epoch: int, commits: int, nonce: str, ttl_s: float) -> Statement:
-        """Return the statement, which returns a row unless the writer was fenced, or it was done before."""
+        """Return the statement. It returns a row unless the writer was fenced or the change was made before."""
         steps, values = self._steps()
         head = {"id": session, "epoch": epoch, "commits": commits, "nonce": nonce, "ttl": ttl_s}
         values |= {**head, "length": len(self.line), "cut": self.cut}
         sql = ", ".join([f"fenced as ({_FENCED.format(more=self._columns())})", *steps])
-        return Statement(f"with {sql} select log_end from fenced", values)  # noqa: S608 - of our own text alone
+        return Statement(f"with {sql} select log_end from fenced", values)  # noqa: S608 - only our own text
 
     def _columns(self) -> str:
         columns = [
@@ -117,7 +118,7 @@ class Change:
         return "".join([*columns, *([", removed = true"] * self.remove)])
 
     def _steps(self) -> tuple[list[str], dict[str, Any]]:
-        """The changes to other rows than the session's. Their order is undefined, so no two change the same row."""
+        """The changes to rows other than the session's. Their order is undefined, so no two change the same row."""
         steps: list[str] = []
         values: dict[str, Any] = {}
         if self.line:
@@ -165,7 +166,7 @@ _GROW = """
     insert into ctxfs_part select id, p.name, coalesce((select max(f.start + octet_length(f.data)) from ctxfs_part as f
         where f.session = id and f.name = p.name), 0), p.data
     from fenced, unnest(%(grown_names)s::text[], %(grown_data)b::bytea[]) as p (name, data)
-    on conflict (session, name, start) do update set data = excluded.data"""  # an empty row is taken by what follows
+    on conflict (session, name, start) do update set data = excluded.data"""  # an empty file's one row is replaced
 _CUT = "delete from ctxfs_log using fenced where session = id and start >= %(cut)s"
 _TORN = """
     update ctxfs_log set data = substr(data, 1, (%(cut)s - start)::int) from fenced
@@ -182,7 +183,7 @@ def _columns_of(rows: str, parts: Iterable[Part]) -> dict[str, Any]:
 
 
 def take(session: str, *, writer: str, mine: Iterable[str], ttl_s: float, nonce: str, create: bool) -> Statement:
-    """Become the writer; returns epoch, commits and whether the last one released it; no row: another one has it."""
+    """Become the writer: a row of epoch, commits, and whether the last writer let go; no row: another one has it."""
     values = {"id": session, "writer": writer, "mine": list(mine), "ttl": ttl_s, "nonce": nonce}
     taken = """
         set epoch = s.epoch + 1, was_let_go = s.writer = '', writer = %(writer)s, nonce = %(nonce)s, removed = false,
@@ -199,14 +200,14 @@ def take(session: str, *, writer: str, mine: Iterable[str], ttl_s: float, nonce:
 
 
 def look(session: str) -> Statement:
-    """Ask for epoch, commits, nonce, writer and whether it was removed; no row: no session."""
+    """Ask for a session's epoch, commits, nonce, writer, and whether it was removed; no row: no such session."""
     return Statement(
         "select epoch, commits, nonce, writer, removed from ctxfs_session where id = %(id)s", {"id": session}
     )
 
 
 def read_part(session: str, name: str, offset: int, length: int | None) -> Statement:
-    """Read a range of a file: rows of bytes, in order; none where there is no such file, or nothing in the range."""
+    """Read a range of a file: rows of bytes, in order; no row: there is no such file, or nothing in the range."""
     end = None if length is None else offset + length
     values = {"id": session, "name": name, "offset": offset, "end": end}
     sql = """
@@ -225,7 +226,7 @@ def size_of(session: str, name: str) -> Statement:
 
 
 def names_with(session: str, prefix: str) -> Statement:
-    """List files, sorted."""
+    """List the files whose names begin with ``prefix``, sorted."""
     sql = """
         select name from ctxfs_part
         where session = %(id)s and start = 0 and starts_with(name, %(prefix)s) order by name"""
@@ -233,7 +234,7 @@ def names_with(session: str, prefix: str) -> Statement:
 
 
 def log_from(session: str, offset: int) -> Statement:
-    """Read the log from the line on in which ``offset`` is: starts and bytes."""
+    """Read the log from the row that contains ``offset`` on: starts and bytes."""
     sql = """
         select start, data from ctxfs_log where session = %(id)s and start >= coalesce((select max(start) from ctxfs_log
         where session = %(id)s and start <= %(offset)s), 0) order by start"""
@@ -241,7 +242,7 @@ def log_from(session: str, offset: int) -> Statement:
 
 
 def forget(session: str) -> Statement:
-    """Delete a session with its row, whose id is never used again: no writer of it may still be running."""
+    """Delete a session and its row. Its id must never be used again, and no writer of it may still be running."""
     sql = """
         with parts as (delete from ctxfs_part where session = %(id)s),
             lines as (delete from ctxfs_log where session = %(id)s)

@@ -1,4 +1,4 @@
-"""Sessions in Postgres: a row for each, with an epoch, and rows for its log and its files."""
+"""Sessions in Postgres: each has a row with an epoch, and rows for its log and its files."""
 
 from ctxfs.storage.answers import GIVE_UP_S, TTL_S, Terms
 from ctxfs.storage.postgres.database import Database
@@ -9,18 +9,18 @@ __all__ = ["PostgresStore"]
 
 
 class PostgresStore(RemoteStore[OpenedPostgresSession]):
-    """A ``Store`` in a Postgres database, for one session; any machine that reaches the database can take it up.
+    """A ``Store`` in a Postgres database, for one session, which any machine that reaches the database can open.
 
     A commit is one statement, a transaction of its own, which does nothing unless this writer's epoch is still the
     session's. So a writer that was taken over, however long it slept, fails at its next commit with ``SessionLocked``.
-    What was acknowledged is in the database, and as durable as that is.
+    An acknowledged commit is in the database, and is as durable as the database.
 
     Args:
-        database: where sessions are; see ``open_database``.
-        session_id: the session.
+        database: where the sessions are; see ``open_database``.
+        session_id: the id of the session.
         ttl_s: the lease: how many seconds after its last commit, by the server's clock, a writer that did not release
             the session may be taken over. It only avoids needless take-overs: correctness does not depend on it.
-        give_up_s: how many seconds a statement that gets no answer is repeated before ``OutcomeUnknown`` is raised.
+        give_up_s: for how many seconds a statement that gets no answer is repeated before ``OutcomeUnknown`` is raised.
         place: the database's name, for errors.
 
     Raises:
