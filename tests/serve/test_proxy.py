@@ -211,8 +211,8 @@ def test_what_cannot_be_unpacked_goes_on_as_it_came_and_says_so(tmp_path: Path, 
         for encoding in ("gzip", "unknown"):
             post(url, headers={"x-api-key": "any", "content-encoding": encoding}, content=b"\x1f\x8bsecret")
     assert list(running.savings.problems) == [
-        "its body is compressed ('gzip'), and cannot be unpacked",
-        "its body is compressed ('unknown'), and cannot be unpacked",
+        "its body is compressed ('gzip') and cannot be unpacked",
+        "its body is compressed ('unknown') and cannot be unpacked",
     ]
 
 

@@ -12,7 +12,7 @@ __all__ = ["BASE_URLS", "Provider", "api_of", "branch_of", "thread_of"]
 
 
 class Provider(NamedTuple):
-    """Whose API a client speaks. ``path``: where the proxy offers it; ``variables`` name its base URL to programs."""
+    """A provider's API. ``path``: where the proxy offers it; ``variables``: those that give programs its base URL."""
 
     path: str
     upstream: str
@@ -38,7 +38,7 @@ def api_of(provider: str, path: str) -> Api | None:
 
 
 def thread_of(headers: Mapping[str, str], body: Mapping[str, Any], *, otherwise: str) -> str:
-    """The conversation that a request belongs to, by what its client says of it; ``otherwise`` when it says nothing.
+    """The conversation that a request belongs to, as the client names it; ``otherwise`` if the client names none.
 
     Claude Code names it in ``metadata.user_id``, Codex in a header and as ``prompt_cache_key``. The messages
     do not identify it: even the first one changes.
@@ -64,7 +64,7 @@ def _session_in(user: str) -> str:
 def branch_of(body: Mapping[str, Any], parts: Iterable[Part]) -> str:
     """Which of the histories of a conversation a request shows, such as a subagent's.
 
-    They differ in their tools, or in their first call: nothing of a history is replaced before it has one.
+    Histories differ in their tools or in their first call; nothing in a history is replaced before its first call.
     """
     given = body.get("tools")
     tools = [_name(tool) for tool in given if isinstance(tool, Mapping)] if isinstance(given, list) else []

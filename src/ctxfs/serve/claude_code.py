@@ -1,7 +1,7 @@
 """The server of the plug-in for Claude Code, which serves both the hook and the reading tools.
 
-The hook gets what each tool returned, before the model sees it, and returns what to send instead: a summary of
-a large text, which is stored in full. With the other tools the model reads what was stored.
+The hook gets each tool's response before the model does, and returns what to send instead: a summary of each large
+text, which is stored in full. The model reads stored texts with the other tools.
 """
 
 import sys
@@ -41,8 +41,8 @@ _SCHEMA: Mapping[str, Any] = {
 class Plugin:
     """What the plug-in does for one process of Claude Code.
 
-    ``session_id`` is the conversation that runs, as Claude Code names it: the hooks say when it is another one. ""
-    until one of them has. ``limits``: what is large. ``failures``: what could not be stored, and was not said yet.
+    ``session_id`` is the current conversation, as Claude Code names it; each hook may change it. "" until the first
+    hook. ``limits``: what counts as large. ``failures``: errors of storing that were not reported yet.
     """
 
     histories: Histories
@@ -62,7 +62,7 @@ class Plugin:
     async def run(self, call: Call) -> ToolResult:
         """Run one of ``tools``.
 
-        The model has no use for the hook, and must not choose a session by it.
+        The model has no use for the hook, and must not be able to choose a session with it.
         """
         if call.tool.name == HOOK:
             if _OF_THE_MODEL in call.meta:
@@ -74,7 +74,7 @@ class Plugin:
         return await history.arun_tool(call.tool.name, call.arguments)
 
     async def hook(self, event: Mapping[str, Any]) -> str:
-        """Return, as JSON, what Claude Code must do after an event; the tool's response in it is JSON, too."""
+        """Return, as JSON, what Claude Code must do after an event. The tool's response in the event is JSON, too."""
         self.session_id = str(event.get("session_id") or self.session_id)
         if "tool_response" not in event:
             return _NOTHING
@@ -93,14 +93,14 @@ class Plugin:
         return json_codec.dumps_text(answer)
 
     async def _stored(self, response: Any, event: Mapping[str, Any]) -> Any:
-        """``response`` with a summary for each large text of it; None when nothing was replaced."""
+        """``response`` with a summary in place of each large text; None if nothing was replaced."""
         if (history := self._history()) is None:
             return None
         tool, call_id = str(event.get("tool_name", "")), str(event.get("tool_use_id", ""))
         return await arrived(history, response, limits=self.limits, tool=tool, call_id=call_id)
 
     async def _is_there(self, session_id: str) -> bool:
-        """Whether something is stored in the session; not asked for again once it is."""
+        """Whether something is stored in the session; once it is, the store is not asked again."""
         if self._known != session_id and await is_there(self.histories.stores, session_id):
             self._known = session_id
         return self._known == session_id
@@ -110,7 +110,7 @@ class Plugin:
 
 
 def _response(given: Any) -> Any:
-    """A tool's response as it was: Claude Code gives a text, which is JSON unless the response was a text itself."""
+    """A tool's response as the tool gave it: Claude Code passes JSON, or the response itself if it is a text."""
     if not isinstance(given, str):
         return given
     try:
@@ -120,7 +120,7 @@ def _response(given: Any) -> Any:
 
 
 def plugin_at(stores: SessionStores, limits: Materialize, session_id: str = "") -> Plugin:
-    """Return the plug-in that stores there what is over the limits."""
+    """Return a plug-in that stores texts above the limits in ``stores``."""
     failures: list[CtxfsError] = []
 
     def happened(event: ContextEvent) -> None:
@@ -132,7 +132,7 @@ def plugin_at(stores: SessionStores, limits: Materialize, session_id: str = "") 
 
 
 async def serve(plugin: Plugin) -> None:
-    """Serve the plug-in over standard input and output until that ends."""
+    """Serve the plug-in over standard input and output until standard input ends."""
     try:
         await serve_stdio(server_of(plugin.tools, plugin.run))
     finally:

@@ -1,4 +1,4 @@
-"""What sessions stored, for any client of the Model Context Protocol: tools over standard input and output.
+"""Stored contents for any client of the Model Context Protocol: tools over standard input and output.
 
 The only module that imports the package ``mcp``.
 """
@@ -46,9 +46,9 @@ class Call(NamedTuple):
 
 
 def server_of(tools: Sequence[Tool], run: Callable[[Call], Awaitable[ToolResult]]) -> Server[Any]:
-    """Make a server that offers ``tools``, and runs them by ``run``.
+    """Return a server that offers ``tools`` and runs their calls with ``run``.
 
-    What the tool cannot do is an error that the model sees.
+    If a tool cannot do what it is asked to, the model sees the error.
     """
     by_name = {tool.name: tool for tool in tools}
     offered = [_shown(tool) for tool in tools]
@@ -71,9 +71,9 @@ def server_of(tools: Sequence[Tool], run: Callable[[Call], Awaitable[ToolResult]
 
 
 def reading_server(fs: ContextFileSystem) -> Server[Any]:
-    """Make a server with which a model reads the session ``fs``, and no other; it is open, for reading only.
+    """Return a server with which a model can read the session ``fs``, and no other; ``fs`` must be open read-only.
 
-    Its writer may go on meanwhile: each call sees what was stored by then.
+    A writer may go on writing to the session: each call sees everything that was stored before it.
     """
 
     async def run(call: Call) -> ToolResult:

@@ -1,7 +1,7 @@
 """A proxy on this machine between a program and the APIs of models: requests are rewritten on their way out.
 
-The only module that imports the packages ``starlette`` and ``uvicorn``. Keys are forwarded, never kept and never
-logged; requests that are not for a reply, and all replies, pass as they are.
+The only module that imports the packages ``starlette`` and ``uvicorn``. Keys are forwarded, and never kept or logged.
+Replies, and requests that do not ask for a reply of a model, pass through unchanged.
 """
 
 import logging
@@ -62,10 +62,10 @@ _SHOWN = (ConfigError, SessionError, StorageError)
 """Errors whose text never quotes a request."""
 
 _TIMEOUT = httpx2.Timeout(None, connect=30.0)
-"""No read time-out: a model may think for long, and the client has its own time-out."""
+"""No read time-out: a model may think for a long time, and the client has a time-out of its own."""
 
 _ELSEWHERE: Mapping[str, Any] = {"read_tool": "context_read", "lease_wait_s": 40.0}
-"""Settings for sessions that are not in a directory: no tool of the program can open their files, and waiting out the
+"""Settings for sessions that are not in a directory: the program's tools cannot open their files, and waiting out the
 30 s lease of a killed proxy costs less than a request that misses the prompt cache."""
 
 
@@ -81,11 +81,11 @@ class _Sent:
 
 
 _Rewritten = tuple[bytes, _Sent | None]
-"""What to send for a request, and None where that is the request as it came, since it cannot be rewritten."""
+"""The body to send, and the decoded request; None if the request cannot be rewritten, and is sent as it came."""
 
 
 class _Forwarded(StreamingResponse):
-    """An answer of the provider's, as it came."""
+    """The provider's answer, as it came."""
 
     @classmethod
     def of(cls, answer: httpx2.Response, content: AsyncIterator[bytes]) -> Self:
@@ -101,20 +101,20 @@ class _Forwarded(StreamingResponse):
 
 @dataclass(slots=True)
 class Proxy:
-    """Serves on 127.0.0.1, at a port and a path that nobody can guess, while it is entered.
+    """A proxy that serves on 127.0.0.1, at a port and a path that nobody can guess, while its context is entered.
 
     Args:
         root_path: the directory that holds sessions; None means ``~/.agent/context``.
-        settings: those of every ``History`` but the model, which is that of a request. Where sessions are in no
-            directory, ``read_tool`` is "context_read" unless given.
-        upstreams: the base URL that each provider's requests go to; those of the providers unless given.
-        session_id: the session of requests that name no conversation; None makes a new one.
+        settings: the settings of every ``History``, except for the model, which each request names. If sessions are not
+            in a directory, ``read_tool`` is "context_read" unless given.
+        upstreams: the base URL that each provider's requests go to; by default, the provider's own.
+        session_id: the session of requests that name no conversation; None creates a new one.
         store: where sessions are, instead of a directory: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
         one_session: all requests belong to ``session_id``, whatever conversation they name.
 
     Raises:
         ConfigError: a setting that cannot work.
-        MissingExtra: what the store needs is not installed.
+        MissingExtra: a package that the store needs is not installed.
 
     """
 
@@ -155,14 +155,14 @@ class Proxy:
         config = uvicorn.Config(
             self.app, log_config=None, access_log=False, timeout_graceful_shutdown=1, server_header=False
         )
-        config.load()  # an event loop would wait for the files that it imports, and for imports of other threads
+        config.load()  # here, since importing blocks: on files, and on imports in other threads
         self._client = httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=False)
         self._server = uvicorn.Server(config)
         self._serving = begin(partial(self._server.run, [listening]))
         return self
 
     def _reach(self) -> None:
-        """Make the one session, so that its other readers find it, or ask a server for one that is not there."""
+        """Create the one session, so that other readers find it; else make a request to a remote store, as a check."""
 
         async def nothing(_: ContextFileSystem) -> None:
             pass
@@ -228,7 +228,7 @@ class Proxy:
             return JSONResponse({"type": "error", "error": {"type": "api_error", "message": message}}, 502)
 
     async def _replied(self, request: Request, url: str, api: Api) -> Response:
-        """The reply to a request for one, which is rewritten; once more if it is refused for what can be mended."""
+        """Rewrite and send a request for a reply; do so once more if it is refused for a reason that can be mended."""
         raw = await request.body()
         content, sent = await self._rewritten(raw, api, request)
         answer = await self._send(request, url, content, sent, rewritten=content is not raw)
@@ -241,7 +241,7 @@ class Proxy:
         return _Forwarded.of(answer, self._answer(answer, sent))
 
     async def _taken_in(self, refusal: bytes, answer: httpx2.Response, sent: _Sent, api: Api) -> bool:
-        """Whether it was refused as too long and more could be replaced, or for thinking that can be left out."""
+        """Whether a second try may succeed: the prompt was too long and can be cut, or can do without its thinking."""
         try:
             text = _decoded(refusal, answer.headers).decode()
             if api == "messages" and self._dropper.refused(sent.body, text):
@@ -264,8 +264,8 @@ class Proxy:
     ) -> httpx2.Response:
         """Send ``content`` with the headers of ``request``; the answer is not read yet.
 
-        ``sent``: the decoded request; None: it cannot be rewritten. ``rewritten``: ``content`` is another body, and not
-        compressed.
+        ``sent``: the decoded request; None: it cannot be rewritten. ``rewritten``: ``content`` is not the body that
+        came, and is not compressed.
         """
         left_out = {*_NOT_FORWARDED, "content-encoding"} if rewritten else _NOT_FORWARDED
         headers = [(name, value) for name, value in request.headers.raw if name.decode("latin-1") not in left_out]
@@ -284,7 +284,7 @@ class Proxy:
         return self.upstreams.get(provider, BASE_URLS[provider].upstream).rstrip("/")
 
     async def _answer(self, answer: httpx2.Response, sent: _Sent | None) -> AsyncIterator[bytes]:
-        """The bytes of a reply as they come, and what they say of its bill."""
+        """Yield the bytes of a reply as they come, and record the bill that they contain."""
         heard = UsageReader()
         listens = sent is not None and answer.is_success
         try:
@@ -301,7 +301,7 @@ class Proxy:
     # Rewriting -------------------------------------------------------------------------------------------------------
 
     async def _rewritten(self, raw: bytes, api: Api, request: Request) -> _Rewritten:
-        """The request to send; as it came, and None, where it cannot be rewritten."""
+        """The request to send; if it cannot be rewritten, the request as it came, and None."""
         try:
             body = json_codec.loads(_decoded(raw, request.headers))
             return await to_thread.run_sync(partial(self._edited, raw, body, api, dict(request.headers)))
@@ -311,8 +311,8 @@ class Proxy:
             self.savings.problem(f"{type(error).__name__}: it is not a request that this API takes")
         except ValueError:
             encoding = request.headers.get("content-encoding")
-            packed = f"its body is compressed ({encoding!r:.20}), and cannot be unpacked"
-            self.savings.problem(packed if encoding else "its body is no JSON")
+            packed = f"its body is compressed ({encoding!r:.20}) and cannot be unpacked"
+            self.savings.problem(packed if encoding else "its body is not JSON")
         return raw, None
 
     def _edited(self, raw: bytes, body: Any, api: Api, headers: Mapping[str, str]) -> _Rewritten:
@@ -327,9 +327,9 @@ class Proxy:
         return raw if new is body else json_codec.dumps(new), _Sent(history, branch, model, edits, new)
 
     def _history(self, model: str, thread: str) -> History:
-        """The same one for all requests of a thread, in whichever worker threads they are rewritten."""
+        """The history of a conversation: the same one for all its requests, whichever worker threads rewrite them."""
         pool = self._pools.get(model)
-        if pool is None:  # of several that are made at once, all use the first
+        if pool is None:  # if several are created at once, all threads use the first
             pool = self._pools.setdefault(model, Histories(store=self._stores, model=model, **self.settings))
         return pool.of(thread)
 
@@ -362,7 +362,7 @@ async def _once(content: bytes) -> AsyncIterator[bytes]:
 
 
 def _decoded(raw: bytes, headers: Mapping[str, str]) -> bytes:
-    """Unpack a body that is compressed as its headers say. Raises ``ValueError`` if it is not."""
+    """Unpack a body that is compressed as its headers say. Raises ``ValueError`` if it cannot be unpacked."""
     if "content-encoding" not in headers:
         return raw
     try:

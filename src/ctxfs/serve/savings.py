@@ -1,4 +1,4 @@
-"""What a proxy saved: what the calls were billed, and what they would have cost with nothing replaced. Pure."""
+"""What a proxy saved: what its calls cost, and what they would have cost with nothing replaced. Pure."""
 
 from dataclasses import dataclass, field, replace
 
@@ -15,9 +15,9 @@ class Savings:
     """The calls of one run.
 
     ``calls``: how many requests for a reply were rewritten, or could have been; ``heard``: how many of them were
-    billed. ``replaced``: the ids of the contents that were replaced meanwhile. ``sent_tokens`` and ``freed_tokens``:
-    what the prompts took, and what they would have taken more, in the provider's tokens. ``usd`` and ``whole_usd``:
-    what they cost, and would have cost; of models whose prices are known.
+    billed. ``replaced``: the ids of the contents that were replaced. ``sent_tokens`` and ``freed_tokens``: the size of
+    the prompts, and how much larger they would have been, in the provider's tokens. ``usd`` and ``whole_usd``: what the
+    calls cost, and what they would have cost; only for models whose prices are known.
     """
 
     calls: int = 0
@@ -31,20 +31,20 @@ class Savings:
     _cached: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def problem(self, reason: str) -> None:
-        """A request was sent as it came, for this reason."""
+        """Count a request that was sent as it came, for this reason."""
         self.problems[reason] = self.problems.get(reason, 0) + 1
 
     def called(
         self, place: tuple[str, str], usage: Usage, model: str, *, counted_tokens: int, freed_tokens: int
     ) -> None:
-        """A call was billed.
+        """Count a call that was billed.
 
         Args:
             place: the conversation and its branch.
-            usage: what the provider says.
-            model: its name.
-            counted_tokens: the prompt by our counter.
-            freed_tokens: what of it was replaced, by our counter.
+            usage: the usage that the provider reports.
+            model: the model's name.
+            counted_tokens: the size of the prompt by our counter.
+            freed_tokens: by how much replacing shortened it, by our counter.
 
         """
         total = usage.total_input_tokens
@@ -74,13 +74,15 @@ class Savings:
         if not self.whole_usd:
             return ""
         saved = self.whole_usd - self.usd
-        return f"; about ${abs(saved):,.2f} {'saved' if saved >= 0 else 'more'} of ${self.whole_usd:,.2f}"
+        if saved < 0:
+            return f"; about ${-saved:,.2f} more than ${self.whole_usd:,.2f}, the cost of sending everything"
+        return f"; about ${saved:,.2f} of ${self.whole_usd:,.2f} saved"
 
 
 def _whole(usage: Usage, freed_tokens: int, *, cached_tokens: int) -> Usage:
     """What the call would have been billed with nothing replaced.
 
-    Where the provider's cache was warm, it would have held the whole call before; where it was not, nothing.
+    If the provider's cache was warm, it would have held the whole prompt of the call before; if not, nothing.
     """
     total = usage.total_input_tokens + freed_tokens
     warm = usage.cache_read_input_tokens
