@@ -1,1 +1,1 @@
-"""Adapters: one module for each framework that owns its history. Import the module of yours; none is imported here."""
+"""Adapters: one module for each framework that owns its history. Import the one for yours; none is imported here."""

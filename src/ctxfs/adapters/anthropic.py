@@ -42,14 +42,14 @@ __all__ = ["CtxfsMiddleware"]
 class CtxfsMiddleware(Middleware):
     """Rewrites each request to the Messages API on its way out, and reads the bill of each reply, streamed or not.
 
-    It serves one history. For many conversations with one client, derive a client for each:
-    ``client.with_middleware(CtxfsMiddleware(histories.of(thread_id)))``. ``branch`` is that of ``History.rewrite``.
+    A middleware serves one history. For many conversations, derive a client for each:
+    ``client.with_middleware(CtxfsMiddleware(histories.of(thread_id)))``. ``branch``: see ``History.rewrite``.
 
     A request whose thread the server holds (``client.beta.messages.thread()``, and ``tool_runner(…)`` by default)
-    raises ``ConfigError``: nothing in it can be replaced. Pass ``thread=False``.
+    raises ``ConfigError``, since nothing in it can be replaced. Pass ``thread=False``.
 
-    Newer models refuse thinking once something before it was replaced. After the first such refusal each request asks
-    for that thinking to be left out, unless its ``thinking`` has a ``block_binding`` or is disabled.
+    Newer models refuse a thinking block if something before it was replaced. After the first such refusal, each request
+    asks for such blocks to be left out, unless its ``thinking`` has a ``block_binding`` or is disabled.
     """
 
     def __init__(self, history: History, *, branch: str = "") -> None:
@@ -102,7 +102,7 @@ class CtxfsMiddleware(Middleware):
         return [_as(beta_async_tool, tool, self._async_reader(tool.name)) for tool in self.history.tools]
 
     def at_source(self, tool: BetaFunctionTool[Any]) -> BetaFunctionTool[Any]:
-        """Return ``tool`` with large results replaced where they are made, also where the server holds the thread."""
+        """Return ``tool`` with large results replaced where they are made, even if the server holds the thread."""
 
         def run(**given: Any) -> Any:
             return self.history.arrive(_content(tool.call(given)), tool=tool.name)

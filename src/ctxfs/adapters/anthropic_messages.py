@@ -1,4 +1,4 @@
-"""Requests of the SDK as the Messages API gets them, and what their replies were billed, read while they are read."""
+"""The SDK's requests as the Messages API gets them, and the bills in its replies, read while the caller reads."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, cast
@@ -25,7 +25,7 @@ def body_of(request: Any) -> dict[str, Any] | None:
     body = cast("dict[str, Any]", request.json)
     if body.get("thread"):
         raise ConfigError(
-            "the server holds this thread, so nothing of it can be replaced in a request: pass thread=False, or leave "
+            "the server holds this thread, so nothing in it can be replaced in a request: pass thread=False, or leave "
             "this middleware out and replace results where they are made, with at_source()"
         )
     return body
@@ -37,7 +37,7 @@ def is_reply(request: Any, status: int) -> bool:
 
 
 def is_refusal(response: Any) -> bool:
-    """Whether the request was refused for what is in it."""
+    """Whether the request was refused because of its contents."""
     return bool(response.status_code == _REFUSED)
 
 
@@ -47,7 +47,7 @@ def sent_body(request: Any) -> Mapping[str, Any]:
 
 
 def with_body(request: Any, body: Mapping[str, Any], dropper: ThinkingDropper) -> Any:
-    """The request with ``body``, as ``dropper`` says, and with the header that this needs."""
+    """The request with ``body`` as ``dropper`` changes it, and with the header that the change needs."""
     request.options.json_data = asking = dropper.asking(body)
     if asking is not body:
         request.options.headers = beta_headers(asking, request.headers)
@@ -55,7 +55,7 @@ def with_body(request: Any, body: Mapping[str, Any], dropper: ThinkingDropper) -
 
 
 def listen(http: Any, take: Callable[[UsageReader], None]) -> None:
-    """Call ``take`` with what was billed: now, or when the caller has read the reply as far as it wants."""
+    """Call ``take`` with the bill: now, or when the caller has read the reply as far as it wants."""
     heard = UsageReader()
     if http.is_closed:
         heard.feed(http.content)

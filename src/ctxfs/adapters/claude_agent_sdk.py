@@ -1,6 +1,7 @@
 """The Claude Agent SDK: ``ClaudeAgentOptions(hooks=ctxfs.hooks, mcp_servers=ctxfs.mcp_servers, …)``.
 
-Claude Code keeps the history. So large results are replaced where they are made, and old ones when it is resumed.
+Claude Code keeps the history. So large results are replaced where they are made, and old ones when the conversation is
+resumed.
 """
 
 import logging
@@ -23,14 +24,14 @@ _log = logging.getLogger("ctxfs.adapters")
 
 _SERVER = "ctxfs"
 _TOOLS = "Bash|BashOutput|TaskOutput|Grep|Glob|WebFetch|WebSearch|Task|Agent|mcp__.*"
-"""The tools whose output may be replaced: what Read, Edit and Write show is in a file already."""
+"""The tools whose output may be replaced. What Read, Edit and Write show is in a file already."""
 
 
 class CtxfsHooks:
     """Replaces large results before the model sees them, and gives it tools to read them back, all in this process.
 
-    ``history`` is the session of one conversation. ``hooks``, ``mcp_servers`` and ``allowed_tools`` are what
-    ``ClaudeAgentOptions`` takes under these names, beside what you have there.
+    ``history`` is the session of one conversation. Pass ``hooks``, ``mcp_servers`` and ``allowed_tools`` to
+    ``ClaudeAgentOptions`` under these names, together with your own.
     """
 
     def __init__(self, history: History) -> None:
@@ -44,24 +45,24 @@ class CtxfsHooks:
 
     @property
     def mcp_servers(self) -> dict[str, McpSdkServerConfig]:
-        """A server with the tools to read back, in this process."""
+        """An MCP server in this process, with the tools that read back results."""
         return {_SERVER: create_sdk_mcp_server(_SERVER, tools=self.tools)}
 
     @property
     def allowed_tools(self) -> list[str]:
-        """The names of these tools, which need no permission."""
+        """The names of that server's tools, which need no permission."""
         return [f"mcp__{_SERVER}__{tool.name}" for tool in self.tools]
 
     @property
     def tools(self) -> list[SdkMcpTool[Any]]:
         """The tools of that server, for a server of your own."""
-        return [self._reader(tool) for tool in self.history.tools if tool.name != "Read"]  # Claude Code has one
+        return [self._reader(tool) for tool in self.history.tools if tool.name != "Read"]  # Claude Code has its own
 
     def session_store(self, store: SessionStore) -> SessionStore:
         """Return ``store`` with what is due replaced in each transcript that is loaded to be resumed.
 
-        ``store`` keeps every transcript as it was. What was replaced stays so, by the same bytes, in each later load.
-        A transcript of a subagent is a branch of the session.
+        ``store`` keeps every transcript as it was. Each later load has the same bytes in place of what was replaced.
+        The transcript of a subagent is a branch of the session.
         """
         return cast("SessionStore", _Store(self.history, store))
 
@@ -99,13 +100,13 @@ class _Store:
         self._store = store
 
     def __getattr__(self, name: str) -> Any:
-        """Forward all else to the store; what it lacks, or only inherits, is missing here too."""
+        """Forward everything else to the store; a method that it lacks, or only inherits, is missing here too."""
         if getattr(type(self._store), name, None) is getattr(SessionStore, name, None):
             raise AttributeError(name)
         return getattr(self._store, name)
 
     async def load(self, key: Any) -> Any:
-        """Return the transcript to resume, with what is due replaced; None when the store has none."""
+        """Return the transcript to resume, with what is due replaced; None if the store has none."""
         entries: list[Any] | None = await self._store.load(key)
         said = [entry for entry in entries or () if _is_said(entry)]
         if entries is None or not said:

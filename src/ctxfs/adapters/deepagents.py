@@ -1,4 +1,4 @@
-"""Deep Agents: its own offloader writes to the session, and the rest of the history is rewritten when that is due."""
+"""Deep Agents: its own offloader writes to the session, and the middleware rewrites the rest of the history."""
 
 import fnmatch
 import re
@@ -59,18 +59,18 @@ class CtxfsMiddleware(LangchainMiddleware):
         return [part._replace(stays=True) if _is_stub(part) else part for part in super().parts(messages)]
 
     def host_cache(self, request: Any) -> HostCache:
-        """What a request asks of the prompt cache: Deep Agents mark each end for Anthropic, after this middleware."""
+        """What a request asks of the prompt cache: for Anthropic, Deep Agents marks its end after this middleware."""
         return _MARKED if isinstance(request.model, ChatAnthropic) else super().host_cache(request)
 
     def backend(self, default: BackendProtocol | None = None) -> CompositeBackend:
-        """For ``create_deep_agent``: large results go to the session, all else to ``default`` or a ``StateBackend``."""
+        """For ``create_deep_agent``: large results go to the session, the rest to ``default`` or a ``StateBackend``."""
         return CompositeBackend(default or StateBackend(), routes={_RESULTS: CtxfsBackend(self)})
 
 
 class CtxfsBackend(BackendProtocol):
-    """Files in the session of the thread that runs: durable, checksummed, and kept when they are overwritten.
+    """Files in the session of the current thread: durable, checksummed, and kept when they are overwritten.
 
-    ``middleware`` finds the session. Files can be read, searched and written, and not edited or deleted.
+    ``middleware`` finds the session. Files can be read, searched and written, but not edited or deleted.
     """
 
     def __init__(self, middleware: LangchainMiddleware) -> None:
@@ -110,7 +110,7 @@ class CtxfsBackend(BackendProtocol):
     def grep(
         self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
     ) -> GrepResult:
-        """Find the lines that hold a text."""
+        """Find the lines that contain a text."""
         most = _MATCHES if max_count is None else max_count
 
         async def work(fs: ContextFileSystem) -> GrepResult:
@@ -134,7 +134,7 @@ class CtxfsBackend(BackendProtocol):
         return GlobResult(matches=[one for one in self._listed(path) if fnmatch.fnmatchcase(one["path"][1:], name)])
 
     def edit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> EditResult:  # noqa: ARG002 - theirs
-        """Refuse: what is stored stays as it was."""
+        """Refuse: stored files are never changed."""
         return EditResult(error=f"{file_path} holds the result of a tool and cannot be edited")
 
     def _listed(self, path: str | None) -> list[FileInfo]:
@@ -146,7 +146,7 @@ class CtxfsBackend(BackendProtocol):
 
 
 def _files(fs: ContextFileSystem) -> dict[str, Stored]:
-    """The newest content of each name."""
+    """The newest content under each name."""
     return {one.call_id: fs.state.stored[one.item_id] for one in fs.state.decisions if one.tool == _TOOL}
 
 

@@ -10,7 +10,7 @@ __all__ = ["needs"]
 
 @contextmanager
 def needs(extra: str) -> Iterator[None]:
-    """Import a framework in here: where it is missing, ``MissingExtra`` names the ``extra`` to install."""
+    """Import a framework in this context: if it is missing, ``MissingExtra`` names the ``extra`` to install."""
     try:
         yield
     except (MissingExtra, ModuleNotFoundError) as error:  # one adapter may be built on another

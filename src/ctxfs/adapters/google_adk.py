@@ -27,7 +27,7 @@ class CtxfsPlugin(BasePlugin):
 
     Give each agent ``tools=[…, *ctxfs.tools]``, with which its model reads back what was replaced. ``history`` is the
     session of one conversation, or ``Histories``, with one for each session of ADK. ``at_source``: large results are
-    replaced where they are made too, so that the events hold the summary. The runner's ``close`` closes it.
+    also replaced where they are made, so that the events hold the summaries. The runner's ``close`` closes the history.
     """
 
     def __init__(self, history: History | Histories, *, at_source: bool = False) -> None:
@@ -44,12 +44,12 @@ class CtxfsPlugin(BasePlugin):
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
         """Replace what is due in the request."""
         parts = list(_parts_of(llm_request.contents))
-        host = HostCache(at_end=getattr(llm_request, "cache_config", None) is not None)  # it caches all but what is new
+        host = HostCache(at_end=getattr(llm_request, "cache_config", None) is not None)  # ADK caches all but new ones
         edits = await self.history_in(callback_context).arewrite(parts, branch=callback_context.agent_name, host=host)
         llm_request.contents = _applied(llm_request.contents, edits)
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
-        """Take in what was billed."""
+        """Record what was billed."""
         if (used := llm_response.usage_metadata) is not None and not llm_response.partial:
             cached = used.cached_content_token_count or 0
             billed = Usage(
@@ -102,14 +102,14 @@ class _Reader(BaseTool):
 
 
 def _result(response: Mapping[str, Any] | None, media: Any = None) -> tuple[str, bool]:
-    """A tool's response as text, and whether it stays: an error, or one with media."""
+    """A tool's response as text, and whether it stays, since it is an error or has media."""
     given = dict(response or {})
     text = given.get("result") if given.keys() == {"result"} else None
     return text if isinstance(text, str) else to_json(given, fallback=str).decode(), "error" in given or bool(media)
 
 
 def _parts_of(contents: Sequence[types.Content]) -> Iterator[Part]:
-    """The parts of a request. For Gemini it has no ids of calls: what was decided is found by the content then."""
+    """The parts of a request. Requests to Gemini have no call ids: decisions are then found by the content."""
     for i, content in enumerate(contents):
         kind: Any = "reply" if content.role == "model" else "user"
         for j, part in enumerate(content.parts or ()):
@@ -127,7 +127,7 @@ def _parts_of(contents: Sequence[types.Content]) -> Iterator[Part]:
 
 
 def _applied(contents: Sequence[types.Content], edits: Mapping[Any, Replacement]) -> list[types.Content]:
-    """The contents to send; theirs share what is inside with the session's events, so nothing is changed in place."""
+    """The contents to send: changed ones are copies, since the request shares its parts with the session's events."""
     new = list(contents)
     for (i, j), content in edits.items():
         parts = list(new[i].parts or ())

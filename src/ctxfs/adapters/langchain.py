@@ -28,13 +28,13 @@ __all__ = ["CtxfsMiddleware"]
 
 
 class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
-    """Rewrites what is sent to the model, and gives it the tools to read back; one middleware serves all threads.
+    """Rewrites what is sent to the model, and gives it tools to read it back; one middleware serves all threads.
 
     Args:
         history: the history of one conversation, or ``Histories``, with a history for each ``thread_id`` of a run's
-            config; a run without one is refused. A subgraph shares the history of its thread.
+            config; a run without a thread id is refused. A subgraph shares the history of its thread.
         at_source: whether large results of tools are also replaced where they are made, so that checkpoints stay small:
-            the state then holds what was put in their place.
+            the state then holds the summaries.
 
     """
 
@@ -47,7 +47,7 @@ class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
         self._overheads: dict[tuple[Any, ...], int] = {}
 
     def history(self) -> History:
-        """The history of the thread that runs here.
+        """The history of the current thread.
 
         Raises:
             ConfigError: the run has no thread id.
@@ -58,7 +58,7 @@ class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
         thread_id = get_config().get("configurable", {}).get("thread_id")
         if thread_id is None:
             raise ConfigError(
-                "this run has no thread id, by which its history is found: pass the agent "
+                "this run has no thread id by which to find its history: pass the agent "
                 'config={"configurable": {"thread_id": …}}, or give CtxfsMiddleware one History'
             )
         return self._owner.of(str(thread_id))
@@ -108,7 +108,7 @@ class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
         return result if kept == content else result.model_copy(update={"content": blocks_or_text(kept)})
 
     def parts(self, messages: Sequence[AnyMessage]) -> list[Part]:
-        """Return the messages as parts; a subclass may mark more of them to stay."""
+        """Return the messages as parts; a subclass may mark more parts to stay."""
         return [part for number, message in enumerate(messages) for part in parts_of(message, number)]
 
     def host_cache(self, request: ModelRequest[Any]) -> HostCache:
@@ -116,13 +116,13 @@ class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
         return host_cache_of(request)
 
     def _arriving(self, result: ToolMessage | Command[Any]) -> str | tuple[Block, ...] | None:
-        """The content that may be replaced at the source; None: it stays."""
+        """The content, if it may be replaced at the source; None: it stays."""
         if not self._at_source or not isinstance(result, ToolMessage):
             return None
         return None if result.name in {tool.name for tool in self.tools} else content_of(result)
 
     def _overhead(self, request: ModelRequest[Any]) -> int:
-        """The tokens of what is sent beside the messages; counted once for each set of tools."""
+        """The tokens of what is sent besides the messages; counted once for each set of tools."""
         system = request.system_prompt or ""
         names = tuple(str(tool.get("name")) if isinstance(tool, dict) else tool.name for tool in request.tools)
         if (key := (system, names)) not in self._overheads:

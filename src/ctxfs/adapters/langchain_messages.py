@@ -18,11 +18,11 @@ with needs("langchain"):
 __all__ = ["bills_of", "branch_of", "content_of", "edited", "host_cache_of", "parts_of"]
 
 _CALLS = {"tool_use": "input", "tool_call": "args", "function_call": "arguments"}
-"""The blocks of a message's content that repeat its calls, and what of them is the arguments."""
+"""The kinds of blocks in a message's content that repeat its calls, with the key of the arguments in each."""
 
 
 def content_of(message: BaseMessage) -> str | tuple[Block, ...]:
-    """A message's content as ours: the texts in a list are blocks there."""
+    """A message's content in ctxfs's form, where a text in a list is a block."""
     content = message.content
     if isinstance(content, str):
         return content
@@ -30,7 +30,7 @@ def content_of(message: BaseMessage) -> str | tuple[Block, ...]:
 
 
 def host_cache_of(request: Any) -> HostCache:
-    """What the settings of a request, or of its model, ask of the prompt cache, or a mark in the last messages."""
+    """What the request's settings, its model's settings, or a mark in its last messages ask of the prompt cache."""
     of_model = getattr(request.model, "model_kwargs", None) or {}
     marked = mark_of([{"content": message.content} for message in request.messages])
     return asked_by((request.model_settings or {}).get("cache_control"), of_model.get("cache_control"), marked)
@@ -56,7 +56,7 @@ def _said(blocks: Sequence[Block]) -> list[int]:
 
 
 def edited(messages: list[AnyMessage], edits: Mapping[Any, Replacement]) -> list[AnyMessage]:
-    """The messages to send: copies of those that change, with their ids and all their other fields."""
+    """The messages to send: those that change are copies, with their ids and all their other fields."""
     sent = list(messages)
     for (number, inner), new in edits.items():
         message = sent[number]
@@ -88,7 +88,7 @@ def _repeated(block: Block, call_id: str | None, new: Replacement) -> Block:
 
 
 def bills_of(messages: Iterable[BaseMessage]) -> Iterator[tuple[Usage, str | None]]:
-    """What was billed for the replies, and by which model; LangChain counts cached tokens among the input."""
+    """The bills of the replies, each with its model's name; LangChain counts cached tokens as input."""
     for message in messages:
         if isinstance(message, AIMessage) and (usage := message.usage_metadata):
             details = usage.get("input_token_details", {})
@@ -103,7 +103,7 @@ def bills_of(messages: Iterable[BaseMessage]) -> Iterator[tuple[Usage, str | Non
 
 
 def branch_of(request: Any) -> str:
-    """Which of the histories of a thread it is: "" at the top; in a subgraph its name, and where its history begins."""
+    """Which of a thread's histories this is: "" at the top; in a subgraph, its name and the id of the first message."""
     namespace = str(get_config().get("configurable", {}).get("checkpoint_ns", ""))
     graphs = [part.partition(":")[0] for part in namespace.split("|")[:-1]]  # without the tasks' ids, which change
     return "|".join([*graphs, request.messages[0].id or ""]) if graphs and request.messages else ""

@@ -28,13 +28,13 @@ __all__ = ["CtxfsFilter"]
 
 
 class CtxfsFilter(RunHooks[Any]):
-    """Replaces what is due in the input of each call of a model; items that do not change stay the same objects.
+    """Replaces what is due in the input of each model call; items that do not change stay the same objects.
 
-    Give each agent ``tools=[…, *ctxfs.tools]``, with which its model reads back what was replaced. The same object as
-    ``hooks=ctxfs`` of a run takes in what was billed. It serves one history; make one for each conversation.
+    Give each agent ``tools=[…, *ctxfs.tools]``, with which its model reads back what was replaced. Pass the same object
+    to a run as ``hooks=ctxfs``, to record what was billed. A filter serves one history; make one for each conversation.
 
-    Where the server holds the history (``conversation_id``, ``previous_response_id``) nothing in a request can be
-    replaced, and the first call that follows a tool's result raises ``ConfigError``. Use ``at_source`` there instead.
+    If the server holds the history (``conversation_id``, ``previous_response_id``), nothing in a request can be
+    replaced, and the first call after a tool's result raises ``ConfigError``. Use ``at_source`` instead.
     """
 
     def __init__(self, history: History) -> None:
@@ -51,7 +51,7 @@ class CtxfsFilter(RunHooks[Any]):
         return ModelInputData(input=sent["input"], instructions=given.instructions)
 
     async def on_llm_end(self, context: Any, agent: Agent[Any], response: Any) -> None:  # noqa: ARG002
-        """Take in what was billed."""
+        """Record what was billed."""
         await self.history.areplied(response.usage, branch=agent.name)
 
     @property
@@ -63,7 +63,7 @@ class CtxfsFilter(RunHooks[Any]):
     def at_source(self) -> ToolOutputGuardrail[Any]:
         """Replaces large results where they are made: ``@function_tool(tool_output_guardrails=[ctxfs.at_source])``.
 
-        Traces show that as a rejected output.
+        Traces show a replaced result as a rejected output.
         """
         return ToolOutputGuardrail(self._arrived, name="ctxfs")
 
@@ -90,7 +90,7 @@ def _schema(tool: FunctionTool) -> dict[str, Any]:
 
 
 def _check_calls(items: Sequence[Any]) -> None:
-    """Refuse a request whose newest result has no call: then the server holds what came before."""
+    """Refuse a request whose newest result has no call in it: the server then holds the messages before it."""
     known = [item for item in items if isinstance(item, Mapping)]
     results = [item["call_id"] for item in known if item.get("type") == "function_call_output"]
     if results and not any(item.get("type") == "function_call" and item["call_id"] == results[-1] for item in known):

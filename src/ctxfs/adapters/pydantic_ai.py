@@ -32,9 +32,9 @@ _CACHES_MESSAGES = ("_cache", "_cache_messages")
 """Suffixes of the provider-specific settings that put a cache breakpoint at the end of the messages."""
 
 _MARKED = ("anthropic", "bedrock", "openrouter")
-"""Whose cache gives back what an earlier request ended with, where the setting that all share marks that."""
+"""Providers that can read the messages of an earlier request from their cache, given the shared setting ``cache``."""
 
-_PER_ATTEMPT = hasattr(AbstractCapability, "prepare_model_request")  # since 2.64; what it changes is never kept
+_PER_ATTEMPT = hasattr(AbstractCapability, "prepare_model_request")  # since 2.64; its changes do not enter the history
 
 
 @dataclass
@@ -42,8 +42,8 @@ class CtxfsCapability(AbstractCapability[Any]):
     """Replaces what is due in each request, and gives the model tools to read it back.
 
     ``history`` is the session of one conversation, or ``Histories``, with a session for each ``conversation_id`` that
-    the messages carry. ``at_source``: large results are replaced where they are made too, so
-    that the messages hold the summary. Before pydantic-ai 2.64, the messages hold the replacements anyway.
+    the messages carry. ``at_source``: large results are also replaced where they are made, so that the messages hold
+    the summaries. Before pydantic-ai 2.64, the messages hold the replacements anyway.
     """
 
     history: History | Histories
@@ -68,7 +68,7 @@ class CtxfsCapability(AbstractCapability[Any]):
         return request_context if _PER_ATTEMPT else await self.prepare_model_request(ctx, request_context)
 
     async def after_model_request(self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse) -> Any:  # noqa: ARG002
-        """Take in what was billed."""
+        """Record what was billed."""
         used = response.usage
         cached, written = used.cache_read_tokens, used.cache_write_tokens
         billed = Usage(
@@ -107,7 +107,7 @@ class CtxfsCapability(AbstractCapability[Any]):
 
 
 def _host_cache_of(request_context: Any) -> HostCache:
-    """What the settings of the request ask of the prompt cache for its messages, or marks in the last of them."""
+    """What the request's settings, or marks in its last message, ask of the prompt cache for the messages."""
     settings: Mapping[str, Any] = request_context.model_settings or {}
     own = [setting for name, setting in settings.items() if name.endswith(_CACHES_MESSAGES)]
     last = request_context.messages[-1].parts if request_context.messages else ()
@@ -128,7 +128,7 @@ def _parts_of(messages: Sequence[ModelMessage]) -> Iterator[Part]:
 
 
 def _part(part: Any, place: Any, kind: Any) -> Part:
-    """Unknown parts, such as thinking, media and errors, are counted and stay."""
+    """One part. Parts that are never replaced, such as thinking, media and errors, are counted, and stay."""
     match part:
         case ToolCallPart():
             return Part("call", part.args_as_dict(), place, part.tool_call_id, part.tool_name)
@@ -146,7 +146,7 @@ def _part(part: Any, place: Any, kind: Any) -> Part:
 
 
 def _block(item: Any) -> dict[str, Any]:
-    """A block by which a piece of a prompt is counted; all media count as images."""
+    """The block as which a piece of a prompt is counted; all media count as images."""
     text = item if isinstance(item, str) else getattr(item, "content", "" if isinstance(item, CachePoint) else None)
     return {"type": "image", "source": {"type": "url"}} if text is None else {"type": "text", "text": text}
 

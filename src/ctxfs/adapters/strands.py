@@ -20,15 +20,16 @@ with needs("strands"):
 __all__ = ["CtxfsPlugin", "CtxfsStorage"]
 
 _CACHED_APART = ("strands.models.bedrock", "strands.models.anthropic")
-"""Models whose ``inputTokens`` leave out what was read from the cache, and written to it."""
+"""Models whose ``inputTokens`` leave out the tokens that were read from the cache or written to it."""
 
 
 class CtxfsPlugin(Plugin):
     """Replaces what is due in each request, and gives the model tools to read it back.
 
-    ``history`` is the session of one conversation, so make a plug-in for each. Agents with an ``agent_id`` may share
-    one. ``at_source``: large results are replaced where they are made too, so that the messages hold the summary.
-    Before strands 1.62 the agent's messages hold what was replaced anyway; what a session manager stores does not.
+    ``history`` is the session of one conversation, so create a plug-in for each. Agents with an ``agent_id`` may share
+    one. ``at_source``: large results are also replaced where they are made, so that the messages hold the summaries.
+    Before strands 1.62, the agent's messages hold the replacements anyway; a session manager still stores the
+    originals.
     """
 
     name = "ctxfs"

@@ -1,4 +1,4 @@
-"""The messages of Strands as parts, and edits applied to copies of them."""
+"""Strands' messages as parts, and edits applied to copies of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,13 +11,13 @@ from ctxfs.llm.messages import Block, Content
 __all__ = ["applied", "host_cache_of", "parts_of", "result_of"]
 
 _OFFLOADED = "Tool result was offloaded to external storage"
-"""A phrase near the start of the stub by which Strands' ContextOffloader replaces a result."""
+"""A phrase near the start of the stub with which Strands' ContextOffloader replaces a result."""
 
 _STUB_CHARS = 400
 
 
 def result_of(result: Any) -> tuple[Content, bool]:
-    """A tool's result as a content, and whether it stays: an error, one with media, or another offloader's stub."""
+    """A tool's result as a content; and whether it stays: errors, media and stubs of another offloader do."""
     blocks = tuple(_block(item) for item in result["content"])
     stays = result.get("status") == "error" or any(
         block["type"] != "text" or _OFFLOADED in block["text"][:_STUB_CHARS] for block in blocks
@@ -33,13 +33,13 @@ def _block(item: Any) -> Block:
 
 
 def host_cache_of(messages: Sequence[Any], model: Any) -> HostCache:
-    """The cache points that the program set at the end of the messages, or that the model is told to set there."""
+    """What cache points at the end of the messages, or else the model's settings, ask of the prompt cache."""
     config = model.get_config().get("cache_config")
     return asked_by(mark_of(messages, "cachePoint"), config and (getattr(config, "ttl", None) or True))
 
 
 def parts_of(messages: Sequence[Any]) -> Iterator[Part]:
-    """The parts of messages, each at (number of the message, number in its content)."""
+    """The parts of messages; the place of each is (number of the message, number in its content)."""
     tools: dict[str, str] = {}
     for i, message in enumerate(messages):
         kind: Any = "reply" if message["role"] == "assistant" else "user"

@@ -1,4 +1,4 @@
-"""The session as a storage of Strands."""
+"""The session as a storage for Strands."""
 
 import builtins
 from collections import Counter
@@ -20,8 +20,8 @@ _STORED = "strands_storage"
 class CtxfsStorage:
     """The session as a ``Storage`` of Strands, for its ``ContextOffloader``: durable, checksummed, and never lost.
 
-    What is written again under a key is stored beside what was there; the newest is read. ``delete`` keeps the content
-    too, since a message may still name it: the offloader deletes what is older than 20 cycles.
+    A write to an existing key stores another version, and the newest is read. ``delete`` also keeps the content, since
+    a message may still name it: the offloader deletes contents that are older than 20 cycles.
     """
 
     def __init__(self, history: History) -> None:
@@ -29,13 +29,13 @@ class CtxfsStorage:
         self.history = history
 
     async def write(self, key: str, data: bytes) -> None:
-        """Store ``data``; it is durable on return. Raises Strands' ``StorageError`` when it is not."""
+        """Store ``data``; it is durable on return. Raises Strands' ``StorageError`` if it is not."""
 
         async def versions(fs: ContextFileSystem) -> int:
             return _versions(fs).get(key, 0)
 
         if "\n" in key:
-            raise _storage_error()(f"the key {key!r} holds a line break: use one without")
+            raise _storage_error()(f"the key {key!r} contains a line break: use one without")
         text, stub = data.decode("utf-8", "surrogateescape"), f"[stored as {key}]"
         try:
             if await self.read(key) == data:
@@ -48,7 +48,7 @@ class CtxfsStorage:
             raise _storage_error()(f"{key} could not be stored")
 
     async def read(self, key: str) -> bytes | None:
-        """Return what was written under ``key`` last, and None when nothing was."""
+        """Return the newest version of ``key``; None if there is none."""
 
         async def work(fs: ContextFileSystem) -> bytes | None:
             if (count := _versions(fs).get(key)) is None:
@@ -62,7 +62,7 @@ class CtxfsStorage:
         return await self.history.aread(work)
 
     async def delete(self, key: str) -> None:
-        """Keep it: what names it in a message can be read on."""
+        """Keep the content, so that a message that names it can still be followed."""
 
     async def list(self, query: str) -> list[str]:
         """Return the keys that begin with ``query``, sorted."""
@@ -73,7 +73,7 @@ class CtxfsStorage:
         return await self.history.aread(work)
 
     async def search(self, query: str) -> builtins.list[Any]:
-        """Find what holds the words of ``query``, as the storages of Strands do."""
+        """Find contents with the words of ``query``, as Strands' own storages do."""
         from strands.storage.search import KeywordSearchStrategy  # noqa: PLC0415 - since 1.48
 
         return await KeywordSearchStrategy().search(self, query)
