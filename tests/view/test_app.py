@@ -63,7 +63,7 @@ def test_an_item_shows_its_life_its_file_and_its_lines(url: str, root: Path) -> 
     for said in (  # figures depend on the length of the root's path
         r"evicted: 945 → \d+ tokens, and never sent whole",
         "not in the context since call 10; kept whole in the file below",
-        r"Since then: 21 calls with [\d,]+ tokens less, which would have cost \$0\.00\d\d or more\.",
+        r"Since then: 21 calls with [\d,]+ fewer tokens, which would have cost \$0\.00\d\d or more\.",
     ):
         assert re.search(said, page), said
     again = get(f"{url}session/{SESSION}?item=call_003").text
@@ -95,7 +95,7 @@ def test_the_tabs_show_items_and_warnings(url: str) -> None:
     items = get(f"{url}session/{SESSION}/items").text
     assert "read_file(shop/checkout.py)" in items
     warnings = get(f"{url}session/{SESSION}/warnings").text
-    assert "The prompt cache lost what it held" in warnings
+    assert "The prompt cache lost its contents" in warnings
 
 
 def test_items_are_filtered(url: str) -> None:
@@ -272,7 +272,7 @@ def test_a_session_of_a_framework_shows_what_was_replaced(tmp_path: Path) -> Non
             parts.append(Part("reply", "read", 2 * n + 1.5))
     with serving(tmp_path) as url:
         page = get(f"{url}session/s?call=2&item=c1&how=placeholder").text
-        assert "What of the request was replaced" in page
+        assert "What was replaced in the request" in page
         assert "[Content offloaded]" in page
         assert "read c1" in page
         assert "as it was sent" not in page

@@ -38,9 +38,9 @@ class EventKind(StrEnum):
 class Event:
     """Something that happened before the call ``call``; sizes in tokens.
 
-    ``item_ids``: the items that it happened to. Of a cache miss, ``tokens_before`` were in the cache by the last bill,
-    and ``tokens_after`` of them were read. ``lines``: what was read back, first and last. ``sent``: of an eviction, a
-    request had carried the items before.
+    ``item_ids``: the items that it happened to. For a cache miss, ``tokens_before`` were in the cache according to the
+    last bill, and ``tokens_after`` of them were read. ``lines``: the first and last line that were read back. ``sent``:
+    for an eviction, whether a request had carried the items before.
     """
 
     call: int
@@ -66,11 +66,11 @@ class Call:
         number: from 1.
         tokens: the request, by our count.
         parts: the same by part; parts without a token are left out.
-        rewritten: what the cache had to take in again because something before it had changed.
-        kept: what stood before that change; None: nothing of what the last call had sent changed.
-        usage: what was billed; None: that was not recorded.
-        model: as it was billed; empty: not recorded.
-        made_at: when the reply was there, in seconds since the epoch; 0.0: not recorded.
+        rewritten: the tokens that the cache had to take in again because something before them had changed.
+        kept: the tokens before that change; None: nothing that the last call had sent was changed.
+        usage: what was billed; None: not recorded.
+        model: the model that was billed; empty: not recorded.
+        made_at: when the reply came, in seconds since the epoch; 0.0: not recorded.
         usd: what it cost; None: not known.
     """
 
@@ -92,12 +92,12 @@ class ItemLife:
     Args:
         item_id: its id.
         item_type: what it is.
-        tool: of a result, the tool's name; else empty.
-        title: what it is, in one line: the call that gave a result, or how a text begins. Not trusted.
-        tokens: its content; None: not counted.
-        call: the first call whose request has it; of a reply, the call that it answers.
+        tool: for a result, the tool's name; else empty.
+        title: what it is, in one line: the call that gave a result, or the beginning of a text. Not trusted.
+        tokens: the size of its content; None: not counted.
+        call: the first call whose request has it; for a reply, the call that it answers.
         events: what happened to it, in order.
-        repeated: the calls before which the same tool was called with the same arguments, after it had left.
+        repeated: the calls before which the same tool was called with the same arguments, after the item was evicted.
     """
 
     item_id: str
@@ -111,7 +111,7 @@ class ItemLife:
 
     @property
     def left(self) -> Event | None:
-        """How it last left the context; None if it is there."""
+        """The event by which it last left the context; None if it is there."""
         moves = [e for e in self.events if e.kind is not EventKind.READ_BACK]
         return moves[-1] if moves and moves[-1].kind is not EventKind.RESTORED else None
 
@@ -125,8 +125,8 @@ class ItemLife:
 class Activity:
     """A session so far: its calls, what happened between them, and its items in the order in which they came.
 
-    ``usd``: what all calls cost, those for summaries too; None: no call was billed, or a price is not known. ``paid``:
-    the prices of its models.
+    ``usd``: what all calls cost, including those for summaries; None: no call was billed, or a price is not known.
+    ``paid``: the prices of its models.
     """
 
     calls: tuple[Call, ...] = ()

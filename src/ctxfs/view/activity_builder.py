@@ -21,11 +21,11 @@ __all__ = ["ActivityBuilder"]
 TITLE_CHARS = 120
 """The most characters of a title."""
 CLEANED_CHARS = 20_000
-"""The number of characters of a text that are read to make a title."""
+"""How many characters of a text are read to make a title."""
 LEAST_CACHED_TOKENS = 1_024
-"""No provider caches a shorter prefix, so losing one is not a cache miss."""
+"""No provider caches a shorter prefix, so a shorter one that was not read is not a cache miss."""
 MISSED_SHARE = 0.5
-"""A call missed the cache if less than this share of what it held was read from it."""
+"""A call missed the cache if it read less than this share of what the cache held."""
 
 
 _PARTS = {
@@ -70,8 +70,8 @@ class ActivityBuilder:
     """Takes a journal's records, from the first one on, as the session grows.
 
     Args:
-        prices: of every model; None: list prices, where they are known.
-        clean: what becomes of a text before it is cut to a title.
+        prices: the prices of every model; None: list prices, where they are known.
+        clean: applied to a text before it is cut to a title.
     """
 
     def __init__(self, prices: Prices | None = None, *, clean: Callable[[str], str] = str) -> None:
@@ -90,12 +90,12 @@ class ActivityBuilder:
 
     @property
     def state(self) -> SessionState:
-        """What the records add up to."""
+        """The state that the records add up to."""
         return self._account.state
 
     @property
     def activity(self) -> Activity:
-        """All so far."""
+        """The session so far."""
         account = self._account.account
         again = {rewrite.after_call: rewrite for rewrite in account.rewrites}
         calls = [
@@ -112,7 +112,7 @@ class ActivityBuilder:
         )
 
     def feed(self, records: Iterable[Record]) -> None:
-        """Take in what follows in the journal."""
+        """Take in the next records of the journal."""
         for record in records:
             self._take(record)
 
@@ -224,7 +224,7 @@ class ActivityBuilder:
         return _one_line(f"{asked.name}({self._clean(', '.join(shown)[:CLEANED_CHARS])})")
 
     def _stored(self, stored: Stored, call: int) -> None:
-        """What is stored by itself: arguments of a call, a part of a framework's history, an archive."""
+        """Note a content stored by itself: arguments of a call, a part of a framework's history, an archive."""
         if stored.item_id in self._items:
             return
         asked = self._asked.get(stored.item_id.removesuffix(".input"))
@@ -259,9 +259,9 @@ class ActivityBuilder:
 
 
 def _misses(calls: Sequence[Call]) -> Iterator[Event]:
-    """The calls that found less in the prompt cache than the last one left there, and that had not changed.
+    """The calls that read much less from the prompt cache than the call before left there, without a change in between.
 
-    After a change the cache is read up to a breakpoint before it, wherever that is: it is lost only if nothing is read.
+    After a change, the cache is read up to some breakpoint before it: it counts as lost only if nothing is read.
     """
     for before, call in pairwise(calls):
         if before.usage is None or call.usage is None:

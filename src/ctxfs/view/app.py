@@ -43,14 +43,14 @@ FAILED = 500
 
 @dataclass(slots=True)
 class ViewApp:
-    """What answers the browser.
+    """The application that answers the browser.
 
     Args:
-        sessions: the sessions that can be looked at.
+        sessions: the sessions that can be viewed.
         token: the first part of every path; without it nothing is shown.
-        port: where it is served, from before the first request on.
-        recordings: the recorded sessions that can be looked at.
-        may_write: what a request that changes something has to know; empty: nothing can be changed.
+        port: where the page is served; set before the first request.
+        recordings: the recorded sessions that can be viewed.
+        may_write: the token that a request needs to change something; empty: nothing can be changed.
     """
 
     sessions: OpenSessions
@@ -146,7 +146,7 @@ class ViewApp:
         return self._page("search.html", found=found, pattern=pattern, query=query, problem="")
 
     async def _recording(self, request: Request) -> Response:
-        """A recorded session, and what each policy makes of it."""
+        """A recorded session, and its cost under each policy."""
         page = await self._recorded(request)
         is_part = request.headers.get("hx-target") == "call"
         return self._page("recorded_call.html" if is_part else "recording.html", page=page)
@@ -162,7 +162,7 @@ class ViewApp:
         return Response(json_codec.dumps(page.file.chart), media_type="application/json")
 
     async def _recorded_text(self, request: Request) -> Response:
-        """The whole of a block of which the call shows the beginning, a page at a time."""
+        """All of a block of which the page of the call shows only the beginning, a page at a time."""
         page, query = await self._recorded(request), request.query_params
         text = recorded_text(page, number_in(query, "block", 0), number_in(query, "from", 0))
         return self._page("recorded_text.html", page=page, shown=text, query=dict(query))
@@ -175,7 +175,7 @@ class ViewApp:
         return StreamingResponse(self._while_opening(request), media_type=_HTML, headers=_VARY)
 
     async def _while_opening(self, request: Request) -> AsyncIterator[str]:
-        """The page of a session that is not open yet: its head at once, the rest when the journal was read."""
+        """The page of a session that is not open yet: its head at once, the rest when the journal has been read."""
         opening = self._render("opening.html", session_id=request.path_params["session"])
         yield opening.partition(_REST)[0]
         try:
@@ -196,9 +196,9 @@ class ViewApp:
         return self._render(template, **values)
 
     async def _change(self, request: Request) -> Response:
-        """Restore or pin an item, or undo the last change: for a page of ours, which knows ``may_write``."""
+        """Restore or pin an item, or undo the last change, if the request has the token ``may_write``."""
         if not self.may_write or not security.same_token(request.headers.get("x-ctxfs-write", ""), self.may_write):
-            return PlainTextResponse("not a request of this page", REFUSED)
+            return PlainTextResponse("the request did not come from this page", REFUSED)
         query, session_id = request.query_params, request.path_params["session"]
         item_id = query.get("item", "")
         decide = _CHANGES.get(query.get("do", ""))
@@ -238,7 +238,7 @@ class ViewApp:
             yield "retry: 1000\n\n"
             quiet, seen = 0, int(given) if given.isdecimal() else opened.version
             while True:
-                await opened.refresh()  # a page requested meanwhile may have refreshed it, too
+                await opened.refresh()  # another request may have refreshed it in the meantime
                 quiet += 1
                 if opened.version != seen:
                     quiet, seen = 0, opened.version
@@ -259,7 +259,7 @@ def _status(error: CtxfsError) -> int:
 _HTML = "text/html; charset=utf-8"
 _VARY = {"Vary": "HX-Request, HX-Target"}
 _MAIN = '<main id="main" tabindex="-1">'
-"""The end of the part with which all pages begin."""
+"""The last line of the part with which all pages begin."""
 _REST = "<!-- the rest follows -->"
 
 
@@ -286,7 +286,7 @@ def _link(path: str, query: Mapping[str, Any], **changed: Any) -> str:
 
 
 class _Guarded:
-    """Lets in only who knows the token, from this machine; and says with every answer what the browser may do."""
+    """Lets in only requests from this machine that have the token, and sets the security headers of every response."""
 
     def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str], *, may_write: bool) -> None:
         self._may_write = may_write

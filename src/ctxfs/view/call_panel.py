@@ -24,8 +24,8 @@ class RequestRow:
         item_id: its id.
         item_type: what it is.
         title: what it is, in one line. Not trusted.
-        tokens: what it took in this request.
-        content_tokens: what its content takes.
+        tokens: its size in this request.
+        content_tokens: the size of its content.
         is_placeholder: its placeholder was sent.
         is_new: no request before this one carried it.
         is_evicted_now: it was evicted between the request before this one and this one.
@@ -43,7 +43,7 @@ class RequestRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRow:
-    """What happened to an item between two requests: ``change``; ``title`` is what the item is. Not trusted."""
+    """What happened to an item between two requests (``change``), and the item's title, which is not trusted."""
 
     change: ItemChange
     title: str
@@ -57,8 +57,8 @@ class ChangeList:
         changes: all of it.
         rows: the first changes.
         tokens_before: the earlier request.
-        tokens_after: the later request; None: not known, for a framework owns the messages and did not send it yet.
-        rewritten_tokens: what the prompt cache had to take in again for the later request.
+        tokens_after: the later request; None: not known, as a framework owns the messages and has not sent it yet.
+        rewritten_tokens: the tokens that the prompt cache had to take in again for the later request.
     """
 
     changes: Changes
@@ -83,10 +83,10 @@ class CallPanel:
         following: the call after it; None: it is the last one.
         request: the request, and what is not known of it.
         rows: its last items, or all of them.
-        hidden: so many items stand before these.
+        hidden: how many items before these are not shown.
         since: what changed since the request before; None: it is the first one.
-        until: what changed to the next request, which may not be sent yet.
-        missed: what the prompt cache had lost before the call; None: nothing.
+        until: what changed up to the next request, which may not have been sent yet.
+        missed: the cache miss of this call; None: there was none.
     """
 
     call: Call
@@ -101,7 +101,7 @@ class CallPanel:
 
     @property
     def is_partial(self) -> bool:
-        """Whether a framework owns the messages, so that the rows are only those of which a placeholder was sent."""
+        """Whether a framework owns the messages: the rows are then only items of which a placeholder was sent."""
         return not self.request.items
 
     @property
@@ -111,12 +111,12 @@ class CallPanel:
 
     @property
     def has_evicted_now(self) -> bool:
-        """Whether something among the rows was evicted just before this request."""
+        """Whether an item among the rows was evicted just before this request."""
         return any(row.is_evicted_now for row in self.rows)
 
 
 def call_panel(activity: Activity, timeline: Timeline, number: int, *, shows_all: bool = False) -> CallPanel | None:
-    """The call ``number``, or the nearest one that there is; None: there is none.
+    """The call ``number``, or the nearest one that exists; None: there is no call.
 
     ``shows_all``: all items of the request are listed.
     """
@@ -144,7 +144,7 @@ def call_panel(activity: Activity, timeline: Timeline, number: int, *, shows_all
 
 
 def _changes(activity: Activity, timeline: Timeline, number: int, walk: Walk) -> ChangeList:
-    """What changed from the request of the call ``number`` to the next one."""
+    """What changed from the request of call ``number`` to the next request."""
     changes = timeline.changes(number, walk=walk)
     later = activity.calls[number] if number < len(activity.calls) else None
     is_partial = not changes.tokens_before
@@ -162,7 +162,7 @@ def _rows(items: Sequence[ContextItem], lives: Mapping[str, ItemLife], number: i
 
 
 def _replaced(lives: Mapping[str, ItemLife], number: int) -> Sequence[RequestRow]:
-    """Of a history that a framework owns: what was evicted before the call."""
+    """For a history that a framework owns: the items that were evicted before the call."""
     return [
         RequestRow(
             item_id=life.item_id,

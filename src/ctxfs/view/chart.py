@@ -1,4 +1,4 @@
-"""What the charts of a session show: columns of figures by call, for the page's script. Pure."""
+"""The data of a session's charts: columns of figures by call, for the page's script. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ def chart_data(
     Args:
         activity: the session.
         window_tokens: the largest prompt; None: not known.
-        steps: the lengths of a prompt above which every token costs more.
+        steps: the prompt lengths above which every token costs more.
         without: what the first calls would have cost in dollars without any eviction; empty: not known.
     """
     calls = activity.calls
@@ -48,7 +48,7 @@ def chart_data(
 
 
 def _largest(events: Iterable[Event]) -> Mapping[int, str]:
-    """The calls of the events, in order, each with the item that it happened to; of several, the largest one."""
+    """The calls of the events, in order, each with the item that was affected; of several events, the largest."""
     by_call: dict[int, Event] = {}
     for event in sorted(events, key=lambda event: (event.call, event.tokens_before)):
         by_call[event.call] = event

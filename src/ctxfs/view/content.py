@@ -1,4 +1,4 @@
-"""The content of an item in pages of bounded size: from a line on, from its end, or the lines that match."""
+"""The content of an item in pages of limited size: from a line on, the end, or the lines that match."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,12 +32,12 @@ class ContentPage:
     """A page of a content. Its lines are not trusted.
 
     Args:
-        lines: in order; one that goes on (``more``) or does not begin at its beginning (``begin``) is a part of a line.
-        total_lines: of the whole content.
+        lines: in order; one that continues (``more``), or starts after its beginning (``begin``), is part of a line.
+        total_lines: the number of lines of the whole content.
         how: which lines these are.
-        previous_first: the line with which the page before begins; None: this is the first one.
-        next_first: the line with which the next page begins; None: this is the last one.
-        note: what else there is to say, such as that there are more matches.
+        previous_first: the first line of the page before; None: this is the first page.
+        next_first: the first line of the next page; None: this is the last page.
+        note: anything else to show, such as that there are more matches.
     """
 
     lines: Sequence[Line]
@@ -57,14 +57,14 @@ async def content_page(
         fs: the session, open.
         item_id: the item.
         how: which lines.
-        first: the line that a full page begins with, and the first one that is searched.
-        char: show this line only, from this character on; None: whole lines, long ones cut.
+        first: the first line of a full page, or the first line to search.
+        char: show only this line, from this character on; None: whole lines, but long ones are cut.
         pattern: what ``grep`` looks for, an RE2 expression.
 
     Raises:
-        UnknownItem: it is nowhere.
-        CorruptContent: it is not what was written.
-        NotStored: its file is gone.
+        UnknownItem: the item is nowhere.
+        CorruptContent: the content is not what was written.
+        NotStored: its file is missing.
         ToolError: the pattern is wrong, or ``first`` is past the end.
     """
     if item_id not in fs.state.stored:
@@ -81,7 +81,7 @@ async def content_page(
 
 
 async def message_of(fs: ContextFileSystem, item_id: str) -> Content:
-    """A content that is not stored by itself: it stands in the journal, or in an archive. Raises ``UnknownItem``."""
+    """A content that is in the journal or in an archive, and not in a file of its own. Raises ``UnknownItem``."""
     item = fs.state.items.get(item_id)
     if item is None and (archive := fs.state.archived.get(item_id)) is not None:
         item = next((one for one in await archived(fs, archive) if one.id == item_id), None)

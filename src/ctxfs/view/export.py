@@ -1,4 +1,4 @@
-"""The page of one session as one file, which opens without a server: its figures, charts, warnings, calls and items."""
+"""The page of a session as one file that opens without a server: its figures, charts, warnings, calls and items."""
 
 import base64
 import hashlib
@@ -23,14 +23,14 @@ __all__ = ["exported_page"]
 CONTENT_CHARS = 3_000
 """The most characters of one content in the file."""
 READ_CHARS = 60_000
-"""So much of it is read before it is redacted and then cut, so that no secret is cut before it is found."""
+"""The most characters of one content that are read, redacted and then cut: no secret is cut before it is found."""
 ALL_CHARS = 12_000_000
-"""So much of all contents together."""
+"""The most characters of all contents together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedItem:
-    """An item, and how its content begins; ``more``: it goes on. ``problem``: why it cannot be read."""
+    """An item and the beginning of its content; ``more``: there is more of it. ``problem``: why it cannot be read."""
 
     life: ItemLife
     text: str
@@ -49,7 +49,7 @@ class ExportedCall:
 async def exported_page(opened: OpenSession, redaction: Redaction) -> str:
     """The file's text. ``redaction``: what is left out of it.
 
-    Raises what reading the session raises, but for single contents that are damaged: the file says so in their place.
+    Raises what reading the session raises, except for damaged contents: the file shows the error in their place.
     """
     builder = ActivityBuilder(clean=redaction.content)
     await run_in_steps(lambda: builder.feed(opened.records))
@@ -96,7 +96,7 @@ async def _item(opened: OpenSession, life: ItemLife, redaction: Redaction, chars
 
 
 async def _beginning(opened: OpenSession, item_id: str) -> AsyncIterator[str]:
-    """How a content begins."""
+    """The beginning of a content."""
     fs, left = opened.fs, READ_CHARS
     if item_id not in fs.state.stored:
         yield readable_text(await message_of(fs, item_id))[:left]

@@ -1,4 +1,4 @@
-"""How figures are written for people, on the page and by the commands. Pure."""
+"""Figures as people read them, on the page and in the commands' output. Pure."""
 
 from datetime import UTC, datetime
 
@@ -22,7 +22,7 @@ def short_count(number: float) -> str:
 
 
 def usd(amount: float | None) -> str:
-    """An amount of money; None is "not known", and small amounts keep two digits that count."""
+    """An amount of money; None is "not known", and small amounts have four decimal places."""
     if amount is None:
         return "?"
     digits = 2 if abs(amount) >= 0.1 or not amount else 4
@@ -30,7 +30,7 @@ def usd(amount: float | None) -> str:
 
 
 def size(number: int) -> str:
-    """Bytes in a unit that fits: 1 kB is 1,000 bytes."""
+    """Bytes in a suitable unit: 1 kB is 1,000 bytes."""
     scaled = float(number)
     for unit in ("B", "kB", "MB", "GB"):
         if scaled < 1_000:
@@ -40,7 +40,7 @@ def size(number: int) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """A part in percent; of nothing, 0."""
+    """A part in percent; 0 if the whole is 0."""
     return f"{part / whole:.0%}" if whole else "0%"
 
 

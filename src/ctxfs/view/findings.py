@@ -1,16 +1,17 @@
-"""What an operator looks for in a session: damage, waste, and what the model did without. Pure."""
+"""Things in a session that an operator should know: damage, waste, and evicted contents never read back. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ctxfs.placeholder.lines import plural
 from ctxfs.session.recovery import Recovery
 from ctxfs.view.activity import Activity, Call, EventKind
 
 __all__ = ["Finding", "Unfinished", "findings"]
 
 FULL_SHARE = 0.9
-"""A request of more than this share of the window is close to its end."""
+"""A request that takes more than this share of the window is close to the limit."""
 RATE_CALLS = 8
 """The number of calls over which the cache's hit rate is measured."""
 NAMES_SHOWN = 3
@@ -25,9 +26,9 @@ class Finding:
     Args:
         level: "damage" (bytes are lost or changed), "warning" (it cost money or knowledge) or "note".
         title: what it is, in a few words.
-        detail: what that means, and what can be done.
-        item_ids: the items that it is about.
-        calls: the calls that it is about.
+        detail: what it means, and what can be done.
+        item_ids: the items that it concerns.
+        calls: the calls that it concerns.
     """
 
     level: Literal["damage", "warning", "note"]
@@ -39,10 +40,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfinished:
-    """What was written and is not recorded, in a session that no writer has open.
+    """What was written but not recorded, in a session that no writer has open.
 
     ``files``: stored contents that the journal does not name. ``torn_bytes``: the size of the journal's last line if
-    that is not whole; else 0.
+    it is incomplete; else 0.
     """
 
     files: Sequence[str] = ()
@@ -56,13 +57,13 @@ def findings(
     recovery: Recovery,
     unfinished: Unfinished = Unfinished(),
 ) -> Sequence[Finding]:
-    """All there is to look at, the worst first.
+    """All findings, the worst first.
 
     Args:
         activity: the session.
         window_tokens: the largest prompt; None: not known.
         recovery: what opening the session found.
-        unfinished: what was written and is not recorded.
+        unfinished: what was written but not recorded.
     """
     found = [
         *_damage(recovery),
@@ -89,7 +90,7 @@ def _damage(recovery: Recovery) -> Iterator[Finding]:
         yield Finding(
             level="damage",
             title="The journal has a damaged line",
-            detail=f"At byte {damage.offset:,}: {damage.reason}. What it recorded is missing here.",
+            detail=f"At byte {damage.offset:,}: {damage.reason}. What the line recorded is missing here.",
         )
 
 
@@ -97,17 +98,17 @@ def _unrecorded(unfinished: Unfinished) -> Iterator[Finding]:
     if unfinished.files:
         yield Finding(
             level="warning",
-            title="Contents were stored, and not recorded",
+            title="Contents were stored but not recorded",
             detail=f"The agent ended before the journal named {', '.join(unfinished.files[:NAMES_SHOWN])}"
             f"{' and others' if len(unfinished.files) > NAMES_SHOWN else ''}. "
-            "When an agent opens the session again, they become a part of it.",
+            "When an agent opens the session again, they become part of it.",
         )
     if unfinished.torn_bytes:
         yield Finding(
             level="warning",
-            title="The last change was not written whole",
-            detail=f"The journal's last {unfinished.torn_bytes:,} bytes are not a whole line: the agent ended while it "
-            "wrote them. Nothing that it was told is stored is missing.",
+            title="The last change was not completely written",
+            detail=f"The journal's last {unfinished.torn_bytes:,} bytes are an incomplete line: the agent ended while "
+            "it wrote them. Nothing that had been confirmed as stored is missing.",
         )
 
 
@@ -139,7 +140,7 @@ def _cache_rate(calls: Sequence[Call]) -> Iterator[Finding]:
         yield Finding(
             level="warning",
             title="The prompt cache is used less than before",
-            detail=f"{last:.0%} of the last {RATE_CALLS} prompts were read from it; it was {best:.0%} at best.",
+            detail=f"{last:.0%} of the last {RATE_CALLS} prompts was read from it; at best it was {best:.0%}.",
             calls=tuple(call.number for call in billed[-RATE_CALLS:]),
         )
 
@@ -156,8 +157,8 @@ def _misses(activity: Activity) -> Iterator[Finding]:
         lost = sum(event.tokens_before - event.tokens_after for event in missed)
         yield Finding(
             level="warning",
-            title="The prompt cache lost what it held",
-            detail=f"About {lost:,} tokens were written or paid in full again, though nothing before them had changed.",
+            title="The prompt cache lost its contents",
+            detail=f"About {lost:,} tokens were written again or paid in full, though nothing before them had changed.",
             calls=tuple(event.call for event in missed),
         )
 
@@ -169,7 +170,7 @@ def _repeated(activity: Activity) -> Iterator[Finding]:
         yield Finding(
             level="warning",
             title="A tool was called again for a result that had been evicted",
-            detail=f"{times:,} times the model made the same call again, instead of reading the stored result.",
+            detail=f"The model repeated a call instead of reading the stored result ({plural(times, 'time')}).",
             item_ids=tuple(life.item_id for life in again),
             calls=tuple(sorted({call for life in again for call in life.repeated})),
         )

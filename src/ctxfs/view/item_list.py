@@ -1,4 +1,4 @@
-"""The list of a session's items: which ones match, in which order, a page at a time. Pure."""
+"""The list of a session's items: the ones that match, sorted, a page at a time. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ ORDERS: Mapping[str, Callable[[ItemLife], Any]] = {
     "read backs": lambda life: -life.read_backs,
     "repeated": lambda life: -len(life.repeated),
 }
-"""How the list can be ordered: as they came, or the largest number first."""
+"""How the list can be sorted: in the order of the calls, or the largest number first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +25,9 @@ class ItemList:
 
     Args:
         rows: the items.
-        total: how many match.
+        total: how many items match.
         first: the place of the first row, from 0.
-        matching: what was asked for.
+        matching: the text that was searched for.
         order: a key of ``ORDERS``.
     """
 
@@ -52,9 +52,11 @@ class ItemList:
 def item_list(
     lives: Iterable[ItemLife], *, matching: str = "", order: str = "call", first: int = 0, only_left: bool = False
 ) -> ItemList:
-    """The items with ``matching`` in their id, title or type, from the place ``first`` on; ``only_left``: that left.
+    """The items with ``matching`` in their id, title or type, from the place ``first`` on.
 
-    An unknown ``order`` is "call".
+    ``only_left``: only those that are no longer in the context.
+
+    An unknown ``order`` counts as "call".
     """
     wanted = matching.casefold()
     order = order if order in ORDERS else "call"

@@ -1,4 +1,4 @@
-"""The list of sessions: which rows match, and in which order. Pure."""
+"""The list of sessions: the rows that match, sorted. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -16,13 +16,13 @@ SORTS: Mapping[str, Callable[[SessionSummary], Any]] = {
     "cost": lambda session: -(session.cost_usd or 0.0),
     "saved": lambda session: (-(session.saved_usd or 0.0), -(session.saved_tokens or 0)),
 }
-"""How the list can be sorted: the newest, the first name, or the largest first."""
+"""How the list can be sorted: by name, or with the newest or largest first."""
 
 
 def chosen_rows(
     found: Iterable[SessionSummary], *, matching: str = "", sort: str = "age", reverse: bool = False
 ) -> Sequence[SessionSummary]:
-    """The sessions with ``matching`` in their id or in the name of a model, in order; an unknown ``sort`` is "age"."""
+    """The sessions with ``matching`` in their id or in the name of a model, sorted; an unknown ``sort`` is "age"."""
     wanted = matching.casefold()
     rows = [one for one in found if any(wanted in name.casefold() for name in (one.session_id, *one.models))]
     rows.sort(key=lambda one: one.session_id)

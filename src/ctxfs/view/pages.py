@@ -1,4 +1,4 @@
-"""The pages as HTML. The contents of sessions are not trusted: all are escaped, and shown as text.
+"""The pages as HTML. The contents of sessions are not trusted: they are escaped, and shown as text.
 
 The only module that imports ``jinja2``.
 """
@@ -30,7 +30,7 @@ class Pages:
     """Renders the templates.
 
     Args:
-        redact: what takes the place of any text that is shown; None: it is shown as it is.
+        redact: applied to each text before it is shown; None: texts are shown as they are.
     """
 
     def __init__(self, redact: Callable[[str], str] | None = None) -> None:
@@ -53,11 +53,11 @@ class Pages:
 
     @staticmethod
     def markup(own: str) -> str:
-        """A text of ours that is not escaped: a style sheet, or a script."""
+        """A text of our own, which is not escaped: a style sheet or a script."""
         return Markup(own)  # noqa: S704 - it comes with ctxfs
 
     def _shown(self, value: Any) -> Any:
-        """A value as it stands on a page: the page's own markup as it is, and any other text harmless."""
+        """A value as it is put on a page: our own markup unchanged, and any other text made harmless."""
         if not isinstance(value, str) or isinstance(value, Markup):
             return value
         return visible_text(value if self._redact is None else self._redact(value))

@@ -1,4 +1,4 @@
-"""Recorded sessions as the page shows them: what they cost under each policy, and what would have been evicted."""
+"""Recorded sessions as the page shows them: their cost under each policy, and what would have been evicted."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,7 +46,7 @@ class RecordedCall:
 
     @property
     def blocks(self) -> Sequence[Block]:
-        """All of them, in order."""
+        """All blocks, in order."""
         return [*(block for _, block in self.added), *self.reply]
 
 
@@ -55,10 +55,10 @@ class Replayed:
     """A recording, replayed.
 
     Args:
-        report: the recording under all policies, and nothing else.
+        report: the report of this recording alone, under all policies.
         items: what happened to each result and to the arguments of each call.
-        calls: its calls, those of all threads.
-        starts: of each thread, how many calls stand before it.
+        calls: the calls of all its threads.
+        starts: for each thread, how many calls come before it.
     """
 
     report: Report
@@ -72,11 +72,11 @@ class Replayed:
         return self.report.sessions[0]
 
     def left_before(self, item: RecordedItem) -> int | None:
-        """The call of all threads that no longer saw the item; None: it stays."""
+        """The first call that no longer saw the item, counted over all threads; None: it stays."""
         return None if item.left_before_call is None else self.starts[item.thread - 1] + item.left_before_call
 
     def came_with(self, item: RecordedItem) -> int:
-        """The call of all threads that was the first to see the item."""
+        """The first call that saw the item, counted over all threads."""
         return self.starts[item.thread - 1] + item.call
 
     def contexts(self, call: int) -> Mapping[str, int]:
@@ -102,19 +102,19 @@ class RecordedPage:
     """What is on the page of a recording.
 
     Args:
-        number: the place of its file among those that were named.
+        number: the place of its file among the files that were given.
         place: the place of the recording in its file, from 1.
-        names: the recordings of that file.
+        names: the names of the recordings in that file.
         file: the recording, replayed.
-        answer: what it comes to, in a sentence.
+        answer: the result, in a sentence.
         check: how far the replay is from the bill; empty without a bill.
         limits: what such a replay cannot know.
         call: the call that is shown; None: there is none.
         contexts: what its request carries with nothing evicted ("none") and with ctxfs ("economic"), in tokens.
         left: what would have been evicted before that call.
-        evictions: the first of all that would have been evicted, or all of it, in order.
-        more_evictions: so many others are not listed.
-        text_shown: so many characters of a block are shown; all of it has a page of its own.
+        evictions: the evictions that there would have been, in order: the first ones, or all.
+        more_evictions: how many more there are that are not listed.
+        text_shown: how many characters of a block are shown; a page of its own shows all of it.
     """
 
     number: int
@@ -135,9 +135,9 @@ class RecordedPage:
 def recorded_page(
     number: int, files: Sequence[Replayed], place: int, call: int | None, *, shows_all: bool = False
 ) -> RecordedPage:
-    """The page of the recording at ``place``, from 1, with one of its calls; the nearest ones that there are.
+    """The page of the recording at ``place``, from 1, with one of its calls; if they do not exist, the nearest ones.
 
-    ``call`` None: the last one. ``shows_all``: all evictions are listed.
+    ``call``: None is the last one. ``shows_all``: all evictions are listed.
     """
     place = min(max(1, place), len(files))
     file = files[place - 1]
@@ -162,7 +162,7 @@ def recorded_page(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedText:
-    """A page of one block of a call. Not trusted; ``first`` is its first character, of ``total``, from 0."""
+    """A page of one block of a call. Not trusted. ``first``: the place of its first character, from 0, of ``total``."""
 
     call: RecordedCall
     block: Block
@@ -185,10 +185,10 @@ class RecordedText:
 def recorded_text(page: RecordedPage, place: int, first: int) -> RecordedText:
     """The text of a block of the page's call from the character ``first`` on.
 
-    ``place``: the block's among ``RecordedCall.blocks``, from 0. Raises ``ReplayFormatError`` where there is none.
+    ``place``: the block's index in ``RecordedCall.blocks``. Raises ``ReplayFormatError`` if there is no such block.
     """
     if page.call is None or not place < len(page.call.blocks):
-        raise ReplayFormatError(f"no block {place}: go back to the recording, and choose one")
+        raise ReplayFormatError(f"no block {place}: go back to the recording and choose one")
     block = page.call.blocks[place]
     first = min(first, max(0, len(block.text) - 1))
     text = block.text[first : first + TEXT_A_PAGE]
@@ -197,22 +197,22 @@ def recorded_text(page: RecordedPage, place: int, first: int) -> RecordedText:
 
 @dataclass(slots=True)
 class RecordedFiles:
-    """The files that were named; each is read and replayed when it is first looked at."""
+    """The files that were given; each is read and replayed when it is first shown."""
 
     paths: Sequence[Path] = ()
     _known: dict[int, Sequence[Replayed]] = field(default_factory=dict)
     _turn: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def get(self, number: int) -> Sequence[Replayed]:
-        """The recordings in the file at that place.
+        """The recordings in file ``number``, from 0.
 
         Raises:
-            ReplayFormatError: it is in no known format, or has no reply of a model in it.
-            OSError: it cannot be read.
+            ReplayFormatError: there is no such file, its format is unknown, or it contains no reply of a model.
+            OSError: the file cannot be read.
         """
         async with self._turn:
             if not number < len(self.paths):
-                raise ReplayFormatError(f"no recording {number}: {len(self.paths)} were named")
+                raise ReplayFormatError(f"there is no recording {number}: {len(self.paths)} were given")
             if number not in self._known:
                 self._known[number] = await anyio.to_thread.run_sync(partial(_read, self.paths[number]))
             return self._known[number]
@@ -224,7 +224,7 @@ def _read(path: Path) -> Sequence[Replayed]:
     found = []
     for session, told in zip(report.sessions, explained, strict=True):
         while recordings[0].name != session.session:
-            del recordings[0]  # one of which nothing can be counted
+            del recordings[0]  # the report leaves out recordings in which nothing can be counted
         threads = [list(_calls(thread)) for thread in recordings.pop(0).threads()]
         calls = [replace(call, number=n) for n, call in enumerate((c for thread in threads for c in thread), 1)]
         starts = tuple(accumulate(map(len, threads), initial=0))

@@ -16,11 +16,11 @@ REDACTED = "[redacted]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redaction:
-    """What is taken out of every text before it is shown, and before it is cut.
+    """What is removed from every text before it is shown, and before it is cut.
 
     Args:
-        patterns: RE2 expressions; what they match becomes ``[redacted]``. They see control characters as escapes.
-        contents: nothing that a user, a model or a tool wrote is shown, and no path.
+        patterns: RE2 expressions; their matches become ``[redacted]``. They see control characters as escapes.
+        contents: whether to remove all that a user, a model or a tool wrote, and paths.
 
     Raises:
         ConfigError: a pattern is not a regular expression.
@@ -41,7 +41,7 @@ class Redaction:
         return text
 
     def content(self, text: str) -> str:
-        """What somebody wrote, or a part of it."""
+        """A text that a user, a model or a tool wrote, or part of one."""
         return REDACTED if self.contents and text else self.shown(text)
 
 

@@ -1,4 +1,4 @@
-"""A search of everything that all sessions hold, a few seconds at a time."""
+"""A search of all contents of all sessions, a few seconds at a time."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ LINES_SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """An item in which lines match. The first lines are not trusted; ``more``: there are others."""
+    """An item with matching lines, and the first of them, which are not trusted; ``more``: there are others."""
 
     session_id: str
     item_id: str
@@ -38,8 +38,8 @@ class Found:
     Args:
         hits: in the order of the sessions.
         problems: what could not be searched, and why.
-        searched: how many sessions were searched whole.
-        next_place: the session to continue with, by its place in the list; None: all were searched.
+        searched: how many sessions were searched.
+        next_place: the place in the list of the session to continue with; None: all were searched.
     """
 
     hits: Sequence[Hit]
@@ -74,7 +74,9 @@ async def _search(fs: ContextFileSystem, pattern: str, until: float, problems: l
     searched = 0
     for item_id in _contents(fs):
         if time.monotonic() > until or len(hits) >= MOST_HITS:
-            problems.append(f"{fs.session_id}: only its first {searched:,} contents were searched; search it alone")
+            problems.append(
+                f"{fs.session_id}: only its first {searched:,} contents were searched: search this session on its own"
+            )
             break
         searched += 1
         try:
@@ -96,7 +98,7 @@ async def _search(fs: ContextFileSystem, pattern: str, until: float, problems: l
 
 
 def _contents(fs: ContextFileSystem) -> Iterator[str]:
-    """The ids of all contents, each once: those that are stored, and those in the journal."""
+    """The ids of all contents, each once: those in files, and those in the journal."""
     state = fs.state
     yield from state.stored
     yield from (item_id for item_id, item in state.items.items() if item_id not in state.stored and not item.destroyed)

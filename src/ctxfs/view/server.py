@@ -22,16 +22,16 @@ _HOST = "127.0.0.1"
 
 @dataclass(slots=True)
 class ViewServer:
-    """The page of the sessions of a place.
+    """The server of the page that shows sessions.
 
     Args:
-        stores: where sessions are.
-        port: where to serve; 0: any free port; None: ``DEFAULT_PORT``, or any free port where that is taken.
+        stores: where the sessions are.
+        port: where to serve; 0: any free port; None: ``DEFAULT_PORT``, or any free port if that is taken.
         recordings: files of recorded sessions.
-        may_write: items can be restored and pinned, and changes undone.
+        may_write: whether items can be restored and pinned, and changes undone.
 
     Raises:
-        ConfigError: the port is taken.
+        ConfigError: the port cannot be used.
     """
 
     stores: SessionStores
@@ -50,24 +50,24 @@ class ViewServer:
         config = uvicorn.Config(
             app.asgi(), log_config=None, access_log=False, timeout_graceful_shutdown=1, server_header=False
         )
-        config.load()  # an event loop would wait for the files that it imports, and for imports of other threads
+        config.load()  # here, since importing blocks: on files, and on imports in other threads
         self._server = uvicorn.Server(config)
 
     @property
     def url(self) -> str:
-        """Its address, which ends with a slash; it shows all sessions to anyone who knows it."""
+        """The page's address, which ends with a slash. Anyone on this machine who knows it can see all sessions."""
         return f"http://{_HOST}:{self._listening.getsockname()[1]}/{self._token}/"
 
     async def serve(self) -> None:
-        """Answer until ``stop``, or an interrupt."""
+        """Answer requests until ``stop`` is called, or until an interrupt."""
         await self._server.serve(sockets=[self._listening])
 
     def stop(self) -> None:
-        """End serving."""
+        """Stop serving."""
         self._server.should_exit = True
 
     def close(self) -> None:
-        """Give the port back, if it was never served."""
+        """Free the port, if ``serve`` was never called."""
         self._listening.close()
 
 
@@ -78,5 +78,5 @@ def _listening_on(port: int | None) -> socket.socket:
         if port is None:
             return socket.create_server((_HOST, 0))
         raise ConfigError(
-            f"port {port} of {_HOST} cannot be used: {error.strerror}; --port 0 takes a free one"
+            f"port {port} of {_HOST} cannot be used: {error.strerror}; --port 0 chooses a free one"
         ) from error

@@ -1,4 +1,4 @@
-"""What the page of a session shows: its figures, a call, an item; values for the templates."""
+"""The values for the page of a session: its figures, a call, an item."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +32,7 @@ ITEMS_A_PAGE = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPage:
-    """What is on the page of a session."""
+    """The values that the page of a session shows."""
 
     session_id: str
     path: str
@@ -51,7 +51,7 @@ class SessionPage:
 
     @classmethod
     def of(cls, opened: OpenSession, tab: str = "timeline") -> Self:
-        """The page of a session that is open, without a call."""
+        """The page of an open session, without a call."""
         page: Self | None = opened.derived.get(cls)
         if page is None:
             page = opened.derived[cls] = cls._of(opened)
@@ -82,12 +82,12 @@ class SessionPage:
         )
 
     def with_activity(self, activity: Activity) -> Self:
-        """The same page, with another account of what happened: one that is redacted."""
+        """The same page with another account of what happened, such as a redacted one."""
         return replace(self, activity=activity)
 
     @property
     def chart(self) -> Mapping[str, Any]:
-        """What its charts show."""
+        """The data of its charts."""
         return chart_data(
             self.activity,
             window_tokens=self.window_tokens,
@@ -102,7 +102,7 @@ class SessionPage:
 
 
 def _effect(opened: OpenSession) -> Effect | None:
-    """What evictions saved and cost; None: another version recorded the prices."""
+    """What evictions saved and cost; None: the recorded prices are those of another version of ctxfs."""
     try:
         return effect(opened.activity.account, opened.state.eviction)
     except ConfigError:
@@ -110,7 +110,7 @@ def _effect(opened: OpenSession) -> Effect | None:
 
 
 async def session_page(opened: OpenSession, tab: str, query: Mapping[str, str]) -> SessionPage:
-    """The page of a session; its timeline with the call that ``query`` names, or the last one."""
+    """The page of a session; the timeline shows the call that ``query`` names, or the last one."""
     page = SessionPage.of(opened, tab)
     if page.tab == "items":
         listed = item_list(
@@ -136,14 +136,14 @@ class ItemPanel:
     Args:
         life: what happened to it.
         place: where its content is now, in words.
-        file: its file, absolute; empty: it has none.
+        file: the absolute path of its file; empty: it has none.
         stored: what is known of that file; None: it has none.
         how: which lines are shown, or "placeholder".
-        page: those lines; None: they cannot be shown, see ``problem``.
-        placeholder: what the model sees instead of it, or would see; empty: nothing.
-        pattern: what was searched for.
-        problem: why its content cannot be shown; empty: it can.
-        worth: what each of its evictions was worth, by the call before which it was.
+        page: those lines; None: they cannot be shown (see ``problem``), or were not asked for.
+        placeholder: what the model sees instead of the content, or would see; empty: nothing.
+        pattern: the pattern that was searched for.
+        problem: why the content cannot be shown; empty: it can.
+        worth: what each of its evictions was worth, by the call that followed it.
     """
 
     life: ItemLife
@@ -162,7 +162,7 @@ HOWS = ("full", "tail", "grep", "placeholder")
 
 
 async def item_panel(opened: OpenSession, query: Mapping[str, str]) -> ItemPanel | None:
-    """The item that ``query`` names, with the page of its content that it asks for; None: it names none.
+    """The item that ``query`` names, with the requested page of its content; None: it names no item.
 
     Raises:
         UnknownItem: there is no such item.
@@ -198,7 +198,7 @@ async def item_panel(opened: OpenSession, query: Mapping[str, str]) -> ItemPanel
 
 
 async def _page(opened: OpenSession, item_id: str, how: str, query: Mapping[str, str]) -> ContentPage | None:
-    """The page of its content; None: nothing was asked for."""
+    """The requested page of the content; None: a search without a pattern."""
     pattern = query.get("find", "")
     if how == "grep" and not pattern:
         return None
@@ -209,7 +209,7 @@ async def _page(opened: OpenSession, item_id: str, how: str, query: Mapping[str,
 
 
 def number_in(query: Mapping[str, str], name: str, otherwise: int) -> int:
-    """The number that an address gives as ``name``, or ``otherwise``."""
+    """The number ``name`` in a query, or ``otherwise``."""
     given = query.get(name, "")
     return int(given) if given.isdecimal() and len(given) < 16 else otherwise
 
@@ -225,7 +225,7 @@ def _place(life: ItemLife, item: ContextItem | None, stored: Stored | None) -> s
 
 
 def _shown_instead(records: Sequence[Record], item_id: str) -> str:
-    """What stands for the item in a history that a framework owns; empty: nothing."""
+    """The replacement of the item in a history that a framework owns; empty: there is none."""
     content = next((r.content for r in reversed(records) if isinstance(r, Decided) and r.item_id == item_id), "")
     return json_codec.dumps_text(dict(content)) if isinstance(content, Mapping) else readable_text(content)
 

@@ -1,4 +1,4 @@
-"""Sessions as the page reads them: opened once, for reading only, and followed while their writers go on."""
+"""Sessions as the page reads them: opened once, read-only, and followed as their writers go on."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -32,14 +32,14 @@ MOST_OPEN = 8
 
 
 class OpenSession:
-    """A session that is read as it grows: its files, and what its journal tells so far.
+    """A session that is read as it grows: its files, and the records of its journal so far.
 
-    ``is_running``: a writer had it open when it was looked at last. ``unfinished``: what is not recorded otherwise.
-    ``derived``: what others computed of it, by type; empty again once it has changed.
+    ``is_running``: a writer had it open at the last look. ``unfinished``: if none had, what was written but not
+    recorded. ``derived``: values that others computed from the session, by type; cleared when it changes.
 
     Args:
-        stores: where sessions are.
-        session_id: one of them.
+        stores: where the sessions are.
+        session_id: the id of this one.
     """
 
     def __init__(self, stores: SessionStores, session_id: str) -> None:
@@ -58,22 +58,22 @@ class OpenSession:
 
     @property
     def state(self) -> SessionState:
-        """What the journal adds up to, as far as ``activity`` goes."""
+        """The state that the journal adds up to, as far as it was read for ``activity``."""
         return self._builder.state
 
     @property
     def version(self) -> int:
-        """The journal's line up to which it was read; it grows with the session."""
+        """The number of the last line of the journal that was read; it grows with the session."""
         return self._read[0]
 
     async def open(self) -> Self:
-        """Open it. Raises what ``ContextFileSystem.open`` raises."""
+        """Open the session. Raises what ``ContextFileSystem.open`` raises."""
         await self.fs.open()
         await self.refresh()
         return self
 
     async def close(self) -> None:
-        """Close it; idempotent."""
+        """Close the session; idempotent."""
         await self.fs.close()
 
     async def timeline(self) -> Timeline:
@@ -84,7 +84,7 @@ class OpenSession:
             return self._timeline
 
     async def refresh(self) -> bool:
-        """Take in what was appended since; whether there was something."""
+        """Take in what was appended since the last time; return whether anything changed."""
         async with self._turn:
             was_running = self.is_running
             self.is_running = await run_to_completion(partial(has_writer, self._stores, self.fs.session_id))
@@ -111,7 +111,7 @@ class OpenSession:
             return True
 
     async def _unfinished(self, torn_bytes: int) -> Unfinished:
-        """What a writer that is no longer running left behind."""
+        """What a writer that is no longer running left unfinished."""
         names = [n for n in await self._store.names() if n != INDEX_NAME and not n.startswith(TERMINAL)]
         orphans, _ = await unknown_files(self._store, self.fs.state, None, names)
         return Unfinished(files=tuple(one.name for one in orphans), torn_bytes=torn_bytes)
@@ -119,14 +119,14 @@ class OpenSession:
 
 @dataclass(slots=True)
 class OpenSessions:
-    """The sessions of a place that somebody looks at."""
+    """The sessions that are being viewed."""
 
     stores: SessionStores
     _open: dict[str, OpenSession] = field(default_factory=dict)
     _turn: anyio.Lock = field(default_factory=anyio.Lock)
 
     def is_open(self, session_id: str) -> bool:
-        """Whether it was opened, and ``get`` takes no time."""
+        """Whether the session is open already, so that ``get`` is quick."""
         return session_id in self._open
 
     async def check(self, session_id: str) -> None:
@@ -135,28 +135,28 @@ class OpenSessions:
             raise SessionNotFound(session_id, self.stores.url)
 
     async def get(self, session_id: str) -> OpenSession:
-        """The session as it is now. Raises ``SessionNotFound``, and what opening it raises."""
+        """The session as it is now. Raises ``SessionNotFound``, and whatever opening it raises."""
         async with self._turn:
             found = self._open.pop(session_id, None)
             if found is None:
                 await self.check(session_id)
                 found = await OpenSession(self.stores, session_id).open()
-            self._open[session_id] = found  # the last used is the last to go
+            self._open[session_id] = found  # the most recently used is closed last
             if len(self._open) > MOST_OPEN:
                 await self._open.pop(next(iter(self._open))).close()
         await found.refresh()
         return found
 
     async def summaries(self) -> Sequence[SessionSummary]:
-        """What is known of each, in no order; from the catalogue, which reads again what changed."""
+        """The summaries of all sessions, in no order, from the catalogue, which reads changed sessions again."""
         return await list_summaries(self.stores)
 
     async def running(self, session_ids: Iterable[str]) -> frozenset[str]:
-        """Those of the sessions that a writer has open."""
+        """The sessions among these that a writer has open."""
         asked = tuple(session_ids)
         return await run_to_completion(lambda: frozenset(one for one in asked if has_writer(self.stores, one)))
 
     async def close(self) -> None:
-        """Close all of them."""
+        """Close all sessions."""
         while self._open:
             await self._open.popitem()[1].close()

@@ -1,4 +1,4 @@
-"""What evictions were worth in a session: what it would have cost without them, and what one saved and cost. Pure.
+"""What evictions were worth: what the session would have cost without them, and what each saved and cost. Pure.
 
 The figures are estimates by the rules of ``replay.journal_costs``. Dollars are at the prices of the last billed model.
 """
@@ -20,12 +20,12 @@ class Worth:
     """What one eviction saved and cost so far.
 
     Args:
-        calls: the calls that did without the content.
-        saved_tokens: the prompt tokens of all these calls that were not sent.
+        calls: the number of calls without the content.
+        saved_tokens: the prompt tokens that were not sent, over all these calls.
         saved_usd: what these would have cost; None: no price is known.
-        rewritten_tokens: what the prompt cache had to take in again because of all the evictions before that call.
-        rewritten_usd: what this cost above reading the same tokens from the cache; None: no price is known.
-        others: so many other items were evicted before the same call.
+        rewritten_tokens: what the prompt cache had to take in again because of all evictions before the same call.
+        rewritten_usd: what that cost more than reading the same tokens from the cache; None: no price is known.
+        others: how many other items were evicted before the same call.
     """
 
     calls: int
@@ -37,14 +37,14 @@ class Worth:
 
     @property
     def net_usd(self) -> float | None:
-        """What it saved, less what it cost; None: no price is known, or other evictions had a part in the cost."""
+        """What the eviction saved, less what it cost; None: no price is known, or other evictions share the cost."""
         if self.saved_usd is None or self.rewritten_usd is None or self.others:
             return None
         return self.saved_usd - self.rewritten_usd
 
 
 def worth(activity: Activity, life: ItemLife, event: Event) -> Worth:
-    """What ``event`` was worth, an eviction of this item; with the items that were evicted together with it."""
+    """What ``event`` was worth: an eviction of this item, and of any items that were evicted together with it."""
     back = (e.call for e in life.events if e.kind is EventKind.RESTORED and e.call >= event.call)
     calls = max(0, next(back, len(activity.calls) + 1) - event.call)
     saved = calls * (event.tokens_before - event.tokens_after)
@@ -64,12 +64,12 @@ def worth(activity: Activity, life: ItemLife, event: Event) -> Worth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unevicted:
-    """The session, had nothing been evicted.
+    """The session as it would have been without evictions.
 
     Args:
         usd: what each call would have cost, as long as the context fits the window; empty: not every call has a bill
             with a known price.
-        too_long_from: the first call whose context would not have fitted the window; None: all would have.
+        too_long_from: the first call whose context would not have fit in the window; None: all would have fit.
     """
 
     usd: Sequence[float] = ()
@@ -77,7 +77,7 @@ class Unevicted:
 
 
 def unevicted(activity: Activity, *, window_tokens: int | None) -> Unevicted:
-    """What it would have been without evictions. ``window_tokens``: the largest prompt; None: not known."""
+    """What the session would have been without evictions. ``window_tokens``: the largest prompt; None: not known."""
     rates, unit_usd = _rates(activity)
     contexts = activity.account.unevicted_contexts()
     long = (number for number, tokens in enumerate(contexts, 1) if tokens > (window_tokens or tokens))

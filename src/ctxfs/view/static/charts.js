@@ -1,6 +1,6 @@
 "use strict";
-// The charts of a session or of a recording, without what else the page does: view.js loads them, and is asked to open a call.
-// Texts of a session are drawn or set as textContent, never as markup.
+// The charts of a session or a recording. view.js loads their data, and opens a call when one is clicked.
+// Texts from a session are drawn or set as textContent, never as markup.
 window.ctxfsCharts = (() => {
   const $ = (id) => document.getElementById(id);
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -27,7 +27,7 @@ window.ctxfsCharts = (() => {
   }
 
   function layers(named) {
-    // The highest sum is drawn first, and each lower one over it.
+    // The highest sum is drawn first, and each lower one on top of it.
     const sums = stacked(named.map((one) => one.values)), path = steps(data.calls.length);
     const series = [], columns = [];
     for (let i = named.length - 1; i >= 0; i--) {
@@ -119,7 +119,7 @@ window.ctxfsCharts = (() => {
     brush();
   }
 
-  // The strip shows all calls, and marks the part that the charts show; dragging over it chooses another one.
+  // The strip shows all calls and marks the part that the charts show; dragging over it chooses another part.
   function brush() {
     if (!strip || !plots[0]) return;
     const { min, max } = plots[0].scales.x, left = strip.valToPos(min, "x"), all = $("all-calls").hidden;

@@ -1,5 +1,5 @@
 "use strict";
-// Loaded before the page is whole: keys that are typed while a journal is read wait here until view.js takes them.
+// Loaded before the rest of the page: keys typed while a journal is being read wait here until view.js takes them.
 window.keysTyped = (() => {
   const typed = [];
   const keep = (event) => {

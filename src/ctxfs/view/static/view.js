@@ -1,11 +1,11 @@
 "use strict";
-// The page works without this file; it adds the charts, the keys, and what follows a running session.
-// Nothing from a session is ever put on the page as markup here: texts are set as textContent.
+// The page works without this file, which adds the charts, the keys, and updates while a session runs.
+// Here nothing from a session is ever put on the page as markup: texts are set as textContent.
 (() => {
   const $ = (id) => document.getElementById(id), charts = window.ctxfsCharts;
   const lastCall = () => Number($("call")?.dataset.calls || charts.calls());
 
-  // A part of the page as the server renders it, which escapes all that stands in sessions; unless it is no longer wanted.
+  // Replace a part of the page by the server's new version, which escapes all texts of sessions; unless it is no longer wanted.
   async function renew(id, address, wanted = () => true) {
     const answer = await fetch(address, { headers: { "HX-Request": "true", "HX-Target": id } });
     const html = await answer.text();
@@ -16,7 +16,7 @@
     return true;
   }
 
-  // The call that was asked for last: keys that come faster than the answers add up, and only the last answer is shown.
+  // The call requested last: keys pressed faster than the answers come add up, and only the last answer is shown.
   let asked = null;
   async function open(call, item) {
     if (!window.htmx) { location.hash = item ? `item-${item}` : `call-${call}`; return; }  // a page without a server
@@ -27,7 +27,7 @@
     const address = `${$("facts").dataset.here}?${query}`, mine = (asked = { call });
     try {
       if (!await renew("call", address, () => asked === mine)) return;
-      history.replaceState({ htmx: true }, "");  // what htmx loads again when one goes back
+      history.replaceState({ htmx: true }, "");  // what htmx loads again when the user goes back
       history.pushState({ htmx: true }, "", address);
       if (item && await renew("item", address, () => asked === mine)) { markChosen(); showItem(); }
     } finally {
@@ -40,7 +40,7 @@
     if ($("call") && call >= 1 && call <= lastCall()) open(call);
   }
 
-  // Only on a page that was started with --write: the server asks for what this page alone knows.
+  // Only if `ctxfs view` was started with --write: the server expects a token that only this page knows.
   async function change(button) {
     const said = button.parentElement.querySelector(".said"), known = document.querySelector("meta[name=ctxfs-write]");
     const query = new URLSearchParams({ do: button.dataset.do, item: button.dataset.item });
@@ -49,7 +49,7 @@
     location.reload();
   }
 
-  // While parts of the page are replaced: what the reader is at keeps the focus, and its place on the screen.
+  // While parts of the page are replaced, the element that the user is at keeps the focus and its place on the screen.
   async function steady(replace) {
     const call = $("call"), focused = document.activeElement, inside = call?.contains(focused);
     const at = inside ? focused : [...document.querySelectorAll("#call a, #item a, #item .content")].find((one) => one.getBoundingClientRect().top >= 0);
@@ -64,7 +64,7 @@
     if (now) scrollBy({ top: now.getBoundingClientRect().top - top, behavior: "instant" });
   }
 
-  // A running session: the server says when it grew.
+  // While a session runs, the server sends an event whenever it has grown.
   function follow() {
     const facts = $("facts");
     if (!facts || !facts.dataset.here || !("live" in facts.dataset) || !window.EventSource) return;
@@ -94,7 +94,7 @@
     const act = KEYS[event.key];
     if (act) { event.preventDefault(); act(); }
   });
-  // Keys that were typed while the page was not whole yet; those after "/" are what is looked for.
+  // Keys that were typed before the page was complete; those after "/" are the search text.
   const early = window.keysTyped?.() || [];
   function typedBefore() {
     for (const key of early) {
@@ -116,7 +116,7 @@
     if (event.target.closest("#help-button")) $("help").showModal();
     if (event.target.closest("#all-calls")) charts.zoomTo(0, Infinity);
   });
-  // What is typed into a field of a panel while the panel's next version is under way stays, and is asked for in its turn.
+  // Text typed into a panel's field while the panel's next version is loading is kept, and then requested in turn.
   let typed = null;
   document.addEventListener("htmx:beforeSwap", (event) => {
     const field = document.activeElement;
@@ -152,6 +152,6 @@
   const reveal = () => { const shown = location.hash.startsWith("#item-") && $(location.hash.slice(1)); if (shown) shown.open = true; };
   addEventListener("hashchange", reveal);
   const begin = () => { charts.load(); follow(); reveal(); };
-  addEventListener("DOMContentLoaded", typedBefore);  // htmx knows the page's fields by then
+  addEventListener("DOMContentLoaded", typedBefore);  // by then htmx has set up the page's fields
   if (document.readyState === "loading") addEventListener("DOMContentLoaded", begin); else begin();
 })();
