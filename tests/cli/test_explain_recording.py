@@ -47,7 +47,7 @@ def test_it_shows_what_left_when_and_why(explain: Explain, recorded: Path) -> No
     assert "\x1b[31m" not in out
     assert " of 24 results and arguments would have left; " in out
     assert "2.3 times as many turns" in out
-    assert "No times were recorded, so no pause loses the prompt cache." in out
+    assert "No times were recorded, so the prompt cache never counts as lost." in out
 
 
 @pytest.mark.parametrize(("pause", "left"), [(200, 0), (1_000, 1)])
@@ -66,7 +66,7 @@ def test_a_pause_as_long_as_the_caches_time_to_live_loses_it(
     path.write_text(json.dumps([{**row, "timestamp": time} for row, time in zip(rows, times, strict=True)]))
     code, out, _ = explain(path)
     assert (code, f"{left} of 2 results and arguments would have left" in out) == (0, True)
-    assert "After 300 seconds without a call the prompt cache is taken for lost." in out
+    assert "After 300 seconds without a call the prompt cache counts as lost." in out
 
 
 def test_its_json_has_each_item(explain: Explain, recorded: Path) -> None:
@@ -99,5 +99,5 @@ def test_a_file_that_is_not_there_is_named(explain: Explain, tmp_path: Path) -> 
     for missing in ("nothing.jsonl", tmp_path / "nothing"):
         code, out, err = explain(missing, "--root", tmp_path)
         assert (code, out) == (2, "")
-        assert err == f"ctxfs: there is no file {missing}, and no session of that name under {tmp_path}\n"
+        assert err == f"ctxfs: there is no file {missing}, and no session with that name under {tmp_path}\n"
     assert explain("nothing", "--root", tmp_path)[2].startswith("ctxfs: no session 'nothing' under")

@@ -515,7 +515,7 @@ def test_what_is_damaged_is_told(ctxfs: Command, tmp_path: Path) -> None:
     (listed,) = loads(ctxfs("sessions", *root, "--json"))
     assert listed["error"] is None
     assert len(listed["damages"]) == 3
-    assert "s has 3 damages: `ctxfs ls` lists them" in ctxfs("sessions", *root).out.decode()
+    assert "s has 3 damaged parts: `ctxfs ls` lists them" in ctxfs("sessions", *root).out.decode()
     shown = ctxfs("ls", "s", *root)
     assert shown.code == 0
     for text in ("journal.jsonl, at byte", "call_001 is damaged", "call_002 is damaged", "(damaged)"):

@@ -134,7 +134,7 @@ def test_what_left_the_context_comes_back(ctxfs: Run, command: tuple[str, ...]) 
 
 def test_unpin(ctxfs: Run) -> None:
     assert "is pinned" in ok(ctxfs("pin", "s1", "call_001"))
-    assert "is not pinned any more" in ok(ctxfs("unpin", "s1", "call_001"))
+    assert "is no longer pinned" in ok(ctxfs("unpin", "s1", "call_001"))
 
 
 def test_fork(ctxfs: Run) -> None:

@@ -102,7 +102,7 @@ def test_undo_restore_and_pin_change_the_session(ctxfs: Command) -> None:
     assert "nothing to do" in ctxfs("restore", "first", "c1")[1]
     assert "msg_001 is pinned" in ctxfs("pin", "first", "msg_001")[1]
     assert ", pinned" in ctxfs("show", "first")[1]
-    assert "not pinned any more" in ctxfs("unpin", "first", "msg_001")[1]
+    assert "no longer pinned" in ctxfs("unpin", "first", "msg_001")[1]
     for wrong in (("undo", "first", "change_9"), ("restore", "first", "x"), ("pin", "first", "x")):
         code, _, err = ctxfs(*wrong)
         assert code == 2
@@ -124,7 +124,7 @@ def test_a_fork_goes_on_from_the_call(ctxfs: Command) -> None:
     made = as_json(ctxfs, "fork", "first", "--call", "3", "--as", "second")
     assert (made["session_id"], made["call"], made["shared"]) == ("second", 3, 1)
     assert [item["item_id"] for item in as_json(ctxfs, "show", "second")["items"]][-1] == "c2"
-    assert "goes on with call 5" in ctxfs("fork", "first")[1]
+    assert "continues at call 5" in ctxfs("fork", "first")[1]
     assert ctxfs("fork", "first", "--as", "second")[0] == 2
 
 

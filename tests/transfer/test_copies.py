@@ -118,7 +118,7 @@ def test_the_command_line_pushes_lists_reads_and_pulls(tmp_path: Path, capsys: p
     assert run(["push", "last", url, "--root", str(tmp_path / "here")]) == 0
     assert f"are now in {url}" in capsys.readouterr().out
     assert run(["push", "last", url, "--root", str(tmp_path / "here")]) == 0
-    assert "has all of it already" in capsys.readouterr().out
+    assert "already has all of it" in capsys.readouterr().out
     assert run(["sessions", "--store", url, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["session_id"], row["path"]) == ("s1", None)

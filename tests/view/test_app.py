@@ -329,9 +329,9 @@ def test_all_recordings_of_a_file_are_shown(tmp_path: Path) -> None:
     [
         (["nobody"], "no session 'nobody'"),
         (["a", "b.json"], "a, b.json are not files, so name one session"),
-        (["nothing.json"], "there is no file nothing.json, and no session of that name under"),
+        (["nothing.json"], "there is no file nothing.json, and no session with that name under"),
         (["no/thing"], "there is no file or folder no/thing"),
-        (["nothing.json", "--export", "page.html"], "there is no file nothing.json, and no session of that name"),
+        (["nothing.json", "--export", "page.html"], "there is no file nothing.json, and no session with that name"),
         (["--port", "99999"], "65535"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The ``ctxfs`` command. Everything in it but this function needs the extra ``cli``, and some commands another one."""
+"""The ``ctxfs`` command. All of it but this module needs the extra ``cli``; some commands need another one."""
 
 import sys
 
@@ -11,7 +11,7 @@ _EXTRAS = {
     **dict.fromkeys(("mcp", "mcp_types"), "mcp"),
     **dict.fromkeys(("httpx2", "starlette", "uvicorn"), "proxy"),
 }
-"""The extra that brings a package which the command line needs."""
+"""The extra that brings each package that the command line needs."""
 
 
 def main() -> None:

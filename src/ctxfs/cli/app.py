@@ -1,4 +1,4 @@
-"""The command line's entry: the commands, and what an error becomes."""
+"""The command line's entry point: the commands, and how errors are reported."""
 
 import contextlib
 import io
@@ -25,13 +25,13 @@ INTERRUPTED = 130
 _FAILED = (ArchiveError, ContentGone, CorruptContent, CorruptJournal, NotStored, typer.Abort)
 _IN_A_DIRECTORY = (
     "takes no --store: it works on sessions in a directory. `ctxfs pull SESSION URL` brings one there, "
-    "`ctxfs push SESSION URL` brings it back"
+    "and `ctxfs push SESSION URL` brings it back"
 )
 _UsageError: Any = typer.BadParameter.__mro__[1]  # newer versions of typer have a click of their own
 
 
 class _Command(TyperCommand):
-    """A command that refuses an option in the place of another one's value: ``--root --json`` lacks a directory."""
+    """A command that refuses an option where a value is expected: ``--root --json`` lacks a directory."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """See ``click.Command.parse_args``."""
@@ -50,9 +50,9 @@ class _Command(TyperCommand):
 
 
 def _choose_place(ctx: Any) -> None:
-    """Sessions are in one place: an option comes before a variable of the environment, and a store before a directory.
+    """Choose one place: an option comes before an environment variable, and a store before a directory.
 
-    Both options together are refused where the place is opened.
+    Both options together are refused when the place is opened.
     """
     sources = {name: ctx.get_parameter_source(name) for name in ("root", "store") if ctx.params[name] is not None}
     if len(sources) < 2 or all(source.name == "COMMANDLINE" for source in sources.values()):
@@ -144,7 +144,7 @@ def _log_to_stderr(level: int) -> None:
 
 
 def _log_nothing() -> None:
-    """Log nothing unless ``--verbose`` asks for it: the commands print what happens themselves."""
+    """Log nothing unless ``--verbose`` is given: the commands themselves print what happens."""
     for handler in list(_LOG.handlers):
         if isinstance(handler.formatter, _Safe):
             _LOG.removeHandler(handler)
@@ -155,7 +155,7 @@ def _log_nothing() -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; an error is one line on stderr, never a traceback.
 
-    ``arguments`` None: those of the process.
+    ``arguments``: None means those of the process.
     """
     _log_nothing()
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -182,7 +182,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _reader_left() -> int:
-    """The reader of the output closed its pipe: the rest is not written, and that is not an error."""
+    """Ignore the rest of the output, since its reader closed the pipe; this is not an error."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

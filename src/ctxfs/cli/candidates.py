@@ -1,8 +1,8 @@
-"""Which sessions may have a match, judged by the bytes of their files, so that the others need not be opened.
+"""Find the sessions that may have a match by the bytes of their files, so that the others need not be opened.
 
 JSON does not escape ASCII letters and digits. So if no file of a session contains words that every match needs, no line
-of the session matches. A file that is encoded in another way counts as one that contains them. So does a session whose
-files changed since it was last read: the damaged part may have had the words, and opening the session reports it.
+of the session matches. A file with any other encoding is assumed to contain them. So is a session whose files
+changed since it was last read: the damaged part may have had the words, and opening the session reports the damage.
 """
 
 import os
@@ -25,13 +25,13 @@ _CLOCK_STEP_S = 2.0
 """Some file systems record times no more exactly than this, and copying a session takes a moment."""
 _SHORTEST = 3
 _OF_SEVERAL = frozenset("|([{\\")
-"""A pattern with one of these may match without its other characters, or they are not plain text."""
+"""A pattern with one of these may match lines without its other characters, or these are not plain text."""
 _PHRASE = re.compile(r"[A-Za-z0-9_ =/-]+")
 _OUR_WORDS = ("calls", "bytes", "of", "JSON", "unknown")
-"""The text that shows a block, such as an image, has these words and its size, which are in no file."""
+"""Words of our own in the text that stands for a block, such as an image; these, and its size, are in no file."""
 _OURS = re.compile(rf"\b(?:{'|'.join(_OUR_WORDS)})\b")
 _IN_BASE64 = (b'"encoding":"bytes"', b"surrogates")
-"""What the journal says of contents whose files do not have their words as they are."""
+"""Marks in the journal of contents whose files do not contain their words literally."""
 
 
 def needed_words(query: Query) -> bytes | None:
@@ -50,7 +50,7 @@ def needed_words(query: Query) -> bytes | None:
 
 
 def _of_contents(phrase: str) -> list[str]:
-    """The parts of a phrase that a line can only have from a content, and not from words of ours."""
+    """The parts of a phrase that can only come from a content, and not from words of our own."""
     parts = list[str]()
     for part in _OURS.split(phrase):
         words = part.split(" ")
@@ -71,11 +71,11 @@ def may_match(session: Path, words: bytes, *, ignore_case: bool, disk_bytes: int
     try:
         return any(_has(file, words, ignore_case) for file in _files(session)) or _changed(session, disk_bytes)
     except (OSError, ValueError, zstd.ZstdError):
-        return True  # opening the session will say what is wrong
+        return True  # opening the session will report what is wrong
 
 
 def _changed(session: Path, disk_bytes: int) -> bool:
-    """Whether the files look damaged: a content is written before the journal says so, and never changes."""
+    """Whether the files look damaged: contents are written before the journal records them, and never change."""
     journal = session / LOG_NAME
     written_at = journal.stat().st_mtime + _CLOCK_STEP_S
     return (
@@ -112,7 +112,7 @@ def _chunks(path: str) -> Iterator[bytes]:
 
 
 def _unpacked(path: str) -> Iterator[bytes]:
-    """What a file of zstd frames holds. Raises ``ZstdError``."""
+    """Yield the content of a file of zstd frames. Raises ``ZstdError``."""
     decompressor = zstd.ZstdDecompressor(options=MAX_ARCHIVE_WINDOW)
     for chunk in _chunks(path):
         left = chunk

@@ -46,7 +46,7 @@ def chat(
     root: Root = None,
     store: StoreUrl = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON object a line: the session, then each event as it comes.")
+        bool, typer.Option("--json", help="Print one JSON object per line: the session, then each event as it comes.")
     ] = False,
 ) -> None:
     """Talk to a model that can list, read and search a directory. Needs ANTHROPIC_API_KEY, or OPENAI_API_KEY."""
@@ -65,7 +65,7 @@ def chat(
 
 
 def _model(name: str | None, base_url: str | None) -> ChatModel:
-    """The model of that name. The SDKs are heavy, and only one of them is needed."""
+    """The model of that name. The SDKs are slow to import, and only one is needed."""
     if base_url is None and (name is None or not name.startswith(_OPENAI_PREFIXES)):
         from ctxfs.llm.anthropic import ChatAnthropic  # noqa: PLC0415
 
@@ -78,7 +78,7 @@ def _model(name: str | None, base_url: str | None) -> ChatModel:
 
 
 def _chat(portal: BlockingPortal, agent: Agent, prompt: str | None, output: ChatOutput) -> None:
-    """Ask here, in the main thread, where Ctrl-C arrives; the agent lives in the portal's."""
+    """Ask in this thread, the main one, where Ctrl-C arrives; the agent runs in the portal's thread."""
     output.opened(agent)
     if prompt is not None:
         _answer(portal, agent, prompt, output)
@@ -88,9 +88,9 @@ def _chat(portal: BlockingPortal, agent: Agent, prompt: str | None, output: Chat
             continue
         try:
             _answer(portal, agent, line, output)
-        except CtxfsError as error:  # the transcript is valid, and the next question goes on from it
+        except CtxfsError as error:  # the transcript is valid, and the next question continues it
             output.failed(error)
-        except KeyboardInterrupt:  # so it is here
+        except KeyboardInterrupt:  # the same holds here
             output.stopped()
 
 

@@ -1,4 +1,4 @@
-"""What ``ctxfs chat`` prints of an agent's events: text for people, or a line of JSON each."""
+"""How ``ctxfs chat`` prints an agent's events: as text for people, or as a line of JSON for each event."""
 
 import re
 import sys
@@ -27,20 +27,20 @@ class ChatOutput(Protocol):
     prompt: str
 
     def opened(self, agent: Agent) -> None:
-        """The session is there."""
+        """Called when the session is open."""
 
     def show(self, event: AgentEvent) -> None:
         """Show an event of an answer."""
 
     def failed(self, error: CtxfsError) -> None:
-        """An answer failed, and the next question is read."""
+        """Called when an answer failed; the next question is then read."""
 
     def stopped(self) -> None:
-        """The user stopped an answer, and the next question is read."""
+        """Called when the user stopped an answer; the next question is then read."""
 
 
 class ReadableText:
-    """The answers go to stdout, and notes of everything else to stderr; ``asks``: questions are read until they end."""
+    """Answers go to stdout, and notes about everything else to stderr; ``asks``: questions are read until EOF."""
 
     prompt = "> "
 
@@ -51,12 +51,12 @@ class ReadableText:
         self._in_line = False
 
     def opened(self, agent: Agent) -> None:
-        """Show the session, and how a chat is ended."""
+        """Show the session, and how to end the chat."""
         if self._asks:
             self._notes.print(f"session {agent.session_id}; Ctrl-C stops an answer, Ctrl-D ends", style="dim")
 
     def show(self, event: AgentEvent) -> None:
-        """Print text as it comes, and a note of what else is worth knowing."""
+        """Print text as it comes, and notes about other events that matter."""
         if isinstance(event, TextDelta):
             self._out.out(for_terminal(event.text), end="", highlight=False)
             self._in_line = not event.text.endswith("\n")
@@ -80,7 +80,7 @@ class ReadableText:
 
 
 class JsonLines:
-    """A JSON object a line on stdout, as soon as something happens; its ``type`` says what."""
+    """Prints one JSON object per line to stdout as soon as something happens; its ``type`` says what."""
 
     prompt = ""
 

@@ -25,10 +25,10 @@ _WRITTEN = b"ctxfs doctor\n" * 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """A package that ctxfs requires; ``extra`` is "" for those that it always does.
+    """A package that ctxfs requires; ``extra`` is "" for those that it always requires.
 
-    ``installed``: its version; None when it is not installed. ``versions``: which ones will do. ``too_old``: this one
-    will not.
+    ``installed``: its version; None if it is not installed. ``versions``: the versions that will do. ``too_old``:
+    whether the installed one will not.
     """
 
     name: str
@@ -42,10 +42,10 @@ class Package:
 class Disk:
     """The disk that holds the sessions.
 
-    ``directory``: the one that was tried: that of the sessions, or the nearest one above it that exists. ``kind``:
-    the file system's name; "" where the system does not say. ``in_memory``: nothing on it survives a power failure.
-    ``sync_ms``: how long a write takes until it is on the disk, in the median; None when it could not be written.
-    ``locks``: whether a file can be locked, so that one writer at a time has a session. ``problem``: what went wrong.
+    ``directory``: the one that was tested: that of the sessions, or the nearest one above it that exists. ``kind``:
+    the file system's name; "" if the system does not tell. ``in_memory``: nothing on it survives a power failure.
+    ``sync_ms``: the median time until a write is on the disk; None if it could not be written. ``locks``: whether
+    files can be locked, so that a session has one writer at a time. ``problem``: what went wrong.
     """
 
     directory: Path
@@ -58,10 +58,10 @@ class Disk:
 
 
 def packages(required: Iterable[str] | None = None) -> list[Package]:
-    """What ctxfs requires, with its extras, and what of it is installed.
+    """The packages that ctxfs requires, also for its extras, and their installed versions.
 
-    ``required``: lines as a package's metadata has them; None reads those of ctxfs, which has none when it runs from a
-    folder of sources that was never installed.
+    ``required``: lines as in a package's metadata; None reads those of ctxfs, which has none when it runs from a
+    source folder that was never installed.
     """
     return [_package(line) for line in (_required() if required is None else required)]
 
@@ -99,7 +99,7 @@ def _numbers(release: str) -> tuple[int, ...]:
 
 
 def unfit(found: Iterable[Package]) -> list[str]:
-    """The packages that ctxfs always requires and that are missing, and all that are too old, those of extras too."""
+    """Required packages that are missing, and all packages that are too old, including those of extras."""
     wrong = []
     for package in found:
         named = f"ctxfs[{package.extra}]" if package.extra else "ctxfs"
@@ -111,9 +111,9 @@ def unfit(found: Iterable[Package]) -> list[str]:
 
 
 def disk_at(root: Path, system: FileSystem | None = None) -> Disk:
-    """Try the disk on which ``root`` is, or will be; a small file is written beside the sessions, and removed again.
+    """Test the disk on which ``root`` is, or will be; a small file is written beside the sessions and removed again.
 
-    ``system`` makes the system calls; None is this machine.
+    ``system`` makes the system calls; None means those of this machine.
     """
     directory = next((path for path in (root, *root.parents) if path.is_dir()), Path(root.anchor))
     kind = _kind_of(directory)
@@ -136,7 +136,7 @@ def disk_at(root: Path, system: FileSystem | None = None) -> Disk:
 
 
 def _tried(directory: Path, system: FileSystem) -> tuple[float | None, bool, str | None]:
-    """How long a synced write takes in milliseconds, whether a lock can be had, and what went wrong."""
+    """How many milliseconds a synced write takes, whether files can be locked, and what went wrong."""
     took: list[float] = []
     with (directory / "file").open("wb") as file:
         try:
@@ -157,7 +157,7 @@ def _tried(directory: Path, system: FileSystem) -> tuple[float | None, bool, str
 
 
 def _kind_of(directory: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
-    """The name of the file system that holds ``directory``; "" where the system does not say."""
+    """The name of the file system that holds ``directory``; "" if the system does not tell."""
     try:
         lines = mounts.read_text().splitlines()
     except OSError:

@@ -23,7 +23,7 @@ MaxInline = Annotated[
         min=1,
         metavar="N",
         envvar="CTXFS_MAX_INLINE_CHARS",
-        help="Leave what a tool returned as it is up to N characters.",
+        help="Leave tool output of up to N characters as it is.",
     ),
 ]
 

@@ -30,7 +30,7 @@ __all__ = ["check", "du", "forget", "prune", "tag"]
 
 Sessions = Annotated[
     list[str] | None,
-    typer.Argument(metavar="SESSION", help="Ids of sessions, beginnings of them, or 'last'; none: all of them."),
+    typer.Argument(metavar="SESSION", help="Ids of sessions, beginnings of ids, or 'last'; all of them if left out."),
 ]
 OlderThan = Annotated[
     float | None,
@@ -45,7 +45,7 @@ LargerThan = Annotated[
 
 
 class By(StrEnum):
-    """What ``ctxfs du`` sums up."""
+    """What ``ctxfs du`` sums up by."""
 
     SESSION = "session"
     TOOL = "tool"
@@ -54,10 +54,12 @@ class By(StrEnum):
 
 def du(
     session: Annotated[
-        str | None, typer.Argument(metavar="SESSION", help="One session only; none: all of them.")
+        str | None, typer.Argument(metavar="SESSION", help="One session only; all of them if left out.")
     ] = None,
     *,
-    by: Annotated[By, typer.Option("--by", help="Sum up by this (of one session: tool).")] = By.SESSION,
+    by: Annotated[
+        By, typer.Option("--by", help="What to sum up by; for one session, the default is tool.")
+    ] = By.SESSION,
     limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N lines.")] = None,
     root: Root = None,
     store: StoreUrl = None,
@@ -123,7 +125,7 @@ def check(
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", help="The number of the sample: each draws another one.")
+        int, typer.Option("--seed", metavar="N", help="The number of the sample; each number draws a different one.")
     ] = 0,
     root: Root = None,
     store: StoreUrl = None,
@@ -131,7 +133,7 @@ def check(
 ) -> None:
     """Check sessions: their stored contents against their checksums, and their indexes.
 
-    Only sessions with problems are named. Exit code 1 if there is one.
+    Only sessions with problems are named. The exit code is 1 if there is one.
     """
     place = sessions_at(root, store)
     stores = stores_of(place)
@@ -175,7 +177,7 @@ def forget(
     keep_within: Annotated[
         float | None,
         typer.Option(
-            "--keep-within", parser=span_s, metavar="SPAN", help="Keep what changed within this time, such as 7d."
+            "--keep-within", parser=span_s, metavar="SPAN", help="Keep those changed within this time, such as 7d."
         ),
     ] = None,
     keep_tag: Annotated[
@@ -249,7 +251,7 @@ def _print_plan(plan: ForgetPlan) -> None:
     kept = len(plan.verdicts) - len(plan.forgotten)
     print_line(f"{len(plan.forgotten):,} to forget ({figures.size(plan.size_bytes)}), {kept:,} to keep")
     if plan.over_bytes:
-        print_line(f"{figures.size(plan.over_bytes)} too many are left: the rules keep them", style="red")
+        print_line(f"still {figures.size(plan.over_bytes)} over the limit: the rules keep the rest", style="red")
 
 
 def _print_forgotten(done: Forgotten) -> None:
@@ -306,9 +308,9 @@ def prune(
 ) -> None:
     """Remove stored contents that nothing needs any more.
 
-    Keeps what the context, an archive in it or a framework's history names, what was evicted recently, and what a
-    program stored itself. Each removed content leaves a note of what it held, which the tools show when it is asked
-    for. Sessions that an agent writes to are left alone.
+    Keeps contents that the context, an archive in it or a framework's history refers to, that were evicted recently,
+    or that a program stored itself. Each removed content leaves a note of what it held, which the tools show when
+    the content is asked for. Sessions that an agent writes to are left alone.
     """
     place = sessions_at(root, store)
     chosen = None if not sessions else anyio.run(find_sessions, place, sessions)
@@ -347,9 +349,9 @@ def _pruned_as_dict(one: Pruned, *, dry_run: bool) -> dict[str, Any]:
 
 def tag(
     session: SessionArgument,
-    tags: Annotated[list[str] | None, typer.Argument(metavar="TAG", help="Tags to give it.")] = None,
+    tags: Annotated[list[str] | None, typer.Argument(metavar="TAG", help="The tags to add.")] = None,
     *,
-    remove: Annotated[list[str] | None, typer.Option("--remove", metavar="TAG", help="Take this tag away.")] = None,
+    remove: Annotated[list[str] | None, typer.Option("--remove", metavar="TAG", help="Remove this tag.")] = None,
     root: Root = None,
     store: StoreUrl = None,
     as_json: AsJson = False,

@@ -1,4 +1,4 @@
-"""Rows of text in columns: faster than a table of rich's for thousands of rows."""
+"""Rows of text in columns; faster than rich's tables for thousands of rows."""
 
 import shutil
 import sys
@@ -14,7 +14,7 @@ _GAP = "  "
 
 
 def print_columns(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-    """Print rows below their headers, without columns that are empty; on a terminal, without the last that do not fit.
+    """Print rows below their headers, without empty columns; on a terminal, also without the last ones that do not fit.
 
     Args:
         headers: a name for each column.

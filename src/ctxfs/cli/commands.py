@@ -10,7 +10,7 @@ class Command(NamedTuple):
     """A command of the command line.
 
     ``place``: its module in ``ctxfs.cli``, and its function. ``summary``: the first line of its docstring, which the
-    list of commands shows. ``examples``: lines for its help. ``paged``: on a terminal its output goes to a pager.
+    list of commands shows. ``examples``: lines for its help. ``paged``: on a terminal, its output goes to a pager.
     """
 
     place: str
@@ -20,7 +20,7 @@ class Command(NamedTuple):
 
     @property
     def epilog(self) -> str:
-        """The examples, as they stand at the end of its help."""
+        """The examples, as shown at the end of the command's help."""
         return "\n".join(["\b", "Examples:", *(f"  {example}" for example in self.examples)])
 
 
@@ -76,7 +76,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "restore": Command(
         "going_back.restore",
-        "Bring an evicted content back into the context, from when an agent next opens the session.",
+        "Bring an evicted content back into the context when an agent next opens the session.",
         ("ctxfs restore last call_001 --reason 'asked for'",),
     ),
     "undo": Command(
@@ -219,7 +219,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "push": Command(
         "transfer.push",
-        "Update the copy of a session in a bucket, byte for byte, or make it.",
+        "Copy a session to a bucket, byte for byte, or update the copy there.",
         ("ctxfs push last s3://bucket/sessions",),
     ),
     "pull": Command(

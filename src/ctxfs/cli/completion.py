@@ -1,4 +1,4 @@
-"""``ctxfs completion``: what a shell offers while a command is typed."""
+"""``ctxfs completion``: the words that a shell offers while a command is typed."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ from ctxfs.storage.threads import without_threads
 __all__ = ["completion"]
 
 _MOST = 200
-"""At most this many candidates are offered."""
+"""The most candidates that are offered."""
 
 
 class Shell(StrEnum):
@@ -66,13 +66,13 @@ def completion(
     shell: Annotated[Shell, typer.Argument(help="The shell.", show_default=False)],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="WORD", help="Print what the last of these words may become: for the script."),
+        typer.Argument(metavar="WORD", help="Print the completions of the last of these words; the script calls this."),
     ] = None,
 ) -> None:
     """Print a script that completes commands, options, sessions and items.
 
-    Sessions and items come from the directory that --root or CTXFS_ROOT names; those of --store or CTXFS_STORE are
-    not looked for.
+    Sessions and items come from the directory that --root or CTXFS_ROOT names. Those in a store (--store or
+    CTXFS_STORE) are not offered.
     """
     if not words:
         sys.stdout.write(_SCRIPTS[shell])
@@ -82,7 +82,7 @@ def completion(
 
 
 def _candidates(words: list[str]) -> Iterable[str]:
-    """What could stand in the place of the last word."""
+    """The words that could replace the last word."""
     *before, last = words
     if not before:
         return [*COMMANDS, "--help", "--version"]
@@ -139,7 +139,7 @@ def _arguments(words: Iterable[str], options: Mapping[str, Any]) -> list[str]:
 
 
 def _is_elsewhere(words: list[str]) -> bool:
-    """Whether sessions are in no directory; then none is offered, since each keystroke would be requests."""
+    """Whether sessions are not in a directory; none are offered then, since each keystroke would make requests."""
     return "--store" in words or (STORE_VARIABLE in os.environ and "--root" not in words)
 
 

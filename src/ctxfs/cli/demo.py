@@ -36,9 +36,9 @@ __all__ = ["Row", "demo"]
 
 _MAX_TURNS = 24
 _CPU_S = 20.0
-"""After this much CPU time it explores no further. So a busy machine shows the same, later."""
+"""It explores no further after this much CPU time; a busy machine shows the same, but takes longer."""
 _WINDOW_TOKENS = 1_000_000
-"""Never full here: items are evicted because newer results came, not because the window is full."""
+"""The window is never full here: items are evicted because newer results came."""
 _TASK = "Find your way around this directory: what is in it, and where would a newcomer start?"
 _SYSTEM_PROMPT = (
     "You explore a directory with list_dir, read_file and search. Results that are no longer new leave your context "
@@ -69,7 +69,7 @@ class Row:
 
 @dataclass(slots=True)
 class _Run:
-    """What the demo has seen so far."""
+    """The run of the demo so far."""
 
     rows: list[Row] = field(default_factory=list)
     pending: list[Evicted] = field(default_factory=list)
@@ -95,7 +95,7 @@ def demo(
         raise ConfigError(f"{directory} is not a directory")
     out = Console(stderr=True, quiet=True) if as_json else console()
     directory = directory.resolve()
-    tools = exploration_tools(directory)  # looks at the disk, which the event loop must not wait for
+    tools = exploration_tools(directory)  # reads the disk, so it must not run in the event loop
     try:
         in_order = anyio.run(partial(_demo, directory, tools, root, out, as_json=as_json))
     except KeyboardInterrupt:
@@ -106,7 +106,7 @@ def demo(
 
 
 async def _demo(directory: Path, tools: list[Tool], root: Path | None, out: Console, *, as_json: bool) -> bool:
-    """Run the agent and show it; whether all could be stored, and is as it was written."""
+    """Run the agent and show it; return whether everything was stored, and is as it was written."""
     started, computed = time.monotonic(), time.process_time()
     explorer = Explorer(max_turns=_MAX_TURNS, in_time=lambda: time.process_time() - computed < _CPU_S)
     config = AgentConfig(
@@ -129,7 +129,7 @@ async def _demo(directory: Path, tools: list[Tool], root: Path | None, out: Cons
     except StorageError as error:
         if not run.answer:
             raise
-        run.failures.append(str(error))  # only closing failed: what there is to show is still true
+        run.failures.append(str(error))  # only closing failed: the figures are still right
     seconds = time.monotonic() - started
     if as_json:
         print_json(_as_dict(agent, run, report, seconds))
@@ -148,7 +148,7 @@ async def _watch(agent: Agent, run: _Run, show: Callable[[], None]) -> None:
 
 
 def _take(run: _Run, event: AgentEvent, agent: Agent) -> bool:
-    """Take an event into the run; true when there is something new to show."""
+    """Add an event to the run; return whether there is something new to show."""
     match event:
         case Evicted():
             run.pending.append(event)
@@ -174,7 +174,7 @@ def _take(run: _Run, event: AgentEvent, agent: Agent) -> bool:
 
 
 def _frame(rows: Sequence[Row], out: Console) -> Table:
-    """The last rows, as many as surely fit the screen."""
+    """The last rows, as many as are sure to fit the screen."""
     lines = 0
     shown: list[Row] = []
     for row in reversed(rows):
@@ -225,7 +225,7 @@ def _bar(row: Row, scale: int) -> Text:
 
 
 def _left(row: Row, *, wide: int) -> Text:
-    """What left before this turn: tokens before and after, and its file, or only its id where there is no room."""
+    """What was evicted before this turn: tokens before and after, and its file, or only its id if there is no room."""
     lines = [
         Text(f"{e.tokens_before:>6,} → {e.tokens_after:>3,} {e.item_id if wide < _FILE_FROM_COLUMNS else _file(e)}")
         for e in row.evicted
@@ -277,7 +277,7 @@ def _next_steps(agent: Agent, run: _Run, root: Path | None) -> Group:
 
 def _stored(report: VerifyReport, stored_bytes: int) -> str:
     if not report.ok:
-        return f"{len(report.problems)} problems with what is stored, see `ctxfs verify last`"
+        return f"{len(report.problems)} problems with stored contents: see `ctxfs verify last`"
     return f"All that is stored ({report.checked} contents, {stored_bytes:,} bytes) was read back and is as written"
 
 

@@ -1,4 +1,4 @@
-"""``ctxfs doctor``: what is installed, where sessions lie, whether the disk syncs, which prices are known."""
+"""``ctxfs doctor``: what is installed, where sessions are, whether the disk syncs, which prices are known."""
 
 import os
 import platform
@@ -42,7 +42,7 @@ def doctor(
         typer.Option(
             "--store",
             metavar="URL",
-            help="Try this store too: s3://, gs://, az://, file:// or postgresql://. Does it keep one writer?",
+            help="Test this store too (s3://, gs://, az://, file:// or postgresql://): does it allow only one writer?",
         ),
     ] = None,
     root: Root = None,
@@ -76,7 +76,7 @@ def doctor(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What was found; ``store``: None unless one was to be tried."""
+    """What was found; ``store``: None unless one was to be tested."""
 
     directory: Path
     sessions: int
@@ -89,12 +89,12 @@ class _Found:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong; empty: nothing."""
+        """The problems; empty if there are none."""
         tried = (self.disk.problem, None if self.store is None else self.store.problem)
         return [*unfit(self.packages), *(problem for problem in tried if problem is not None)]
 
     def as_dict(self) -> dict[str, Any]:
-        """For programs."""
+        """The report for programs."""
         return {
             "ok": not self.problems,
             "problems": self.problems,
@@ -112,7 +112,7 @@ class _Found:
         }
 
     def lines(self) -> Iterable[tuple[str, str]]:
-        """For people: what each line is about, and its text; "" for what need not be said."""
+        """The report for people: the name of each line, and its text; "" if there is nothing to say."""
         yield "ctxfs", f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
         yield "sessions", f"{self.directory}: {_counted(self.directory, self.sessions)}"
         yield "disk", _disk(self.disk)
@@ -121,14 +121,17 @@ class _Found:
         yield "prices", _prices(self.known)
         for name, info in self.models.items():
             yield "model", _model(name, info)
-        yield "set", ", ".join(name for name in _VARIABLES if name in os.environ) or "nothing of what ctxfs reads"
+        yield (
+            "set",
+            ", ".join(name for name in _VARIABLES if name in os.environ) or "none of the variables that ctxfs reads",
+        )
         yield "not set", ", ".join(name for name in _KEYS if name not in os.environ)
         yield from _installed(self.packages)
 
 
 def _counted(directory: Path, sessions: int) -> str:
     if not directory.exists():
-        return "not there yet; the first session makes it"
+        return "does not exist yet; the first session creates it"
     return f"{sessions:,} session{'' if sessions == 1 else 's'}"
 
 
@@ -169,9 +172,9 @@ def _model_as_dict(info: ModelInfo | None) -> dict[str, Any] | None:
 
 
 def _installed(found: Sequence[Package]) -> Iterable[tuple[str, str]]:
-    """What is installed, and which extras are whole and which are not."""
+    """What is installed, which extras are complete, and which are not."""
     if not found:
-        yield "packages", "unknown: ctxfs runs from a folder of sources, and is not installed"
+        yield "packages", "unknown: ctxfs runs from its source folder and is not installed"
         return
     versions = {one.name: one.installed or "missing" for one in found if one.installed or not one.extra}
     yield "packages", ", ".join(f"{name} {installed}" for name, installed in versions.items())

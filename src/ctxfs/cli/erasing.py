@@ -24,7 +24,9 @@ def erase(
         typer.Argument(metavar="ITEM", help="The items' ids, as `ctxfs ls` shows them, or the paths of their files."),
     ],
     *,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it stays in the session.")] = "for good",
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="The reason; it is recorded in the session.")
+    ] = "for good",
     dry_run: DryRun = False,
     yes: Unasked = False,
     root: Root = None,
@@ -60,7 +62,7 @@ def _print(plan: Erasure) -> None:
     for archive in plan.archives:
         print_line(for_terminal(f"the archive {archive} is written again without it"))
     for name in plan.quoted_in:
-        print_line(for_terminal(f"{name} quotes it, and stays: erase it too if it has to go"), style="red")
+        print_line(for_terminal(f"{name} quotes it, and stays: erase that too if it has to go"), style="red")
     for name in plan.other_sessions:
         print_line(for_terminal(f"the session {name} shares it, and keeps it: erase it there too"), style="red")
     print_line("Not reached:")

@@ -79,9 +79,9 @@ def _print_recorded(recorded: RecordedSession, out: Console) -> None:
         "that did not; back: how often a reply needed it afterwards."
     )
     kept = (
-        f"After {recorded.cache_ttl_s:,.0f} seconds without a call the prompt cache is taken for lost."
+        f"After {recorded.cache_ttl_s:,.0f} seconds without a call the prompt cache counts as lost."
         if math.isfinite(recorded.cache_ttl_s)
-        else "No times were recorded, so no pause loses the prompt cache."
+        else "No times were recorded, so the prompt cache never counts as lost."
     )
     out.print(f"{kept} {LIMITS}")
 
@@ -116,7 +116,7 @@ def _print(explained: Explanation, out: Console) -> None:
     listed = table("item", "tool", "tokens", "of", "left", "why", right=("tokens", "of", "left"))
     for item in explained.items:
         if item.place == "archive":
-            continue  # the archive's own row speaks for them
+            continue  # the archive has a row of its own
         has_left = item.replies_since is not None
         listed.add_row(
             item.item_id,

@@ -1,7 +1,7 @@
-"""Tools that look at a directory: for the demo and for ``ctxfs chat``. They read, and never write.
+"""Tools that look at a directory, for the demo and for ``ctxfs chat``. They read, and never write.
 
-Nothing outside the directory is shown, links are not followed, and each call is bounded in time and in output, so that
-any directory will do: an empty one, a huge one, one of binary files or without permission.
+Nothing outside the directory is shown, links are not followed, and each call is limited in time and in output, so that
+any directory will do: an empty one, a huge one, one with binary files, or one without permission.
 """
 
 import os
@@ -38,7 +38,7 @@ RelativePath = Annotated[str, Field(description="relative to the directory that 
 
 
 def exploration_tools(root: Path) -> list[Tool]:
-    """Make the tools for what lies under ``root``: list_dir, read_file and search."""
+    """Return the tools for the files under ``root``: list_dir, read_file and search."""
     root = root.resolve()
 
     @tool("List a directory: sizes in bytes and names, directories with a slash.", ephemeral=3)
@@ -59,7 +59,7 @@ def exploration_tools(root: Path) -> list[Tool]:
 
 
 def parse_listing(text: str) -> tuple[list[str], list[tuple[int, str]]]:
-    """Take apart what list_dir returned: names of directories, and sizes and names of files."""
+    """Parse what list_dir returned: names of directories, and sizes and names of files."""
     directories: list[str] = []
     files: list[tuple[int, str]] = []
     for line in text.split("\n"):
@@ -72,7 +72,7 @@ def parse_listing(text: str) -> tuple[list[str], list[tuple[int, str]]]:
 
 
 def _inside(root: Path, path: str) -> Path:
-    """The real path of ``path``, which must lie under ``root``."""
+    """The real path of ``path``, which must be under ``root``."""
     if "\0" in path:
         raise ValueError("a path cannot hold a NUL character")
     target = (root / path).resolve()
@@ -94,7 +94,9 @@ def _listing(directory: Path) -> str:
 
 
 def _entry(entry: "os.DirEntry[str]") -> str | None:
-    name = entry.name if entry.name.isprintable() else None  # an undecodable or a many-line name would not read back
+    name = (
+        entry.name if entry.name.isprintable() else None
+    )  # a name that cannot be decoded, or has several lines, could not be read back
     try:
         status = entry.stat(follow_symlinks=False)
     except OSError:
@@ -131,7 +133,7 @@ def _read(path: Path, first_line: int) -> bytes:
 
 
 def _page(file: BinaryIO, first_line: int) -> bytes:
-    """Lines from here on, as many as fit, then how to go on."""
+    """The lines from here on, as many as fit, and then how to continue."""
     lines: list[bytes] = []
     left = _READ_BYTES
     while len(lines) < _READ_LINES and left > 0 and (line := file.readline(left)):
@@ -187,7 +189,7 @@ def _text_files(start: Path) -> Iterator[Path]:
 
 
 def _visible(directory: Path) -> list[tuple[Path, os.stat_result]]:
-    """The entries that are not hidden, by name; what cannot be looked at is left out."""
+    """The entries that are not hidden, by name; those that cannot be examined are left out."""
     found: list[tuple[Path, os.stat_result]] = []
     try:
         with os.scandir(directory) as scan:

@@ -1,4 +1,4 @@
-"""The demo's model: a script that explores a directory, deciding from what it is shown, as a model would.
+"""The demo's model: a script that explores a directory and decides, as a model would, by what it is shown.
 
 It sees nothing but its requests. It lists directories, reads files, searches, and reads back what has left its context.
 """
@@ -29,7 +29,7 @@ Step = Sequence[str | ToolCall] | str
 
 
 class Explorer:
-    """Give ``turn`` to a ``ScriptedModel``, ``max_turns`` times; ``in_time`` says whether there is time to go on."""
+    """Pass ``turn`` to a ``ScriptedModel``, ``max_turns`` times; ``in_time`` says whether there is time to go on."""
 
     def __init__(self, *, max_turns: int, in_time: Callable[[], bool] = lambda: True) -> None:
         self._max_turns = max_turns
@@ -82,7 +82,7 @@ class Explorer:
         return [ToolCall("search", {"pattern": self._patterns.popleft()})]
 
     def _read_again(self, body: dict[str, Any]) -> Step | None:
-        """Read the oldest result that left the context and was not read back yet, as its placeholder says."""
+        """Read the oldest result that was evicted and not read back yet, as its placeholder says."""
         for call, text in _results(body["messages"]):
             if call["name"] == "Read" or not text.startswith(HEADER):
                 continue
@@ -115,7 +115,7 @@ def _count(number: int, one: str, many: str) -> str:
 
 
 def _last_results(body: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
-    """The calls of the last reply with what came back."""
+    """The calls of the last reply, with their results."""
     return list(_results(body["messages"][-2:]))
 
 

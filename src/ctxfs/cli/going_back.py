@@ -30,7 +30,7 @@ def restore(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring an evicted content back into the context, from when an agent next opens the session.
+    """Bring an evicted content back into the context when an agent next opens the session.
 
     It stays for ten replies of the model. A session that an agent has open now is refused.
     """
@@ -51,7 +51,7 @@ def undo(
 ) -> None:
     """Undo an eviction, a compaction or a summary: the last one, or the one with the given id.
 
-    Call it again to undo the one before. A change that would not fit the window is refused.
+    Call it again to undo the change before. If the context would no longer fit its window, nothing is undone.
     """
     _change(sessions_at(root, store), session, lambda records: undone(records, change), as_json)
 
@@ -97,12 +97,12 @@ async def _fork(place: SessionsAt, session: str, call: int | None, new_id: str |
         keys: dict[str, Any] = {"session_id": made.session_id, "path": None if made.path is None else str(made.path)}
         print_json(keys | {"call": made.call, "shared": made.shared, "copied": made.copied, "gone": made.gone})
         return
-    console().print(label(f"{made.session_id}: goes on with call {made.call}; {_files(made)}"), soft_wrap=True)
+    console().print(label(f"{made.session_id}: continues at call {made.call}; {_files(made)}"), soft_wrap=True)
 
 
 def _files(made: Forked) -> str:
     copied = f", {made.copied:,} copied" if made.copied else ""
-    gone = f"; {made.gone:,} were removed since, and say so" if made.gone else ""
+    gone = f"; {made.gone:,} have been removed since" if made.gone else ""
     return f"{made.shared:,} {'file is' if made.shared == 1 else 'files are'} shared{copied}{gone}"
 
 
@@ -128,6 +128,6 @@ async def _changed(
         out.print(label(f"{back.change} is undone"))
     for record in back.records:
         if isinstance(record, Pinned):
-            state = "is pinned" if record.pinned else "is not pinned any more"
+            state = "is pinned" if record.pinned else "is no longer pinned"
             out.print(label(f"{', '.join(record.item_ids)} {state}"))
     out.print(f"the context holds {now + back.tokens:,} tokens")

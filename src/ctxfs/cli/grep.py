@@ -26,9 +26,9 @@ __all__ = ["grep"]
 LARGE_BYTES, MANY_SESSIONS = 20_000_000, 100
 """Searching more than this is worth starting processes."""
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; with --all an object a line, as `rg --json` does.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; with --all, one object per line, like `rg --json`.")]
 MaxCount = Annotated[
-    int | None, typer.Option("--max-count", "-m", metavar="N", min=1, help="At most N matching lines of an item.")
+    int | None, typer.Option("--max-count", "-m", metavar="N", min=1, help="At most N matching lines per item.")
 ]
 
 
@@ -37,7 +37,7 @@ def grep(
         list[str],
         typer.Argument(
             metavar="[SESSION] PATTERN",
-            help="A session's id, the beginning of one, or 'last'; none with --all. Then an RE2 regular expression.",
+            help="A session's id, the beginning of one, or 'last' (not with --all). Then an RE2 regular expression.",
         ),
     ],
     *,
@@ -45,21 +45,24 @@ def grep(
     ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Ignore case.")] = False,
     fixed: Annotated[bool, typer.Option("--fixed-strings", "-F", help="PATTERN is plain text.")] = False,
     word: Annotated[bool, typer.Option("--word-regexp", "-w", help="Match whole words only.")] = False,
-    invert: Annotated[bool, typer.Option("--invert-match", "-v", help="Lines that do not match.")] = False,
+    invert: Annotated[bool, typer.Option("--invert-match", "-v", help="Show lines that do not match.")] = False,
     numbers: Annotated[bool, typer.Option("--line-number/--no-line-number", "-n/-N", help="Number the lines.")] = True,
-    names: Annotated[bool, typer.Option("--files-with-matches", "-l", help="Only which items match.")] = False,
-    count: Annotated[bool, typer.Option("--count", "-c", help="Only how many lines of each item match.")] = False,
+    names: Annotated[bool, typer.Option("--files-with-matches", "-l", help="Show only which items match.")] = False,
+    count: Annotated[bool, typer.Option("--count", "-c", help="Show only how many lines of each item match.")] = False,
     max_count: MaxCount = None,
     after: Annotated[int, typer.Option("--after-context", "-A", metavar="N", min=0, help="Show N lines after.")] = 0,
     before: Annotated[int, typer.Option("--before-context", "-B", metavar="N", min=0, help="Show N lines before.")] = 0,
-    around: Annotated[int, typer.Option("--context", "-C", metavar="N", min=0, help="Show N lines before, after.")] = 0,
+    around: Annotated[
+        int, typer.Option("--context", "-C", metavar="N", min=0, help="Show N lines before and after.")
+    ] = 0,
     item: Annotated[str | None, typer.Option("--item", metavar="ITEM", help="Search this item only.")] = None,
     types: Annotated[
         list[ItemType] | None,
         typer.Option("--type", "-t", metavar="TYPE", help="Items of this type only, such as tool_result; repeatable."),
     ] = None,
     tools: Annotated[
-        list[str] | None, typer.Option("--tool", metavar="NAME", help="Results of this tool only; * and ?; repeatable.")
+        list[str] | None,
+        typer.Option("--tool", metavar="NAME", help="Results of this tool only; may have * and ?; repeatable."),
     ] = None,
     since: Since = None,
     root: Root = None,
@@ -68,7 +71,7 @@ def grep(
 ) -> None:
     """Search everything that a session holds.
 
-    It searches line by line; the exit code is 1 if nothing matches, or something is damaged.
+    It searches line by line. The exit code is 1 if nothing matches or something is damaged.
     """
     form = Form(names=names, count=count, numbers=numbers)
     _check(arguments, every=every, item=item, since=since, form=form, as_json=as_json)
@@ -84,7 +87,7 @@ def grep(
         types=tuple(types or ()),
         tools=tuple(tools or ()),
     )
-    query.compiled()  # a wrong one is refused before anything is read
+    query.compiled()  # a wrong pattern is refused before anything is read
     place = sessions_at(root, store)
     if every:
         whole = _grep_all(place, query, since, form=form, as_json=as_json)
@@ -97,7 +100,7 @@ def grep(
 def _check(
     arguments: Sequence[str], *, every: bool, item: str | None, since: float | None, form: Form, as_json: bool
 ) -> None:
-    """Raise ``ConfigError`` for options that do not go together."""
+    """Raise ``ConfigError`` for options that cannot be combined."""
     if len(arguments) != (1 if every else 2):
         wanted = (
             "a PATTERN, and no SESSION, beside --all" if every else "a SESSION and a PATTERN, or --all and a PATTERN"
@@ -112,7 +115,7 @@ def _check(
 
 
 def _grep_all(place: SessionsAt, query: Query, since: float | None, *, form: Form, as_json: bool) -> bool:
-    """Print what matches in all sessions; whether something did, and all could be searched."""
+    """Print the matches in all sessions; return whether there were any, and whether all could be searched."""
     stores = stores_of(place)
     if stores.directory is None:
         newest = sorted(anyio.run(stores.sessions), key=lambda one: one.changed_at, reverse=True)
@@ -126,7 +129,7 @@ def _grep_all(place: SessionsAt, query: Query, since: float | None, *, form: For
 
 
 async def _grep(root: SessionsAt, given: str, query: Query, item: str | None, *, form: Form, as_json: bool) -> bool:
-    """Print what matches in one session; whether something did, and all could be searched."""
+    """Print the matches in one session; return whether there were any, and whether all could be searched."""
     session_id = await find_session(root, given)
     found: list[dict[str, Any]] = []
     printer = Printer(form)

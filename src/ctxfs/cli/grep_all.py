@@ -1,4 +1,4 @@
-"""Searching all sessions: on two processes where that pays, printed in order while the search goes on."""
+"""Search all sessions, with two processes if that pays, and print in order while the search goes on."""
 
 import multiprocessing
 import signal
@@ -26,17 +26,17 @@ __all__ = ["Search", "Shown", "grep_all"]
 
 PROCESSES = 2
 _PIECE_BYTES = 65_536
-"""The size of what a process sends at a time."""
+"""How much a process sends at a time, in bytes."""
 _AHEAD_BYTES = 8_000_000
-"""At most about this much is kept of sessions whose turn to be printed has not come."""
+"""About how much is kept, at most, for sessions whose turn to be printed has not come."""
 
 _Kind = Literal["text", "error", "matched", "end"]
 _Put = Callable[[_Kind, bytes], None]
-"""Takes something of what is printed for a session, in order, and its end."""
+"""Takes the next piece of a session's output, and finally its end."""
 
 
 class Shown:
-    """Prints what is found, and remembers whether something was."""
+    """Prints what is found, and remembers whether anything was."""
 
     def __init__(self) -> None:
         self.matched = False
@@ -54,18 +54,18 @@ class Shown:
 
 
 class Search:
-    """What is done with each session; other processes get a copy of it, where the place is a directory."""
+    """What to do with each session. If sessions are in a directory, other processes get a copy of this."""
 
     def __init__(
         self, place: SessionsAt, query: Query, *, form: Form, as_json: bool, whole: Mapping[str, int] | None = None
     ) -> None:
-        """``whole``: how many bytes the files of each session hold that was not damaged; all others are opened."""
+        """``whole``: the size in bytes of each session that was not damaged when last read; all others are opened."""
         self._place, self._query, self._form, self._as_json = place, query, form, as_json
         self._whole = whole or {}
         self._words = needed_words(query)
 
     def run(self, sessions: Iterable[tuple[str, _Put]]) -> None:
-        """Search sessions, and put what is printed for each."""
+        """Search sessions, and emit what is to be printed for each."""
         with without_threads():
             anyio.run(self._run_all, sessions)
 
@@ -79,7 +79,7 @@ class Search:
             put("end", b"")
 
     def _may_match(self, session_id: str) -> bool:
-        """Whether a session has to be opened; for most a look at the bytes of its files will do."""
+        """Whether a session has to be opened; for most, a look at the bytes of their files is enough."""
         if not isinstance(self._place, Path):
             return True
         if self._words is None or (disk_bytes := self._whole.get(session_id)) is None:
@@ -108,9 +108,9 @@ class Search:
 
 
 def grep_all(search: Search, session_ids: Sequence[str], *, together: bool) -> bool:
-    """Search these sessions and print what matches, in their order; whether something did, and all could be searched.
+    """Search these sessions and print matches in order; return whether there were any, and all could be searched.
 
-    ``together``: on ``PROCESSES`` processes, which take a second to start.
+    ``together``: with ``PROCESSES`` processes, which take a second to start.
     """
     shown = Shown()
     if together:
@@ -133,7 +133,7 @@ def _on_processes(search: Search, session_ids: Sequence[str], shown: Shown) -> N
                     ended |= kind == "end"
                 if ended:
                     break
-                # Once enough is kept, a worker that is ahead is not heard until its turn: its pipe fills, and it waits.
+                # Once enough is kept, a worker that is ahead waits for its turn: nothing is read from its full pipe.
                 heard = [c for c in connections if ahead < _AHEAD_BYTES or connections[c] <= position]
                 for connection in wait(heard):
                     assert isinstance(connection, Connection)
@@ -147,15 +147,13 @@ def _received(connection: Connection) -> tuple[int, _Kind, bytes]:
     try:
         piece: tuple[int, _Kind, bytes] = connection.recv()
     except EOFError:
-        raise CtxfsError(
-            "a process that searched was ended: try again, or search fewer sessions with --since"
-        ) from None
+        raise CtxfsError("a search process was killed: try again, or search fewer sessions with --since") from None
     return piece
 
 
 @contextmanager
 def _workers(search: Search, session_ids: Sequence[str]) -> Iterator[dict[Connection, int]]:
-    """Start the processes; gives for each one's connection the first session of which something may still come."""
+    """Start the processes; return, by connection, the first session for which data may still come."""
     context = multiprocessing.get_context("spawn")  # forking a program that has threads is not safe
     taken = context.Value("q", 0)
     connections: dict[Connection, int] = {}
@@ -179,14 +177,14 @@ def _workers(search: Search, session_ids: Sequence[str]) -> Iterator[dict[Connec
 
 
 def _work(search: Search, session_ids: Sequence[str], taken: Any, send: Connection) -> None:
-    """Worker: search the next session that no other one has taken, until there is none."""
+    """Worker: search the next session that no other worker has taken, until there is none."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends this one
     search.run(_taken(session_ids, taken, send))
-    signal.pause()  # until it is ended: a connection that closes is one of a process that died
+    signal.pause()  # until it is killed: a connection that closes means that its process died
 
 
 def _taken(session_ids: Sequence[str], taken: Any, send: Connection) -> Iterator[tuple[str, _Put]]:
-    """The sessions that this worker takes, each when it is asked for."""
+    """Yield the sessions that this worker takes, each when it is asked for the next one."""
     while (position := _next(taken)) < len(session_ids):
 
         def put(kind: _Kind, data: bytes, at: int = position) -> None:

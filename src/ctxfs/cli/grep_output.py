@@ -1,4 +1,4 @@
-"""How found lines are printed: as text like ripgrep's, or as its JSON, an object a line. Pure."""
+"""How matching lines are printed: as text like ripgrep's, or as its JSON, one object per line. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ __all__ = ["Form", "JsonPrinter", "Printer"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """What is shown: which items match (``names``), how many of their lines (``count``), or these, numbered or not."""
+    """What is shown: which items match (``names``), how many lines match (``count``), or the lines, numbered or not."""
 
     names: bool = False
     count: bool = False
@@ -22,16 +22,16 @@ class Form:
 
 
 class Printer:
-    """Prints the rows of one session as text; ``session_id`` stands before each when there are more of them."""
+    """Prints the rows of one session as text; each begins with ``session_id``, if one is given."""
 
     def __init__(self, form: Form, session_id: str | None = None) -> None:
         self._form = form
         self._prefix = b"" if session_id is None else b"%s:" % session_id.encode()
         self.matched = False
-        """Whether something matched."""
+        """Whether anything matched."""
 
     def of(self, row: ItemRow) -> bytes:
-        """Return what is printed for a row; perhaps nothing."""
+        """Return the text to print for a row; it may be empty."""
         name = self._prefix + row.item_id.encode()
         if row.line is None:
             self.matched = True
@@ -53,10 +53,10 @@ class JsonPrinter:
         self._session_id = session_id
         self._item_id: str | None = None
         self.matched = False
-        """Whether something matched."""
+        """Whether anything matched."""
 
     def of(self, row: ItemRow, spans: Sequence[tuple[int, int]]) -> bytes:
-        """Return the objects for a row, one a line; ``spans``: where the matches in it are."""
+        """Return the objects for a row, one per line; ``spans``: where its matches are."""
         data: dict[str, Any] = {"path": {"text": f"{self._session_id}/{row.item_id}"}}
         named = data | {"session_id": self._session_id, "item_id": row.item_id}
         objects = []
@@ -82,7 +82,7 @@ def _line(row: Row, spans: Sequence[tuple[int, int]]) -> dict[str, Any]:
 
 
 def _text(data: bytes) -> dict[str, str]:
-    """Text, or base64 of what is no UTF-8, as ripgrep does."""
+    """Text, or base64 of bytes that are not UTF-8, as in ripgrep's JSON."""
     try:
         return {"text": data.decode()}
     except UnicodeDecodeError:

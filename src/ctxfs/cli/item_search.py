@@ -1,4 +1,4 @@
-"""What a user searches for, and the lines of one content that match it, with the lines around them. Synchronous."""
+"""A user's query, and the lines of one content that match it, with the lines around them. Synchronous."""
 
 import re
 from collections import deque
@@ -19,9 +19,9 @@ __all__ = ["ItemSearch", "Query", "Row"]
 class Query:
     """What is searched for, and where.
 
-    ``pattern`` is RE2's, or plain text if ``fixed``; ``word``: between the ends of words only; ``invert``: lines that
-    do not match. ``before`` and ``after``: how many lines around each match. ``max_count``: the most matching
-    lines of an item; None: all. ``types`` and ``tools`` (with ``*`` and ``?``): items of these only; empty: all.
+    ``pattern`` is an RE2 expression, or plain text if ``fixed``; ``word``: whole words only; ``invert``: lines that do
+    not match. ``before`` and ``after``: how many lines around each match. ``max_count``: the most matching lines per
+    item; None: all. ``types`` and ``tools`` (with ``*`` and ``?``): items of these only; empty: all.
     """
 
     pattern: str
@@ -51,9 +51,9 @@ class Query:
 
 
 class Row(NamedTuple):
-    """A line: its number from 1, where it starts in the content, in bytes, and its text, with its end.
+    """A line: its number from 1, its offset in the content in bytes, and its text with its line end.
 
-    ``matches``: it was searched for; else it stands near one that was. ``after_gap``: lines before it were left out.
+    ``matches``: the line matches; else it is near one that does. ``after_gap``: lines before it were left out.
     """
 
     number: int
@@ -82,7 +82,7 @@ class ItemSearch:
         return self.found == self._query.max_count and not self._after
 
     def feed(self, chunk: bytes) -> Iterator[Row]:
-        """Yield what is shown of the next lines."""
+        """Yield those of the next lines that are shown."""
         plain = not (self._query.invert or self._query.before or self._query.after)
         for row in self._matching(chunk) if plain else self._with_context(self._lines(chunk)):
             self._last = row.number
@@ -127,5 +127,5 @@ class ItemSearch:
 
 
 def _split(chunk: bytes) -> Sequence[bytes]:
-    """Lines with their ends; only a line feed ends one."""
+    """Lines with their line ends; only a line feed ends one."""
     return re.findall(rb"[^\n]*\n|[^\n]+", chunk)

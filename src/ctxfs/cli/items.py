@@ -64,7 +64,7 @@ def ls(
     tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Results of this tool only.")] = None,
     place: Annotated[Place | None, typer.Option("--place", help="Only items in this place.")] = None,
     sort: Annotated[
-        ItemSort, typer.Option("--sort", help="In the order of the context, or the most tokens or bytes first.")
+        ItemSort, typer.Option("--sort", help="Sort in the order of the context, or by most tokens or bytes.")
     ] = ItemSort.ORDER,
     root: Root = None,
     store: StoreUrl = None,
@@ -85,7 +85,7 @@ class _Chosen:
     sort: ItemSort
 
     def of(self, found: Sequence[Entry]) -> list[Entry]:
-        """Those of them."""
+        """The items that are listed."""
         chosen = [
             entry
             for entry in found
@@ -101,7 +101,7 @@ class _Chosen:
 
 
 def _previews(items: Sequence[ContextItem]) -> dict[str, str]:
-    """The beginning of each item by id; of a result the arguments of its call."""
+    """The beginning of each item, by id; for a result, the arguments of its call."""
     shown: dict[str, str] = {}
     calls: dict[str, str] = {}
     for item in items:
@@ -115,7 +115,7 @@ def _previews(items: Sequence[ContextItem]) -> dict[str, str]:
 
 async def _ls(root: SessionsAt, session: str, chosen: _Chosen, as_json: bool) -> None:
     async with open_session(root, session) as fs:
-        previews = _previews(await fs.items())  # which finds what is damaged, too
+        previews = _previews(await fs.items())  # this finds damage, too
         every = await entries(fs)
         found = chosen.of(every)
         if as_json:
@@ -141,7 +141,7 @@ async def _ls(root: SessionsAt, session: str, chosen: _Chosen, as_json: bool) ->
         now = sum(entry.tokens for entry in every)
         without = sum(entry.content_tokens or 0 for entry in every)
         if fs.state.decisions and all(entry.item is None for entry in every):
-            out.print(f"the history is a framework's: {now:,} tokens stand for {without:,} tokens of it")
+            out.print(f"a framework owns the history: {now:,} tokens replace {without:,} tokens of it")
         else:
             out.print(f"the context holds {now:,} tokens; with everything in it, it would hold {without:,}")
         for line in fs.recovery.damage_lines:
@@ -229,7 +229,7 @@ async def _tail(root: SessionsAt, session: str, item: str, count: int, as_json: 
 
 
 async def _content(fs: ContextFileSystem, entry: Entry) -> dict[str, Any]:
-    """The content for JSON; as base64 as well when JSON cannot hold it: a list of blocks as JSON with escapes."""
+    """The content for JSON; also as base64 if JSON cannot hold it: a list of blocks then as JSON with escapes."""
     if entry.stored is not None:
         content = await fs.load(entry.item_id)
     else:
@@ -244,7 +244,7 @@ async def _content(fs: ContextFileSystem, entry: Entry) -> dict[str, Any]:
 async def _print_lines(fs: ContextFileSystem, entry: Entry, first: int, last: int | None, as_json: bool) -> None:
     found = await content_lines(fs, entry, first, last)
     if not found and first > 1:
-        raise ConfigError(f"{entry.item_id} has {line_count(entry):,} lines, none from {first:,} on")
+        raise ConfigError(f"{entry.item_id} has {line_count(entry):,} lines, and none from {first:,} on")
     if as_json:
         print_json(_as_dict(fs, entry) | text_keys("content", found.removesuffix(b"\n")))
     else:

@@ -1,4 +1,4 @@
-"""The summaries of all sessions of a place, with their progress on a terminal."""
+"""The summaries of all sessions of a place, with progress shown on a terminal."""
 
 import sys
 from typing import Self
@@ -13,11 +13,11 @@ from ctxfs.storage.threads import without_threads
 __all__ = ["listed"]
 
 _MANY = 100
-"""Reading at most this many sessions is too quick to show progress."""
+"""For this many sessions or fewer, no progress is shown, since reading them is quick."""
 
 
 def listed(stores: SessionStores) -> list[SessionSummary]:
-    """All sessions of a place, in no order; a terminal shows how many of them were read."""
+    """All sessions of a place, in no order; a terminal shows how many have been read."""
     return anyio.run(_listed, stores)
 
 
@@ -39,7 +39,7 @@ class _ProgressLine:
         self._show("")
 
     def progress(self, read: int, total: int) -> None:
-        """Show how many were read."""
+        """Show how many have been read."""
         if sys.stderr.isatty() and total > _MANY:
             self._show(f"reading {total:,} sessions: {read / total:.0%}")
 

@@ -1,4 +1,4 @@
-"""``ctxfs mcp``: what a session stored, for a client of the Model Context Protocol."""
+"""``ctxfs mcp``: the contents of a session, for a client of the Model Context Protocol."""
 
 import anyio
 
@@ -12,7 +12,7 @@ __all__ = ["mcp"]
 def mcp(session: SessionArgument, root: Root = None, store: StoreUrl = None) -> None:
     """Serve a session to an MCP client, over standard input and output.
 
-    The client's model can read, search and list what this one session stored, even while an agent writes it. It sees
+    The client's model can read, search and list what this one session stored, even while an agent writes to it. It sees
     no other session, and changes nothing. Needs the extra ctxfs[mcp].
     """
     anyio.run(_serve, sessions_at(root, store), session)

@@ -53,6 +53,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable key
 Since = Annotated[
     float | None,
     typer.Option(
-        "--since", metavar="TIME", parser=moment, help="Changed since: a date, or an age such as 90m, 36h, 7d, 2w."
+        "--since",
+        metavar="TIME",
+        parser=moment,
+        help="Only sessions changed since: a date, or an age such as 90m, 36h, 7d, 2w.",
     ),
 ]

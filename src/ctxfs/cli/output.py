@@ -1,4 +1,4 @@
-"""How the command line prints: tables on a terminal, exact bytes into a pipe, JSON when asked."""
+"""How the command line prints: tables on a terminal, exact bytes into a pipe, JSON on request."""
 
 import base64
 import os
@@ -49,20 +49,20 @@ def console() -> Console:
 
 
 def on_terminal() -> bool:
-    """Whether a terminal shows what is written to stdout, through a pager or not."""
+    """Whether stdout is shown on a terminal, with or without a pager."""
     return pager.is_open() or sys.stdout.isatty()
 
 
 class _Console(Console):
-    """A console that leaves it to ``ctxfs.cli.app`` what a closed pipe means."""
+    """A console that leaves closed pipes to ``ctxfs.cli.app``."""
 
     def on_broken_pipe(self) -> None:
-        """Raise what rich caught."""
+        """Raise the error that rich caught."""
         raise BrokenPipeError
 
 
 class _Table(Table):
-    """A table whose first column, what its rows are named by, is whole however narrow the terminal is."""
+    """A table whose first column, the names of its rows, is never cut, however narrow the terminal."""
 
     def add_row(self, *cells: Any, **settings: Any) -> None:
         super().add_row(*cells, **settings)
@@ -89,7 +89,7 @@ def label(text: str, style: str = "") -> Text:
 
 
 def lossless_bytes(text: str) -> bytes:
-    """The bytes that a tool once gave: UTF-8, with undecodable bytes as they were."""
+    """The bytes that a tool returned: UTF-8, with undecodable bytes as they were."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -115,7 +115,7 @@ def print_json(value: Any) -> None:
 
 
 def text_keys(key: str, data: bytes) -> dict[str, str]:
-    """``data`` as text for JSON, under ``key``; when it is no UTF-8, as base64 as well, under ``<key>_base64``."""
+    """``data`` as text for JSON, under ``key``; if it is not UTF-8, also as base64, under ``<key>_base64``."""
     try:
         return {key: data.decode()}
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""A pager for long output: on a terminal, what a command prints goes through ``less``, as git does it."""
+"""A pager for long output: on a terminal, a command's output goes through ``less``, as in git."""
 
 import os
 import shlex
@@ -16,7 +16,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _LESS = {"LESS": "FRX", "LV": "-c"}
-"""Less ends at once where one screen is enough, shows colours and leaves the screen as it is."""
+"""Less exits at once if one screen is enough, shows colours, and does not clear the screen."""
 
 _open = False
 
@@ -27,7 +27,7 @@ def is_open() -> bool:
 
 
 def paged(command: Callable[P, T]) -> Callable[P, T]:
-    """Let a command print through the pager when stdout is a terminal."""
+    """Make a command print through the pager if stdout is a terminal."""
 
     @wraps(command)
     def through_pager(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -41,7 +41,7 @@ def paged(command: Callable[P, T]) -> Callable[P, T]:
 
 
 def _program() -> list[str] | None:
-    """The pager's command: ``CTXFS_PAGER``, ``PAGER`` or less; None where it is empty, ``cat`` or not installed."""
+    """The pager's command: ``CTXFS_PAGER``, ``PAGER`` or less; None if it is empty, ``cat`` or not installed."""
     given = os.environ.get("CTXFS_PAGER", os.environ.get("PAGER", "less"))
     try:
         words = shlex.split(given)
@@ -71,7 +71,7 @@ def _stdout_to(program: list[str]) -> Iterator[None]:
 
 
 def _wait_for(process: "subprocess.Popen[bytes]") -> None:
-    """Wait until the user has left the pager; an interrupt is the pager's own there."""
+    """Wait until the user has left the pager, which handles interrupts itself."""
     while process.returncode is None:
         with suppress(KeyboardInterrupt):
             process.wait()

@@ -46,7 +46,7 @@ InSession = Annotated[
     typer.Option(
         "--session",
         metavar="ID",
-        help="Keep all of it in this session, or 'last' (default: in that of the conversation that a request names).",
+        help="Keep everything in this session, or 'last' (default: one for each conversation that requests name).",
         show_default=False,
     ),
 ]
@@ -129,7 +129,7 @@ class _Notes(logging.Handler):
 
 @contextmanager
 def _quiet() -> Iterator[Iterable[str]]:
-    """The terminal is the program's until it ends: what is warned of and logged here meanwhile, to be shown then."""
+    """Keep the terminal to the program until it ends: collect warnings and log lines, to be shown afterwards."""
     notes, lines = _Notes(), dict[str, None]()
     logging.getLogger().addHandler(notes)
     try:
@@ -157,7 +157,7 @@ def _checked(url: str) -> str:
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> int:
-    """Run the command to its end and return its exit code, as a shell would say it."""
+    """Run the command to its end and return its exit code, as a shell would."""
     try:
         process = subprocess.Popen(command, env=environment)  # noqa: S603 - what the user asked for
     except OSError as error:
@@ -169,7 +169,7 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
 
 @contextmanager
 def _forwarding(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Leave signals to the command: it gets an interrupt from the terminal itself, and the others from here."""
+    """Leave signals to the command: the terminal sends it interrupts, and others are forwarded from here."""
     before = {number: signal.signal(number, lambda given, _: process.send_signal(given)) for number in _FORWARDED}
     before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -28,7 +28,7 @@ from ctxfs.replay.tune import tune_files
 __all__ = ["replay", "tune"]
 
 _NAMED = 5
-"""At most this many of the files that were left out are named."""
+"""The most left-out files that are named."""
 
 _Files = Annotated[
     list[Path] | None,
@@ -40,7 +40,7 @@ _Files = Annotated[
 ]
 _Tokens = Annotated[lab.Tokens, typer.Option("--tokens", help="How tokens are counted: exactly, or as characters / 4.")]
 _Model = Annotated[
-    str | None, typer.Option("--model", metavar="NAME", help="Take this model's list prices.", show_default=False)
+    str | None, typer.Option("--model", metavar="NAME", help="Use this model's list prices.", show_default=False)
 ]
 _Rates = Annotated[
     str | None,
@@ -54,7 +54,7 @@ _Rates = Annotated[
 ]
 _Ttl = Annotated[
     CacheTtl | None,
-    typer.Option("--ttl", help="How long the cache is kept, where that is offered.", show_default=False),
+    typer.Option("--ttl", help="How long the cache is kept, if the provider offers this time.", show_default=False),
 ]
 
 
@@ -92,7 +92,7 @@ def replay(
     """Show what recorded sessions cost, and what they would have cost with ctxfs.
 
     They are replayed under eviction policies, without a model. Without PATH, the sessions that Claude Code and Codex
-    recorded are found.
+    recorded on this machine are replayed.
     """
     if html is not None and not html.absolute().parent.is_dir():
         raise ConfigError(f"--html {html}: {html.absolute().parent} is not a directory")
@@ -122,8 +122,8 @@ def tune(
 ) -> None:
     """Find eviction parameters on recorded sessions.
 
-    They are judged on the other sessions, and printed as TOML for `ctxfs replay --policy FILE.toml`. Without PATH, the
-    sessions that Claude Code and Codex recorded are found.
+    Parameters are found on some of the sessions and judged on the others. They are printed as TOML for `ctxfs replay
+    --policy FILE.toml`. Without PATH, the sessions that Claude Code and Codex recorded on this machine are used.
     """
     prices = _prices(model, rates, ttl)
     files = _found(paths)

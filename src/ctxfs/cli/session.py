@@ -1,4 +1,4 @@
-"""Finding a session and an item by what a user types, and reading them; the session's writer is never disturbed."""
+"""Find and read sessions and items by what a user types; a session's writer is never disturbed."""
 
 import os
 import re
@@ -53,12 +53,12 @@ def sessions_directory(root: Path | None) -> Path:
     """The directory that holds sessions, absolute; None is the default one. Raises ``ConfigError`` for a file."""
     found = absolute_root(root)
     if found.exists() and not found.is_dir():
-        raise ConfigError(f"{found} is not a directory, and sessions are in one: give --root DIR")
+        raise ConfigError(f"{found} is not a directory, and sessions are kept in one: name it with --root DIR")
     return found
 
 
 def by_change(root: Path, beginning: str = "") -> list[str]:
-    """The names under ``root`` that begin so, the one that changed last first; not each is a session."""
+    """The names under ``root`` with this beginning, the last changed first; not all of them are sessions."""
     try:
         names = [
             entry.name for entry in os.scandir(root) if entry.name.startswith(beginning) and not is_hidden(entry.name)
@@ -82,23 +82,23 @@ def sessions_at(root: Path | None, store: str | None) -> SessionsAt:
 
     Raises:
         ConfigError: it cannot hold sessions, or both options are given.
-        MissingExtra: what the store needs is not installed.
+        MissingExtra: a package that the store needs is not installed.
 
     """
     return sessions_directory(root) if store is None else stores_at(root, store)
 
 
 def stores_of(place: SessionsAt) -> SessionStores:
-    """The stores of the sessions that are there."""
+    """The stores of the sessions in this place."""
     return stores_at(place) if isinstance(place, Path) else place
 
 
 async def find_session(root: SessionsAt, given: str) -> str:
-    """The id of the session that ``given`` names: an id, the only beginning of one, or "last" for the newest.
+    """The id of the session that ``given`` names: an id, the unique beginning of one, or "last" for the newest.
 
     Raises:
-        SessionNotFound: none does.
-        ConfigError: more than one does.
+        SessionNotFound: it names no session.
+        ConfigError: it names more than one.
 
     """
     if isinstance(root, Path):
@@ -115,26 +115,26 @@ async def find_session(root: SessionsAt, given: str) -> str:
 
 @contextmanager
 def session_or_file(given: str) -> Iterator[None]:
-    """For commands that take a session or a recording: an error about a missing session also names the file.
+    """For commands that take a session or a recording: if neither exists, the error names both.
 
-    Raises ``ConfigError`` then. A session's id may look like a file's name, so the session is looked up first.
+    Raises ``ConfigError`` in that case. A session's id may look like a file's name, so the session is looked up first.
     """
     try:
         yield
     except SessionNotFound as error:
         if error.removed or not (os.sep in given or Path(given).suffix):
             raise
-        raise ConfigError(f"there is no file {given}, and no session of that name under {error.root}") from error
+        raise ConfigError(f"there is no file {given}, and no session with that name under {error.root}") from error
 
 
 async def find_sessions(root: SessionsAt, given: Sequence[str]) -> list[str]:
-    """The ids of the sessions that are given; raises as ``find_session``, also when only one is not there."""
+    """The ids of the given sessions; raises what ``find_session`` raises if any of them is not found."""
     return [await find_session(root, one) for one in given]
 
 
 def _find_session(root: Path, given: str) -> str:
     missing = SessionNotFound(given, str(root), forgotten_under(root, given))
-    if given == "last":  # the newest one also when a session has this id: an archive could bring one
+    if given == "last":  # even if a session has this id, which an imported archive could bring
         newest = next((name for name in by_change(root) if is_session(root, name)), None)
         return _only(given, [] if newest is None else [newest], missing, "sessions")
     if is_session(root, given):
@@ -165,7 +165,7 @@ def _archived(item: ContextItem) -> Entry:
 
 
 async def find_entry(fs: ContextFileSystem, given: str) -> Entry:
-    """The item of that id, also in an archive, or of the only other id that begins so.
+    """The item with that id, even in an archive, or with the only id that begins with it.
 
     Raises:
         UnknownItem: there is none.
@@ -199,7 +199,7 @@ async def content_blocks(fs: ContextFileSystem, entry: Entry) -> AsyncIterator[b
     """The content as bytes, in pieces; a list of content blocks as its readable text.
 
     Raises:
-        ConfigError: the item only repeated lines of another one, and was not stored a second time.
+        ConfigError: the item only repeated lines of another one, so it was not stored again.
 
     """
     stored = entry.stored
@@ -230,7 +230,7 @@ async def content_lines(fs: ContextFileSystem, entry: Entry, first: int, last: i
 
 
 async def _lines_of(blocks: AsyncIterator[bytes], wanted: int) -> bytes:
-    """The first lines of content that comes in pieces."""
+    """The first lines of a content that comes in pieces."""
     pieces: list[bytes] = []
     async for block in blocks:
         if (count := block.count(b"\n")) >= wanted:

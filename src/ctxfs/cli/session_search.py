@@ -18,7 +18,7 @@ _MOST_SPANS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ItemRow:
-    """A line of an item; ``line`` None is the end of one in which ``found`` lines match."""
+    """A line of an item; ``line``: None is the end of an item in which ``found`` lines match."""
 
     item_id: str
     line: Row | None = None
@@ -28,9 +28,9 @@ class ItemRow:
 async def search_session(
     fs: ContextFileSystem, query: Query, chosen: Sequence[Entry] | None = None
 ) -> AsyncIterator[ItemRow | str]:
-    """Yield the lines to show of each item that is searched, and then its end; a text says what could not be read.
+    """Yield the lines to show of each searched item, and then its end; a text says what could not be read.
 
-    ``chosen``: these items, whatever the query says of types and tools; None: all that it searches.
+    ``chosen``: search these items, whatever types and tools the query names; None: all that it searches.
     """
     pattern = query.compiled()
     if chosen is None:

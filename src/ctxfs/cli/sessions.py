@@ -27,7 +27,7 @@ def sessions(
     sort: Annotated[
         SortKey, typer.Option("--sort", help="What to sort by: the newest, or the largest, comes first.")
     ] = SortKey.AGE,
-    reverse: Annotated[bool, typer.Option("--reverse", "-r", help="The oldest or smallest first.")] = False,
+    reverse: Annotated[bool, typer.Option("--reverse", "-r", help="List the oldest or smallest first.")] = False,
     since: Since = None,
     model: Annotated[
         str | None,
@@ -105,7 +105,9 @@ def _print(stores: SessionStores, found: Sequence[SessionSummary]) -> None:
         if session.error is not None:
             print_line(f"{session.session_id}: {session.error}", style="red")
         elif session.damages:
-            print_line(f"{session.session_id} has {len(session.damages)} damages: `ctxfs ls` lists them", style="red")
+            print_line(
+                f"{session.session_id} has {len(session.damages)} damaged parts: `ctxfs ls` lists them", style="red"
+            )
 
 
 def _state(stores: SessionStores, session: SessionSummary) -> str:
@@ -131,7 +133,7 @@ def _dollars(usd: float) -> str:
 def verify(session: SessionArgument, root: Root = None, store: StoreUrl = None, as_json: AsJson = False) -> None:
     """Check every stored byte against its checksum.
 
-    Also checks the index against the journal. Exit code 1 if a check fails.
+    Also checks the index against the journal. The exit code is 1 if a check fails.
     """
     if not anyio.run(_verify, sessions_at(root, store), session, as_json):
         raise typer.Exit(1)
@@ -154,7 +156,7 @@ async def _verify(root: SessionsAt, session: str, as_json: bool) -> bool:
 
 def rm(
     sessions: Annotated[
-        list[str], typer.Argument(metavar="SESSION", help="Ids of sessions, beginnings of them, or 'last'.")
+        list[str], typer.Argument(metavar="SESSION", help="Ids of sessions, beginnings of ids, or 'last'.")
     ],
     yes: Unasked = False,
     root: Root = None,
@@ -193,7 +195,7 @@ def rm(
 
 
 async def _removed(stores: SessionStores, named: Sequence[str]) -> tuple[list[str], dict[str, CtxfsError]]:
-    """Remove the sessions; returns the ids of those that are gone, and why the others are not."""
+    """Remove the sessions; return the ids of those that were removed, and why the others were not."""
     failed: dict[str, CtxfsError] = {}
     for session_id in named:
         try:

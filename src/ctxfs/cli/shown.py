@@ -1,4 +1,4 @@
-"""How a message is shown to people: its text, and the calls that a reply makes. Pure."""
+"""Messages as they are shown to people: the text, and the calls that a reply makes. Pure."""
 
 from ctxfs.content.readable import readable_text
 from ctxfs.jsontext import codec as json_codec
@@ -15,7 +15,7 @@ def shown_text(content: Content) -> str:
 
 
 def preview(content: Content) -> str:
-    """The beginning of it on one line: of a reply that calls tools, the calls."""
+    """The beginning of a message on one line; for a reply that calls tools, the calls."""
     calls = [] if isinstance(content, str) else [_call(block) for block in content if block["type"] == "tool_use"]
     text = " ".join(("; ".join(calls) or shown_text(content)[: 4 * _PREVIEW_CHARS]).split())
     return text if len(text) <= _PREVIEW_CHARS else f"{text[: _PREVIEW_CHARS - 1]}…"

@@ -1,4 +1,4 @@
-"""A store that several machines share, for ``ctxfs doctor``: whether it keeps one writer."""
+"""Whether a store that several machines share allows only one writer, for ``ctxfs doctor``."""
 
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -21,14 +21,14 @@ _TERMS = Terms(ttl_s=600)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreCheck:
-    """What was found of the store at ``url``, which is without a password."""
+    """The result of testing the store at ``url``, which is shown without a password."""
 
     url: str
     trial: Trial
 
     @property
     def problem(self) -> str | None:
-        """What is wrong; None: nothing."""
+        """What is wrong; None if nothing is."""
         return None if self.trial.problem is None else f"{self.url}: {self.trial.problem}"
 
     def __str__(self) -> str:
@@ -40,10 +40,10 @@ class StoreCheck:
 
 
 def store_at(url: str) -> StoreCheck:
-    """Try the store at ``url``, with a session of its own, which is removed.
+    """Test the store at ``url`` with a session of its own, which is then removed.
 
-    ``objects+file:`` is ``file:``: a directory that is used as an object store. Raises ``ConfigError`` and
-    ``MissingExtra``.
+    ``objects+file:`` and ``file:`` mean the same: a directory that is used as an object store.
+    Raises ``ConfigError`` and ``MissingExtra``.
     """
     session_id = f"ctxfs-doctor-{uuid4().hex}"
     shown = shown_url(url)

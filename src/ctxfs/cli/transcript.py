@@ -21,22 +21,23 @@ from ctxfs.timeline.request import PastRequest
 __all__ = ["diff", "history", "show"]
 
 _LINES = 12
-"""How many lines of a longer message are shown."""
+"""How many lines of a long message are shown."""
 
 
 def show(
     session: SessionArgument,
     *,
     call: Annotated[
-        int | None, typer.Option("--call", metavar="N", min=1, help="What the model was sent at call N, from 1.")
+        int | None,
+        typer.Option("--call", metavar="N", min=1, help="Show what the model was sent at call N, counted from 1."),
     ] = None,
     last: Annotated[
-        int | None, typer.Option("--last", "-n", metavar="N", min=1, help="The last N messages only.")
+        int | None, typer.Option("--last", "-n", metavar="N", min=1, help="Only the last N messages.")
     ] = None,
     request: Annotated[
-        bool, typer.Option("--request", help="The request itself, as JSON of the Messages API.")
+        bool, typer.Option("--request", help="Print the request itself, as JSON of the Messages API.")
     ] = False,
-    full: Annotated[bool, typer.Option("--full", help="Every line of long messages.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show every line of long messages.")] = False,
     root: Root = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -133,9 +134,9 @@ def _item_keys(item: ContextItem) -> dict[str, Any]:
 
 def diff(
     session: SessionArgument,
-    first: Annotated[int, typer.Argument(metavar="N", min=1, help="A call, from 1.")],
+    first: Annotated[int, typer.Argument(metavar="N", min=1, help="A call, counted from 1.")],
     last: Annotated[
-        int | None, typer.Argument(metavar="M", min=1, help="A later one; the next one if left out.")
+        int | None, typer.Argument(metavar="M", min=1, help="A later call; the next one if left out.")
     ] = None,
     *,
     root: Root = None,
@@ -189,7 +190,7 @@ def history(
 ) -> None:
     """List what was evicted, archived, restored and removed, with the ids that `ctxfs undo` takes.
 
-    For one item, everything since it was added.
+    For one item, lists everything since it was added.
     """
     anyio.run(_history, sessions_at(root, store), session, item, as_json)
 

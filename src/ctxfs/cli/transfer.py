@@ -73,7 +73,7 @@ def import_(
 
 
 def push(session: SessionArgument, url: Url, root: Root = None, as_json: AsJson = False) -> None:
-    """Update the copy of a session in a bucket, byte for byte, or make it.
+    """Copy a session to a bucket, byte for byte, or update the copy there.
 
     The session stays where it is. If both copies were written to, nothing is changed.
     """
@@ -98,7 +98,7 @@ def _print_copied(done: CopiedSession, *, as_json: bool) -> None:
         print_json({**keys, "files": done.files, "bytes": done.size_bytes})
         return
     copied = f"{done.files:,} files, {done.size_bytes:,} bytes, are now in {done.target}"
-    nothing = f"{done.target} has all of it already"
+    nothing = f"{done.target} already has all of it"
     sys.stdout.write(for_terminal(f"{done.session_id}: {copied if done.size_bytes else nothing}\n"))
 
 

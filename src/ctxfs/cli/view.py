@@ -40,7 +40,7 @@ def view(
     write: Annotated[
         bool, typer.Option("--write", help="Let the page restore and pin items, and undo changes.")
     ] = False,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
     export: Annotated[
         Path | None,
         typer.Option("--export", metavar="FILE", help="Write the page of the session to one file.", show_default=False),
@@ -48,11 +48,11 @@ def view(
     redact: Annotated[
         list[str] | None,
         typer.Option(
-            "--redact", metavar="PATTERN", help="Leave out of the file what this RE2 expression matches; repeatable."
+            "--redact", metavar="PATTERN", help="Leave matches of this RE2 expression out of the file; repeatable."
         ),
     ] = None,
     no_contents: Annotated[
-        bool, typer.Option("--no-contents", help="Leave out of the file all that users, models and tools wrote.")
+        bool, typer.Option("--no-contents", help="Leave everything that users, models and tools wrote out of the file.")
     ] = False,
     root: Root = None,
     store: StoreUrl = None,
@@ -119,7 +119,7 @@ async def _exported(place: SessionsAt, session_id: str, redaction: Redaction) ->
 
 
 def _sessions_and_files(shown: Sequence[str]) -> tuple[Sequence[str], Sequence[Path]]:
-    """Sessions, and files of recordings: what is a file or has a separator, which no session's id has."""
+    """Split arguments into sessions and recordings: those that are files, or have a separator, which no id has."""
     paths = [name for name in shown if Path(name).is_file() or os.sep in name]
     sessions = [name for name in shown if name not in paths]
     if len(sessions) > 1:
