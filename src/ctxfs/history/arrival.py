@@ -1,4 +1,4 @@
-"""A tool's new result, replaced where it is made, before it is in any history: decided as a value. Pure."""
+"""What to do with a tool's new result where it is made, before it is in any history: decided as a value. Pure."""
 
 from collections.abc import Callable, Collection
 
@@ -26,10 +26,11 @@ def arriving(
     path_of: Callable[[str], str],
     counter: TokenCounter,
 ) -> Decision | None:
-    """What is decided about a new result; None when it stays as it is.
+    """The decision about a new result; None: it stays as it is.
 
-    ``stub``: what another library put in its place already, so that it must be stored in any case; None: the limits of
-    ``settings`` decide. ``tools`` names the tools that the model can read with, ``reader`` that which opens files.
+    ``stub``: what another library has already put in its place, so that it must be stored in any case; None: the limits
+    of ``settings`` decide. ``tools``: the names of the tools that the model can read with; ``reader``: the one that
+    opens files.
     """
     incoming = Incoming(message=ToolMessage(key.call_id, tool, content))
     item_id, name = names.allocate(*incoming.id_request)

@@ -1,4 +1,4 @@
-"""One branch of a history: its view, what its model was billed, and what of it is worth marking for a prompt cache."""
+"""One branch of a history: its view, its bills, and the places where prompt-cache breakpoints are worth their price."""
 
 from dataclasses import dataclass, field
 
@@ -15,7 +15,7 @@ __all__ = ["Branch"]
 class Branch:
     """What is kept of one branch between two rewrites. ``failed``: something that was due could not be stored.
 
-    ``unsettled``: what is due has not been looked at, or could not all be done.
+    ``unsettled``: due evictions have not been looked for, or not all of them could be carried out.
     """
 
     view: HistoryView
@@ -32,7 +32,7 @@ class Branch:
         return self.view.tokens + self.overhead_tokens
 
     def seen(self) -> View:
-        """The branch as the window's guard looks at it."""
+        """The branch as the window's guard sees it."""
         transcript = self.view.transcript
         paths = {item.id: transcript.path_of(item) for item in self.view.items}
         return View(

@@ -47,7 +47,7 @@ T = TypeVar("T")
 _log = logging.getLogger("ctxfs.history")
 
 _TRIES = 5
-"""How often a plan is made again because another process decided something meanwhile."""
+"""How often to plan again when another process has decided something in the meantime."""
 
 _BILLS = 10
 """Bills are written with the next decision, or when there are this many of them."""
@@ -56,7 +56,7 @@ _NOTHING = Decision(contents=(), decided=())
 
 
 class HistoryCore:
-    """What a ``History`` does, in the thread that calls; everything but ``close`` is called inside ``used``.
+    """The work of a ``History``, in the calling thread; every method but ``close`` must be called inside ``used``.
 
     ``fs`` is the session; nothing is read or written before the first use.
     """
@@ -78,7 +78,7 @@ class HistoryCore:
         self._tools: tuple[Tool, ...] = ()
         self._bills: list[CallMade] = []
         self._new_sources: dict[str, tuple[str, int, int]] = {}
-        self._unread: StorageError | SessionLocked | None = None  # why this use does not know what others wrote
+        self._unread: StorageError | SessionLocked | None = None  # why this use cannot know what others wrote
 
     def close(self) -> None:
         """See ``History.close``."""
@@ -192,7 +192,7 @@ class HistoryCore:
         tool = next((tool for tool in self.tools if tool.name == name), None)
         if tool is None:
             raise ConfigError(f"there is no tool {name!r}: use one of {', '.join(tool.name for tool in self.tools)}")
-        if name in RECALL_TOOLS and self._bills:  # they number the calls by what is recorded of them
+        if name in RECALL_TOOLS and self._bills:  # they number the calls by the recorded bills
             self._write_bills()
         work = partial(tool.run, arguments)
         result = self._files.leased(work) if name in WRITING_TOOLS else self._files.read(work)
@@ -216,8 +216,8 @@ class HistoryCore:
     def used(self, *, asks: bool = True, reads: bool = False) -> Iterator[None]:
         """One use at a time, of the session as it is now.
 
-        Where what others wrote cannot be read, it is as it was known, and nothing is written: what was decided by then
-        holds for good. ``reads``: the error is raised instead. ``asks`` False: it is as it was known.
+        If records of others cannot be read, the session is used as last known, and nothing is written: decisions up to
+        then hold for good. ``reads``: the error is raised instead. ``asks``: False uses the session as last known.
         """
         with self._lock:
             self._settle(gained=self._opened() or (asks and self._caught_up(reads=reads)))
@@ -242,7 +242,7 @@ class HistoryCore:
             return False
 
     def _settle(self, *, gained: bool) -> None:
-        """Take in what was gained, and forget the rest where the session was removed and another one has its id."""
+        """Take in new records; forget the old ones if the session was removed and another one has its id."""
         if (state := self._files.state) is not self._state:
             self._state, gained = state, True
             if Decisions(state.decisions).since(0)[: len(self._decisions)] != self._decisions.since(0):
@@ -251,7 +251,7 @@ class HistoryCore:
             self._take_in()
 
     def _take_in(self) -> None:
-        """Take in what is recorded by now."""
+        """Take in everything recorded by now."""
         state = self._files.state
         self._decisions.take(state.decisions)
         self.counting.learn(state.noted_tokens if self._settings.counter is None else {})
@@ -301,7 +301,7 @@ class HistoryCore:
         )
 
     def _decide(self, kept: Branch, plan: Plan) -> None:
-        """Make durable what ``plan`` says; what cannot be stored must not hold back the others."""
+        """Make the evictions of ``plan`` durable; one that cannot be stored must not hold back the others."""
         for _ in range(_TRIES):
             if not plan.offloads:
                 return
@@ -349,7 +349,7 @@ class HistoryCore:
     def _write_bills(self) -> None:
         try:
             self._write(_NOTHING)
-        except (StorageError, SessionLocked) as error:  # they wait for the next time
+        except (StorageError, SessionLocked) as error:  # the bills wait for the next time
             _log.warning("session %s: %s", self.fs.session_id, error)
 
     def _notes(self) -> PartsNoted | None:
@@ -359,7 +359,7 @@ class HistoryCore:
         return PartsNoted(tokens=dict(tokens), sources={sha: list(source) for sha, source in self._new_sources.items()})
 
     def _reduced(self, kept: Branch, reduction: Reduction | None) -> ContextOverflow | None:
-        """Replace more, as ``reduction`` says; the error of a history that cannot be made to fit its window."""
+        """Replace more, as ``reduction`` says; return an error if the history cannot be made to fit its window."""
         while reduction is not None:
             match step := reduction.next_step(kept.seen()):
                 case Plan():

@@ -1,4 +1,4 @@
-"""Token counts that are remembered by the hash of what was counted, so that a restart counts nothing again. Pure."""
+"""Token counts, remembered by the hash of the text, so that nothing is counted again after a restart. Pure."""
 
 import hashlib
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from ctxfs.tokens import TokenCounter
 __all__ = ["NOTED_CHARS", "NotingCounter"]
 
 NOTED_CHARS = 1_000
-"""Shorter texts are counted faster than they are looked up and kept."""
+"""Shorter texts are not remembered: counting them is faster than looking them up."""
 
 _DIGITS = 16
 
@@ -16,8 +16,8 @@ _DIGITS = 16
 class NotingCounter:
     """Counts as ``counter`` does, and remembers the counts of long texts.
 
-    ``known`` are counts that were noted before, by the first digits of the text's SHA-256; what is added is in ``new``
-    until it is taken from there.
+    ``known``: counts that were recorded before, by the first digits of the text's SHA-256. Further counts are also in
+    ``new`` until they are taken from there.
     """
 
     def __init__(self, counter: TokenCounter, known: Mapping[str, int]) -> None:
@@ -35,5 +35,5 @@ class NotingCounter:
         return tokens
 
     def learn(self, known: Mapping[str, int]) -> None:
-        """Take in counts that were noted elsewhere."""
+        """Take in counts that were recorded elsewhere."""
         self._known.update(known)

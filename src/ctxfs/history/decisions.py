@@ -20,8 +20,8 @@ def key_of(decided: Decided) -> Key:
 class Decisions:
     """The decisions of a session, in the order in which they were made; the first about a part is the one that counts.
 
-    A part is also known by its replacement, since a framework may keep that instead of the original: by the hash of the
-    whole of it, and never by what is written in it.
+    A part is also recognized by its replacement, which a framework may keep instead of the original: by the hash of
+    the whole replacement, and never by its text.
     """
 
     def __init__(self, decided: Iterable[Decided] = ()) -> None:
@@ -39,7 +39,7 @@ class Decisions:
         return self._log[number:]
 
     def take(self, decided: Iterable[Decided]) -> None:
-        """Take in decisions that are durable; of two about one part the first one stays in force."""
+        """Take in decisions that are durable; if there are two about one part, the first one stays in force."""
         for one in decided:
             if self._by_key.setdefault(key := key_of(one), one) is not one:
                 continue
@@ -52,9 +52,9 @@ class Decisions:
             self._by_replacement.setdefault((one.kind, "", replacement), one)
 
     def of(self, key: Key) -> Decided | None:
-        """What was decided about a part; None when nothing was.
+        """The decision about a part; None if there is none.
 
-        Where its call has no id, or had none when it was decided, the content alone says which part it is.
+        If its call has no id, or had none at the time of the decision, the part is identified by its content alone.
         """
         if not self._log:
             return None

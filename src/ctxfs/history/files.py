@@ -1,7 +1,7 @@
 """The files of one session, used from any thread and any event loop: each use has a loop and a thread of its own.
 
-Nothing that is kept here belongs to a loop or a thread, so there is nothing to hang on, and a process that forks loses
-nothing. The session is locked only while something is written: several processes take turns in it.
+Nothing that is kept here belongs to a loop or a thread, so nothing can hang, and a process that forks loses nothing.
+The session is locked only while something is written: several processes take turns in it.
 """
 
 import os
@@ -26,7 +26,7 @@ T = TypeVar("T")
 def run_alone(func: Callable[[], Awaitable[T]]) -> T:
     """Run an async function to its end in an event loop of its own, in a thread of its own, and return its result.
 
-    It can be called in any thread, also where a loop runs, which it blocks. An interrupt waits for the end.
+    It can be called in any thread, even in one with a running loop, which it blocks. An interrupt waits for the end.
     """
 
     async def work() -> T:
@@ -36,7 +36,7 @@ def run_alone(func: Callable[[], Awaitable[T]]) -> T:
     try:
         return begun.result()
     except BaseException:
-        begun.exception()  # the work goes on when only the waiting was interrupted
+        begun.exception()  # the work goes on even if the waiting was interrupted
         raise
 
 
@@ -53,11 +53,11 @@ class SessionFiles:
 
     @property
     def state(self) -> SessionState:
-        """What the session's journal adds up to, as far as it was read."""
+        """The state that the session's journal adds up to, as far as it was read."""
         return self.fs.state
 
     def open(self) -> None:
-        """Open the session, and make it if it is not there; does nothing when it is open. Raises as ``fs.open``."""
+        """Open the session, or create it; does nothing if it is open. Raises what ``fs.open`` raises."""
         if self.fs.is_open:
             return
 
@@ -69,9 +69,9 @@ class SessionFiles:
         self._seen = self._size()
 
     def catch_up(self) -> bool:
-        """Take in what other processes wrote; false when there is nothing.
+        """Take in what other processes wrote; return False if there is nothing new.
 
-        That costs one system call then, or one request to a store that is in no directory.
+        In that case, it costs one system call, or one request if the store is not in a directory.
         """
         if self.fs.stores.directory is None:
             return run_alone(partial(self.fs.follow, wait_s=self._wait_s))
@@ -84,13 +84,13 @@ class SessionFiles:
         pass
 
     def write(self, contents: Sequence[ContextItem], records: Sequence[Record]) -> bool:
-        """Store contents and record what was decided about them; false, and nothing is written, when it is outdated.
+        """Store contents and record the decisions about them; if these are outdated, write nothing and return False.
 
-        It is when another process has decided something meanwhile, or a name is taken by now.
+        They are outdated if another process has decided something in the meantime, or if a name is taken by now.
 
         Raises:
-            StorageError: it cannot be written; nothing was.
-            SessionLocked: another process writes for too long.
+            StorageError: they cannot be written; nothing was.
+            SessionLocked: another process has been writing for too long.
 
         """
 

@@ -1,4 +1,4 @@
-"""What a process that was forked forgets: threads, handles and locks belong to its parent."""
+"""What a forked process has to forget: threads, handles and locks belong to its parent."""
 
 import os
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _known: "WeakKeyDictionary[Any, Callable[[Any], None]]" = WeakKeyDictionary()
 
 
 def forget_in_forked(one: T, forget: Callable[[T], None]) -> None:
-    """Call ``forget`` on ``one`` in every process that is forked from this one, as long as ``one`` is there."""
+    """Call ``forget`` on ``one`` in every process that is forked from this one, as long as ``one`` exists."""
     _known[one] = forget
 
 

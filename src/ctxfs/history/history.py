@@ -45,16 +45,16 @@ T = TypeVar("T")
 _log = logging.getLogger("ctxfs.history")
 
 _MEMORIES = 8
-"""The requests that are remembered, at most, so that only the new part of the next one of a branch is read."""
+"""The most requests that are remembered, so that only the new part of a branch's next request has to be read."""
 
 
 class History:
     """Keeps a history that a framework owns inside its window, and economical, without losing a byte.
 
-    The framework may rewind, branch, edit, repeat and summarise its history, keep what was replaced or not, use several
-    threads and event loops, and go on in another process. Before each call of a model it shows the history to
-    ``rewrite``, and sends it with the edits that this returns. What is replaced was durable before, stays replaced by
-    the same bytes for good, and can be read back with ``tools``.
+    The framework may rewind, branch, edit, repeat and summarise its history, keep the replacements or not, use several
+    threads and event loops, and go on in another process. Before each model call it shows the history to ``rewrite``,
+    and sends it with the edits that this returns. A replaced content was durable before, stays replaced by the same
+    bytes for good, and can be read back with ``tools``.
 
     It does no work before its first use. All methods may be called in any thread; those whose name starts with "a" are
     awaited, on asyncio and on trio, and run in a worker thread. Several histories of one session, also in several
@@ -66,12 +66,12 @@ class History:
         store: where sessions are, instead of a directory: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
         model: whose window and prices count, as the provider names it; "" is an unknown model: a window of 128,000
             tokens, and Anthropic's price ratios.
-        keep_recent: how many results stay, by tool; older ones are replaced at once, and by no other rule. For a
-            tool that is not named, the price decides.
-        offload_policy: what may be replaced, and from what size on; every rule but ``keep_recent`` asks it. None means
+        keep_recent: how many results of each named tool stay; older ones are replaced at once, and no other rule
+            applies to them. For a tool that is not named, the price decides.
+        offload_policy: what may be replaced, and from what size on; every rule but ``keep_recent`` obeys it. None means
             the default table.
         digest_tokens: the longest description in a placeholder, in tokens; 0 means none.
-        window: what the history may take: "auto" for the model's window, a number of tokens, a ``Budget``, or a
+        window: how large the history may be: "auto" for the model's window, a number of tokens, a ``Budget``, or a
             ``Window`` with more settings; None means no limit. Nothing is summarised, and no message is moved: that is
             up to the framework.
         pricing: eviction by price: "auto" at the model's prices, or an ``EvictionPricing`` with your numbers; None
@@ -87,10 +87,10 @@ class History:
         recall: whether ``tools`` also search and read everything that the session ever stored, show what it holds, and
             keep the model's notes.
         counter: counts tokens; None means the exact o200k counter.
-        on_event: called, synchronously, with what was replaced and with what could not be stored.
+        on_event: called, synchronously, with an event for each replacement and for each failure to store.
         lease_wait_s: for how many seconds to wait while another process writes; after that nothing new is replaced.
         host_breakpoints: the framework sets prompt-cache breakpoints of its own, only at the end of its requests: each
-            replacement makes the provider write all of it again, so that fewer pay. Not needed where requests show it.
+            replacement then makes the provider write everything again, so fewer pay. Not needed if requests show it.
 
     Raises:
         ConfigError: a setting of another type, one that cannot work, or two that contradict each other.
@@ -142,7 +142,7 @@ class History:
         forget_in_forked(self, History._after_fork)
 
     def _forget(self) -> None:
-        """Know nothing of requests that were read."""
+        """Forget the requests that were read."""
         self._reading = threading.Lock()
         self._memories: dict[tuple[Api, str], WireMemory] = {}
 
@@ -205,7 +205,7 @@ class History:
         """Return what to replace in a history before it is sent; call it before each call of the model.
 
         Any history is accepted: results without their call, calls without a result, edits, repeats, another library's
-        summary, what was replaced here before. What cannot be stored is not in the edits, and is tried again. The same
+        summary, earlier replacements. A content that cannot be stored is not in the edits, and is tried again. The same
         history gives the same edits; only a new part, or an expired prompt cache, adds edits. Once the session is open,
         a store that cannot be read, or a process that holds it too long, is only logged.
 
@@ -213,8 +213,8 @@ class History:
             parts: the whole history, in order.
             branch: which of several histories of this session it is, such as a subagent's: they share what is stored
                 and decided, but each has its own prompt cache and window.
-            overhead_tokens: what is sent beside the history, such as the tools' schemas, by the counter.
-            host: what the framework asks of the prompt cache in this request; what was seen once counts from then on.
+            overhead_tokens: the size of all else in the request, such as the tools' schemas, by the counter.
+            host: what the framework asks of the prompt cache in this request; once seen, it counts from then on.
 
         Raises:
             TranscriptError: something among the parts is not one; nothing was decided.
@@ -235,10 +235,10 @@ class History:
         return await to_thread.run_sync(work)
 
     def messages(self, body: Body, *, branch: str = "") -> Body:
-        """Return a request to the Messages API, as it would be sent, with what is due replaced.
+        """Return a request to the Messages API, given as it would be sent, with what is due replaced.
 
-        What did not change is the same object, and the fields of what did stay: ids, ``cache_control``, unknown ones.
-        Raises as ``rewrite``, and ``TranscriptError`` if the body is not such a request.
+        Unchanged messages are the same objects; changed ones keep their fields: ids, ``cache_control``, unknown ones.
+        Raises what ``rewrite`` raises, and ``TranscriptError`` if the body is not such a request.
         """
         return self.rewritten("messages", body, branch=branch)[0]
 
@@ -249,7 +249,7 @@ class History:
     def responses(self, body: Body, *, branch: str = "") -> Body:
         """``messages`` for a request to the Responses API.
 
-        Raises ``ConfigError`` where the server holds the history (``previous_response_id``, ``conversation``).
+        Raises ``ConfigError`` if the server holds the history (``previous_response_id``, ``conversation``).
         """
         return self.rewritten("responses", body, branch=branch)[0]
 
@@ -290,7 +290,7 @@ class History:
     # At the source ---------------------------------------------------------------------------------------------------
 
     def arrive(self, content: Content, *, tool: str, call_id: str = "", replacement: Content | None = None) -> Content:
-        """Return what the framework keeps of a tool's new result: the result, or a summary if it is over the limits.
+        """Return what the framework should keep of a tool's new result: the result, or a summary if it is too large.
 
         The summary is recognised in the history, and is not replaced again. The same result gives the
         same summary. A result that cannot be stored is returned as it is.
@@ -299,8 +299,8 @@ class History:
             content: the result, a text or content blocks.
             tool: the name of the tool.
             call_id: the id of the call; "" where the framework has none.
-            replacement: what another library put in the place of the result: that is returned, and the result is stored
-                all the same, whatever its size. None: this method decides.
+            replacement: what another library put in the place of the result; it is returned, and the result is stored
+                whatever its size. None: this method decides.
 
         Raises:
             TranscriptError: ``content`` or ``replacement`` is not a content.
@@ -327,7 +327,7 @@ class History:
     def replied(self, usage: UsageLike, model: str | None = None, *, branch: str = "") -> None:
         """Record what the provider billed for the history that was rewritten last; it improves the estimates.
 
-        It is written with the next decision, and on ``close``.
+        The bill is written with the next decision, or on ``close``.
 
         Raises:
             InvalidReply: ``usage`` or ``model`` could not be recorded; nothing was.
@@ -368,7 +368,7 @@ class History:
     def run_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Run one of ``tools``; its result is recognised in the history, and is never stored a second time.
 
-        What was never stored here, or is damaged, is a result that says so (``is_error``).
+        For a content that was never stored here, or is damaged, the result says so (``is_error``).
 
         Raises:
             ConfigError: ``tools`` has no tool of this name.

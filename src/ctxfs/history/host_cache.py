@@ -9,11 +9,11 @@ from ctxfs.models.prices import TTL_SECONDS, CacheTtl
 __all__ = ["NO_HOST_CACHE", "HostCache", "asked_by", "mark_of"]
 
 _LAST: Final = 3
-"""The messages at the end of a request whose breakpoints its program may move with each request."""
+"""How many messages at the end of a request may have breakpoints that the program moves with each request."""
 
 
 class HostCache(NamedTuple):
-    """``at_end``: its breakpoints are at the end of its requests. ``ttl``: how long they keep what they cache.
+    """``at_end``: the framework's breakpoints are at the end of its requests. ``ttl``: how long they keep a prefix.
 
     None: not known.
     """
@@ -22,16 +22,16 @@ class HostCache(NamedTuple):
     ttl: CacheTtl | None = None
 
     def then(self, later: "HostCache") -> "HostCache":
-        """What is known once ``later`` was seen, too."""
+        """What is known once ``later`` has also been seen."""
         return HostCache(self.at_end or later.at_end, later.ttl or self.ttl)
 
 
 NO_HOST_CACHE = HostCache()
-"""Nothing is known of breakpoints."""
+"""Nothing is known about breakpoints."""
 
 
 def asked_by(*settings: Any) -> HostCache:
-    """What the first of these settings that is set asks for at the end of requests: True, a time, or a mark."""
+    """What the first of these settings that is set (to True, a time or a mark) asks for at the end of requests."""
     given = next((setting for setting in settings if setting), None)
     if given is None:
         return NO_HOST_CACHE

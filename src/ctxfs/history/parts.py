@@ -1,7 +1,7 @@
 """What a history is shown as, and what is given back: parts in, edits out. Pure.
 
-Nothing is ever converted there and back: an adapter shows a view of its own messages, and applies the edits to copies
-of them, so that no field of theirs can be lost.
+Nothing is ever converted back and forth: an adapter shows a view of its own messages, and applies the edits to copies
+of them, so that none of their fields can be lost.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -26,9 +26,9 @@ class Part(NamedTuple):
     """One part of a history.
 
     ``kind``: "user" (input of the model, whoever wrote it), "reply" (its text), "call" (of a tool) or "result" (of
-    such a call). ``content``: a text, or content blocks in the shape of the Messages API; of a call, its arguments.
-    ``place``: the adapter's own, unique in one history; edits are given by it. ``id``: the id of the call, for a call
-    and its result; "" where the framework has none. ``tool``: the name of the tool, for a call and its result.
+    such a call). ``content``: a text, or content blocks in the shape of the Messages API; for a call, its arguments.
+    ``place``: the adapter's own key, unique in one history; edits refer to it. ``id``: the id of the call, for a call
+    and its result; "" if the framework has none. ``tool``: the name of the tool, for a call and its result.
     ``stays``: it is counted, and never replaced, such as another library's placeholder.
     """
 
@@ -45,12 +45,12 @@ class Part(NamedTuple):
 
 
 class Edits(Mapping[Hashable, Replacement]):
-    """What to replace in a history, by place; what is not in it stays as it is.
+    """What to replace in a history, by place; parts that are not in it stay as they are.
 
-    ``tokens``: the history with these edits, and what is sent beside it, by the counter. ``freed_tokens``: how many
-    more it would be without them. ``breakpoints``: the places after which a prompt-cache breakpoint is worth its price,
-    in order. ``overflow``: the error of a history that is certain not to fit its window although nothing more can be
-    replaced; None if it fits, or may fit.
+    ``tokens``: the size of the history with these edits, and of all that is sent besides it, by the counter.
+    ``freed_tokens``: how many more it would be without them. ``breakpoints``: the places after which a prompt-cache
+    breakpoint is worth its price, in order. ``overflow``: the error of a history that is certain not to fit its window
+    although nothing more can be replaced; None if it fits, or may fit.
     """
 
     __slots__ = ("_content", "breakpoints", "freed_tokens", "overflow", "tokens")

@@ -29,10 +29,10 @@ class Histories:
     Args:
         root_path: the directory that holds sessions; None means ``~/.agent/context``.
         store: where sessions are, instead of a directory: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
-        max_open: how many histories are kept open at most; the least recently used is closed first.
+        max_open: the most histories that are kept open; the least recently used is closed first.
         idle_s: after how many seconds an unused history is closed.
         clock: gives seconds.
-        settings: those of every ``History``.
+        settings: the settings of every ``History``.
 
     Raises:
         ConfigError: a setting that cannot work.
@@ -74,7 +74,7 @@ class Histories:
     def of(self, thread_id: str) -> History:
         """Return the history of a thread: the same object while it is open.
 
-        A history that was closed meanwhile, because it was idle, opens again at its next use.
+        A history that was closed because it was idle opens again at its next use.
         """
         require_text("thread_id", thread_id)
         session_id, now = session_name(thread_id), self._clock()
@@ -87,21 +87,21 @@ class Histories:
         for other in idle:
             try:
                 other.close()
-            except CtxfsError as error:  # the thread that is asked for has no part in it
+            except CtxfsError as error:  # it does not concern the requested thread
                 _log.warning("session %s: %s", other.session_id, error)
         return history
 
     def _idle(self, now: float) -> list[History]:
-        """Take out the histories to close, the longest unused first."""
+        """Remove and return the histories to close, the longest unused first."""
         going = [name for name, (_, used) in self._open.items() if now - used > self._idle_s]
         surplus = len(self._open) - len(going) - self._max_open
         going += [name for name in self._open if name not in going][: max(0, surplus)]
         return [self._open.pop(name)[0] for name in going]
 
     def close(self) -> None:
-        """Close all of them; idempotent.
+        """Close all histories; idempotent.
 
-        Raises as ``History.close``, the first error, when all are closed.
+        Raises what ``History.close`` raises: the first error, after all have been closed.
         """
         with self._lock:
             going, self._open = list(self._open.values()), {}
@@ -124,7 +124,7 @@ class Histories:
 
 
 def history_of(owner: History | Histories, thread_id: str) -> History:
-    """Return ``owner`` itself when it is the history of one thread, or that of the thread among many."""
+    """Return ``owner`` itself if it is the history of one thread; else the thread's history among many."""
     return owner if isinstance(owner, History) else owner.of(thread_id)
 
 

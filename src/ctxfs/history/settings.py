@@ -1,4 +1,4 @@
-"""What decides about the histories of a session, checked and complete. Pure."""
+"""The settings of a session's histories, checked and complete. Pure."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -50,12 +50,12 @@ class HistorySettings:
     lease_wait_s: float
     host_breakpoints: bool
     kept_branches: int = 64
-    """The branches that are kept in memory; another one is derived again when it is next used."""
+    """How many branches are kept in memory; any other is derived again when it is next used."""
     guard: Window = field(init=False)
     policy: OffloadPolicy = field(init=False)
     priced: EvictionPricing | None = field(init=False)
     file_layout: Layout = field(init=False)
-    """In which form contents are stored in a new session."""
+    """The form in which contents are stored in a new session."""
 
     def __post_init__(self) -> None:
         check_keep_recent(self.keep_recent)
@@ -88,7 +88,7 @@ class HistorySettings:
         return time.time if self.priced is None else self.priced.clock
 
     def terms_for(self, ttl: CacheTtl) -> CacheTerms | None:
-        """What a cache costs that keeps a prefix for so long; None: that is set already, or the model has none such."""
+        """The price of a cache that keeps a prefix for that long; None: it is set already, or the model offers none."""
         offered = self.pricing == "auto" and ttl in planning_prices(self.model).cache_ttls
         return economy_for(self.model, cache_ttl=ttl).terms if offered else None
 
@@ -100,7 +100,7 @@ class HistorySettings:
         )
 
     def pricing_on(self, clock: Callable[[], float]) -> EvictionPricing | None:
-        """What lets parts be replaced because that pays, on ``clock``; None: nothing does."""
+        """The pricing by which parts are replaced, on ``clock``; None: parts are not replaced by price."""
         if self.priced is None:
             return None
         return EvictionPricing(clock=clock, parameters=self.priced.parameters, terms=self.priced.terms)

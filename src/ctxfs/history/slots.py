@@ -1,4 +1,4 @@
-"""A part of a history in the message that it is of: how parts become messages of ours, and what replaces them. Pure."""
+"""The place of each part in a message: how parts become messages of our own, and what replaces them. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,8 +36,8 @@ SAID = frozenset({"reply", "call"})
 class Slot:
     """A part of the history and where it is in the transcript. ``original``: it is not its own replacement already.
 
-    ``blocks``: which blocks of a reply it is; None for what is an item of its own. ``ledger_id``: by which id the
-    ledger knows it. ``replies_before``: how many replies the history has before the message that it is of.
+    ``blocks``: which blocks of a reply it is; None if it is an item of its own. ``ledger_id``: its id in the ledger.
+    ``replies_before``: how many replies the history has before its message.
     """
 
     part: Part
@@ -73,7 +73,7 @@ def snapshot(content: str | tuple[Block, ...] | dict[str, Any]) -> Any:
 
 
 def message_of(part: Part) -> Message:
-    """The message that a result or what the user said is."""
+    """The message of a result, or of a text of the user."""
     content: Any = part.content
     return ToolMessage(part.id, part.tool, content) if part.kind == "result" else UserMessage(content)
 
@@ -86,7 +86,7 @@ def blocks_of(part: Part, content: Any) -> list[Block]:
 
 
 def decided_by(slot: Slot, step: Offload | Trim, content: Any, item_id: str, seen: Seen) -> Decided:
-    """What a step of a plan comes to for one part: ``content`` stands for it, and its own is that of ``item_id``."""
+    """What a step of a plan means for one part: ``content`` replaces its own, which is stored as ``item_id``."""
     return Decided(
         kind=slot.key.kind,
         call_id=slot.key.call_id,
@@ -103,7 +103,7 @@ def decided_by(slot: Slot, step: Offload | Trim, content: Any, item_id: str, see
 
 
 def aligned(old: Sequence[Block], new: Sequence[Block]) -> list[tuple[Block, ...]]:
-    """For each block of a reply what is in its place in ``new``, where thinking may be gone, and a text come for it."""
+    """For each block of a reply, what ``new`` has in its place; thinking may be gone, and a text be there instead."""
     gone = not any(block["type"] in THINKING for block in new)
     kept = [not (gone and block["type"] in THINKING) for block in old]
     rest = iter(new)
@@ -115,7 +115,7 @@ def aligned(old: Sequence[Block], new: Sequence[Block]) -> list[tuple[Block, ...
 
 
 def replaced_item(item: ContextItem, decided: Decided) -> ContextItem:
-    """``item`` as it is sent; what stands for it is never replaced again."""
+    """``item`` as it is sent; its replacement is never replaced again."""
     content: Any = decided.content
     return replace(
         item.with_content(content),
@@ -129,7 +129,7 @@ def replaced_item(item: ContextItem, decided: Decided) -> ContextItem:
 
 
 def replaced_part(item: ContextItem, slot: Slot, decided: Decided, counter: TokenCounter) -> ContextItem:
-    """``item`` with what was decided about one part of it, maybe by a process with another counter."""
+    """``item`` with the decision about one part of it, which a process with another counter may have made."""
     if slot.blocks is None:
         return replaced_item(item, decided)
     blocks: list[Any] = list(item.message.content)

@@ -1,4 +1,4 @@
-"""A tool's response that is a structure, such as a command's output and errors: its large texts, replaced in place."""
+"""Replace large texts inside a tool's response that is a structure, such as a command's output and errors."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ Place = tuple[str | int, ...]
 
 
 def large_texts(response: Any, limits: Materialize) -> Iterator[tuple[Place, str]]:
-    """The texts of a tool's response that are over the limits, and where they stand; no part of an image is one."""
+    """The texts of a tool's response that are over the limits, with their paths; parts of images are left out."""
     if isinstance(response, str):
         if limits.is_over(response):
             yield (), response
@@ -46,9 +46,9 @@ def _inside(texts: Mapping[Place, str], key: str | int) -> dict[Place, str]:
 
 
 async def arrived(history: History, response: Any, *, limits: Materialize, tool: str, call_id: str) -> Any:
-    """``response`` with a summary for each large text of it, which is stored; None when nothing was replaced.
+    """``response`` with a summary in place of each large text, which is stored; None if nothing was replaced.
 
-    ``limits`` are those of the history. Raises as ``History.aarrive``.
+    ``limits`` are those of the history. Raises what ``History.aarrive`` raises.
     """
     texts: dict[Place, str] = {}
     for number, (place, text) in enumerate(large_texts(response, limits), 1):

@@ -1,7 +1,7 @@
-"""A history as it was last seen, as items of a transcript: what it takes, and what of it could be replaced. Pure.
+"""A history as it was last seen, as items of a transcript: its size, and which parts could be replaced. Pure.
 
-The transcript is derived: what was appended is taken in, and after anything else (a rewind, a branch, an edit, another
-library's summary) it is derived again from the parts. What was decided survives that, since it is kept apart.
+The transcript is derived: appended parts are taken in, and after any other change (a rewind, a branch, an edit, another
+library's summary) it is derived again from the parts. Decisions survive that, since they are kept apart.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -43,26 +43,26 @@ __all__ = ["Decision", "HistoryView", "ViewRules"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRules:
-    """What decides about each history of a session.
+    """The rules for each history of a session.
 
-    ``path_of`` gives the absolute path of a file of the session, ``names`` the names that its contents have already.
-    ``sources`` gives the stored lines that a content only repeats, by its SHA-256; None for any other content.
+    ``path_of`` returns the absolute path of a file of the session, ``names`` the names that its contents have already.
+    ``sources`` returns the stored lines that a content only repeats, by its SHA-256; None for any other content.
     """
 
     keep_recent: Mapping[str, int]
     policy: OffloadPolicy
     digest_tokens: int
     reader: str
-    """The name of the tool that opens the files which placeholders name."""
+    """The name of the tool that opens the files that placeholders name."""
     pricing: Callable[[Callable[[], float]], EvictionPricing | None]
-    """Gives what lets parts leave because that pays, on the clock that it is given; None: nothing does."""
+    """Returns the pricing by which parts are evicted, on the given clock; None: parts are not evicted by price."""
     clock: Callable[[], float]
     counter: TokenCounter
     path_of: Callable[[str], str]
     names: Callable[[], NameAllocator]
     sources: Callable[[str], ContentRange | None]
     terms: Callable[[CacheTtl], CacheTerms | None]
-    """Gives what a cache costs that keeps a prefix for so long; None: what ``pricing`` gives counts."""
+    """Returns the price of a cache that keeps a prefix for that long; None: that of ``pricing`` counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +77,9 @@ class Decision:
 class HistoryView:
     """One history of a session, or one branch of it.
 
-    ``decisions`` is the session's table; ``version`` is how much of it is taken in here. ``replaced`` is what stands
-    for the parts that the history shows as they were, by their number. ``sent_at`` is when it was sent last, in seconds
-    since the epoch, or the reply to it came; None: that is not known. ``host``: what is asked of the prompt cache.
+    ``decisions`` is the session's table; ``version`` is how many of them have been taken in. ``replaced`` has the
+    replacements of parts that the history shows as they were, by number. ``sent_at`` is when it was last sent, or the
+    reply came, in seconds since the epoch; None: not known. ``host``: what is asked of the prompt cache.
     """
 
     rules: ViewRules
@@ -113,14 +113,14 @@ class HistoryView:
         self._entry_rules = self.transcript.entry_rules(
             rules.counter, digest_tokens=rules.digest_tokens, reader=rules.reader
         )
-        # The slots hold all texts anyway, and no event loop waits for this.
+        # No limit: the slots hold all texts anyway, and no event loop waits for this.
         self._known = Known(rules.names(), IdentifierIndex(max_unread_chars=None))
         self._slots, self._ends, self._by_content, self._by_item, self._own = [], [], {}, {}, ()
         self._keys, self._allocated, self.replaced, self._said, self._replies = set(), set(), {}, 0, 0
         self.version = len(self.decisions)
 
     def follow_host(self, host: HostCache) -> None:
-        """Take in what the program that sends the requests asks of the prompt cache; what was seen once counts."""
+        """Take in what the program that sends the requests asks of the prompt cache; once seen, it counts."""
         known = self.host.then(host)
         if known != self.host:
             self.host = known
@@ -132,16 +132,16 @@ class HistoryView:
             self.transcript.economy.follow_host(terms, rewrites_all=self.host.at_end)
 
     def _now(self) -> float:
-        """The time by which the cache expires: a reply that comes in was given when the history was sent last."""
+        """The time for judging whether the cache has expired: a new reply was given when the history was last sent."""
         return self.sent_at if self._taking and self.sent_at is not None else self.rules.clock()
 
     # Coming in -------------------------------------------------------------------------------------------------------
 
     def update(self, parts: Sequence[Part], *, is_own: bool = False) -> bool:
-        """Take in the history as it is now; false when it is the one that was seen last, and nothing new was decided.
+        """Take in the history as it is now; return False if it is the one seen last, and nothing new was decided.
 
-        ``is_own``: the parts' contents cannot change, so that parts which are the same objects as the last time
-        need not be looked at.
+        ``is_own``: the parts' contents cannot change, so parts that are the same objects as the last time need not be
+        examined.
 
         Raises:
             TranscriptError: something among the parts is not one.
@@ -160,14 +160,14 @@ class HistoryView:
         return behind or same < len(parts)
 
     def _same(self, parts: Sequence[Part], known: int) -> int:
-        """How many of the parts from the first one on are those that were seen, in whichever form; ``known`` are."""
+        """How many parts from the first one on are those seen before, in whichever form; the first ``known`` are."""
         for number, (slot, part) in enumerate(zip(self._slots[known:], parts[known:], strict=False), known):
             if slot.part != part and not self._is_still(number, slot, part):
                 return number
         return min(len(self._slots), len(parts))
 
     def _is_still(self, number: int, slot: Slot, part: Part) -> bool:
-        """Whether ``part`` is the one in ``slot``, at another place or replaced meanwhile; then it is noted so."""
+        """Whether ``part`` is the one in ``slot``; if it has moved, or has been replaced since, the slot is updated."""
         seen = slot.part
         if (part.kind, part.id, part.tool, part.stays) != (seen.kind, seen.id, seen.tool, seen.stays):
             return False
@@ -188,7 +188,7 @@ class HistoryView:
         return True
 
     def _key(self, part: Part, content: Any) -> tuple[Key, bool]:
-        """By what a part is known, and whether it is shown as it was: false for what is a replacement already."""
+        """A part's key, and whether the part is shown as it was; False if it is a replacement already."""
         key = Key(part.kind, part.id, sha256_of(content))
         if not self.decisions or self.decisions.of(key) is not None:
             return key, True
@@ -197,7 +197,7 @@ class HistoryView:
         return key, True
 
     def _decided(self, slot: Slot) -> Decided | None:
-        """What was decided about a part, unless it stays as it is."""
+        """The decision about a part, unless it stays as it is."""
         return None if slot.part.stays or not self.decisions else self.decisions.of(slot.key)
 
     def _goes_on(self, part: Part) -> bool:
@@ -205,7 +205,7 @@ class HistoryView:
         return bool(self._slots) and self._slots[-1].part.kind in SAID and part.kind in SAID
 
     def _take(self, parts: Sequence[Part]) -> None:
-        groups = list(groups_of([self._slot(part) for part in parts]))  # may refuse one
+        groups = list(groups_of([self._slot(part) for part in parts]))  # may raise an error
         self._taking = True
         try:
             for slots in groups:
@@ -222,7 +222,7 @@ class HistoryView:
         return Slot(part if content is part.content else part.with_content(snapshot(content)), key, original)
 
     def _enter(self, slots: Sequence[Slot]) -> None:
-        """Take in one message: a reply with its calls, a result, or what the user said."""
+        """Take in one message: a reply with its calls, a result, or a text of the user."""
         entry = self._reply(slots) if slots[0].part.kind in SAID else self._alone(slots[0])
         self._allocated.update(entry.new_ids)
         self.transcript.enter(entry)
@@ -282,12 +282,12 @@ class HistoryView:
 
     @property
     def parts(self) -> int:
-        """How many parts the history had that was seen last."""
+        """How many parts the last seen history had."""
         return len(self._slots)
 
     @property
     def tokens(self) -> int:
-        """What the history takes with everything replaced that was decided."""
+        """The size of the history with all replacements that were decided."""
         return self.transcript.tokens
 
     @property
@@ -301,7 +301,7 @@ class HistoryView:
 
     @property
     def freed_tokens(self) -> int:
-        """How many tokens fewer the history takes, where it was shown as it was, with what was replaced."""
+        """How many tokens the replacements save, in parts that the history shows as they were."""
         decided = (self._decided(self._slots[number]) for number in self.replaced)
         return sum(one.tokens_before - one.tokens for one in decided if one is not None)
 
@@ -312,7 +312,7 @@ class HistoryView:
     # Deciding --------------------------------------------------------------------------------------------------------
 
     def decision(self, plan: Plan) -> Decision:
-        """What ``plan`` comes to: the contents to store, and what then stands for which part."""
+        """What ``plan`` means: the contents to store, and then the replacement of each part."""
         contents: dict[str, ContextItem] = {}
         decided: list[Decided] = []
         for step in plan.offloads:
@@ -334,7 +334,7 @@ class HistoryView:
         return Decision(contents=tuple(contents.values()), decided=tuple(self._with_rewritten(plan, decided)))
 
     def _with_rewritten(self, plan: Plan, decided: Sequence[Decided]) -> Iterator[Decided]:
-        """``decided``, whose first decision about what was sent says what all of them have written again."""
+        """``decided``; the first one about a sent part has the tokens that all of them make the cache rewrite."""
         sent = [number for step in plan.offloads if (number := self._by_item[step.item_id][0]) < self._said]
         first, items = min(sent, default=self._said), self.transcript.items
         again = [item_id for item_id, numbers in self._by_item.items() if first <= numbers[0] < self._said]
@@ -366,7 +366,7 @@ class HistoryView:
             yield decided_by(slot, sized, content, item.id, Seen(sent=True, replies=self._replies))
 
     def _follow(self) -> bool:
-        """Take in what was decided since; false when the history must be derived again for that."""
+        """Take in decisions made since; return False if the history has to be derived again because of them."""
         decided = self.decisions.since(self.version)
         rewritten: dict[str, ContextItem] = {}
         left: list[str] = []
@@ -378,13 +378,13 @@ class HistoryView:
             ]
             own = {name for number in numbers for name in (self._slots[number].item_id, self._slots[number].ledger_id)}
             if one.item_id in self._allocated - own:
-                return False  # the name that another content was to get here is taken now
+                return False  # a name that was meant for another content here is now taken
             for number in numbers:
                 slot = self._slots[number]
                 item = rewritten.get(slot.item_id) or self.transcript.items[slot.item_id]
                 rewritten[item.id] = replaced_part(item, slot, one, self.rules.counter)
                 if len(rewritten[item.id].message.content) != len(item.message.content) and slot.blocks is not None:
-                    return False  # the blocks behind it have other numbers now
+                    return False  # the numbers of the blocks after it have changed
                 self.replaced[number] = one.content
                 if slot.ledger_id:
                     left.append(slot.ledger_id)
@@ -393,7 +393,7 @@ class HistoryView:
         return True
 
     def follow(self) -> None:
-        """Take in what was decided meanwhile about the history that was taken in last."""
+        """Take in new decisions about the history that was taken in last."""
         if not self._follow():
             parts = [slot.part for slot in self._slots]
             self._reset()

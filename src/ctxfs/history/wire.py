@@ -1,4 +1,4 @@
-"""What the views of the three wire formats share: a request's list of messages, read and rewritten. Pure."""
+"""What the views of the three wire formats share: reading and rewriting a request's list of messages. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -41,7 +41,7 @@ def messages_in(body: Body, key: str) -> list[Mapping[str, Any]]:
     found = given.get(key) if isinstance(given, Mapping) else None
     if not isinstance(found, list | tuple):
         raise TranscriptError([f"the body of a request needs a list under {key!r}"])
-    if _DICTS.issuperset(map(type, found)):  # without a look at each, of which there may be thousands
+    if _DICTS.issuperset(map(type, found)):  # without looking at each one, since there may be thousands
         return list(found)
     messages = [message if isinstance(message, dict) else to_plain(message) for message in found]
     for number, message in enumerate(messages):
@@ -51,7 +51,7 @@ def messages_in(body: Body, key: str) -> list[Mapping[str, Any]]:
 
 
 class _Tools(dict[str, str]):
-    """Which tool the call of an id was of, and in which order that was learned."""
+    """Which tool each call id belongs to, and the order in which that was learned."""
 
     def __init__(self, learned: Iterable[tuple[str, str]] = ()) -> None:
         self.learned = list(learned)
@@ -63,11 +63,11 @@ class _Tools(dict[str, str]):
 
 
 class WireMemory:
-    """What was read of a request last, so that of the next one only what is new has to be read.
+    """What was last read of a request, so that only the new messages of the next one have to be read.
 
     Messages are compared with copies: a message that was changed in place is read again. Nothing is copied before the
     second request, since many histories are shown only once; from then on the parts are read from the copies.
-    ``is_own``: nobody else can change what the parts hold that were read last.
+    ``is_own``: nobody else can change the contents of the parts that were read last.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class WireMemory:
     def known(
         self, messages: Sequence[Mapping[str, Any]]
     ) -> tuple[Sequence[Mapping[str, Any]], int, list[Part], _Tools]:
-        """The messages that are new, to be read, after how many that are known; the parts of these, and their tools."""
+        """The new messages, how many known ones come before them, and the parts and the tools of the known ones."""
         same = _same(self._messages, messages)
         parts, learned = self._ends[same]
         del self._messages[same:], self._ends[same + 1 :]
@@ -91,7 +91,7 @@ class WireMemory:
         return new, same, self._parts[:parts], _Tools(self._tools.learned[:learned])
 
     def keep(self, new: Sequence[Mapping[str, Any]], parts: list[Part], tools: _Tools, ends: list[Any]) -> None:
-        """Keep the messages that were new, after the unchanged ones, and where the parts of each end."""
+        """Keep the new messages after the unchanged ones, and where the parts of each message end."""
         if self.is_own:
             self._messages += new
             self._ends += ends
@@ -117,9 +117,9 @@ def parts_in(
 ) -> list[Part]:
     """The parts of the messages of ``body`` under ``key``.
 
-    ``read`` adds those of one message, by its number, to the parts before it; it gets, and notes, which tool the call
-    of an id was of. ``what`` describes a message, for the error about something else. ``memory``: what was read of
-    this history before; None: it is read as a whole.
+    ``read`` adds those of one message, by its number, to the parts before it; it gets, and updates, which tool each
+    call id belongs to. ``what`` describes a message, for the error about anything else. ``memory``: what was read of
+    this history before; None: all of it is read.
 
     Raises:
         TranscriptError: there are no messages, or something among them is not one.
@@ -148,9 +148,9 @@ class WireView(NamedTuple):
     """How to read a history out of the body of a request, and how to send it with edits.
 
     ``parts_of`` reads what ``memory`` does not know; it raises ``TranscriptError`` for any other body. ``applied``
-    gives the body to send: what did not change is the same object, and the fields of what did are kept. ``beside``
-    gives what is sent beside the history and takes up room, as JSON: the system prompt, the tools. ``host_cache`` gives
-    what the request asks of the prompt cache.
+    returns the body to send: unchanged messages are the same objects, and changed ones keep their fields. ``beside``
+    returns what else takes up room in the request, as JSON: the system prompt, the tools. ``host_cache`` returns what
+    the request asks of the prompt cache.
     """
 
     parts_of: _Reading
@@ -185,8 +185,8 @@ def blocks_or_text(content: Replacement) -> Any:
 def spread(blocks: Sequence[Block], new: Replacement) -> list[list[Block]]:
     """The blocks that replace each of ``blocks`` once ``new`` replaces all of them.
 
-    As many blocks take the places of the old ones, with the marks of a prompt cache that these had. A text, or another
-    number of blocks, takes the place of the first.
+    If there are as many new blocks as old ones, each takes the place of one, with its prompt-cache mark. A text, or any
+    other number of blocks, takes the place of the first.
     """
     others: list[list[Block]] = [[] for _ in blocks[1:]]
     if isinstance(new, str):
@@ -203,6 +203,6 @@ def spread(blocks: Sequence[Block], new: Replacement) -> list[list[Block]]:
 
 
 def last_mark(blocks: Iterable[Any]) -> Any:
-    """The last mark of a prompt cache in ``blocks``; None: there is no mark."""
+    """The last prompt-cache mark in ``blocks``; None: there is none."""
     marks = [block["cache_control"] for block in blocks if isinstance(block, Mapping) and "cache_control" in block]
     return marks[-1] if marks else None

@@ -71,7 +71,7 @@ def _blocks(content: Sequence[Any]) -> tuple[Block, ...]:
 
 
 def _block(part: Block) -> Block:
-    """A part of a content as a block of ours: an image as one, so that it is counted as such; the rest as it is."""
+    """A part of a content as a block of our own: an image as an image, so that it is counted as one; others as is."""
     if part["type"] == "image_url":
         return image_block(part["image_url"]["url"])
     return part
@@ -116,7 +116,7 @@ def _beside(body: Body) -> Any:
 
 
 def _host_cache(body: Body) -> HostCache:
-    """A mark in the last messages, as gateways take it to Anthropic, or where LiteLLM is asked to set one."""
+    """A mark in the last messages, as gateways pass it to Anthropic, or one that LiteLLM is asked to set there."""
     points = [point for point in body.get("cache_control_injection_points") or () if isinstance(point, Mapping)]
     at_end = (point.get("control") or True for point in points if _is_at_end(point))
     return asked_by(mark_of(body["messages"]), next(at_end, None))

@@ -15,7 +15,7 @@ from ctxfs.llm.messages import to_plain
 __all__ = ["MESSAGES"]
 
 _OWN = {"tool_use": "input", "tool_result": "content"}
-"""Blocks that are a part of their own, and what of them can be replaced."""
+"""Blocks that are parts of their own, with the key of the content that can be replaced."""
 
 
 def _parts_of(body: Body, memory: WireMemory | None = None) -> list[Part]:
@@ -67,7 +67,7 @@ def _edited(message: Mapping[str, Any], edits: Mapping[Any, Replacement]) -> Map
 
 
 def _marked(new: Replacement, old: Any) -> Any:
-    """A result's new content, with the mark of a prompt cache that stood inside the old one."""
+    """A result's new content, with the prompt-cache mark that was inside the old one."""
     mark = None if isinstance(old, str) else last_mark(old or ())
     if mark is None or not isinstance(new, str):
         return blocks_or_text(new)
@@ -79,7 +79,7 @@ def _beside(body: Body) -> Any:
 
 
 def _host_cache(body: Body) -> HostCache:
-    """A breakpoint that the request asks for at its end, or one in its last messages, where a host sets it."""
+    """A breakpoint that the request asks for at its end, or one that a host set in its last messages."""
     return asked_by(body.get("cache_control"), mark_of(body["messages"]))
 
 

@@ -26,7 +26,7 @@ def _parts_of(body: Body, memory: WireMemory | None = None) -> list[Part]:
     for key in ("previous_response_id", "conversation"):
         if known.get(key):
             raise ConfigError(
-                f"{key} is set: the server holds this history, and nothing of it can be replaced in a request; leave "
+                f"{key} is set: the server holds this history, so nothing in it can be replaced in a request; leave "
                 "it out and send the whole input, or replace results where they are made, with arrive()"
             )
     if isinstance(text := known.get("input"), str):
@@ -82,7 +82,7 @@ def _edited(item: Mapping[str, Any], edits: Mapping[Any, Replacement]) -> Mappin
 
 
 def _message_content(old: Any, new: Replacement, *, assistant: bool) -> Any:
-    """The content of a message as its role writes it; the fields of a text that is replaced stay, where it is one."""
+    """The content of a message in the form of its role; if a single text is replaced, its other fields stay."""
     if isinstance(new, str):
         return new if isinstance(old, str) else [{"type": "output_text" if assistant else "input_text", "text": new}]
     texts = [block["text"] if block["type"] == "text" else None for block in new if isinstance(block, dict)]
@@ -94,7 +94,7 @@ def _message_content(old: Any, new: Replacement, *, assistant: bool) -> Any:
 
 
 def _new_text(part: Block, text: str | None) -> Block:
-    """What annotates a text says where in it, and is nothing to another one."""
+    """The part with another text, without annotations, since they refer to positions in the old text."""
     return {**part, "text": text, **({"annotations": []} if "annotations" in part else {})}
 
 
