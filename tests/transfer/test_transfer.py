@@ -337,7 +337,7 @@ async def test_a_damaged_content_is_not_exported(tmp_path: Path) -> None:
 async def test_a_lost_journal_is_said(tmp_path: Path) -> None:
     await make(tmp_path / "a")
     write(tmp_path / "a" / "one" / "journal.jsonl", b"")
-    with pytest.raises(CorruptJournal, match="open it for writing"):
+    with pytest.raises(CorruptJournal, match="open the session for writing"):
         await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
 
 

@@ -19,10 +19,10 @@ from ctxfs.tools.stored import stored_lines
 __all__ = ["PastSession"]
 
 MAX_INDEXED_CHARS = 32_000_000
-"""One search indexes so much at most, some seconds of CPU; the next one goes on."""
+"""The most that one search indexes, which takes some seconds of CPU; the next search goes on from there."""
 _AT_ONCE_CHARS = 500_000
 _LINES = frozenset({"text", "surrogates", "bytes"})
-"""Encodings of contents whose lines a reader counts as they are shown here."""
+"""Encodings of contents whose lines have the same numbers in a reader as here."""
 
 
 class PastSession:
@@ -42,7 +42,7 @@ class PastSession:
         self._indexed: list[str] = []
 
     async def refresh(self) -> Past:
-        """Take in what the journal gained, and return the past as it is now."""
+        """Take in new records of the journal, and return the past as it is now."""
         async with self._turn:
             records, self._line, self._end = await records_after(self.fs, self._line, self._end)
             if records:
@@ -54,13 +54,13 @@ class PastSession:
         return self.past
 
     async def _forget_words(self) -> None:
-        """Drop the index, which has the words of what was erased; the next search makes it again."""
+        """Drop the index, which contains words of erased contents; the next search makes a new one."""
         index, self._index, self._indexed = self._index, None, []
         if index is not None:
             await run_to_completion(index.close)
 
     def item(self, ref: str) -> PastItem:
-        """The item of this id, or whose file ``ref`` names. Raises ``UnknownItem``."""
+        """The item whose id or file ``ref`` names. Raises ``UnknownItem``."""
         found = self.past.items.get(ref) or self.past.items.get(self.fs.find(ref) or "")
         if found is None:
             raise UnknownItem(ref)
@@ -69,7 +69,7 @@ class PastSession:
     # Lines -----------------------------------------------------------------------------------------------------------
 
     def stored(self, item: PastItem) -> Stored | None:
-        """What is stored of an item whose lines are those of its file; None: it is a text, or a list of blocks."""
+        """The stored content of an item whose lines are those of its file; None: it is a text or a list of blocks."""
         if item.text is not None:
             return None
         stored = self.fs.state.stored.get(item.item_id)
@@ -82,7 +82,7 @@ class PastSession:
     async def lines(
         self, item: PastItem, first: int, limit: int, *, max_chars: int, char_offset: int | None = None
     ) -> list[Line]:
-        """At most ``limit`` lines of an item from line ``first`` on, or this one alone from its ``char_offset`` on.
+        """At most ``limit`` lines of an item from line ``first`` on; with ``char_offset``, the rest of that line only.
 
         Raises what reading its file raises.
         """
@@ -112,7 +112,7 @@ class PastSession:
             return [(wanted[ranked.position], ranked) for ranked in found], left
 
     async def _index_new(self) -> int:
-        """Index what came since; returns how many items are left for the next time."""
+        """Index new items; return how many are left for the next time."""
         if self._index is None:
             self._index = await run_to_completion(WordIndex)
         known = set(self._indexed)
@@ -138,7 +138,7 @@ class PastSession:
             self._indexed.append(item_id)
 
     async def _pieces(self, item: PastItem) -> AsyncGenerator[str]:
-        """The text of an item; nothing of one that cannot be read."""
+        """Yield the text of an item; nothing if it cannot be read."""
         try:
             if self.stored(item) is None:
                 yield await self.text(item)
@@ -146,11 +146,11 @@ class PastSession:
             async for piece in self.fs.reader(item.item_id).text_blocks():
                 yield piece
         except (StorageError, SessionError):
-            return  # what reads it will say why
+            return  # whoever reads it will see why
 
 
 def _lines_of(text: str, cutter: LineCutter, first: int) -> list[Line]:
-    """What the cutter takes of ``text`` from line ``first`` on."""
+    """The lines that the cutter takes from ``text``, from line ``first`` on."""
     start = 0
     for _ in range(first - 1):
         start = text.find("\n", start) + 1

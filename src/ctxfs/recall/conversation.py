@@ -1,4 +1,4 @@
-"""What was said from one call of the model to another, as it was: each item from its beginning. Bounded."""
+"""What was said from one model call to another: the beginning of each item, up to a limit."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -21,7 +21,7 @@ _FOOTER_TOKENS = 60
 async def conversation(
     session: PastSession, first: int, last: int, *, max_tokens: int, counter: TokenCounter
 ) -> ToolResult:
-    """What was new at the calls ``first`` to ``last``, as many of them as fit: what was sent first then, and the reply.
+    """What was new at the calls ``first`` to ``last``, as many as fit: the items that each sent first, and its reply.
 
     Raises:
         ToolError: there were no such calls.
@@ -70,7 +70,7 @@ def _rows(item: PastItem, lines: Sequence[Line]) -> list[str]:
 
 
 def _fitting(rows: list[str], budget: int, counter: TokenCounter) -> tuple[list[str], int]:
-    """The rows if they fit, else as many as do and a mark, at least the first; and their tokens."""
+    """The rows if they fit, else as many as do (at least one) and a mark; and their tokens."""
     kept, used = list[str](), 0
     for row in rows:
         cost = counter.count(row) + 1

@@ -21,7 +21,7 @@ class Dashboard:
     Attributes:
         items: what the context holds, in order.
         past: everything that was ever in it.
-        notes: the model's own, by number.
+        notes: the model's notes, by number.
         window_tokens: the largest prompt; None: it is not known.
 
     """
@@ -46,7 +46,7 @@ class Dashboard:
         return [self._summary(), *self._notes(), *self._largest(), *self._left()]
 
     def _summary(self) -> str:
-        # Where a framework owns the history, there are no items, and what it sent last is known.
+        # If a framework owns the history, there are no items, but the size of its last request is known.
         tokens = sum(item.token_count for item in self.items) if self.items else self.past.prompt_tokens
         of = ""
         if self.window_tokens:

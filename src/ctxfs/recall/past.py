@@ -14,16 +14,16 @@ from ctxfs.timeline.calls import CallCounter
 __all__ = ["RECALL_TOOLS", "Past", "PastItem", "content_text"]
 
 RECALL_TOOLS = frozenset({"history_search", "history_read", "history_calls", "context_status", "note"})
-"""The tools of this room: what they show was in the session before, so it is not searched again."""
+"""The tools of this package: their results repeat what was in the session before, and are not searched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastItem:
     """Something that was in the session.
 
-    ``call``: the call of the model that first carried it, or whose reply it is; the first is 1. ``text``: its content
-    as lines; None: it is in its file. ``left_after``: the last call that carried its content whole; None: it is still
-    in the context. ``tokens``: of the content; 0 is not known.
+    ``call``: the model call that first carried it, or whose reply it is; the first is 1. ``text``: its content as
+    lines; None: it is in its file. ``left_after``: the last call that carried its content whole; None: it is still in
+    the context. ``tokens``: the size of the content; 0: not known.
     """
 
     item_id: str
@@ -41,15 +41,15 @@ class PastItem:
 
 
 class Past:
-    """The items of a journal, in the order in which they came; ``take`` adds what the journal gained."""
+    """The items of a journal, in the order in which they came; ``take`` adds those of new records."""
 
     def __init__(self) -> None:
         self.items: dict[str, PastItem] = {}
         self._counter = CallCounter()
         self.prompt_tokens = 0
-        """What the last request had, by our own count; 0: not known."""
+        """The tokens of the last request, by our own count; 0: not known."""
         self.erased = 0
-        """How many contents were erased for good; a text that was kept elsewhere may be of one of them."""
+        """How many contents were erased for good; a text that is kept elsewhere may come from one of them."""
         self._hidden: set[str] = set()
 
     @property
@@ -90,7 +90,7 @@ class Past:
         stored = self.items.get(item.id)
         in_file = record.content_stored or (stored is not None and item.offloaded)
         self._hidden.discard(item.id)
-        self.items.pop(item.id, None)  # so that it stands where it was added
+        self.items.pop(item.id, None)  # so that its place is where it was added
         self.items[item.id] = PastItem(
             item_id=item.id,
             item_type=item.item_type,
@@ -102,10 +102,10 @@ class Past:
         )
 
     def _store(self, record: Stored) -> None:
-        """What is stored of an item that is not known: its output while it runs, or a part of a framework's history."""
+        """A stored content of an unknown item: the output of a running command, or a part of a framework's history."""
         if record.item_id in self.items or record.item_id in self._hidden or record.tool_name in RECALL_TOOLS:
             return
-        if record.item_type is ItemType.COMPACTION_SUMMARY:  # an archive: its items are known each by itself
+        if record.item_type is ItemType.COMPACTION_SUMMARY:  # an archive, whose items are all known by themselves
             return
         self.items[record.item_id] = PastItem(
             item_id=record.item_id,
@@ -128,7 +128,7 @@ class Past:
             self.items[item_id] = replace(self.items[item_id], left_after=self.calls)
 
     def _decided(self, record: Decided) -> None:
-        """A part of a framework's history left it; only now is it known that it was there, and since when."""
+        """A part left a framework's history; only now is it known that it was there, and since when."""
         if (item := self.items.get(record.item_id)) is None:
             return
         call = item.call if item.left_after is not None else max(1, self.calls + 1 - record.replies_since)
@@ -154,7 +154,7 @@ class Past:
 
 
 def content_text(content: Content) -> str:
-    """The lines in which a content is searched and read: its text, and what calls a reply made."""
+    """The lines in which a content is searched and read: its text, and the calls that a reply made."""
     return text_with(content, _block_text)
 
 
@@ -168,7 +168,7 @@ def _block_text(block: Block) -> str:
 
 
 def _arguments(arguments: object) -> str:
-    """A call's arguments; long texts in them keep their lines."""
+    """A call's arguments; texts of several lines keep their lines."""
     if not isinstance(arguments, Mapping):
         return ""
     return ", ".join(

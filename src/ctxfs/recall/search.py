@@ -1,4 +1,4 @@
-"""Searching everything that was ever in a session, by ranked words or by a regular expression; results are bounded."""
+"""Search everything that was ever in a session, by ranked words or a regular expression; results have a limit."""
 
 import re
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _BEFORE_CHARS = 80
 _FOOTER_TOKENS = 100
 _MOST_RANKED = 500
 _MOST_FILES, _MOST_ITEMS = 1_000, 5_000
-"""So many files, and so many items, are searched in one call at most."""
+"""The most files, and the most items, that one call searches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def _cut(line: Line, words: Sequence[str]) -> Line:
     """The part of a long line with the most of the words; the first such part."""
     if len(line.text) <= _SHOWN_CHARS:
         return line
-    text = folded(line.text)  # which may be longer, or shorter
+    text = folded(line.text)  # this may be longer, or shorter
     places = [found.start() for found in re.finditer("|".join(map(re.escape, words)), text)]
 
     def words_at(place: int) -> int:
@@ -147,7 +147,7 @@ async def search_pattern(
     max_tokens: int,
     counter: TokenCounter,
 ) -> ToolResult:
-    """The lines that match a regular expression, the oldest first; ``skip`` items are passed over.
+    """The lines that match a regular expression, the oldest first; the first ``skip`` items are left out.
 
     ``offset``: the first line of the first item that is searched.
     """
@@ -184,7 +184,7 @@ async def search_pattern(
 async def _matching(
     session: PastSession, item: PastItem, pattern: LinePattern, offset: int, most: int
 ) -> tuple[list[FoundLine], int | None]:
-    """The matching lines of an item, one more than ``most`` at most; and the line at which the search had to stop."""
+    """The matching lines of an item, at most ``most`` + 1; and the line at which the search had to stop."""
     stored = session.stored(item)
     if stored is not None:
         if offset > max(1, stored.lines):

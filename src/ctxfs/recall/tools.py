@@ -47,7 +47,7 @@ def recall_tools(
     """Make ``history_search``, ``history_read``, ``history_calls``, ``context_status`` and ``note`` for one session.
 
     Args:
-        fs: the session; these tools find nothing of another one.
+        fs: the session; these tools find nothing in any other one.
         max_tokens: upper bound on each result (at least 200); ``context_status`` has at most 1,000.
         counter: counts tokens; None takes the default counter.
         notes: whether ``note`` is among them, which needs a session that is open for writing.
@@ -59,7 +59,7 @@ def recall_tools(
 
 
 class _Recall:
-    """What the tools of one session share."""
+    """The state that the tools of one session share."""
 
     def __init__(self, fs: ContextFileSystem, max_tokens: int, counter: TokenCounter | None) -> None:
         self._fs = fs

@@ -1,7 +1,7 @@
 """An index of words, ranked by how well passages match: SQLite's FTS5, in a temporary database. Synchronous.
 
-The database is private to its process and gone with it: it holds nothing that is not in the session, and what is erased
-there does not live on in it. It grows on the disk, not in memory.
+The database is private to its process and ends with it: it contains nothing that is not in the session, and erased
+contents do not live on in it. It grows on the disk, not in memory.
 """
 
 import re
@@ -16,7 +16,7 @@ PASSAGE_LINES = 20
 PASSAGE_CHARS = 2_000
 MAX_WORDS = 32
 _NO_SPACES = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af])")
-"""Characters of scripts that put no spaces between words: each is a word, and some in a row a phrase."""
+"""Characters of scripts without spaces between words: each is a word, and several in a row are a phrase."""
 _ACCENT = re.compile("[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _TOKEN = re.compile(r"\w+")
@@ -25,14 +25,14 @@ _PART = re.compile(
     rf"[^\n]{{0,{PASSAGE_CHARS - 1}}}\n"
     rf"|[^\n]{{{PASSAGE_CHARS - _CUT_CHARS},{PASSAGE_CHARS}}}(?!\w)|[^\n]{{1,{PASSAGE_CHARS}}}"
 )
-"""A line, or a part of a long one, which ends between two words if one ends in its last ``_CUT_CHARS`` characters."""
+"""A line, or a part of a long one: it ends between words if a word ends in its last ``_CUT_CHARS`` characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
     """Some lines of an item, or a part of a long one; ``first_line`` counts from 1.
 
-    ``begin``: the character of that line that the text begins with; more than 0: all of it stands in that line.
+    ``begin``: the character of that line with which the text begins; if more than 0, all of the text is in that line.
     """
 
     first_line: int
@@ -91,13 +91,13 @@ class WordIndex:
 
 
 def words_of(query: str) -> list[str]:
-    """The words of a query, each once, at most ``MAX_WORDS``; everything else in it means nothing."""
+    """The words of a query, each once, at most ``MAX_WORDS``; everything else is ignored."""
     found = _TOKEN.findall(folded(_SURROGATE.sub(" ", query)))
     return list(dict.fromkeys(found))[:MAX_WORDS]
 
 
 def folded(text: str) -> str:
-    """A text without case and accents, which a search does not tell apart."""
+    """A text without case and accents, since a search ignores both."""
     if text.isascii():
         return text.lower()
     return unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", text.casefold())))

@@ -1,6 +1,6 @@
-"""What brings back what left a context: the records that say so, decided from the journal. Pure.
+"""Bring back what left a context: the records for it, decided from the journal. Pure.
 
-Nothing that was recorded is changed: records are added, and after them the context holds again what it held before.
+Nothing that was recorded is changed: records are added, and after them the context again holds what it held before.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -20,11 +20,11 @@ __all__ = ["Back", "pinned", "restored", "undone", "unpinned"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Back:
-    """What is recorded to bring something back; falsy if it is there.
+    """The records that bring something back; falsy if it is there already.
 
     ``item_ids``: the items that come back, as a whole or with their content, in order. ``reads``: the items whose
     stored contents come back. ``tokens``: how much larger the context gets.
-    ``change``: the id of what is undone, if something is.
+    ``change``: the id of the change that is undone, if any.
     """
 
     records: tuple[Record, ...] = ()
@@ -38,12 +38,12 @@ class Back:
 
 
 def undone(records: Sequence[Record], change: str | None = None) -> Back:
-    """How a change is undone; None: the last one that is in force.
+    """The records that undo a change; None: the last one that is in force.
 
     Raises:
-        NotRestorable: there is no such change, or none is left; it was undone already; or what it evicted left as a
-            whole with a later change.
-        ContentGone: what it evicted was removed on purpose since.
+        NotRestorable: there is no such change, or none is left; it was undone already; or items that it evicted
+            left as a whole with a later change.
+        ContentGone: a content that it evicted has been removed on purpose.
 
     """
     now = fold(SessionState(), records)
@@ -61,7 +61,7 @@ def undone(records: Sequence[Record], change: str | None = None) -> Back:
 
 
 def _undone(records: Sequence[Record], number: int, change: str) -> Back:
-    parts = list(_parts(records, lambda _, of: of == number))  # none, if its lines of the journal are damaged
+    parts = list(_parts(records, lambda _, of: of == number))  # empty if its lines of the journal are damaged
     draft = _Draft(records, what=change, done="undone", reason=f"{change} is undone")
     for record, before in reversed(parts):
         if isinstance(record, Removed):
@@ -72,9 +72,9 @@ def _undone(records: Sequence[Record], number: int, change: str) -> Back:
 
 
 def restored(records: Sequence[Record], item_id: str, *, reason: str = "") -> Back:
-    """How an item's content comes back, also when its message left in an archive; arguments come back with their reply.
+    """The records that bring back an item's content, even if its message is in an archive.
 
-    Of an archive the whole exchange comes back: a reply and the results of its calls.
+    Arguments come back with their reply. From an archive, the whole exchange comes back: a reply and its results.
 
     Raises:
         UnknownItem: the session has no such item.
@@ -97,7 +97,7 @@ def restored(records: Sequence[Record], item_id: str, *, reason: str = "") -> Ba
 
 
 def pinned(records: Sequence[Record], item_id: str) -> Back:
-    """How an item is pinned: its content comes back first. Raises what ``restored`` raises."""
+    """The records that pin an item: its content comes back first. Raises what ``restored`` raises."""
     back = restored(records, item_id, reason="it is pinned")
     state = fold(SessionState(), (*records, *back.records))
     item = state.items.get(item_id) or _reply_of(item_id, fold(SessionState(), records))
@@ -107,7 +107,7 @@ def pinned(records: Sequence[Record], item_id: str) -> Back:
 
 
 def unpinned(records: Sequence[Record], item_id: str) -> Back:
-    """How an item is pinned no more. Raises ``UnknownItem`` unless it is in the context."""
+    """The records that unpin an item. Raises ``UnknownItem`` unless it is in the context."""
     if (item := fold(SessionState(), records).items.get(item_id)) is None:
         raise UnknownItem(item_id)
     return Back(records=(Pinned(item_ids=(item_id,), pinned=False),)) if item.pinned else Back()
@@ -125,7 +125,7 @@ class _Draft:
         self._reads: list[str] = []
 
     def back(self, *last: Record, change: str | None = None) -> Back:
-        """All of it, and ``last``."""
+        """All records, and ``last`` after them."""
         kinds = [i.item_type for i in self.state.items.values() if i.item_type is not ItemType.SYSTEM_PROMPT]
         if kinds[:1] == [ItemType.ASSISTANT_MESSAGE]:
             raise self._refused("a reply would come first: bring back what it answers before it")
@@ -139,7 +139,7 @@ class _Draft:
         )
 
     def _check_contents(self) -> None:
-        """Raise ``ContentGone`` when what comes back holds, or names, a content that was removed on purpose."""
+        """Raise ``ContentGone`` if an item that comes back has, or names, a content that was removed on purpose."""
         removed = self.state.removed
         for item in (self.state.items[i] for i in self._item_ids if i in self.state.items):
             content = item.message.content
@@ -151,7 +151,7 @@ class _Draft:
                     raise ContentGone(item_id, str(removed[item_id]))
 
     def unreplace(self, old: ContextItem) -> None:
-        """An item of the context is again as ``old``; nothing to do if it is that, or more, already."""
+        """Make an item of the context as ``old`` again; do nothing if it has that much, or more, already."""
         if (item := self.state.items.get(old.id)) is None:
             left = self.state.archived.get(old.id)
             where = f"{old.id} is in the archive {left}: undo that first" if left else f"{old.id} was removed"
@@ -176,7 +176,7 @@ class _Draft:
         self._do(again)
 
     def unarchive(self, record: Removed, before: SessionState, item_ids: Collection[str]) -> None:
-        """Messages that left in an archive are where they were again; the archive leaves once all are there."""
+        """Put archived messages back where they were; the archive leaves the context once all are back."""
         state = self.state
         going = {
             i: before.items[i] for i in record.item_ids if i in item_ids and i in before.items and i not in state.items
@@ -208,9 +208,9 @@ class _Draft:
 def _places(
     going: Mapping[str, ContextItem], order: Sequence[str], state: SessionState, holder: str | None
 ) -> list[tuple[ContextItem, str | None]]:
-    """Each item with the item that it comes before: the next one in the old ``order`` that is there; None: at the end.
+    """Each item with the one that it is put before: the next in the old ``order`` that is there; None: at the end.
 
-    What has none of them behind it comes right after ``holder``, the archive that stands for what was before it.
+    If no item of the old order is after it, it is put right after ``holder``, the archive that replaces older messages.
     """
     ids = list(state.items)
     place = None if holder is None else next(iter(ids[ids.index(holder) + 1 :]), None)
@@ -226,7 +226,7 @@ def _places(
 def _parts(
     records: Sequence[Record], wanted: Callable[[Removed | Replaced, int], bool]
 ) -> Iterator[tuple[Removed | Replaced, SessionState]]:
-    """The records that evicted something and are ``wanted``, each with what stood before it."""
+    """The records that evicted something and are ``wanted``, each with the state before it."""
     state = SessionState()
     for record in records:
         number = state.change_of(record)
@@ -241,7 +241,7 @@ def _as_entered(records: Sequence[Record], item_id: str) -> ContextItem:
 
 
 def _reply_of(item_id: str, state: SessionState) -> ContextItem | None:
-    """The reply whose calls had the arguments that are stored as ``item_id``; None: there is none in the context."""
+    """The reply whose call had the arguments that are stored as ``item_id``; None: it is not in the context."""
     for item in state.items.values():
         content = item.message.content if isinstance(item.message, AssistantMessage) else ""
         blocks = [] if isinstance(content, str) else [content[place] for place in item.trimmed if place < len(content)]

@@ -1,4 +1,4 @@
-"""Bringing back what left a context, in its session: what comes back is read first, then it is recorded."""
+"""Bring back, in its session, what left a context: contents are read first, and then it is recorded."""
 
 from collections.abc import Callable, Sequence
 
@@ -20,8 +20,9 @@ async def bring_back(fs: ContextFileSystem, back: Back) -> None:
     """Record ``back`` in one commit. A context that is open on ``fs`` does not notice: use its own methods.
 
     Raises:
-        CorruptContent: a content that comes back is damaged; or ``NotStored``: it is missing. Nothing changed.
-        WriteFailed: it could not be recorded. Nothing changed.
+        CorruptContent: a content that comes back is damaged. Nothing changed.
+        NotStored: a content that comes back is missing. Nothing changed.
+        WriteFailed: ``back`` could not be recorded. Nothing changed.
         SessionClosed: the session is not open for writing.
 
     """
@@ -34,14 +35,16 @@ async def bring_back(fs: ContextFileSystem, back: Back) -> None:
 async def change_session(
     session_id: str, decide: Callable[[Sequence[Record]], Back], *, store: SessionStores, fits: bool = True
 ) -> tuple[Back, int]:
-    """Bring back what ``decide`` says in a session that nobody has open; returns that, and the tokens before it.
+    """Bring back what ``decide`` returns in a session that nobody has open; return it, and the tokens before it.
 
-    ``fits``: what does not fit the session's window is refused.
+    ``fits``: refuse it if the context would no longer fit the session's window.
 
     Raises:
         NotRestorable: a framework owns the messages (see ``History``). Nothing changed.
         ContextOverflow: it would not fit. Nothing changed.
-        SessionLocked: an agent has the session open. And what ``decide`` and ``bring_back`` raise.
+        SessionLocked: an agent has the session open.
+
+    Also raises what ``decide`` and ``bring_back`` raise.
 
     """
     fs = ContextFileSystem(session_id, store=store)

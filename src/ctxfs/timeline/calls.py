@@ -1,4 +1,4 @@
-"""The calls of the model on a context, as the journal has them. Pure."""
+"""The model calls on a context, as the journal has them. Pure."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,11 @@ class Call:
     """A call of the model on the context; calls for summaries are not among them.
 
     Attributes:
-        number: it counts from 1.
+        number: its number, from 1.
         end: how many records the journal had when the request was sent.
         reply_id: the item of the reply; None where a framework owns the history.
         sent: the record of the request; None: the session was written by a version that did not record it.
-        bill: the record of what was billed; None: it was not told.
+        bill: the record of what was billed; None: nothing was recorded.
 
     """
 
@@ -34,12 +34,12 @@ class Call:
 
     @property
     def replied_at(self) -> float | None:
-        """When the reply was there, in seconds since the epoch; None: not recorded."""
+        """When the reply came, in seconds since the epoch; None: not recorded."""
         return None if self.bill is None else self.bill.made_at or None
 
     @property
     def model(self) -> str:
-        """The model that replied; "" when it is not recorded."""
+        """The model that replied; "" if it is not recorded."""
         return "" if self.bill is None else self.bill.model
 
     @property
@@ -64,7 +64,7 @@ class CallCounter:
         self._has_items = False
 
     def take(self, record: Record) -> bool:
-        """Take in the next record; whether it is what the next call is known by."""
+        """Take in the next record; return whether it marks the next call."""
         match record:
             case ItemAdded():
                 self._has_items = True

@@ -1,4 +1,4 @@
-"""What happened to the items of a context, one record of the journal after the other. Pure."""
+"""What happened to the items of a context, record by record of the journal. Pure."""
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,8 +24,8 @@ class ItemChange:
     calls were evicted), "archived" (removed as a whole, and now in ``archive``), "removed" (as a whole), or
     "restored" (it is back).
 
-    ``tokens_before`` and ``tokens_after`` are what it took in the context, 0 while it is not there. ``reason``: why, a
-    sentence for people; "" when none is recorded. ``change`` is the id by which an eviction, a compaction or a summary
+    ``tokens_before`` and ``tokens_after`` are its size in the context, 0 while it is not there. ``reason``: why, as a
+    sentence for people; "" if none is recorded. ``change`` is the id by which an eviction, a compaction or a summary
     can be undone: all items that were evicted together have the same one; None for anything else. ``after_call``: how
     many replies the model had given. ``at`` is in seconds since the epoch; None: not recorded, as in sessions of 0.1.0.
     """
@@ -53,10 +53,10 @@ class Changes:
         tokens_after: the context in the last request.
         first_changed: the first item of the first request that the last one does not carry as it was; None: the last
             one begins with all of the first, unchanged.
-        kept_tokens: what precedes that in both; a prompt cache that has not expired still holds it.
-        rewritten_tokens: what the first request carried too, but after the first change, so that the cache had to
-            write it again.
-        new_tokens: what the first request did not carry.
+        kept_tokens: the tokens before that item in both; a prompt cache that has not expired still holds them.
+        rewritten_tokens: the tokens that the first request carried too, but after the first change, so that the cache
+            had to write them again.
+        new_tokens: the tokens that the first request did not carry.
         usage: what the provider billed for the last call; None: not recorded, or there is no such call yet.
 
     """
@@ -79,9 +79,9 @@ def change_id(number: int) -> str:
 
 
 def changes_by(record: Record, before: SessionState, *, number: int, after_call: int) -> Iterator[ItemChange]:
-    """What ``record`` does to items of a session that was in the state ``before``.
+    """What ``record`` does to the items of a session that was in the state ``before``.
 
-    ``number``: that of the change, if it is one. ``after_call``: how many replies the model had given.
+    ``number``: the number of the change, if it is one. ``after_call``: how many replies the model had given.
     """
     items = before.items
     match record:
@@ -104,15 +104,15 @@ def changes_by(record: Record, before: SessionState, *, number: int, after_call:
 
 
 def rewritten_tokens(items: Sequence[ContextItem], first_changed: int, known: Container[str]) -> int:
-    """The tokens of a request that the prompt cache writes again: what was ``known`` and stands at or behind a change.
+    """The tokens of a request that the prompt cache writes again: those of ``known`` items from a change on.
 
-    ``first_changed``: the position of that change in ``items``. What is not known is new, and would be written anyway.
+    ``first_changed``: the position of the change in ``items``. Other items are new, and would be written anyway.
     """
     return sum(item.token_count for item in items[first_changed:] if item.id in known)
 
 
 def _how(item: ContextItem, record: Replaced) -> What:
-    """How the record changes the item: what is larger afterwards came back."""
+    """How the record changes the item: if it is larger afterwards, it was restored."""
     if record.token_count > item.token_count:
         return "restored"
     return "evicted" if record.destroyed else "trimmed"
@@ -132,7 +132,7 @@ def _change(item: ContextItem, what: What, after_call: int, tokens: tuple[int, i
 
 
 def _recorded(one: ItemChange, record: Replaced | Restored | Removed, number: int = 0) -> ItemChange:
-    """``one``, with what the record says of it; ``number``: that of the change, 0 for none."""
+    """``one``, with what the record says about it; ``number``: the number of the change, 0 for none."""
     change = change_id(number) if number and one.what != "restored" else None
     return replace(one, reason=record.reason, at=record.at or None, change=change)
 

@@ -33,8 +33,8 @@ _PIECE_BYTES = 1 << 20
 class Forked:
     """A new session. ``call``: the one that its next request repeats; ``path``: its directory, None if it has none.
 
-    ``shared`` contents are on the disk once for both sessions, ``copied`` ones twice: this disk, or this file system,
-    cannot give one file two names. ``gone`` contents were pruned or erased since that call: the fork says so of each.
+    ``shared`` contents are on the disk once for both sessions, ``copied`` ones twice, because the file system cannot
+    give one file two names. ``gone`` contents have been pruned or erased since that call: the fork says so of each.
     """
 
     session_id: str
@@ -56,15 +56,15 @@ async def fork_session(
 ) -> Forked:
     """Make a session that continues from the request of the call ``at`` of another one, which may be running.
 
-    ``at`` None takes all of it. ``new_id`` None gives the session an id of its own. Its contents are immutable, so
-    both sessions name the same files; either can be removed, and the other one keeps them. They are copied where a
-    store cannot share them. ``root_path`` None is ``~/.agent/context``; ``store``, a URL or a ``SessionStores``, is
+    ``at``: None takes all of it. ``new_id``: None gives the session a generated id. Contents are immutable, so both
+    sessions name the same files; either can be removed, and the other one keeps them. They are copied if a store
+    cannot share them. ``root_path`` None is ``~/.agent/context``; ``store``, a URL or a ``SessionStores``, is
     used instead of it. The new session appears whole, or not at all.
 
     Raises:
         UnknownCall: there was no such call.
         SessionNotFound: there is no such session.
-        SessionExists: there is one of the id ``new_id``.
+        SessionExists: there is already a session with the id ``new_id``.
         CorruptJournal: the journal is lost: opening the session for writing rebuilds it.
         ConfigError, WriteFailed: the directory cannot be used.
 
@@ -86,7 +86,7 @@ async def _history(source: Store, session_id: str, target: str, at: int | None) 
     log = await source.read_log()
     found = await result_of(lambda: scan(log))
     if not found.last_seq:
-        raise CorruptJournal(session_id, "is gone: open it for writing once, that rebuilds it")
+        raise CorruptJournal(session_id, "is gone: open the session for writing once to rebuild it")
 
     started = SessionStarted(session_id=target, started_at=time.time(), forked_from=session_id, forked_at=at or 0)
     return await result_of(lambda: forked_records(found.records, started, at))
@@ -95,8 +95,8 @@ async def _history(source: Store, session_id: str, target: str, at: int | None) 
 def forked_records(records: Sequence[Record], started: SessionStarted, at: int | None) -> tuple[Sequence[Record], int]:
     """The records of a fork from the request of the call ``at``, after ``started``; and that call's number. Pure.
 
-    ``at`` None takes all. What became of the stored contents since that call holds in the fork too: they were removed,
-    or an archive was written again without what was erased. Raises ``UnknownCall``.
+    ``at``: None takes all. Later changes to stored contents hold in the fork too: some may have been removed, and
+    archives rewritten without what was erased. Raises ``UnknownCall``.
     """
     timeline = Timeline(records)
     kept = timeline.records_before(at)
@@ -126,9 +126,9 @@ async def _made(source: Store, records: Sequence[Record], stores: SessionStores,
 
 
 async def _share(source: Store, store: Store, stored: Sequence[Stored]) -> int:
-    """Give the contents, with the indexes of their blocks, to the new session; returns how many were copied.
+    """Give the contents, with their block indexes, to the new session; return how many were copied.
 
-    One whose file is missing in the old session is missing in the new one too.
+    A content whose file is missing in the old session is missing in the new one too.
     """
     there = set(await source.names())
     indexes = [index_name(entry.name) for entry in stored if entry.blocks > 1]

@@ -1,4 +1,4 @@
-"""Reading the timeline of a session from its files, also while another process writes it."""
+"""Read the timeline of a session from its files, even while another process writes to it."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ __all__ = ["past_request", "read_timeline"]
 
 
 async def read_timeline(fs: ContextFileSystem) -> Timeline:
-    """Read the journal of an open session, also of one that is open for reading only.
+    """Read the journal of an open session, which may be open read-only.
 
     Raises:
         SessionClosed: the session is not open.
@@ -28,8 +28,8 @@ async def past_request(
 ) -> PastRequest:
     """The request of ``call`` as it was sent; None: the next one, as the context stands now.
 
-    A content that cannot be read has a text that says so in its place, and its item is marked (``damaged``).
-    ``timeline``: what ``read_timeline`` gave, to be used again for many calls; None reads the journal.
+    A content that cannot be read is replaced by a text that says so, and its item is marked (``damaged``).
+    ``timeline``: the result of ``read_timeline``, to use it for many calls; None reads the journal.
 
     Raises:
         UnknownCall: there was no such call.

@@ -21,13 +21,13 @@ class PastRequest:
         items: the items that the context held, each as it was then; ``damaged`` says that a content could not be read.
         tools: the definitions of the tools that were sent along, as JSON data; None: they were not recorded.
         breakpoints: after how many of the messages a cache breakpoint was to be set; None: not recorded.
-        status: what followed the messages in this request only; "" is nothing.
+        status: the text that followed the messages in this request only; "": none.
         sent_at: when it was sent, in seconds since the epoch; None: not recorded.
-        replied_at: when the reply was there; None: not recorded, or there is none.
-        model: the model that the reply named; "" is not recorded.
+        replied_at: when the reply came; None: not recorded, or there is none.
+        model: the model that the reply named; "": not recorded.
         usage: what the provider billed; None: not recorded.
         reply_id: the item of the reply; None: there is none yet, or a framework has it.
-        not_recorded: what else of the request is not known, each a sentence for people. Sessions of 0.1.0 recorded only
+        not_recorded: what else about the request is not known, as sentences for people. Sessions of 0.1.0 recorded only
             the messages.
 
     """
@@ -55,7 +55,7 @@ class PastRequest:
         return sum(item.token_count for item in self.items)
 
     def body(self, *, cache: bool = True) -> dict[str, Any]:
-        """``system``, ``messages`` and ``tools`` as the Messages API got them; what there was none of is left out.
+        """``system``, ``messages`` and ``tools`` as the Messages API got them; those that were empty are left out.
 
         ``cache`` sets the prompt-cache breakpoints. Tools that are not of the form name, description and
         ``input_schema``, such as the provider's own, are returned as they were recorded.

@@ -39,8 +39,8 @@ class Timeline:
     """What the records of a session's journal say about each call of the model; ``read_timeline`` reads them."""
 
     # A call is one of three cases:
-    # - its request was recorded, and its reply is an item: the request is what stood before that record;
-    # - only its reply was recorded, as in 0.1.0: the request is what stood before the reply;
+    # - its request was recorded, and its reply is an item: the request is the context before that record;
+    # - only its reply was recorded, as in 0.1.0: the request is the context before the reply;
     # - only its bill was recorded: a framework owns the history, and the messages are not known.
 
     def __init__(self, records: Iterable[Record]) -> None:
@@ -60,7 +60,7 @@ class Timeline:
         return tuple(self._calls)
 
     def history(self, item_id: str | None = None) -> tuple[ItemChange, ...]:
-        """All that happened to the item, in order; None: to all items. Empty for an item that is not known."""
+        """Everything that happened to the item, in order; None: to all items. Empty if the item is not known."""
         return tuple(change for _, change in self._changes if item_id in (None, change.item_id))
 
     def state_at(self, call: int | None = None, *, walk: Walk | None = None) -> SessionState:
@@ -71,17 +71,17 @@ class Timeline:
         return (walk or self.walk()).to(self._end(call))
 
     def records_before(self, call: int | None = None) -> tuple[Record, ...]:
-        """The records of the journal that stand before the request of ``call``; None: all. Raises ``UnknownCall``."""
+        """The records of the journal before the request of ``call``; None: all. Raises ``UnknownCall``."""
         return self._records[: self._end(call)]
 
     def walk(self) -> Walk:
-        """A ``Walk``, with which the ``changes`` of several calls near each other cost less."""
+        """A ``Walk``, which makes the ``changes`` of several nearby calls cheaper."""
         return Walk(self._records)
 
     def request(self, call: int | None = None, *, state: SessionState | None = None) -> PastRequest:
-        """The request of ``call``; None: the next one, as the context stands. What is in files is left empty.
+        """The request of ``call``; None: the next one, as the context stands. Contents in files are left empty.
 
-        ``state``: what ``state_at`` gave, if it is known. Raises ``UnknownCall``.
+        ``state``: the result of ``state_at``, if it is known. Raises ``UnknownCall``.
         """
         state = self.state_at(call) if state is None else state
         number = len(self._calls) + 1 if call is None else call
@@ -105,9 +105,9 @@ class Timeline:
         )
 
     def changes(self, first: int, last: int | None = None, *, walk: Walk | None = None) -> Changes:
-        """What changed from the request of the call ``first`` to the one of ``last``; None: of the call after it.
+        """What changed from the request of call ``first`` to that of ``last``; None: of the call after ``first``.
 
-        One more than there were calls is the next request, as the context stands. Raises ``UnknownCall``.
+        The number after the last call means the next request, as the context stands. Raises ``UnknownCall``.
         """
         last = first + 1 if last is None else last
         start, end = sorted((self._end(first), self._end(last)))
@@ -147,7 +147,7 @@ class Timeline:
                 self._calls[-1] = replace(self._calls[-1], bill=record)
 
     def _end(self, call: int | None) -> int:
-        """How many of the records stand before the request of ``call``."""
+        """How many records are before the request of ``call``."""
         if call is None:
             return len(self._records)
         require_kind("call", call, int, "a number from 1")
@@ -157,7 +157,7 @@ class Timeline:
 
 
 def _same(before: ContextItem, after: ContextItem) -> bool:
-    """Whether the model sees the same; a content that was never replaced does not change, wherever it is."""
+    """Whether the model sees the same text; a content that was never replaced does not change, wherever it is."""
     if before.id != after.id:
         return False
     whole = not (before.destroyed or before.trimmed or after.destroyed or after.trimmed)

@@ -1,4 +1,4 @@
-r"""The file that an export writes: its form, written and read. Synchronous.
+r"""The format of exported files: writing and reading it. Synchronous.
 
 The file is a line of JSON that says what it is, then parts, then a line that ends it, and nothing after that::
 
@@ -9,12 +9,12 @@ The file is a line of JSON that says what it is, then parts, then a line that en
     {"end":{"files":2,"size_bytes":…,"sha256":"…"}}\n
 
 The journal comes first, up to its last complete line, with one more for commands that have not ended; then every
-content that it refers to, by name. What can be made again from these (the index, the block indexes) is left out, and
-nothing in the file depends on where the session lay or what its directory was called: export, import and export again
-give the same bytes. The last line's checksum covers all other lines, and those the parts. There are no links.
+content that it refers to, sorted by name. Anything derived from these (the index, the block indexes) is left out, and
+nothing in the file depends on where the session was or what its directory was called: export, import and export again
+give the same bytes. The last line's checksum covers all other lines, and those cover the parts. There are no links.
 
-Contents that the session keeps compressed are parts as they are. All of the file may be one zstd frame: then import
-unfolds it as it reads, and its limits count the bytes that come out.
+Contents that the session keeps compressed are parts as they are. The whole file may be one zstd frame: import then
+decompresses it while reading, and its limits count the decompressed bytes.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ class ArchiveWriter:
 
     @classmethod
     def create(cls, path: Path, fs: FileSystem, *, compressed: bool = False) -> "ArchiveWriter":
-        """Make the file, mode 0600; ``compressed``: as one zstd frame. Raises ``NameTaken`` when something is there."""
+        """Create the file, mode 0600; ``compressed``: as one zstd frame. Raises ``NameTaken`` if it exists already."""
         try:
             dir_fd = fs.open_root(path.parent)
             try:
@@ -91,7 +91,7 @@ class ArchiveWriter:
         self.files += 1
 
     def write(self, data: bytes) -> None:
-        """Write some of the open part."""
+        """Write the next bytes of the open part."""
         self._part.update(data)
         self._size += len(data)
         self._put(data)
@@ -101,7 +101,7 @@ class ArchiveWriter:
         self._line({"sha256": self._part.hexdigest()})
 
     def end(self) -> int:
-        """Write the last line and bring all of it to the medium; return the size of the parts."""
+        """Write the last line and sync the file to the disk; return the size of the parts."""
         last = {"files": self.files - 1, "size_bytes": self._size, "sha256": self._lines.hexdigest()}
         self._put(json_codec.dumps({"end": last}) + b"\n")
         if self._compressor is not None:
@@ -115,7 +115,7 @@ class ArchiveWriter:
         return self._size
 
     def abandon(self, reason: BaseException) -> None:
-        """Remove what was written; when that fails too, ``reason`` gets a note that says so."""
+        """Remove the file; if that fails too, ``reason`` gets a note that says so."""
         try:
             self._fs.unlink(self._dir_fd, self._path.name)
         except FileNotFoundError:
@@ -125,7 +125,7 @@ class ArchiveWriter:
         self._close()
 
     def _close(self) -> None:
-        """Close; what counts is synced."""
+        """Close the file, whose data was synced before."""
         for fd in (self._fd, self._dir_fd):
             close_quietly(self._fs, fd)
 
@@ -215,12 +215,12 @@ class ArchiveReader:
         return size
 
     def check_size(self, size_bytes: int) -> None:
-        """Raise ``ArchiveTooLarge`` for more bytes than may be imported."""
+        """Raise ``ArchiveTooLarge`` if there are more bytes than may be imported."""
         if size_bytes > self._max_bytes:
             raise ArchiveTooLarge("bytes", self._max_bytes)
 
     def part(self, name: str, size: int) -> Iterator[bytes]:
-        """Read a part and the line after it; to be iterated once, to its end."""
+        """Read a part and the line after it; iterate once, to the end."""
         checksum = hashlib.sha256()
         left = size
         while left:
@@ -237,7 +237,7 @@ class ArchiveReader:
             raise ArchiveDamaged(f"the checksum of {name} does not match")
 
     def end(self) -> None:
-        """Read the last line, and that nothing follows it."""
+        """Read the last line, and check that nothing follows it."""
         expected = {"files": self.files, "size_bytes": self.size_bytes, "sha256": self._lines.hexdigest()}
         last = self._line()
         if last.keys() == {"name", "size_bytes"}:

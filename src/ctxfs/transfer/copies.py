@@ -1,4 +1,4 @@
-"""A session in two places: a copy is brought up to date, as it is, byte for byte."""
+"""A session in two places: bringing a copy up to date, byte for byte."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ __all__ = ["CopiedSession", "copy_session"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedSession:
-    """What was copied: ``files``, and ``size_bytes`` of them and the journal; 0 of both: the copy was up to date."""
+    """What was copied: ``files``, and the ``size_bytes`` of these and the journal; both 0: the copy was up to date."""
 
     session_id: str
     source: str
@@ -25,17 +25,17 @@ class CopiedSession:
 
 
 async def copy_session(session_id: str, source: SessionStores | str, target: SessionStores | str) -> CopiedSession:
-    """Bring the copy of a session in another place up to date; it is made if it is not there.
+    """Bring the copy of a session in another place up to date, or create it.
 
-    It then has the same contents and the same journal, byte for byte, and the index, where that is kept. A session that
-    is being written is copied as it stood at one moment. If the copy is an earlier state of the session, what is
-    missing is added; it appears, or changes, whole or not at all. ``source`` and ``target`` are URLs or
+    It then has the same contents and the same journal, byte for byte, and the index, if one is kept. A session that is
+    being written is copied as it stood at one moment. If the copy is an earlier state of the session, what is missing
+    is added. The copy appears, or changes, as a whole or not at all. ``source`` and ``target`` are URLs or
     ``SessionStores``.
 
     Raises:
         SessionNotFound: there is no such session in ``source``.
         SessionDiverged: both copies were written to; nothing is changed.
-        SessionLocked: a writer has the copy.
+        SessionLocked: a writer has the copy open.
         CorruptJournal: the journal of the session is lost: opening it for writing rebuilds it.
         ConfigError, WriteFailed, OutcomeUnknown: a place cannot be used.
     """
@@ -44,7 +44,7 @@ async def copy_session(session_id: str, source: SessionStores | str, target: Ses
     await store.open(create=False, write=False)
     try:
         if not await store.read_log():
-            raise CorruptJournal(session_id, "is gone: open it for writing once, that rebuilds it")
+            raise CorruptJournal(session_id, "is gone: open the session for writing once to rebuild it")
         done = await _copied(store, there, session_id)
     finally:
         await uninterrupted(store.close)()

@@ -49,8 +49,8 @@ ENCODINGS = frozenset({"text", "blocks", "surrogates", "blocks+surrogates", "byt
 class Transferred:
     """What was exported or imported: ``files`` contents, and ``size_bytes`` of them and the journal together.
 
-    ``path`` is the archive after an export, and the session's directory after an import, if it is in one; else the
-    archive too. ``store`` is the directory or the URL where the session is.
+    ``path`` is the archive after an export, and the session's directory after an import; if the session is not in a
+    directory, it is the archive again. ``store`` is the directory or the URL where the session is.
     """
 
     session_id: str
@@ -72,12 +72,12 @@ async def export_session(
     compress: bool = False,
     fs: FileSystem | None = None,
 ) -> Transferred:
-    """Write a session into ``file``, which must not be there yet (mode 0600); ``compress``: with zstd.
+    """Write a session into ``file``, which must not exist yet (mode 0600); ``compress``: with zstd.
 
-    A session that is being written is exported as it stood at one moment, with what a command has printed until then,
-    marked as partial, also when its agent was killed. Every content is checked on the way: one that is damaged or
-    missing is never exported as if it were whole. It is taken from the directory ``root_path`` (None:
-    ``~/.agent/context``), or from ``store``, a URL or a ``SessionStores``.
+    A session that is being written is exported as it stood at one moment. Output of a command that has not ended, or
+    whose agent was killed, is exported as far as it goes, marked as partial. Every content is checked on the way: one
+    that is damaged or missing is never exported as if it were whole. The session is in the directory ``root_path``
+    (None: ``~/.agent/context``), or in ``store``, a URL or a ``SessionStores``.
 
     Raises ``SessionNotFound``, ``NameTaken`` (the file is there), ``CorruptContent`` (it names the file: restore it),
     ``CorruptJournal`` (it is lost: opening the session for writing rebuilds it) and ``WriteFailed``; then no file is
@@ -106,7 +106,7 @@ async def export_session(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """What a session holds at one moment: its journal, and contents by name. Files in ``growing`` may become longer."""
+    """A session at one moment: its journal, and contents by name. Files in ``growing`` may still become longer."""
 
     session_id: str
     log: Sequence[bytes]
@@ -118,13 +118,13 @@ async def _held(store: Store, session_id: str) -> _Held:
     log = await store.read_log()
     found = await result_of(lambda: scan(log))
     if not found.last_seq:
-        raise CorruptJournal(session_id, "is gone: open it for writing once, that rebuilds it")
+        raise CorruptJournal(session_id, "is gone: open the session for writing once to rebuild it")
     state = await result_of(lambda: fold(SessionState(), found.records))
     growing = await growing_logs(store, state, await store.names(TERMINAL))
     fold(state, growing)
     return _Held(
         session_id=_started_as(found) or session_id,
-        # The line that opening the session for writing would add: importing adds nothing to what the journal says.
+        # Opening the session for writing would add this line; importing then need not add anything to the journal.
         log=[log[: found.end], *([encode_line(found.last_seq + 1, growing)] if growing else [])],
         stored=_by_name(state),
         growing=frozenset(entry.name for entry in growing),
@@ -160,10 +160,10 @@ async def import_session(
 ) -> Transferred:
     """Make a session from an exported one; it appears whole, under one name, or not at all.
 
-    ``session_id`` None keeps its id. ``max_bytes`` bounds the contents and the journal together, compressed contents by
-    their decompressed size; ``max_files`` bounds the number of contents. Every checksum is checked, those of the
+    ``session_id``: None keeps its id. ``max_bytes`` limits the contents and the journal together, compressed contents
+    by their decompressed size; ``max_files`` limits the number of contents. Every checksum is checked, those of the
     contents against the journal. Paths in the session's history, which name the place where it was, lead to the
-    imported session's files. Nothing is added to its journal. ``root_path`` or ``store`` is where it is made, as in
+    imported session's files. Nothing is added to its journal. ``root_path`` or ``store`` is where it is created, as in
     ``export_session``.
 
     Raises ``SessionExists`` (give it another ``session_id``), ``ArchiveError`` (``ArchiveDamaged``, ``ArchiveUnsafe``,
@@ -191,7 +191,7 @@ async def import_session(
 
 
 async def _take_in(source: ArchiveReader, store: Store, session_id: str) -> Sequence[Stored]:
-    """Write what the archive holds into the store, and check all of it."""
+    """Write the contents of the archive into the store, and check all of them."""
     log = await result_of(source.journal)
     found, stored = await result_of(lambda: _examine(log))
     if _started_as(found) not in (None, source.session_id):
@@ -233,7 +233,7 @@ def _examine(log: bytes) -> tuple[Scan, Sequence[Stored]]:
 
 
 def _check_names(stored: Sequence[Stored]) -> None:
-    """Check every file that the journal refers to: where it would lie, and that its figures are figures."""
+    """Check every file that the journal refers to: that its place is safe, and its figures are numbers."""
     seen: set[str] = set()
     directories: set[str] = set()
     for entry in stored:
@@ -261,7 +261,7 @@ def _check_names(stored: Sequence[Stored]) -> None:
 
 
 def _all_are(kind: type, *values: object) -> bool:
-    """Tell whether the values are of the type that a record declares: its JSON may be anybody's."""
+    """Whether the values have the types that a record declares: the JSON may come from anybody."""
     return all(type(value) is kind for value in values)
 
 
@@ -287,7 +287,7 @@ async def _ends_as_it_should(store: Store, entry: Stored) -> bool:
 
 
 def _trailer(entry: Stored) -> bytes:
-    """Return what stands after the content in its file."""
+    """Return what follows the content in its file."""
     return trailer_of(entry.encoding, raw=entry.raw, compression=entry.compression)
 
 
@@ -300,5 +300,5 @@ def _by_name(state: SessionState) -> Sequence[Stored]:
 
 
 def _started_as(found: Scan) -> str | None:
-    """Return the id that the session began with, also when it was imported under another; None when it is lost."""
+    """Return the session's first id, even if it was imported under another one; None if it is lost."""
     return next((record.session_id for record in found.records if isinstance(record, SessionStarted)), None)
