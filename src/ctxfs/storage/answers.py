@@ -21,7 +21,7 @@ LONGEST_PAUSE_S: Final = 2.0
 
 
 class NoAnswer(StorageError):
-    """The request ended without an answer: what it asked for may have been done, and may still be done."""
+    """The request ended without an answer: it may have been carried out, or may still be."""
 
 
 class NotSent(NoAnswer):
@@ -55,8 +55,8 @@ class Terms:
 def repeated(request: Callable[[], T], name: str, terms: Terms) -> T:
     """Make a request that writes ``name`` until it is answered; it must be idempotent.
 
-    Raises ``OutcomeUnknown`` when that takes too long, or when a later try is refused: an earlier one may have been
-    done; ``WriteFailed`` when the server was never reached. What else ``request`` raises is raised as it is.
+    Raises ``OutcomeUnknown`` if that takes too long, or if a later try is refused, since an earlier one may have
+    succeeded; and ``WriteFailed`` if the server was never reached. Other exceptions of ``request`` are not caught.
     """
     pause, waited = FIRST_PAUSE_S, 0.0
     unanswered = False
@@ -66,7 +66,9 @@ def repeated(request: Callable[[], T], name: str, terms: Terms) -> T:
             return request()
         except NoAnswer as error:
             unanswered = unanswered or not isinstance(error, NotSent)
-            waited += max(0.0, terms.clock() - started) + pause  # a clock that is set back does not end this
+            waited += (
+                max(0.0, terms.clock() - started) + pause
+            )  # so that a clock that is set back cannot prevent the end
             if waited > terms.give_up_s:
                 raise (OutcomeUnknown if unanswered else WriteFailed)(name, str(error)) from error
         except WriteFailed as error:

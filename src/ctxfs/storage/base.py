@@ -53,7 +53,7 @@ class Store(Protocol):
     async def open(self, *, create: bool, write: bool) -> None:
         """Open the session; ``write`` makes this the one writer.
 
-        Raises ``SessionLocked`` (another writer), ``SessionNotFound`` (not there, and not ``create``), ``UnsafePath``,
+        Raises ``SessionLocked`` (another writer), ``SessionNotFound`` (unless ``create``), ``UnsafePath``,
         ``ConfigError`` (a root that cannot hold sessions) and ``WriteFailed``.
         """
 
@@ -64,7 +64,7 @@ class Store(Protocol):
         """Make ``files`` durable, then append what ``log`` returns to the log and make that durable, then return.
 
         ``log`` is called once, in the worker thread, after all chunks were consumed. Once begun, the commit ends one
-        way or the other, whatever is cancelled meanwhile; a cancellation is delivered after it. Raises ``NameTaken``
+        way or the other, whatever is cancelled; a cancellation is delivered after it. Raises ``NameTaken``
         (files are never overwritten), ``WriteFailed``, ``SessionLocked`` (another writer took over), and whatever
         ``chunks`` or ``log`` raise, as it is; then no file of this call is visible under its name and the log is as
         before, unless the machine itself fails first.
@@ -83,10 +83,10 @@ class Store(Protocol):
         """List the names that start with ``prefix``, sorted; the log is not among them."""
 
     async def delete(self, names: Sequence[str]) -> None:
-        """Delete files durably; names that are not there count as deleted. Raises ``WriteFailed``."""
+        """Delete files durably; names that do not exist count as deleted. Raises ``WriteFailed``."""
 
     async def read_log(self, offset: int = 0) -> bytes:
-        """Read the log from ``offset`` (bytes) on; empty when there is none. It may grow at any time."""
+        """Read the log from ``offset`` (bytes) on; empty if there is none. It may grow at any time."""
 
     async def truncate_log(self, length: int) -> None:
         """Cut the log to ``length`` bytes, durably. Raises ``WriteFailed``."""
@@ -97,7 +97,7 @@ class GrowingStore(Store, Protocol):
     """A store whose files can also grow, for content that comes over time. Not every store can."""
 
     async def append(self, name: str, data: bytes, *, sync: bool = False) -> None:
-        """Add to the end of a file, which is made when it is not there; ``sync`` makes the whole file durable.
+        """Add to the end of a file, creating it if necessary; ``sync`` makes the whole file durable.
 
         Readers see it grow. After a failure the file may hold a part of ``data``. Raises ``WriteFailed``.
         """
@@ -105,52 +105,52 @@ class GrowingStore(Store, Protocol):
 
 @runtime_checkable
 class RewritingStore(Store, Protocol):
-    """A store in which bytes can be removed for good, those of its log too. Not every store can do that."""
+    """A store in which bytes can be removed for good, including those of its log. Not every store can do that."""
 
     async def rewrite(self, log: bytes | None = None) -> None:
-        """Replace the log by one of the same length, and remove all bytes that are not part of the session any more.
+        """Replace the log with one of the same length, and remove all bytes that are no longer part of the session.
 
-        ``log`` None: it stays as it is. Readers see the old log or the new one. After a failure the bytes may still be
+        ``log``: None leaves it as it is. Readers see the old log or the new one. After a failure the bytes may still be
         in the store, where no reader finds them; the next ``rewrite`` removes them. Raises ``WriteFailed``.
         """
 
 
 @runtime_checkable
 class LeaseStore(Store, Protocol):
-    """A store whose writer can let another one in and come back, without opening the session again."""
+    """A store whose writer can let another one take over and come back, without opening the session again."""
 
     async def release(self) -> None:
-        """Stop being the one writer. Reading goes on; what writes raises ``SessionClosed``. Idempotent."""
+        """Stop being the one writer. Reading still works; writing raises ``SessionClosed``. Idempotent."""
 
     async def acquire(self) -> bool:
-        """Become the one writer again; idempotent. The log may have grown meanwhile.
+        """Become the one writer again; idempotent. The log may have grown in the meantime.
 
-        Returns False when a writer died since ``release``: the caller must look for what it left half-written, as
-        after ``open``. Raises ``SessionLocked`` (another writer), ``SessionNotFound`` (removed meanwhile) and
+        Returns False if a writer has died since ``release``: the caller must look for what it left half-written, as
+        after ``open``. Raises ``SessionLocked`` (another writer), ``SessionNotFound`` (it was removed) and
         ``WriteFailed``.
         """
 
 
 @runtime_checkable
 class SharedStore(LeaseStore, Protocol):
-    """A store that several machines reach. It numbers its writers, and takes a session from one that is silent.
+    """A store that several machines share. It numbers its writers, and takes a session from one that is silent.
 
     The next commit of a writer whose session was taken over raises ``SessionLocked``, and stores nothing.
     A request without an answer raises ``OutcomeUnknown``: the session has to be opened again.
     """
 
     wants_index: bool
-    """Whether ``index.json`` is written; False: no tool reads it there, and each write would be a request."""
+    """Whether ``index.json`` is written; False: no tool could read it there, and each write would be a request."""
 
     @property
     def epoch(self) -> int:
-        """Return the number that the store gave this writer, higher than each earlier one's; 0: it does not write.
+        """Return the number that the store gave this writer, higher than any earlier one's; 0: it is not the writer.
 
         A tool may pass it on to a service, which can then refuse the lower number of an earlier writer.
         """
 
     async def commit_and_release(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
-        """Do ``commit`` and ``release`` in one request, and raise as ``commit``; after a failure it is still open."""
+        """Do ``commit`` and ``release`` in one request, and raise as ``commit``; on failure the session stays open."""
 
 
 @runtime_checkable
@@ -164,10 +164,10 @@ class DirectoryStore(Store, Protocol):
 
 @runtime_checkable
 class LinkingStore(Store, Protocol):
-    """A store that can have files in common with another session."""
+    """A store that can share files with another session."""
 
     async def share(self, names: Sequence[str], source: Store) -> list[str]:
-        """Give files of another session the same names here, durably; returns those that have to be copied instead.
+        """Give files of another session the same names here, durably; return those that have to be copied instead.
 
         Raises ``NotStored`` and ``WriteFailed``.
         """
@@ -180,7 +180,7 @@ class ThreadStore(Store, Protocol):
     def pieces(self, name: str, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
         """Yield the bytes of each span, an offset and a length, reading each when it is asked for; short at the end.
 
-        Raises ``NotStored``, while it is iterated.
+        Raises ``NotStored`` during iteration.
         """
 
 
@@ -205,7 +205,7 @@ def check_session_name(session_id: str) -> str:
 
 
 def is_hidden(name: str) -> bool:
-    """Tell whether the name is the store's own (temporary files, locks) and no content."""
+    """Whether the name is one of the store's own files (temporary files, locks), and not a content."""
     return any(part.startswith(HIDDEN_PREFIX) for part in name.split("/"))
 
 

@@ -373,7 +373,7 @@ def _is_session(fs: FileSystem, root_fd: int, name: str, *, unreadable: bool = F
 async def remove_session(
     root: Path, session_id: str, *, fs: FileSystem | None = None, tombstone: Mapping[str, Any] | None = None
 ) -> None:
-    """Remove a session and all that it stored, for good; whole or not at all, also when the process is killed.
+    """Remove a session and all that it stored, for good; whole or not at all, even when the process is killed.
 
     ``tombstone``: what is recorded for later readers of this id; None: nothing. ``ctxfs.cleanup`` writes it.
 

@@ -18,7 +18,7 @@ LOCK_NAME = ".lock"
 
 
 def open_lock(fs: FileSystem, dir_fd: int) -> int:
-    """Open the lock's file, which is made when it is not there. Raises ``UnsafePath`` and OSError."""
+    """Open the lock's file, creating it if necessary. Raises ``UnsafePath`` and OSError."""
     try:
         return fs.create(dir_fd, LOCK_NAME)
     except FileExistsError:
@@ -27,7 +27,7 @@ def open_lock(fs: FileSystem, dir_fd: int) -> int:
 
 
 def has_writer(session: Path) -> bool:
-    """Whether a process writes to the session in this directory at this moment, as far as that can be seen."""
+    """Whether a process is writing to the session in this directory, as far as one can tell."""
     try:
         if not (session / LOCK_NAME).stat(follow_symlinks=False).st_size:
             return False  # unsigned: trying the lock would make a writer that is about to take it fail
@@ -46,8 +46,8 @@ def has_writer(session: Path) -> bool:
 class WriterLock:
     """The lock, held from when this is made until ``release``.
 
-    Its file names the writer as long as something that this one began may be half-written. ``settled``: it was empty,
-    so the previous holder of the lock finished everything. Raises ``SessionLocked``, ``UnsafePath`` and OSError.
+    Its file names the writer as long as anything that this one began may be half-written. ``settled``: the file was
+    empty, so the previous holder of the lock finished everything. Raises ``SessionLocked``, ``UnsafePath`` and OSError.
     """
 
     def __init__(self, fs: FileSystem, dir_fd: int, session_id: str) -> None:
@@ -76,12 +76,12 @@ class WriterLock:
         try:
             return self._fs.read(self._fd, 200, 0).decode("utf-8", "replace").strip()
         except OSError:
-            return ""  # the holder's name is only a help
+            return ""  # the holder's name is only informative
 
     def release(self, *, settled: bool) -> None:
         """Let another writer in; ``settled``: everything that was begun has ended."""
         if settled:
-            with suppress(OSError):  # then the next writer looks for what is half-written
+            with suppress(OSError):  # the next writer then looks for half-written files
                 self._fs.truncate(self._fd, 0)
         with suppress(OSError):  # closing releases it too
             self._fs.unlock(self._fd)

@@ -32,7 +32,7 @@ class LogFile:
             check_owner(fs, LOG_NAME, status)
             check_only_name(LOG_NAME, status)
             if not settled:
-                self._sync(self._fd)  # what a dead writer left counts from here on
+                self._sync(self._fd)  # lines that a dead writer left count from here on
                 self._sync(dir_fd)
         except BaseException:
             self.close()
@@ -59,7 +59,7 @@ class LogFile:
         return self._fd is not None
 
     def append(self, data: bytes) -> None:
-        """Append and sync. A failure leaves the log as it was, now or, when that fails too, before its next use.
+        """Append and sync. After a failure, the log is restored: at once or, if that fails too, before its next use.
 
         Raises what ``repair`` raises, and ``SessionLocked`` when another process has written to the log.
         """
@@ -72,14 +72,14 @@ class LogFile:
             write_all(self._fs, fd, [data])
             self._sync(fd)
         except BaseException:
-            self.close()  # the kernel may have dropped its bytes: this handle is never asked again
+            self.close()  # the kernel may have dropped its bytes, so this handle is not used again
             with suppress(OSError, StorageError):
                 self.repair()
             raise
         self.length += len(data)
 
     def repair(self) -> int:
-        """Return a handle that can be trusted: after a failure a new one, the log cut to what was acknowledged.
+        """Return a handle that can be trusted: after a failure a new one, with the log cut to its acknowledged length.
 
         Raises OSError, and ``WriteFailed`` if the log's name now belongs to another file, or to none: the next
         process to open the session would not find what is written.
@@ -109,7 +109,7 @@ class LogFile:
             raise WriteFailed(LOG_NAME, _GONE)
 
     def follow(self, name: str) -> None:
-        """Go on with the file that has just become ``name``, if that is the log: whole, and synced. Raises OSError."""
+        """If ``name`` is the log, continue with the file that has just got that name, which is synced. Raises OSError."""
         if name == LOG_NAME:
             self.close()
             self._fd = self._open()
@@ -117,7 +117,7 @@ class LogFile:
             self._identity, self.length = status.identity, status.size
 
     def truncate(self, length: int) -> None:
-        """Cut to ``length`` bytes and sync. Raises OSError; then the log is cut before its next use."""
+        """Cut to ``length`` bytes and sync. After an OSError, the log is cut before its next use."""
         fd = self.repair()
         self.length = min(self.length, length)
         try:
@@ -128,7 +128,7 @@ class LogFile:
             raise
 
     def close(self) -> None:
-        """Close the handle; what was acknowledged is synced already."""
+        """Close the handle; everything acknowledged is synced already."""
         if self._fd is not None:
             fd, self._fd = self._fd, None
             close_quietly(self._fs, fd)

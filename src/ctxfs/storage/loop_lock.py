@@ -22,14 +22,14 @@ def _running_loop() -> object:
 class LoopLock:
     """Lets one task at a time in; async context manager.
 
-    A task that would wait for a task of another event loop would wait for ever. It gets a ``SessionError`` instead.
+    A task that waited for a task of another event loop would wait forever. It gets a ``SessionError`` instead.
     """
 
     def __init__(self) -> None:
         self._lock = anyio.Lock(fast_acquire=True)
         self._guard = threading.Lock()
         self._loop: object = None
-        self._tasks = 0  # that hold it or wait for it, all of them in ``_loop``
+        self._tasks = 0  # the tasks that hold it or wait for it, all in ``_loop``
 
     async def __aenter__(self) -> None:
         loop = _running_loop()

@@ -1,4 +1,4 @@
-"""A session that is imported or forked: it is made under a name of its own, then renamed, so it appears whole."""
+"""A session that is imported or forked: it is made under a temporary name, then renamed, so it appears whole."""
 
 import errno
 import random
@@ -24,7 +24,7 @@ def temporary_id() -> str:
 
 
 def prepare_root(fs: FileSystem, root: Path, session_id: str) -> bool:
-    """Check that the session can be made; whether the root is there already."""
+    """Check that the session can be created; return whether the root exists already."""
     try:
         root_fd = fs.open_root(root)
     except FileNotFoundError:
@@ -51,7 +51,7 @@ def _is_there(fs: FileSystem, root_fd: int, name: str) -> bool:
 
 
 async def remove_stale(fs: FileSystem, root: Path) -> None:
-    """Remove what an import left that was killed: one that runs holds its lock, except in its first moments."""
+    """Remove what a killed import left; a running one holds its lock, except in its first moments."""
 
     def names() -> list[str]:
         try:
@@ -75,7 +75,7 @@ async def remove_stale(fs: FileSystem, root: Path) -> None:
 
 
 def publish(fs: FileSystem, root: Path, temporary: str, session_id: str) -> None:
-    """Give the session its name; never that of another one, since only an empty directory can be replaced."""
+    """Give the session its name, but never that of another one: only an empty directory can be replaced."""
     try:
         root_fd = fs.open_root(root)
         try:
@@ -85,7 +85,7 @@ def publish(fs: FileSystem, root: Path, temporary: str, session_id: str) -> None
             try:
                 fs.sync(root_fd)
             except BaseException:
-                fs.rename(root_fd, session_id, temporary)  # then it is removed like every failed import
+                fs.rename(root_fd, session_id, temporary)  # it is then removed like any failed import
                 raise
         finally:
             close_quietly(fs, root_fd)
@@ -96,7 +96,7 @@ def publish(fs: FileSystem, root: Path, temporary: str, session_id: str) -> None
 
 
 async def remove_import(fs: FileSystem, root: Path, temporary: str, error: BaseException, *, existed: bool) -> None:
-    """Remove what ``error`` left of an import, and the root unless it ``existed``; a failure is noted at ``error``."""
+    """Remove what a failed import left, and the root unless it ``existed``; failures are noted on ``error``."""
     try:
         with suppress(SessionNotFound):
             await remove_session(root, temporary, fs=fs)
@@ -104,7 +104,7 @@ async def remove_import(fs: FileSystem, root: Path, temporary: str, error: BaseE
             with suppress(FileNotFoundError):
                 await result_of(lambda: _remove_root(fs, root))
     except (CtxfsError, OSError) as failure:
-        error.add_note(f"what was imported could not be removed from {root}: {failure}")
+        error.add_note(f"the partial import could not be removed from {root}: {failure}")
 
 
 def _remove_root(fs: FileSystem, root: Path) -> None:

@@ -1,4 +1,4 @@
-"""An open session of a store on a server, in a worker thread: who writes it, and what no request has written yet."""
+"""An open session of a store on a server, in a worker thread: its writer, and its buffered output."""
 
 import logging
 import threading
@@ -23,9 +23,9 @@ class OpenedSession(ABC):
     """One opening of one session. Its methods block; they may be called in any thread, and one at a time writes.
 
     Args:
-        session_id: the session.
+        session_id: the id of the session.
         terms: how long to wait for another writer, and for an answer.
-        mine: the names that this writer has had, for whose leases it need not wait; shared by all of its openings.
+        mine: the names that this writer has had; it need not wait for their leases. All of its openings share them.
         place: the store's name, for errors.
     """
 
@@ -48,7 +48,7 @@ class OpenedSession(ABC):
         return self._epoch if self._me and self._lost is None else 0
 
     def open(self, *, create: bool, write: bool) -> None:
-        """See ``Store.open``. A reader makes no session: it sees an empty one until a writer makes it."""
+        """See ``Store.open``. A reader does not create the session: it sees an empty one until a writer does."""
         with self._lock:
             if write:
                 self._become_writer(create=create)
@@ -56,7 +56,7 @@ class OpenedSession(ABC):
                 raise SessionNotFound(self._session_id, self._place)
 
     def close(self) -> None:
-        """Release the session, also where the outcome of a commit is unknown."""
+        """Release the session, even where the outcome of a commit is unknown."""
         with self._lock:
             if self._me and not isinstance(self._lost, SessionLocked):
                 # Do not wait for the server again; the next writer waits until the lease has run out.
@@ -81,16 +81,16 @@ class OpenedSession(ABC):
             self._me = ""
 
     def _become_writer(self, *, create: bool) -> bool:
-        """Take the next epoch; returns whether the writer before released the session."""
+        """Take the next epoch; return whether the previous writer released the session."""
         me = uuid4().hex
-        self._mine.add(me)  # also where the answer is lost
+        self._mine.add(me)  # even if the answer is lost
         self._epoch, was_released = self._take(me, create=create)
         self._me, self._lost = me, None
         self._growing.files.clear()
         return was_released
 
     def _give_back(self, terms: Terms) -> None:
-        """Release the session. Where that fails, the next writer waits until the lease has run out."""
+        """Release the session. If that fails, the next writer waits until the lease has run out."""
         me, self._me = self._me, ""
         try:
             while not self._let_go(me, terms):
@@ -102,7 +102,7 @@ class OpenedSession(ABC):
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Write as the one writer, one thread at a time. ``SessionLocked`` or ``OutcomeUnknown`` ends that."""
+        """Write as the one writer, one thread at a time. ``SessionLocked`` and ``OutcomeUnknown`` end that."""
         with self._lock:
             self._check_writer()
             try:
@@ -161,9 +161,9 @@ class OpenedSession(ABC):
     def rewrite(self, log: bytes | None) -> None:
         """See ``RewritingStore.rewrite``."""
         with self._writing():
-            self._write_growing()  # in a database, a writer that was taken over learns it here
+            self._write_growing()  # in a database, a writer that was taken over finds out here
             if log is not None and len(log) != self._log_size():
-                raise WriteFailed("the log", "what takes its place must be as long")
+                raise WriteFailed("the log", "its replacement must have the same length")
             self._rewrite(log)
 
     def names(self, prefix: str) -> list[str]:
@@ -188,18 +188,18 @@ class OpenedSession(ABC):
 
     @abstractmethod
     def _exists(self) -> bool:
-        """Whether the session is there, by the server's newest state."""
+        """Whether the session exists, by the server's newest state."""
 
     @abstractmethod
     def _take(self, me: str, *, create: bool) -> tuple[int, bool]:
-        """Take the session under the name ``me``; returns the epoch, and whether the writer before released it.
+        """Take the session under the name ``me``; return the epoch, and whether the previous writer released it.
 
         Raises ``SessionLocked``, ``SessionNotFound``, ``WriteFailed`` and ``OutcomeUnknown``.
         """
 
     @abstractmethod
     def _let_go(self, me: str, terms: Terms) -> bool:
-        """Release the session, unless another writer has it; False: it changed meanwhile, so try again."""
+        """Release the session, unless another writer has it; False: it has just changed, so try again."""
 
     @abstractmethod
     def _remove(self) -> None:
@@ -219,7 +219,7 @@ class OpenedSession(ABC):
 
     @abstractmethod
     def _delete(self, names: Sequence[str]) -> None:
-        """Delete files, of which some may not be there."""
+        """Delete files; some of them may not exist."""
 
     @abstractmethod
     def _truncate_log(self, length: int) -> None:
@@ -231,8 +231,8 @@ class OpenedSession(ABC):
 
     @abstractmethod
     def _rewrite(self, log: bytes | None) -> None:
-        """Replace the log, and remove what is not part of the session any more."""
+        """Replace the log, and remove everything that is no longer part of the session."""
 
     @abstractmethod
     def _names(self, prefix: str) -> Iterable[str]:
-        """List the files that are written."""
+        """List the files that have been written."""

@@ -1,4 +1,4 @@
-"""A store whose work waits for a server: each method is a call of a blocking one, in a worker thread."""
+"""A store on a server: each method calls a blocking one in a worker thread."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,9 +22,9 @@ OpenedT = TypeVar("OpenedT", bound=OpenedSession)
 
 
 class RemoteStore(ABC, Generic[OpenedT]):
-    """A ``SharedStore`` and ``GrowingStore`` of one session, made of what ``_new`` returns for each opening.
+    """A ``SharedStore`` and ``GrowingStore`` of one session; ``_new`` makes the object for each opening.
 
-    ``place``: the name of where it is, for errors.
+    ``place``: the store's name, for errors.
     """
 
     wants_index = False
@@ -38,7 +38,7 @@ class RemoteStore(ABC, Generic[OpenedT]):
 
     @abstractmethod
     def _new(self) -> OpenedT:
-        """Return an opening of the session; ``_mine`` are the writer's names that it has had."""
+        """Return an opening of the session; ``_mine`` has the names that the writer has had."""
 
     @property
     def epoch(self) -> int:
@@ -46,7 +46,7 @@ class RemoteStore(ABC, Generic[OpenedT]):
         return 0 if self._open is None else self._open.epoch
 
     async def open(self, *, create: bool, write: bool) -> None:
-        """See ``Store.open``. Raises ``StorageError`` too: the server cannot be read."""
+        """See ``Store.open``. Also raises ``StorageError`` if the server cannot be read."""
 
         def opened() -> OpenedT:
             session = self._new()
@@ -72,7 +72,7 @@ class RemoteStore(ABC, Generic[OpenedT]):
             return await result_of(self._opened().acquire, waits=True)
 
     async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
-        """See ``Store.commit``. Raises ``OutcomeUnknown`` too: close the session, and open it again."""
+        """See ``Store.commit``. Also raises ``OutcomeUnknown``: close the session and open it again."""
         await self._run(lambda opened: opened.commit(files, log))
 
     async def commit_and_release(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
@@ -84,14 +84,14 @@ class RemoteStore(ABC, Generic[OpenedT]):
         await self._run(lambda opened: opened.replace(name, [data] if isinstance(data, bytes) else data))
 
     async def rewrite(self, log: bytes | None = None) -> None:
-        """See ``RewritingStore.rewrite``. Raises ``OutcomeUnknown`` too."""
+        """See ``RewritingStore.rewrite``. Also raises ``OutcomeUnknown``."""
         await self._run(lambda opened: opened.rewrite(log))
 
     async def append(self, name: str, data: bytes, *, sync: bool = False) -> None:
         """See ``GrowingStore.append``.
 
-        What is appended is written a part at a time: with ``sync``, with the next commit, from 1 MiB on, or when
-        something is appended after 5 s. Until then other machines do not see it, and it dies with the process.
+        Appended bytes are buffered, and written with ``sync``, with the next commit, from 1 MiB on, or when more are
+        appended after 5 s. Until then other machines do not see them, and they are lost if the process dies.
         """
         await self._run(lambda opened: opened.append(name, data, sync=sync))
 
@@ -120,7 +120,7 @@ class RemoteStore(ABC, Generic[OpenedT]):
         return await self._run(lambda opened: opened.read_log(offset))
 
     async def remove(self) -> None:
-        """Remove the open session, of which this must be the writer, and close it.
+        """Remove the open session and close it; this must be its writer.
 
         Raises ``SessionClosed``, ``SessionLocked``, ``WriteFailed`` and ``OutcomeUnknown``.
         """
@@ -140,7 +140,7 @@ class RemoteStore(ABC, Generic[OpenedT]):
 
 @contextmanager
 def names_no_server() -> Iterator[None]:
-    """Say in errors what a model may be told of them, where a server's own words are a part of their text."""
+    """Set what a model sees of errors whose text contains a server's own words."""
     try:
         yield
     except OutcomeUnknown as error:

@@ -1,8 +1,8 @@
-"""Removing a session: under its lock it gets a hidden name, and is gone; then its files are removed.
+"""Removing a session: while locked, it gets a hidden name, and so no longer exists; then its files are removed.
 
-A process that is killed meanwhile leaves the session whole, or under the hidden name, where the next
-process that lists the root's sessions, or opens one for writing, removes the rest. The lock's file is removed last: a
-directory of such a name that is not locked is not being removed by any process.
+If the process is killed in between, the session is still whole, or has its hidden name; then the next process that
+lists the root's sessions, or opens one for writing, removes the rest. The lock's file is removed last: a directory with
+such a name that is not locked is not being removed by any process.
 """
 
 import random
@@ -19,7 +19,7 @@ REMOVED_PREFIX = ".ctxfs-removed-"
 
 
 def hide(fs: FileSystem, root_fd: int, session_id: str) -> str:
-    """Give a locked session a hidden name, durably, and return that. Raises OSError; then it has its own again."""
+    """Give a locked session a hidden name, durably, and return it. After an OSError it has its own name again."""
     hidden = f"{REMOVED_PREFIX}{random.SystemRandom().getrandbits(64):016x}"
     fs.rename(root_fd, session_id, hidden)
     try:
@@ -31,7 +31,7 @@ def hide(fs: FileSystem, root_fd: int, session_id: str) -> str:
 
 
 def remove_all_hidden(fs: FileSystem, root_fd: int, listed: Sequence[tuple[str, FileKind]]) -> None:
-    """Remove what is left of removed sessions, of what a root holds; what cannot be removed stays hidden."""
+    """Remove what is left of removed sessions among the names in a root; what cannot be removed stays hidden."""
     for name, kind in listed:
         if kind is FileKind.DIRECTORY and name.startswith(REMOVED_PREFIX):
             with suppress(OSError, StorageError):

@@ -1,8 +1,8 @@
 """One session's directory: the write protocol and the safe read, as plain synchronous code over ``FileSystem``.
 
 A file is written under a temporary name, synced, linked to its own name (never replacing), and its directory synced;
-then the log's bytes are appended and synced. A reader that sees a name sees the whole file, and
-what the log refers to is on the medium.
+then the log's bytes are appended and synced. A reader that sees a name sees the whole file, and everything that the log
+refers to is on the disk.
 """
 
 import threading
@@ -46,7 +46,7 @@ class SessionDir:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Which directory it is, whatever its name has become. Raises OSError."""
+        """The directory's identity, whatever its name is by now. Raises OSError."""
         return self._fs.stat_handle(self._dir_fd).identity
 
     @property
@@ -55,14 +55,14 @@ class SessionDir:
         return self._log is not None
 
     def take_lock(self) -> None:
-        """Become the one who may change the session. Raises ``SessionLocked``, ``UnsafePath`` and OSError."""
+        """Become the session's one writer. Raises ``SessionLocked``, ``UnsafePath`` and OSError."""
         self._lock = WriterLock(self._fs, self._dir_fd, self._session_id)
 
     def begin_writing(self, *, again: bool = False) -> bool:
         """Remove what a dead writer left half-written, and open the log; the lock is ours. Raises OSError.
 
-        ``again``: this one wrote before, so that only a writer that died since can have left something. Returns whether
-        there was none.
+        ``again``: this one has been the writer before, so only a writer that died since can have left something.
+        Returns True if there was none.
         """
         assert self._lock is not None
         settled = again and self._lock.settled
@@ -76,7 +76,7 @@ class SessionDir:
     def _recover(self, dir_fd: int, depth: int) -> None:
         """Remove temporary files, which nothing refers to, and sync what names a dead writer may have left unsynced.
 
-        Names are linked only when their files are complete, so what has a name is content.
+        Files get their names only when they are complete, so every named file is content.
         """
         for name, kind in self._fs.list_dir(dir_fd):
             if kind is not FileKind.DIRECTORY:
@@ -89,7 +89,7 @@ class SessionDir:
             self._fs.sync(dir_fd)
 
     def close(self) -> None:
-        """Release the lock and all handles; idempotent. In a forked child nothing happens: all is the parent's."""
+        """Release the lock and all handles; idempotent. In a forked child nothing happens: they are the parent's."""
         if self._process != self._fs.process():
             return
         with self._write_lock, self._handle_lock:
@@ -115,7 +115,7 @@ class SessionDir:
             lock.release(settled=settled)
 
     def __del__(self) -> None:
-        """Release the lock and the handles of one that was dropped without ``close``."""
+        """Release the lock and the handles of an instance that was dropped without ``close``."""
         if hasattr(self, "_lock"):
             self.close()
 
@@ -139,9 +139,9 @@ class SessionDir:
                 raise
 
     def _publish(self, paths: list[tuple[Parts, NewFile]], done: list[Parts]) -> None:
-        """Make the files durable under their names, and note each in ``done`` from when it is visible.
+        """Make the files durable under their names, and note each in ``done`` as soon as it is visible.
 
-        Derived ones come last: a crash never leaves one without what it was derived from.
+        Derived files come last: a crash never leaves one without the file that it was derived from.
         """
         for parts, file in paths:
             if not file.derived:
@@ -184,7 +184,7 @@ class SessionDir:
         self._fs.unlink(dir_fd, temp)
 
     def _is_linked(self, dir_fd: int, temp: str, name: str) -> bool:
-        """Tell whether a link was made though the call failed: over a network the answer may be what got lost."""
+        """Whether a link was made although the call failed: over a network, only the answer may have been lost."""
         try:
             return self._fs.stat(dir_fd, name).identity == self._fs.stat(dir_fd, temp).identity
         except OSError:
@@ -193,8 +193,8 @@ class SessionDir:
     def _roll_back(self, done: list[Parts], *, certain: bool) -> None:
         """Remove the names that a failed commit made.
 
-        Not while the log may still refer to them (``certain`` is false); what stays is removed before its next use, or
-        adopted by the next writer.
+        Not while the log may still refer to them (``certain`` is false); files that stay are removed before the next
+        use of their names, or adopted by the next writer.
         """
         self._unfinished.update(done)
         if not certain:
@@ -216,7 +216,7 @@ class SessionDir:
             log_file.follow(name)
 
     def share(self, names: Iterable[str], source: "SessionDir") -> list[str]:
-        """Give files of another session the same names here, durably; returns those that the disk cannot link."""
+        """Give files of another session the same names here, durably; return those that the disk cannot link."""
         linked: dict[Parts, None] = {}
         refused: list[str] = []
         for name in names:
@@ -233,7 +233,7 @@ class SessionDir:
 
     @contextmanager
     def directory_of(self, name: str) -> Iterator[int]:
-        """A handle of the directory in which the file lies. Raises ``NotStored`` and ``UnsafePath``."""
+        """A handle of the directory that contains the file. Raises ``NotStored`` and ``UnsafePath``."""
         fd, _ = self._open_file(name)  # it is there, and a file of ours
         close_quietly(self._fs, fd)
         with ExitStack() as opened:

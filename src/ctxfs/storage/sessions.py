@@ -1,4 +1,4 @@
-"""The place where sessions are kept, as ctxfs uses it: it gives the store of each, lists them and removes them."""
+"""The place where sessions are kept, as ctxfs uses it: it returns their stores, lists them and removes them."""
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
@@ -22,9 +22,9 @@ __all__ = [
 
 
 class SessionFound(NamedTuple):
-    """A session that is there. ``version`` differs once something was written.
+    """A session in the list. ``version`` changes whenever something is written.
 
-    ``changed_at``: when that was, in seconds since the epoch.
+    ``changed_at``: when it last changed, in seconds since the epoch.
     """
 
     session_id: str
@@ -54,7 +54,7 @@ class SessionStores(Protocol):
         """List the sessions, sorted by their ids. Raises ``ConfigError`` and ``StorageError`` if they cannot be."""
 
     async def remove(self, session_id: str, *, tombstone: Mapping[str, Any] | None = None) -> None:
-        """Remove a session and all that it stored, for good; whole or not at all.
+        """Remove a session and all that it stored, for good; as a whole or not at all.
 
         ``tombstone``: what is recorded for later readers of this id, where the place can keep it; None: nothing.
 
@@ -64,10 +64,10 @@ class SessionStores(Protocol):
 
 @runtime_checkable
 class MakingStores(SessionStores, Protocol):
-    """A place where a session can be made step by step, and appears when it is whole."""
+    """A place where a session can be created step by step, and appears only once it is complete."""
 
     def making(self, session_id: str) -> AbstractAsyncContextManager[Store]:
-        """Yield an open store; at the end of the block the session is there under its id. After an error nothing is.
+        """Yield an open store; at the end of the block the session exists under its id; after an error, nothing does.
 
         Raises ``SessionExists``, ``ConfigError`` and ``WriteFailed``.
         """
@@ -75,7 +75,7 @@ class MakingStores(SessionStores, Protocol):
 
 @runtime_checkable
 class DirectoryStores(SessionStores, Protocol):
-    """A place in which something may be a session, but may not be read by this user."""
+    """A place that may have sessions that this user may not read."""
 
     async def all_names(self) -> list[str]:
         """List the ids of the sessions, and the names of what may be one, sorted. Raises ``ConfigError``."""
@@ -92,7 +92,7 @@ def has_writer(stores: SessionStores, session_id: str) -> bool:
 
 
 async def is_there(stores: SessionStores, session_id: str) -> bool:
-    """Whether the session is there, by one or two requests. Raises as ``Store.open``, and ``StorageError``."""
+    """Whether the session exists, in one or two requests. Raises what ``Store.open`` raises, and ``StorageError``."""
     store = stores.store(session_id)
     try:
         await store.open(create=False, write=False)
@@ -103,5 +103,5 @@ async def is_there(stores: SessionStores, session_id: str) -> bool:
 
 
 async def session_ids(stores: SessionStores) -> list[str]:
-    """The ids of the sessions of a place, sorted. Raises as ``SessionStores.sessions``."""
+    """The ids of the sessions of a place, sorted. Raises what ``SessionStores.sessions`` raises."""
     return [found.session_id for found in await stores.sessions()]

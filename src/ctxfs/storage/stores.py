@@ -28,7 +28,7 @@ _ELSEWHERE: Final = {
 
 
 def stores_at(root_path: str | Path | None, store: object = None, *, fs: FileSystem | None = None) -> SessionStores:
-    """Return the place that a user named, by the one or the other; both None: ``~/.agent/context``.
+    """Return the place that a user named with a directory or a store; if both are None: ``~/.agent/context``.
 
     ``store`` is a URL (``file:///…``, ``s3://…``, ``gs://…``, ``az://…``, ``postgresql://…``,
     ``memory://…``) or a ``SessionStores``.
@@ -36,7 +36,7 @@ def stores_at(root_path: str | Path | None, store: object = None, *, fs: FileSys
 
     Raises:
         ConfigError: both are given, or ``store`` is something else, or the URL is not understood.
-        MissingExtra: what the URL needs is not installed.
+        MissingExtra: a package that the URL needs is not installed.
     """
     if store is None:
         return LocalSessions(absolute_root(root_path), fs=fs)

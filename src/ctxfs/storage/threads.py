@@ -24,7 +24,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _safe: ContextVar["asyncio.Task[Any] | None"] = ContextVar("ctxfs_safe", default=None)
-"""The task that nothing cancels in which this runs; the tasks that it starts inherit the value, but are others."""
+"""The uncancellable task in which this code runs; tasks that it starts inherit the value, but are not that task."""
 
 WAITING_THREADS: Final = 64
 _waiting: RunVar[anyio.CapacityLimiter] = RunVar("ctxfs_waiting")
@@ -35,8 +35,8 @@ _alone: ContextVar[bool] = ContextVar("ctxfs_alone", default=False)
 def uninterrupted(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Make an async function that always runs to its end once it is called, for changes that must be whole.
 
-    A cancellation that arrives meanwhile is raised when ``func`` has ended: that of a task by the call itself, that of
-    a scope at the caller's next checkpoint. Whether ``func`` failed then is the cancellation's cause.
+    A cancellation that arrives in the meantime is raised when ``func`` has ended: that of a task by the call itself,
+    that of a scope at the caller's next checkpoint. If ``func`` failed, its error is the cancellation's cause.
     """
 
     @wraps(func)
@@ -68,7 +68,7 @@ def _is_safe() -> bool:
 
 @contextmanager
 def without_threads() -> Iterator[None]:
-    """Do work in the calling thread that worker threads do otherwise, where the event loop has nothing else to do.
+    """Do the work of worker threads in the calling thread, for an event loop that has nothing else to do.
 
     For programs that go through many files one after the other: a hop to a thread costs more than a short read.
     """
@@ -86,10 +86,10 @@ def _in_place(func: Callable[[], T]) -> T:
 async def run_to_completion(func: Callable[[], T], *, waits: bool = False) -> T:
     """Run ``func`` in a worker thread and return its result.
 
-    ``waits``: it waits for a server most of its time, so that more of its kind may run at the same time.
+    ``waits``: it waits for a server most of the time, so more of its kind may run at once.
 
-    A cancellation that arrives before the start prevents it; one that arrives later waits for its end, as it does for
-    what is ``uninterrupted``.
+    A cancellation that arrives before the start prevents it; one that arrives later waits for its end, as with
+    ``uninterrupted``.
     """
     if _alone.get():
         await checkpoint_if_cancelled()
@@ -104,10 +104,10 @@ async def run_to_completion(func: Callable[[], T], *, waits: bool = False) -> T:
 
 
 async def result_of(func: Callable[[], T], *, waits: bool = False) -> T:
-    """Like ``run_to_completion``, for what the caller has to close or to undo: the result is returned in any case.
+    """Like ``run_to_completion``, for results that the caller has to close or undo: they are returned in any case.
 
-    A cancellation that arrives meanwhile is delivered at the caller's next checkpoint, which must follow: before Python
-    3.13 ``asyncio.timeout`` would leave it to the next await.
+    A cancellation that arrives in the meantime is delivered at the caller's next checkpoint, which must follow: before
+    Python 3.13 ``asyncio.timeout`` would leave it to the next await.
     """
     await checkpoint_if_cancelled()
     if _alone.get():
@@ -140,12 +140,12 @@ def _executor(*, waits: bool) -> ThreadPoolExecutor | None:
 
 @cache
 def _waiting_threads(_process: int) -> ThreadPoolExecutor:
-    """Threads of this process: in one that was forked, those of its parent are missing."""
+    """Threads of this process: a forked process does not have those of its parent."""
     return ThreadPoolExecutor(WAITING_THREADS, thread_name_prefix="ctxfs-waits")
 
 
 async def _result(work: "asyncio.Future[T]") -> T:
-    """The result of ``work`` when it has ended, unless a cancellation arrived meanwhile: this is raised then."""
+    """The result of ``work`` when it has ended; a cancellation that arrived in the meantime is raised instead."""
     cancelled = await _until_done(work)
     if cancelled is not None:
         raise cancelled from (None if work.cancelled() else work.exception())
@@ -153,7 +153,7 @@ async def _result(work: "asyncio.Future[T]") -> T:
 
 
 async def _until_done(work: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
-    """Wait until ``work`` has ended; returns the last cancellation that arrived meanwhile."""
+    """Wait until ``work`` has ended; return the last cancellation that arrived in the meantime."""
     cancelled = None
     # Where only the end of the event loop cancels, nothing else has to wait. A scope holds back anyio's cancellation.
     with nullcontext() if _is_safe() else anyio.CancelScope(shield=True):
@@ -183,7 +183,7 @@ async def _ended(work: "asyncio.Future[Any]") -> None:
 def begin(func: Callable[[], T]) -> Future[T]:
     """Start ``func`` in a thread of its own; a call of ``result`` waits for it.
 
-    The thread ends with the work: one that is kept would be missing in a process that forks.
+    The thread ends with the work: a thread that is kept would be missing in a forked process.
     """
     thread = ThreadPoolExecutor(1, thread_name_prefix="ctxfs")
     begun = thread.submit(func)

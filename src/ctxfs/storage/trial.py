@@ -18,8 +18,8 @@ __all__ = ["Trial", "try_store"]
 class Trial:
     """The outcome of a trial.
 
-    ``races``: how often ``writers`` opened the session at once. ``commit_ms``: how long a commit took, in the median;
-    None: there was none. ``problem``: what the store did wrong, or why it could not be tried; None: nothing.
+    ``races``: how often ``writers`` opened the session at once. ``commit_ms``: the median time of a commit;
+    None: there was none. ``problem``: what the store did wrong, or why it could not be tested; None: nothing.
     """
 
     races: int
@@ -31,8 +31,8 @@ class Trial:
 def try_store(make: Callable[[], OpenedSession], *, races: int = 20, writers: int = 8) -> Trial:
     """Let ``writers`` threads race for one session, which ``make`` opens; its lease must be longer than a race.
 
-    In each race one of them must become the writer, and no other; what it commits must be seen by the next one, at
-    once. The session is left as it is then.
+    In each race one of them must become the writer, and no other; what it commits must be visible to the next one at
+    once. The session is left as it is afterwards.
     """
     taken: list[float] = []
     problem: str | None = None
@@ -66,13 +66,13 @@ def _race(make: Callable[[], OpenedSession], writers: int) -> list[OpenedSession
 
 
 def _settle(opened: Sequence[OpenedSession], line: bytes, race: int, taken: list[float]) -> str | None:
-    """Let the one writer commit; returns what is wrong."""
+    """Let the one writer commit; return what is wrong."""
     if len(opened) != 1:
-        return f"{len(opened)} of several writers got the session at the same time: it does not keep one writer"
+        return f"{len(opened)} of several writers got the session at the same time: the store allows more than one"
     (session,) = opened
     before = session.read_log(0)
     if before != b"".join(b"race %d\n" % number for number in range(race)):
-        return "what was committed is not seen at once by the next writer"
+        return "the next writer does not see at once what was committed"
     started = time.perf_counter()
     session.commit([NewFile(name=f"race-{race}", chunks=[line])], lambda: line)
     taken.append(time.perf_counter() - started)
