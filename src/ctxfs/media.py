@@ -145,8 +145,8 @@ STREAM_START = re.compile(rb"stream\r?\n")
 def document_pages(data: str) -> int:
     """Return the pages of a PDF in base64, at least 1.
 
-    Page objects are counted, also those in compressed object streams. When none can be seen (an encrypted file), a page
-    is assumed for every 50 KB.
+    Page objects are counted, including those in compressed object streams. If none can be seen (an encrypted file), a
+    page is assumed for every 50 KB.
     """
     raw = _decode(data)
     pages = len(PAGE.findall(raw)) + sum(len(PAGE.findall(stream)) for stream in _object_streams(raw))

@@ -307,7 +307,7 @@ async def _offload(
 
 
 class _Names:
-    """The names of one call: no two results share one, also where case does not count."""
+    """The names of one call: no two results share one, even where case does not count."""
 
     def __init__(self, form: _Form, root: Path, writer: FileWriter) -> None:
         self._form = form

@@ -210,7 +210,7 @@ class AgentConfig:
     """Gets every tool result before anything else, and returns what everything else may see; None changes nothing."""
 
     on_open: OnOpen | None = None
-    """Called with the session's directory before the agent opens it, also when it is not there yet; what it raises
+    """Called with the session's directory before the agent opens it, even if it does not exist yet; what it raises
     keeps the agent closed. ``ctxfs.cleanup.quota`` refuses or cleans above a size; None does nothing."""
 
     on_close: OnClose | None = None

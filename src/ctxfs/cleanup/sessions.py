@@ -132,7 +132,7 @@ async def keep_quota(
     Returns what was forgotten, which is also logged as a warning; None if they fit.
 
     Raises:
-        QuotaExceeded: they take more, also after all was forgotten that may be; what was forgotten is gone then.
+        QuotaExceeded: they take up more, even after all that may be was forgotten; those sessions are gone.
         ConfigError: a bound that cannot work, or a root that cannot be read.
 
     """

@@ -51,7 +51,7 @@ class GrowingBlocks:
 
 
 class GrowingLog:
-    """A file of the session that grows until ``finish``. What was appended is never lost, also by a crash.
+    """A file of the session that grows until ``finish``. What was appended is never lost, even in a crash.
 
     ``record`` makes a record of the finished content durable; ``check_open`` raises ``SessionClosed`` once the session
     is closed: what was written until then belongs to the next writer.

@@ -353,7 +353,7 @@ class IndexCache:
     async def _write_back(self, name: str, index: BlockIndex) -> None:
         try:
             await self._store.replace(name, index.to_bytes())
-        except (WriteFailed, SessionClosed) as error:  # derived: reading goes on without it, also without the lock
+        except (WriteFailed, SessionClosed) as error:  # derived: reading goes on without it, even without the lock
             logger.warning("%s", error)
 
 

@@ -90,7 +90,7 @@ class ContextInTime(ContextHeld):
         A message that is in an archive comes back with its exchange (a reply and the results of its calls), to where
         it was; the large arguments of calls come back with their reply, whose id or theirs ``item_id`` is.
 
-        What is back stays until the model has replied 10 times, also in a session that is resumed; only if the prompt
+        What is back stays until the model has replied 10 times, even in a session that is resumed; only if the prompt
         could not be sent otherwise is it evicted before. Then it may be evicted again like any other. An item whose
         content is in the context stays as it is, and nothing is recorded. ``ContextFileSystem.restore`` does the same
         while the context is open.

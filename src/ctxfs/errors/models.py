@@ -43,15 +43,15 @@ class AuthenticationFailed(ModelError):
 
 
 class RateLimited(ModelError):
-    """The provider answered 429, also after all retries."""
+    """The provider answered 429, even after all retries."""
 
 
 class Overloaded(ModelError):
-    """The provider answered 5xx or "overloaded", also after all retries."""
+    """The provider answered 5xx or "overloaded", even after all retries."""
 
 
 class ConnectionFailed(ModelError):
-    """The network failed or a time-out passed, also after all retries."""
+    """The network failed or a time-out passed, even after all retries."""
 
 
 class PromptTooLong(ModelError):
@@ -87,4 +87,4 @@ class ReplyIncomplete(ModelError):
 
 
 class InvalidFunctionCall(ModelError):
-    """The model wrote a call in text form that cannot be parsed, also when asked again; nothing was run."""
+    """The model wrote a call in text form that cannot be parsed, even when asked again; nothing was run."""

@@ -1,7 +1,7 @@
 """What was decided about the parts of a history: a table that only grows. Pure.
 
 The output of a history is a function of its parts and of this table. So the same beginning of a history, with no new
-decision about it, is sent as the same bytes, also after a restart, a fork, a rewind or a retry.
+decision about it, is sent as the same bytes, even after a restart, a fork, a rewind or a retry.
 """
 
 from collections.abc import Iterable, Sequence

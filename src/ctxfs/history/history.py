@@ -57,7 +57,7 @@ class History:
     bytes for good, and can be read back with ``tools``.
 
     It does no work before its first use. All methods may be called in any thread; those whose name starts with "a" are
-    awaited, on asyncio and on trio, and run in a worker thread. Several histories of one session, also in several
+    awaited, on asyncio and on trio, and run in a worker thread. Several histories of one session, even in several
     processes, take turns: the session is locked only while something is written.
 
     Args:

@@ -77,7 +77,7 @@ class LegacyToolCalls:
         """See ``ChatModel.stream``; deltas are those of the text before the first call.
 
         Raises:
-            InvalidFunctionCall: the model wrote a call that cannot be read, also when asked again.
+            InvalidFunctionCall: the model wrote a call that cannot be read, even when asked again.
             ModelError: whatever the wrapped model raises.
 
         """

@@ -2,7 +2,7 @@
 
 The table that ships with ctxfs is made from these rows (``scripts/make_model_table.py``). This is the one place that
 imports the package, when a model is first looked up; without it, the table that ships is used. That import takes up to
-half a second of the processor, once in a process, also when an event loop is running.
+half a second of the processor, once in a process, even when an event loop is running.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What the journal of an open session gained since it was read, also while another process writes it."""
+"""What the journal of an open session gained since it was read, even while another process writes it."""
 
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal import scan

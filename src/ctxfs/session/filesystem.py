@@ -291,7 +291,7 @@ class ContextFileSystem:
         return ContentReader(self._store, self._stored_of(item_id), indexes=self._indexes)
 
     def find(self, ref: str) -> str | None:
-        """Return the id of the item whose content ``ref`` names, also if it was removed; None for anything else.
+        """Return the id of the item whose content ``ref`` names, even if it was removed; None for anything else.
 
         ``ref`` is a path, absolute or relative to the session, a short name, or an id. A path below a directory in
         which the session was opened earlier is found too.

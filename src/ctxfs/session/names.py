@@ -187,7 +187,7 @@ def is_compressed(name: str) -> bool:
 
 
 class NameAllocator:
-    """The names that a session has given out: no two are equal, also where case does not count."""
+    """The names that a session has given out: no two are equal, even where case does not count."""
 
     def __init__(self, taken: Iterable[str] = (), *, layout: Layout = ENVELOPE) -> None:
         self._layout = layout

@@ -181,7 +181,7 @@ class OpenSessions:
 
     @uninterrupted
     async def close(self) -> None:
-        """Close the sessions that were opened here, also when one of them cannot be closed in order; idempotent."""
+        """Close the sessions that were opened here, even when one of them cannot be closed in order; idempotent."""
         async with self._turn, AsyncExitStack() as closing:
             self._closed = True
             while self._sessions:
