@@ -1,4 +1,4 @@
-"""Carrying out a plan: the only place where a plan meets I/O. Stored and journalled first, replaced after."""
+"""Carry out plans: the only place where a plan meets I/O. Contents are stored and journalled first, then replaced."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ Step = tuple[Offload | Trim, ContextItem, ContextItem]
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """An archive that is durable: its item takes the place of ``item_ids``, before the item ``before`` (None: last)."""
+    """A durable archive: its item replaces ``item_ids``, and is put before the item ``before`` (None: at the end)."""
 
     item: ContextItem
     item_ids: tuple[str, ...]
@@ -52,7 +52,8 @@ Done = Callable[[Applied], None]
 async def apply(plan: Plan, items: Mapping[str, ContextItem], fs: ContextFileSystem, done: Done) -> None:
     """Make ``plan`` durable; ``done`` is called with the result of each commit as soon as it is durable.
 
-    What cannot be stored stays as it is, with an event. ``items`` is a view that follows what ``done`` changes.
+    Items that cannot be stored stay as they are, with an event. ``items`` is a view that follows the changes of
+    ``done``.
     """
     if plan.offloads:
         await _offload(plan.offloads, items, fs, done)
@@ -69,18 +70,18 @@ async def admit(
     removing: Collection[str] = (),
     beside: Sequence[tuple[str, Beside]] = (),
 ) -> Applied:
-    """Record new items and, in the same commit, what is evicted with them.
+    """Record new items and, in the same commit, evictions.
 
-    ``leaving``: how an eager policy evicts some of them, by id. ``steps``: what else is evicted, of all items.
-    ``removing``: ids of the items that they replace. ``beside``: the model calls that led to this, each with the id of
-    the item that it produced, "" for none, and the requests, each with the id of its last item.
+    ``leaving``: how an eager policy evicts some of the new items, by id. ``steps``: other evictions, of any items.
+    ``removing``: ids of the items that the new ones replace. ``beside``: the model calls that led to this, each with
+    the id of the item that it produced ("" for none), and the requests, each with the id of its last item.
 
     Raises:
-        StorageError: nothing was recorded, and nothing is evicted. What a policy raises is raised as it is.
+        StorageError: nothing was recorded, and nothing is evicted. Exceptions of a policy are not caught.
 
     """
     going = [item for item in items if item.id in leaving]
-    # Long contents are described while they are being written, others after that: a thread costs more.
+    # Long contents are described while they are being written, short ones afterwards, since a thread costs more.
     begun = {item.id: begin(leaving[item.id].build) for item in going if leaving[item.id].chars > _INLINE_CHARS}
     eager: list[Step] = []
 
@@ -119,7 +120,7 @@ async def _offload(
         if len(steps) == 1:
             done(Applied(events=(OffloadFailed(item_id=steps[0][0].item_id, error=error),)))
             return
-        for offload in offloads:  # one that cannot be stored must not keep the others in the context
+        for offload in offloads:  # an item that cannot be stored must not keep the others in the context
             await _offload([offload], items, fs, done)
         return
     done(_done(steps, fs))
@@ -135,7 +136,7 @@ def _done(steps: Sequence[Step], fs: ContextFileSystem) -> Applied:
 
 
 def steps_of(offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem]) -> list[Step]:
-    """For each step, what must be stored, and the item's new form; trims of one reply build on each other."""
+    """For each step, the content to store, and the item's new form; trims of one reply build on each other."""
     rewritten: dict[str, ContextItem] = {}
     steps: list[Step] = []
     for step in offloads:
@@ -182,7 +183,7 @@ async def _archive(archive: Archive, items: Mapping[str, ContextItem], fs: Conte
 def _place_of(going: Collection[str], items: Sequence[ContextItem]) -> str | None:
     """The item that follows an archive of ``going``: the one after the last of them, None for the end.
 
-    Where that would put a reply first, which providers refuse, the archive takes the place of the first of them.
+    If that would put a reply first, which providers refuse, the archive takes the place of the first item instead.
     """
     places = [n for n, item in enumerate(items) if item.id in going]
     left = (i.item_type for i in items[: places[-1]] if i.id not in going and i.item_type != ItemType.SYSTEM_PROMPT)
@@ -193,7 +194,7 @@ def _place_of(going: Collection[str], items: Sequence[ContextItem]) -> str | Non
 def evicted(item: ContextItem, offload: Offload) -> ContextItem:
     """``item`` as the context holds it once ``offload`` is durable."""
     content = offload.placeholder if isinstance(item.message, ToolMessage) else offload.content or offload.placeholder
-    # Of a reply that was evicted, no arguments can be evicted again.
+    # Once a reply was evicted, none of its arguments can be evicted again.
     trimmed = _calls_in(content) if isinstance(item.message, AssistantMessage) else ()
     later = offload.later if offload.later is not None and offload.later[1] < offload.tokens_after else None
     return item.offloaded_to(offload.path, content, offload.tokens_after, trimmed=trimmed, later=later)

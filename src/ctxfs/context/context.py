@@ -1,6 +1,6 @@
-"""The context of one session: messages come in, what is due is evicted to files, and the messages to send go out.
+"""The context of one session: it takes in messages, evicts what is due to files, and returns the messages to send.
 
-It never needs to know who calls the model: ``Agent`` uses it, and so can any loop of your own.
+It does not need to know who calls the model: ``Agent`` uses it, and so can any loop of your own.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -53,26 +53,27 @@ class Context(ContextInTime):
         model: the model whose window and prices are used, as the provider names it; "" is an unknown model: a window of
             128,000 tokens, and Anthropic's price ratios.
         root_path: the directory that holds sessions; None means ``~/.agent/context``.
-        store: where they are instead: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
+        store: where sessions are instead: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
         keep_recent: how many results stay, by tool; older ones are evicted exactly when due, and by no other rule.
             Results of other tools stay until evicting them pays.
         offload_enabled: the main switch: False evicts nothing, whatever else is set. The session is still recorded, and
             the window is still guarded: ``ContextOverflow`` is raised before a request that cannot fit.
-        offload_policy: which types of items may be evicted, and from which size on; every rule but ``keep_recent`` asks
-            it. None means the default table, with a threshold for compactions only.
-        digest_tokens: the longest digest in a placeholder, in tokens. 0: none; then only what was seen leaves by price.
+        offload_policy: which types of items may be evicted, and from which size on; every rule but ``keep_recent``
+            obeys it. None means the default table, with a threshold for compactions only.
+        digest_tokens: the longest digest in a placeholder, in tokens. 0: none; then only items that the model has seen
+            are evicted by price.
         on_event: called synchronously for each eviction and each failed write.
         counter: counts tokens; None means the exact o200k counter.
         window: the size that the context may reach: "auto" for the model's window, a number of tokens, a ``Budget``, or
             a ``Window`` with more settings; None means no limit.
-        overhead_tokens: what every call sends beside the context, such as the tools' schemas; it can be set later too.
-        eager: decides what is evicted before it is ever sent; None means nothing. The policy must let tool results go.
-        pricing: evicts what ``keep_recent`` does not govern when that pays: "auto" at the model's prices, or an
-            ``EvictionPricing`` with your numbers; None evicts nothing because it pays.
+        overhead_tokens: the size of all else in every request, such as the tools' schemas; it can also be set later.
+        eager: decides what is evicted before it is ever sent; None: nothing. The policy must allow tool results to go.
+        pricing: evicts what ``keep_recent`` does not govern if that pays: "auto" at the model's prices, or an
+            ``EvictionPricing`` with your numbers; None: nothing is evicted by price.
         pin_tools: tools whose results are pinned as they come in: they are never evicted (see ``pin``); None: none.
-        pin_user_messages: what the user says is pinned.
-        one_commit_a_turn: what comes in is durable with the reply that calls no tool, with what is evicted, or when
-            ``record`` or ``close`` is called, and not before: fewer commits, and a crash loses the turn.
+        pin_user_messages: whether messages of the user are pinned.
+        one_commit_a_turn: new messages become durable only with a reply that calls no tool, with an eviction, or when
+            ``record`` or ``close`` is called: this saves commits, but a crash loses the turn.
         fs: the session's files, instead of ``session_id``, ``root_path`` and ``store``.
 
     Use it as an async context manager, or call ``open`` and ``close``. Everything that was added is durable when the
@@ -160,7 +161,7 @@ class Context(ContextInTime):
 
     @uninterrupted
     async def close(self) -> None:
-        """Write the index and release the session; idempotent. The session is released also if a write fails.
+        """Write the index and release the session; idempotent. The session is released even if a write fails.
 
         Raises:
             Unrecorded: items could not be written, and exist only in memory.
@@ -198,14 +199,14 @@ class Context(ContextInTime):
         model: str | None = None,
         durable: bool = True,
     ) -> tuple[ContextItem, ...]:
-        """Take in messages: ours, or the Messages API's, as plain dicts or as its SDK gives them; durable on return.
+        """Add messages: ctxfs's own, or the Messages API's, as dicts or as its SDK returns them; durable on return.
 
         ``sources``: for results of retrieval tools, by call id, the stored lines that they repeat. ``data``: the ids
         of the calls whose results are the JSON of data (``ToolResult.is_data``), so that ``ToolResultOffload`` may
         store it with a line for each value. ``usage`` and ``model``: what the provider billed for the call that gave
-        an assistant message, as its SDK gives it (see ``Usage.of``). None records no call. ``durable`` False: they
-        are in the context, and become durable with the next commit: that of ``messages``, with what it evicts, or an
-        earlier one. A crash before that loses them; ``unrecorded`` names them.
+        an assistant message, as its SDK gives it (see ``Usage.of``). None records no call. ``durable``: False
+        leaves the messages to the next commit: that of ``messages``, with its evictions, or an earlier one. A crash
+        before that loses them; ``unrecorded`` names them.
 
         Raises:
             TranscriptError: the order is one that a provider would refuse, or a message or a source could not be
@@ -286,7 +287,7 @@ class Context(ContextInTime):
             await self._make_room(self._controller.fit(self.counted_tokens, self.counter))
         else:
             self._check_window()
-        async with self._live.changing():  # so that nothing which is being recorded comes in between
+        async with self._live.changing():  # so that nothing that is being recorded comes in between
             items, spare = self._transcript.items.values(), self._transcript.before_next_eviction()
             messages = self._requests.sent(items, counted_tokens=self.counted_tokens, spare=spare)
             self._live.sent(self._requests.breakpoints, self._requests.tools)
@@ -294,7 +295,7 @@ class Context(ContextInTime):
 
     @property
     def breakpoints(self) -> tuple[int, ...]:
-        """After how many of the messages that were returned last a cache breakpoint is worth setting."""
+        """After how many of the last returned messages a cache breakpoint is worth setting."""
         return self._requests.breakpoints
 
     def carries(self, status: str) -> None:
@@ -324,7 +325,7 @@ class Context(ContextInTime):
     async def request(self, *, cache: bool = True) -> MessagesRequest:
         """Evict what is due, and return ``system`` and ``messages`` for the Messages API, as plain dicts.
 
-        ``cache`` sets prompt-cache breakpoints. ``system`` is left out when there is no system prompt.
+        ``cache`` sets prompt-cache breakpoints. ``system`` is left out if there is no system prompt.
 
         Raises:
             TranscriptError: as for ``messages``.
@@ -342,7 +343,7 @@ class Context(ContextInTime):
         call: CallMade | None = None,
         durable: bool = True,
     ) -> tuple[ContextItem, ...]:
-        """Validate, count, enter and record: all or nothing up to the moment when the messages are in the context."""
+        """Validate, count, enter and record: all or nothing until the messages are in the context."""
         self._transcript.check_order([i.message for i in incoming])
         entries = await entries_of(incoming, self._live.known, self._live.entry_rules(self.counter))
         if call is not None:
@@ -354,6 +355,6 @@ class Context(ContextInTime):
         await make_room(reduction, self._live, self._controller, overhead_tokens=self.overhead_tokens)
 
     def _check_window(self) -> None:
-        """The window's guard of a context that nothing may leave."""
+        """The window's guard for a context from which nothing may be evicted."""
         if error := self._controller.overflow(self.items, self.counted_tokens):
             raise error.because("nothing may be evicted (offload_enabled=False); the largest items are")

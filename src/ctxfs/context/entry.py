@@ -1,7 +1,7 @@
 """From a message to the entry that it becomes, decided as a value before anything changes. Pure.
 
-An entry is the item, counted and with the placeholder that may replace it later, and all else that a session needs to
-know to add it. A message that is refused or cancelled leaves no trace.
+An entry has the item, counted and with the placeholder that may replace it later, and everything else that a session
+needs to know to add it. A message that is refused or cancelled leaves no trace.
 """
 
 import reprlib
@@ -53,12 +53,12 @@ __all__ = [
 ]
 
 _SHORT_FRACTION = 3
-"""The digest of a result that is evicted before it was sent is short up to this part of the bound on digests."""
+"""The digest of a result that is evicted before it was sent is short up to this part of the limit on digests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """A message on its way in.
+    """A message that is about to be added.
 
     ``source``: it only repeats these lines of stored content. ``label``: a skill's name. ``is_data``: see
     ``ContextItem``.
@@ -84,14 +84,14 @@ class Incoming:
 
     @property
     def id_request(self) -> tuple[ItemType, str, str | None, Content]:
-        """What its id and file name are allocated from: its type; for a result, the call and the tool; its content."""
+        """What its id and file name are derived from: its type; for a result, the call and the tool; its content."""
         if isinstance(self.message, ToolMessage):
             return self.item_type, self.message.tool_call_id, self.message.tool_name, self.message.content
         return self.item_type, "", None, self.message.content
 
 
 def skill_prompt(name: str, message: Message) -> Incoming:
-    """The prompt of the skill ``name``, on its way in. Raises ``TranscriptError`` when one of the two is missing."""
+    """The prompt of the skill ``name``, as a message to add. Raises ``TranscriptError`` if either is missing."""
     for what, value in (("name", name), ("text", message.content)):
         if isinstance(value, str) and not value.strip():
             raise TranscriptError([f"the skill's {what} is blank: give the skill's name and its prompt"])
@@ -104,7 +104,7 @@ def skill_prompt(name: str, message: Message) -> Incoming:
 def with_sources(
     messages: Iterable[Message], sources: Mapping[str, ContentRange], data: Collection[str] = ()
 ) -> list[Incoming]:
-    """Messages on their way in.
+    """Messages that are about to be added.
 
     ``sources`` are the stored lines that results repeat, by call id; ``data`` are the calls whose results are the JSON
     of data. Raises ``TranscriptError`` when a source is not a ``ContentRange``, or ``data`` no collection of ids.
@@ -124,7 +124,7 @@ def with_sources(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryRules:
-    """What decides about each message of a session."""
+    """The rules for each message of a session."""
 
     counter: TokenCounter
     path_of: Callable[[str], str]
@@ -132,15 +132,15 @@ class EntryRules:
     digest_tokens: int
     """The longest digest in a placeholder; 0 means none."""
     pricing: EvictionParameters | None = None
-    """The economic planner's numbers; None: nothing is evicted because that pays."""
+    """The economic planner's numbers; None: nothing is evicted by price."""
     exact: frozenset[str] = frozenset()
-    """Tools whose results are evicted by another rule than their price."""
+    """Tools whose results are evicted by a rule other than price."""
     policy: OffloadPolicy = field(default_factory=OffloadPolicy)
     """What may be evicted at all, eagerly or by price."""
     eager: EagerPolicy | None = None
     """Decides what is evicted before it is ever sent; None: nothing is."""
     reader: str = READ_TOOL
-    """The name of the tool that opens the files which placeholders name."""
+    """The name of the tool that opens the files that placeholders name."""
     pins: Pins = NO_PINS
     """Which items are pinned when they enter."""
 
@@ -164,13 +164,13 @@ class Entry:
 
     @property
     def new_ids(self) -> tuple[str, ...]:
-        """The ids that it uses: the item's, and those under which arguments of its calls would be stored."""
+        """The ids that the entry uses: the item's, and those under which arguments of its calls would be stored."""
         return (self.item.id, *[trim.stored.id for trim in self.options.trims])
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known before an entry: the allocated ids, and the identifiers that the model can read already."""
+    """What is known before an entry: the allocated ids, and the identifiers that the model can already read."""
 
     names: NameAllocator
     identifiers: IdentifierIndex = field(default_factory=IdentifierIndex)
@@ -180,7 +180,7 @@ class Known:
         return Known(self.names.draft(), self.identifiers.draft())
 
     def take(self, entry: Entry) -> None:
-        """Take in what ``entry`` brings."""
+        """Take in the ids and identifiers of ``entry``."""
         self.names.take(entry.new_ids)
         if entry.identifiers is not None and entry.identifiers is not self.identifiers:
             self.identifiers.take(entry.identifiers)
@@ -226,7 +226,7 @@ def _entered(item: ContextItem, draft: Known, rules: EntryRules) -> Entry:
 
 
 def recorded_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
-    """How a recorded item enters again, with the placeholder that it has, if any. ``known`` takes it in.
+    """The entry of a recorded item, with the placeholder that it has, if any. ``known`` takes it in.
 
     Whether the model has seen such an item is unknown: it is not evicted as one that was never sent. A reply
     whose arguments may be evicted is counted again, as they are: the session may have had another counter.

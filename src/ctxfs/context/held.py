@@ -1,4 +1,4 @@
-"""What a context holds now: its items, their tokens, and what of it is durable."""
+"""What a context holds now: its items, their tokens, and which of them are durable."""
 
 from ctxfs.context.live import LiveTranscript
 from ctxfs.context.transcript import Transcript
@@ -75,10 +75,10 @@ class ContextHeld:
         return self.fs.state.eager_stats
 
     async def record(self) -> None:
-        """Make durable what is not yet, and evict what need not be sent at all, in one commit, as ``add`` does.
+        """Make pending items durable, and evict those that need not be sent at all, in one commit, as ``add`` does.
 
-        A failure is an event, and is tried again with the next change. Raises ``SessionClosed`` when the context is not
-        open.
+        A failure is reported as an event, and is retried with the next change. Raises ``SessionClosed`` if the context
+        is not open.
         """
         async with self._live.changing():
             await self._live.record_new()

@@ -1,4 +1,4 @@
-"""A context in time: what it held at each call of the model, and bringing back what left it."""
+"""A context in time: what it held at each model call, and how to bring back what left it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -30,7 +30,7 @@ class ContextInTime(ContextHeld):
         """The definitions of the tools that you send with every call, as JSON data; None: not known.
 
         Set them, so that they are recorded with the requests, once in a session; ``request_at`` shows them. They are
-        not counted: see ``overhead_tokens``. Setting raises ``ConfigError`` for what is not JSON.
+        not counted: see ``overhead_tokens``. Setting raises ``ConfigError`` if they are not JSON.
         """
         return None if self._requests.tools is None else self._requests.tools.tools
 
@@ -41,9 +41,9 @@ class ContextInTime(ContextHeld):
     async def request_at(self, call: int) -> PastRequest:
         """The request of a call of the model as it was sent: messages, system prompt, tools and cache breakpoints.
 
-        ``call``: its number, from 1; one more than there were calls is the request that comes next, as the context
-        stands. Messages that could not be recorded yet (``unrecorded``) are not in it. What the session did not record,
-        such as the tools in 0.1.0, the value says (``not_recorded``). ``ctxfs.timeline.past_request`` does the same for
+        ``call``: its number, from 1; the number after the last call means the next request, as the context stands.
+        Messages that could not be recorded yet (``unrecorded``) are not in it. ``not_recorded`` names what the session
+        did not record, such as the tools in 0.1.0. ``ctxfs.timeline.past_request`` does the same for
         a session that is open for reading only.
 
         Raises:
@@ -56,7 +56,7 @@ class ContextInTime(ContextHeld):
     async def changes(self, first: int, last: int | None = None) -> Changes:
         """What changed from the request of the call ``first`` to the one of ``last`` (None: of the call after it).
 
-        What was added or evicted and why, its tokens, and what the prompt cache had to write again.
+        It says what was added or evicted and why, its tokens, and what the prompt cache had to write again.
 
         Raises:
             UnknownCall: there was no such call.
@@ -66,16 +66,16 @@ class ContextInTime(ContextHeld):
         return (await read_timeline(self.fs)).changes(first, last)
 
     async def fork(self, at: int | None = None, *, session_id: str | None = None) -> Forked:
-        """Make a session that goes on from the request of the call ``at``, and shares the contents of this one.
+        """Make a session that continues from the request of call ``at``, and shares the contents of this one.
 
         The next request of the new session is that request, byte for byte, with this session's files behind its
-        placeholders. ``at`` None takes all of this session; ``session_id`` None gives the new one an id of its own.
+        placeholders. ``at``: None takes all of this session; ``session_id``: None gives the new one a generated id.
 
         Raises:
             UnknownCall: there was no such call.
-            SessionExists: there is a session of that id.
-            ConfigError: this session was given its own ``Store``: where another one could be made is unknown.
-            WriteFailed: it could not be written; nothing is left of it.
+            SessionExists: there is already a session with that id.
+            ConfigError: this session was given its own ``Store``, so it is unknown where to make another one.
+            WriteFailed: the session could not be written; nothing is left of it.
             SessionClosed: the context is not open.
 
         """
@@ -85,15 +85,15 @@ class ContextInTime(ContextHeld):
             return await fork_session(self.fs.session_id, at=at, new_id=session_id, store=self.fs.stores)
 
     async def restore(self, item_id: str, *, reason: str = "") -> ContextItem:
-        """Bring the content of an evicted item back into the context, and into the journal; returns the item.
+        """Bring the content of an evicted item back into the context, and into the journal; return the item.
 
         A message that is in an archive comes back with its exchange (a reply and the results of its calls), to where
-        it was; the large arguments of calls come back with their reply, whose id or theirs ``item_id`` is.
+        it was; the large arguments of calls come back with their reply: ``item_id`` may be its id or theirs.
 
-        What is back stays until the model has replied 10 times, even in a session that is resumed; only if the prompt
-        could not be sent otherwise is it evicted before. Then it may be evicted again like any other. An item whose
-        content is in the context stays as it is, and nothing is recorded. ``ContextFileSystem.restore`` does the same
-        while the context is open.
+        A restored content stays until the model has replied 10 times, even in a session that is resumed; it is evicted
+        earlier only if the prompt could not be sent otherwise. Then it may be evicted again like any other. An item
+        whose content is in the context stays as it is, and nothing is recorded. While the context is open,
+        ``ContextFileSystem.restore`` does the same.
 
         Raises:
             UnknownItem: the session has no such item.
@@ -113,7 +113,7 @@ class ContextInTime(ContextHeld):
     async def pin(self, item_id: str) -> ContextItem:
         """Keep an item in the context, whatever rule evicts others: keep-recent, price, compaction, summary, window.
 
-        If it was evicted it comes back first, as by ``restore``. It stays pinned in a session that is resumed, until
+        If it was evicted, it comes back first, as with ``restore``. It stays pinned in a session that is resumed, until
         ``unpin``. Returns the item; one that is pinned already stays as it is.
 
         Raises:
@@ -127,7 +127,7 @@ class ContextInTime(ContextHeld):
             return self._found(item_id, back)
 
     async def unpin(self, item_id: str) -> ContextItem:
-        """Let an item be evicted again like any other; returns the item. One that is not pinned stays as it is.
+        """Let an item be evicted again like any other; return the item. One that is not pinned stays as it is.
 
         Raises:
             UnknownItem: the context has no such item.
@@ -140,19 +140,20 @@ class ContextInTime(ContextHeld):
             return self._found(item_id, back)
 
     async def undo(self, change: str | None = None) -> tuple[ContextItem, ...]:
-        """Undo an eviction, a compaction or a summary; returns the items that are back, in order.
+        """Undo an eviction, a compaction or a summary; return the items that are back, in order.
 
         Args:
             change: its id, as events (``Evicted.change``), ``changes`` and ``ctxfs history`` show it; None: the last
                 one that is in force, so that several calls undo several in a row.
 
-        What is back stays for a while, as by ``restore``. Nothing that was recorded is changed: the undo is recorded.
+        Restored items stay for a while, as with ``restore``. Nothing that was recorded is changed: the undo is
+        recorded too.
 
         Raises:
             ContextOverflow: it would not fit the window, with the figures. Nothing changed.
-            NotRestorable: there is no such change; it was undone already; or what it evicted was removed later:
-                undo that first.
-            ContentGone: what it evicted was removed on purpose since. Nothing changed.
+            NotRestorable: there is no such change; it was undone already; or items that it evicted were removed
+                later: undo that first.
+            ContentGone: a content that it evicted has been removed on purpose. Nothing changed.
             CorruptContent, WriteFailed, SessionClosed: as for ``restore``. Nothing changed.
 
         """
@@ -162,7 +163,7 @@ class ContextInTime(ContextHeld):
             return tuple(items[item_id] for item_id in back.item_ids if item_id in items)
 
     async def _go_back(self, decide: Callable[[Sequence[Record]], Back], *, fits: bool = False) -> Back:
-        """Decide from the journal what comes back, and do it. ``fits``: it must fit the window."""
+        """Decide from the journal what comes back, and bring it back. ``fits``: it must fit the window."""
         await self._live.record()
         self._live.recorder.check_recorded(self.fs.session_id)
         records = await self.fs.history()
@@ -182,6 +183,6 @@ class ContextInTime(ContextHeld):
             raise ContextOverflow(budget.limit_tokens, needed, back.item_ids, why=f"{what} would bring back")
 
     def _found(self, item_id: str, back: Back) -> ContextItem:
-        """The item of the context that ``item_id`` named: of arguments, the reply."""
+        """The item of the context that ``item_id`` named; for arguments, their reply."""
         items = self._live.transcript.items
         return items[item_id] if item_id in items else items[back.item_ids[0]]

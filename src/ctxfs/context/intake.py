@@ -1,4 +1,4 @@
-"""From what a caller adds to entries; what is large is read beside the event loop."""
+"""From the messages that a caller adds to entries; large ones are read outside of the event loop."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,11 +11,11 @@ from ctxfs.steps import run_in_steps
 __all__ = ["entries_of", "parsed"]
 
 _INLINE_CHARS = 32_768
-"""Reading less than this takes no more than a millisecond or two, and a hop to a worker thread a quarter of one."""
+"""Reading less than this takes a millisecond or two at most; a hop to a worker thread takes a quarter of one."""
 
 
 async def parsed(messages: Sequence[MessageLike], transcript: Transcript) -> Sequence[Message]:
-    """Our messages for what may be anything; see ``Transcript.parse``."""
+    """Messages of our own from input of any kind; see ``Transcript.parse``."""
     contents = (m.get("content") if isinstance(m, Mapping) else getattr(m, "content", None) for m in messages)
     if all(isinstance(content, str) or _is_small(content) for content in contents):
         return transcript.parse(messages)
@@ -23,9 +23,9 @@ async def parsed(messages: Sequence[MessageLike], transcript: Transcript) -> Seq
 
 
 async def entries_of(incoming: Sequence[Incoming], known: Known, rules: EntryRules) -> list[Entry]:
-    """Decide how the messages would enter; until they do, nothing of that is taken in.
+    """Decide how the messages would enter; until they do, nothing changes.
 
-    Decided again if another task took one of their names meanwhile, as a tool does that stores what it prints.
+    This is decided again if another task has taken one of their names, as a tool does that stores its output.
     """
     while True:
         draft, entries = known if len(incoming) == 1 else known.draft(), list[Entry]()
@@ -44,7 +44,7 @@ async def _built(incoming: Incoming, known: Known, rules: EntryRules) -> Entry:
 
 
 def _is_small(content: object) -> bool:
-    """Whether unchecked content can be read as it is; a model of an SDK would have to be dumped first."""
+    """Whether unchecked content can be read as it is; a model of an SDK has to be dumped first."""
     if isinstance(content, list | tuple) and not all(isinstance(block, dict) for block in content[:_INLINE_CHARS]):
         return False
     return isinstance(content, str | list | tuple) and not is_longer(content, _INLINE_CHARS)

@@ -1,4 +1,4 @@
-"""A transcript in memory and the session's files, changed together: what is replaced or removed is durable first."""
+"""A transcript in memory and the session's files, changed together: changes are durable before they take effect."""
 
 import logging
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -40,8 +40,8 @@ _INLINE_TOKENS = 32_768
 class LiveTranscript:
     """The transcript of an open session; all of its changes are made here, one at a time (``changing``).
 
-    What comes in is recorded with one commit. What could not be written, or need not be yet, waits in ``recorder`` and
-    goes with the next: what waits and what is evicted then are one commit.
+    New items are recorded with one commit. Items that could not be written, or need not be yet, wait in ``recorder``
+    and go with the next commit, together with its evictions.
     """
 
     def __init__(self, fs: ContextFileSystem, settings: ContextSettings) -> None:
@@ -62,11 +62,11 @@ class LiveTranscript:
 
     @property
     def known(self) -> Known:
-        """What is taken: ids and names of files, and the identifiers that the model can read already."""
+        """What is taken: ids and names of files, and the identifiers that the model can already read."""
         return Known(self.fs.writer.names, self._identifiers)
 
     def entry_rules(self, counter: TokenCounter) -> EntryRules:
-        """What decides about each message that comes in."""
+        """The rules for each new message."""
         settings = self._settings
         return self.transcript.entry_rules(
             counter, digest_tokens=settings.digest_tokens, eager=settings.eager, pins=settings.pins
@@ -88,10 +88,10 @@ class LiveTranscript:
         call: CallMade | None = None,
         durable: bool = True,
     ) -> tuple[ContextItem, ...]:
-        """Enter and record, and evict what need not be sent at all; the items as they are in the context then.
+        """Enter and record, and evict what need not be sent at all; return the items as they then are in the context.
 
-        ``replacing``: ids of items whose place they take. ``call``: the model call that gave them. ``durable`` False:
-        they wait for the next commit, and so does what they evict.
+        ``replacing``: ids of items that they replace. ``call``: the model call that produced them. ``durable``: False
+        leaves them, and their evictions, to the next commit.
         """
         known = self.known
         for entry in entries:
@@ -114,12 +114,12 @@ class LiveTranscript:
 
     @uninterrupted
     async def record(self) -> None:
-        """Make what is in memory only durable; a failure is an event, and is tried again with the next change."""
+        """Make pending items durable; a failure is reported as an event, and is retried with the next change."""
         self._applied(await self.recorder.record())
 
     @uninterrupted
     async def record_new(self) -> None:
-        """Record what came in and, if some of it need not be sent at all, evict what is due in the same commit."""
+        """Record new items and, if some of them need not be sent at all, evict what is due in the same commit."""
         plan = Plan()
         if self.recorder.evicts or self.transcript.leaves_unsent():
             plan = await self._plan(self.transcript.chosen())
@@ -128,13 +128,13 @@ class LiveTranscript:
 
     @uninterrupted
     async def _record_with(self, plan: Plan) -> Plan:
-        """Record what waits, and evict what ``plan`` says, in one commit; returns what was evicted of it."""
+        """Record pending items, and carry out ``plan``, in one commit; return the evictions that were done."""
         applied = await self.recorder.record(steps_of(plan.offloads, self.transcript.items))
         self._applied(applied)
         return _part_of(plan, set(applied.left))
 
     def sent(self, breakpoints: Sequence[int], tools: ToolsDefined | None) -> None:
-        """The context as it stands is sent: the journal says so behind the last item, before its next change."""
+        """Note that the context is sent as it is: the journal says so after the last item, before the next change."""
         request = self.fs.writer.request(breakpoints, tools)
         if self.recorder.waiting:
             self.recorder.sent(request)
@@ -142,16 +142,16 @@ class LiveTranscript:
             self.fs.writer.request_sent(request)
 
     def carries(self, status: str) -> None:
-        """The request that was sent last carries ``status`` too."""
+        """Note that the last request carries ``status`` too."""
         if self.recorder.waiting:
             self.recorder.status_sent(status)
         else:
             self.fs.writer.status_sent(status)
 
     async def evict(self) -> Plan:
-        """Store and evict what is due, in one commit with what waits; returns the plan that was carried out.
+        """Store and evict what is due, in one commit with pending items; return the plan that was carried out.
 
-        With one commit a turn, what waits goes on waiting where nothing is due.
+        With one commit a turn, pending items go on waiting if nothing is due.
         """
         if not (chosen := self.transcript.chosen()):
             if not self._settings.one_commit_a_turn or self.recorder.evicts:
@@ -165,7 +165,7 @@ class LiveTranscript:
             return plan
         self._log_plan(plan)
         done = await self._record_with(plan)
-        # What could not be evicted together is evicted one by one; what could not be recorded stays.
+        # Items that could not be evicted together are evicted one by one; those that could not be recorded stay.
         settled = {*(offload.stored_id for offload in done.offloads), *self.recorder.waiting}
         rest = _part_of(plan, {o.stored_id for o in plan.offloads if not settled & {o.item_id, o.stored_id}})
         if rest:
@@ -173,7 +173,7 @@ class LiveTranscript:
         return _part_of(plan, {offload.stored_id for offload in (*done.offloads, *rest.offloads)})
 
     def _log_plan(self, plan: Plan) -> None:
-        """Log why each item of a plan that is carried out is evicted."""
+        """Log why each item of the plan is evicted."""
         if plan and _log.isEnabledFor(logging.DEBUG):
             _log.debug("session %s: planned: %s", self.fs.session_id, plan.explain())
 
@@ -185,7 +185,7 @@ class LiveTranscript:
                 _log.debug(text, self.fs.session_id, one.item_id, f"{one.tokens:,}", one.age_calls, one.why)
 
     async def _plan(self, chosen: Sequence[str]) -> Plan:
-        """What is due, with the placeholders that evicting ``chosen`` needs: in a thread if writing them takes long."""
+        """What is due, with the placeholders for ``chosen``; in a thread if writing them takes long."""
         placeholders = self.transcript.unwritten(chosen)
         if sum(placeholder.content_tokens for placeholder in placeholders) > _INLINE_TOKENS:
             await run_in_steps(lambda: write_all(placeholders))
@@ -205,12 +205,12 @@ class LiveTranscript:
 
     @uninterrupted
     async def apply(self, plan: Plan) -> None:
-        """Store and evict what ``plan`` says; what cannot be stored stays, with an event."""
+        """Carry out ``plan``; items that cannot be stored stay, with an event."""
         self._log_plan(plan)
         await apply(plan, self.transcript.items, self.fs, self._applied)
 
     def _applied(self, applied: Applied) -> None:
-        """Do in memory what is durable, and emit its events."""
+        """Apply durable changes in memory, and emit their events."""
         self.transcript.rewrite(applied.items, applied.left)
         if (moved := applied.archived) is not None:
             self.transcript.move(moved.item_ids, item=moved.item, before=moved.before)
@@ -243,6 +243,6 @@ def _ends_turn(entries: Sequence[Entry]) -> bool:
 
 
 def _part_of(plan: Plan, stored_ids: Collection[str]) -> Plan:
-    """What ``plan`` evicts of what is stored under these ids."""
+    """What ``plan`` evicts of the contents that are stored under these ids."""
     offloads = tuple(offload for offload in plan.offloads if offload.stored_id in stored_ids)
     return Plan(offloads=offloads, first_changed=offloads[0].item_id if offloads else None)

@@ -1,4 +1,4 @@
-"""Items that are not durable yet: one commit records all of them, with what they replace and what they cost."""
+"""Items that are not durable yet: one commit records them all, with the items that they replace and their cost."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,9 +16,9 @@ __all__ = ["Recorder"]
 
 
 class Recorder:
-    """Records the new items of one session; what could not be written is tried again with the next change.
+    """Records the new items of one session; a failed write is retried with the next change.
 
-    ``emit`` is called with an event for what could not be written.
+    ``emit`` is called with an event for each failed write.
     """
 
     def __init__(self, fs: ContextFileSystem, emit: Callable[[ContextEvent], None]) -> None:
@@ -32,12 +32,12 @@ class Recorder:
 
     @property
     def waiting(self) -> Mapping[str, ContextItem]:
-        """The items that live in memory only, by id."""
+        """The items that exist only in memory, by id."""
         return MappingProxyType(self._waiting)
 
     @property
     def is_behind(self) -> bool:
-        """Whether something is not durable yet."""
+        """Whether anything is not durable yet."""
         return bool(self._waiting or self._beside)
 
     @property
@@ -52,7 +52,7 @@ class Recorder:
             self._leaving[item.id] = leaving
 
     def remove(self, item_ids: Iterable[str]) -> None:
-        """Note that the item that was added last replaces these."""
+        """Note that the last added item replaces these."""
         for item_id in item_ids:
             if self._waiting.pop(item_id, None) is None:
                 self._removed.append(item_id)
@@ -60,11 +60,11 @@ class Recorder:
                 self._beside = [one for one in self._beside if isinstance(one[1], CallMade)]
 
     def called(self, call: CallMade) -> None:
-        """Note a call of the model, which produced the item that was added last; a summary produced none."""
+        """Note a model call, which produced the last added item; a call for a summary produced none."""
         self._beside.append((next(reversed(self._waiting), ""), call))
 
     def sent(self, request: Sequence[ToolsDefined | RequestSent]) -> None:
-        """Note that all items were sent, of which some are not durable: ``request`` is recorded behind the last one."""
+        """Note that all items were sent, although some are not durable: ``request`` is recorded after the last one."""
         last = next(reversed(self._waiting))
         waits = {record.sha256 for _, record in self._beside if isinstance(record, ToolsDefined)}
         self._beside = [one for one in self._beside if one[0] != last or not isinstance(one[1], RequestSent)]
@@ -72,7 +72,7 @@ class Recorder:
         self._beside += [(last, record) for record in new]
 
     def status_sent(self, status: str) -> None:
-        """Note that the request that was sent last carries ``status`` too."""
+        """Note that the last request carries ``status`` too."""
         for place in reversed(range(len(self._beside))):
             item_id, record = self._beside[place]
             if isinstance(record, RequestSent):
@@ -82,11 +82,11 @@ class Recorder:
     async def record(self, steps: Sequence[Step] = ()) -> Applied:
         """Make pending items durable and return the evictions with them: none if storage fails, which emits an event.
 
-        ``steps``: what else is evicted in the same commit. If that cannot be written, the items are recorded without
-        it, and it has to be planned again.
+        ``steps``: other evictions in the same commit. If they cannot be written, the items are recorded without them,
+        and they have to be planned again.
 
-        An error of an eager policy is raised as it is: the new items stay, and are recorded the next time. So is
-        any other error than one of storage: trying again does not help.
+        An error of an eager policy is not caught: the new items stay, and are recorded the next time. Nor is any other
+        error that storage did not cause, since trying again does not help.
         """
         if not self.is_behind:
             return Applied()
@@ -113,6 +113,6 @@ class Recorder:
         return await admit(items, self._leaving, self._fs, steps=steps, removing=self._removed, beside=self._beside)
 
     def check_recorded(self, session_id: str) -> None:
-        """Raise ``Unrecorded`` when items live in memory only."""
+        """Raise ``Unrecorded`` if items exist only in memory."""
         if self._waiting:
             raise Unrecorded(session_id, tuple(self._waiting)) from self._error

@@ -1,4 +1,4 @@
-"""What a damaged journal lost of a transcript, and what makes it valid again. Pure."""
+"""What a transcript lost through a damaged journal, and the changes that make it valid again. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Repairs:
 def repaired(items: Sequence[ContextItem], *, names: NameAllocator, counter: TokenCounter) -> Repairs:
     """Make a valid transcript of ``items``: answer open calls, start with a user message, drop orphaned results.
 
-    The ids of what is added are taken from ``names``.
+    The ids of added items are taken from ``names``.
     """
     losses = losses_in(items)
     missing: list[tuple[Message, str]] = [

@@ -38,7 +38,7 @@ class Requests:
 
     @property
     def breakpoints(self) -> tuple[int, ...]:
-        """After how many of the messages that were sent last a cache breakpoint is worth setting."""
+        """After how many of the last sent messages a cache breakpoint is worth setting."""
         return self._cache_marks.breakpoints
 
     def sent(

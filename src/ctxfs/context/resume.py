@@ -1,4 +1,4 @@
-"""Resuming a session: what was recorded, made a valid transcript again where the journal was damaged."""
+"""Resume a session: its recorded items, made a valid transcript again if the journal was damaged."""
 
 import logging
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _log = logging.getLogger("ctxfs.context")
 
 
 async def resume(live: LiveTranscript, controller: CompactionController, counter: TokenCounter) -> None:
-    """Fill ``live`` with what its open session holds, and let ``controller`` learn from the session's calls."""
+    """Fill ``live`` with the items of its open session, and let ``controller`` learn from the session's calls."""
     live.begin()
     fs = live.fs
     items = await _repaired(counted(await fs.items(), counter), fs, counter)

@@ -109,7 +109,7 @@ class LogFile:
             raise WriteFailed(LOG_NAME, _GONE)
 
     def follow(self, name: str) -> None:
-        """If ``name`` is the log, continue with the file that has just got that name, which is synced. Raises OSError."""
+        """If ``name`` is the log, continue with the file that now has that name, which is synced. Raises OSError."""
         if name == LOG_NAME:
             self.close()
             self._fd = self._open()
