@@ -49,7 +49,7 @@ def test_an_unknown_outcome_says_what_to_do() -> None:
 def test_what_cannot_be_done_is_said_with_what_to_do() -> None:
     stopped, many = TurnLimitReached(3), AmbiguousItem("call_1", list("abcdef"))
     assert stopped.max_turns == 3
-    assert str(stopped) == "stopped after 3 turns: query again to continue, or raise max_turns"
+    assert str(stopped) == "stopped at max_turns=3: query again to continue, or raise max_turns"
     assert (many.item_id, many.sessions) == ("call_1", tuple("abcdef"))
     assert "6 sessions have an item 'call_1' (a, b, c, d, e, …): choose one" in str(many)
     assert "(a, b): choose" in str(AmbiguousItem("call_1", ["a", "b"]))

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from anyio import to_thread
 
+from ctxfs.checks import require_method
 from ctxfs.errors import CtxfsError
 from ctxfs.llm.messages import Block, Content, encodable
 from ctxfs.media import document_pages, image_size
@@ -131,6 +132,11 @@ def chunks(text: str) -> Iterator[str]:
     for match in CHUNKS.finditer(text):
         checkpoint()
         yield encodable(match.group())
+
+
+def require_counter(counter: object) -> None:
+    """Raise ``ConfigError`` unless ``counter`` is a ``TokenCounter`` or None."""
+    require_method("counter", counter, "count", "a counter, such as CharsCounter(),")
 
 
 def exceeds(counter: TokenCounter, text: str, limit: int) -> bool:

@@ -94,7 +94,7 @@ def test_failures_and_broken_streams() -> None:
         assert [event.type for event in sdk.responses.create(model="m", input="q", stream=True)][-1] == "error"
         with pytest.raises((httpx2.RemoteProtocolError, openai.APIConnectionError)):
             list(sdk.responses.create(model="m", input="q", stream=True))
-        with pytest.raises(openai.BadRequestError, match="the script has 3 turns"):
+        with pytest.raises(openai.BadRequestError, match="the script ends at turn 3"):
             sdk.responses.create(model="m", input="q")
 
 

@@ -274,7 +274,7 @@ async def test_what_cannot_be_json_is_a_typed_error() -> None:
     async def give() -> Any:
         return {"a": object()}
 
-    with pytest.raises(ToolError, match="returned a dict, which cannot be written as JSON"):
+    with pytest.raises(ToolError, match="returned, of type dict, cannot be written as JSON"):
         await give.run({})
 
 

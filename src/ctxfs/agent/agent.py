@@ -67,7 +67,7 @@ class Agent:
     def __init__(self, llm: ChatModel, config: AgentConfig | None = None) -> None:
         require_kind("config", config, AgentConfig, "AgentConfig(...)")
         if isinstance(llm, type) or not callable(getattr(llm, "stream", None)):
-            raise ConfigError(f"llm is {llm!r}: use a model, such as ChatAnthropic()")
+            raise ConfigError(f"llm is of type {type(llm).__name__}: use a model, such as ChatAnthropic()")
         config = config or AgentConfig()
         llm.check()
         self._config = config

@@ -228,7 +228,7 @@ class AgentConfig:
             require_kind(name, getattr(self, name), kinds, use)
         for name in ("tools", "read_roots"):
             if isinstance(getattr(self, name), str) or not isinstance(getattr(self, name), Sequence):
-                raise ConfigError(f"{name} is {getattr(self, name)!r}: use a list")
+                raise ConfigError(f"{name} is of type {type(getattr(self, name)).__name__}: use a list")
         for root in self.read_roots:
             if not isinstance(root, str | Path):
                 raise ConfigError(f"read_roots has {root!r} in it: use paths")

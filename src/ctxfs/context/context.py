@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ctxfs.checks import require_int, require_kind
+from ctxfs.checks import require_exception, require_int, require_kind
 from ctxfs.context.entry import Incoming, skill_prompt, with_sources
 from ctxfs.context.in_time import ContextInTime
 from ctxfs.context.intake import entries_of, parsed
@@ -19,7 +19,7 @@ from ctxfs.context.room import make_room
 from ctxfs.context.settings import Auto, ContextSettings, pins_of
 from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.planner import EvictionDecision
-from ctxfs.errors import ConfigError
+from ctxfs.errors import ConfigError, InvalidReply
 from ctxfs.events import ContextEvent
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.eager import EagerPolicy
@@ -29,7 +29,7 @@ from ctxfs.eviction.reduction import Reduction
 from ctxfs.eviction.window import CompactionController, Window
 from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.base import UsageLike, check_model
-from ctxfs.llm.messages import Content, Message, MessageLike, SystemMessage, ToolMessage, UserMessage
+from ctxfs.llm.messages import AssistantMessage, Content, Message, MessageLike, SystemMessage, ToolMessage, UserMessage
 from ctxfs.llm.overflow import too_long
 from ctxfs.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.session.filesystem import ContextFileSystem
@@ -223,6 +223,10 @@ class Context(ContextInTime):
                 else self.fs.writer.call_made(usage, model, counted_tokens=self._requests.counted_tokens)
             )
             incoming = with_sources(await parsed(messages, self._transcript), sources or {}, data)
+            if call is not None and not any(isinstance(one.message, AssistantMessage) for one in incoming):
+                raise InvalidReply(
+                    "usage is what a reply was billed, and no message here is one: add it with the reply"
+                )
             return await self._take(incoming, call=call, durable=durable)
 
     async def add_skill_prompt(self, name: str, text: str) -> ContextItem:
@@ -316,6 +320,7 @@ class Context(ContextInTime):
             ContextOverflow: nothing more can be reduced.
 
         """
+        require_exception(error)
         refusal = too_long(error)
         if refusal is None or not self._settings.offload_enabled:
             raise error

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ctxfs.checks import require_bool, require_int, require_kind
+from ctxfs.checks import require_bool, require_int, require_kind, require_method, require_model
 from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import Rates, planning_prices
@@ -20,7 +20,7 @@ from ctxfs.items import ItemType
 from ctxfs.models.known import model_or_relative
 from ctxfs.models.prices import TTL_SECONDS, CacheTtl, Prices
 from ctxfs.session.records import EvictionSet
-from ctxfs.tokens import TokenCounter
+from ctxfs.tokens import TokenCounter, require_counter
 
 __all__ = [
     "Auto",
@@ -68,14 +68,18 @@ class ContextSettings:
 
     def __post_init__(self) -> None:
         check_keep_recent(self.keep_recent)
+        if both := sorted(self.pins.tools & (self.keep_recent or {}).keys()):
+            raise ConfigError(
+                f"pin_tools and keep_recent both name {both[0]!r}, whose results cannot do both: choose one"
+            )
         require_bool("offload_enabled", self.offload_enabled)
         require_bool("one_commit_a_turn", self.one_commit_a_turn)
         require_int("digest_tokens", self.digest_tokens, at_least=0)
-        require_kind("model", self.model, str, "a model's name")
+        require_model(self.model)
         require_kind("offload_policy", self.offload_policy, OffloadPolicy, "OffloadPolicy(...)")
         require_kind("on_event", self.on_event, Callable, "a function of an event")
-        _require_method("counter", self.counter, "count", "a counter, such as CharsCounter(), or None")
-        _require_method("eager", self.eager, "decide", "a policy with a method decide, or None")
+        require_counter(self.counter)
+        require_method("eager", self.eager, "decide", "a policy with a method decide")
         priced = economy_for(self.model) if self.pricing == "auto" else self.pricing
         require_kind("pricing", priced, EvictionPricing, 'EvictionPricing(...), "auto"')
         window = window_for(self.model, self.window)
@@ -95,11 +99,6 @@ class ContextSettings:
     def rules(self, budget: Budget | None) -> EvictionSet:
         """The rules in force, as the journal records them; ``budget`` is the window's current one."""
         return eviction_rules(self.exact, budget, self.policy, self.priced, digest_tokens=self.digest_tokens)
-
-
-def _require_method(name: str, value: object, method: str, use: str) -> None:
-    if value is not None and (isinstance(value, type) or not callable(getattr(value, method, None))):
-        raise ConfigError(f"{name} is {value!r}: use {use}")
 
 
 def pins_of(tools: Collection[str] | None, *, user_messages: bool) -> Pins:

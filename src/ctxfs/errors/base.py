@@ -79,7 +79,7 @@ class TurnLimitReached(CtxfsError):
     """The query made ``max_turns`` model calls; the transcript is valid, and the next query continues from it."""
 
     def __init__(self, max_turns: int) -> None:
-        super().__init__(f"stopped after {max_turns} turns: query again to continue, or raise max_turns")
+        super().__init__(f"stopped at max_turns={max_turns}: query again to continue, or raise max_turns")
         self.max_turns = max_turns
 
 

@@ -52,7 +52,8 @@ class Budget:
             require_int("input_tokens", self.input_tokens, at_least=1)
         if self.limit_tokens <= 0:
             raise ConfigError(
-                f"a window of {self.window_tokens} tokens with {self.reply_tokens} kept for the reply: no room is left"
+                f"a window of {self.window_tokens:,} tokens with {self.reply_tokens:,} kept for the reply has no room: "
+                "give a smaller reply_tokens, or use Budget.of_window"
             )
         if not 0 < self.low_water < self.high_water <= 1:
             raise ConfigError(f"water marks {self.low_water} and {self.high_water}: use 0 < low < high <= 1")

@@ -114,7 +114,9 @@ def _check_rule(kind: str, rule: object, policy: OffloadPolicy) -> None:
         raise ConfigError(
             "rules: a tool input is not an item of the context: OffloadPolicy(type_enabled=...) governs it"
         )
-    if kind in (ItemType.SYSTEM_PROMPT, ItemType.COMPACTION_SUMMARY) and rule.strategy is Strategy.TRUNCATE:
+    if kind == ItemType.SYSTEM_PROMPT:
+        raise ConfigError("rules: the system prompt always stays: use KEEP, or leave it out")
+    if kind == ItemType.COMPACTION_SUMMARY and rule.strategy is Strategy.TRUNCATE:
         raise ConfigError(f"rules: {kind} is never evicted alone: use KEEP or DROP")
     if kind in _ALONE and not policy.type_enabled[kind]:
         raise ConfigError(

@@ -1,7 +1,6 @@
 """For a history that a framework owns: parts in, edits out, from any thread and any event loop."""
 
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 from anyio import to_thread
 
-from ctxfs.checks import require_int, require_kind, require_text
+from ctxfs.checks import require_exception, require_int, require_kind, require_text
 from ctxfs.context.settings import Auto
 from ctxfs.economics.economy import EvictionPricing
 from ctxfs.events import ContextEvent
@@ -19,10 +18,11 @@ from ctxfs.eviction.window import Window
 from ctxfs.history.core import HistoryCore
 from ctxfs.history.forked import forget_in_forked
 from ctxfs.history.host_cache import NO_HOST_CACHE, HostCache
-from ctxfs.history.parts import Edits, Part, result_content
+from ctxfs.history.parts import Edits, Part, checked_parts, result_content
 from ctxfs.history.settings import HistorySettings
 from ctxfs.history.views import VIEWS, Api
-from ctxfs.history.wire import Body, WireMemory
+from ctxfs.history.wire import Body
+from ctxfs.history.wire_memories import WireMemories
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import UsageLike
 from ctxfs.llm.messages import Content
@@ -43,9 +43,6 @@ __all__ = ["History"]
 T = TypeVar("T")
 
 _log = logging.getLogger("ctxfs.history")
-
-_MEMORIES = 8
-"""The most requests that are remembered, so that only the new part of a branch's next request has to be read."""
 
 
 class History:
@@ -143,8 +140,7 @@ class History:
 
     def _forget(self) -> None:
         """Forget the requests that were read."""
-        self._reading = threading.Lock()
-        self._memories: dict[tuple[Api, str], WireMemory] = {}
+        self._memories = WireMemories()
 
     def _after_fork(self) -> None:
         self._inherited = fs = self._core.fs  # its handles are the parent's: they are never closed here
@@ -224,14 +220,15 @@ class History:
         """
         require_int("overhead_tokens", overhead_tokens, at_least=0)
         require_kind("host", host, HostCache, "HostCache(...)")
+        checked = checked_parts(parts)
         with self._core.used():
-            return self._core.rewrite(list(parts), branch, overhead_tokens, host=host)
+            return self._core.rewrite(checked, branch, overhead_tokens, host=host)
 
     async def arewrite(
         self, parts: Sequence[Part], *, branch: str = "", overhead_tokens: int = 0, host: HostCache = NO_HOST_CACHE
     ) -> Edits:
         """``rewrite``, awaited."""
-        work = partial(self.rewrite, list(parts), branch=branch, overhead_tokens=overhead_tokens, host=host)
+        work = partial(self.rewrite, checked_parts(parts), branch=branch, overhead_tokens=overhead_tokens, host=host)
         return await to_thread.run_sync(work)
 
     def messages(self, body: Body, *, branch: str = "") -> Body:
@@ -268,9 +265,9 @@ class History:
     def rewritten(self, api: Api, body: Body, *, branch: str = "") -> tuple[Body, Edits]:
         """Return what the method named ``api`` returns, and the edits in it."""
         view = VIEWS[api]
-        with self._reading:  # of one branch, one request at a time
-            memory = self._wire_memory(api, branch)
-            parts, is_own = view.parts_of(body, memory), memory.is_own
+        require_text("branch", branch)
+        parts, is_own = self._memories.parts_of(api, body, branch)
+        self._settings.warn_of_model(body.get("model"))
         beside = view.beside(body)
         with self._core.used():
             overhead = self._core.counting.count(json_codec.dumps_text(beside)) if beside else 0
@@ -278,14 +275,6 @@ class History:
         if edits.overflow is not None:
             _log.warning("session %s: %s", self.session_id, edits.overflow)
         return view.applied(body, edits), edits
-
-    def _wire_memory(self, api: Api, branch: str) -> WireMemory:
-        require_text("branch", branch)
-        memory = self._memories.pop((api, branch), None) or WireMemory()
-        while len(self._memories) >= _MEMORIES:
-            del self._memories[next(iter(self._memories))]
-        self._memories[api, branch] = memory
-        return memory
 
     # At the source ---------------------------------------------------------------------------------------------------
 
@@ -351,6 +340,7 @@ class History:
             ContextOverflow: nothing more can be replaced.
 
         """
+        require_exception(error)
         if (refusal := too_long(error)) is None or self._settings.guard.budget is None:
             raise error
         with self._core.used():

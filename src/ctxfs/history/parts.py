@@ -4,14 +4,16 @@ Nothing is ever converted back and forth: an adapter shows a view of its own mes
 of them, so that none of their fields can be lost.
 """
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple, get_args
 
 from ctxfs.errors import ContextOverflow, TranscriptError
 from ctxfs.jsontext.codec import check_json
 from ctxfs.llm.messages import Block, Content, check_content
 
-__all__ = ["Edits", "Kind", "Part", "Replacement", "plain_content", "result_content"]
+__all__ = ["Edits", "Kind", "Part", "Replacement", "checked_parts", "plain_content", "result_content"]
 
 Kind = Literal["user", "reply", "call", "result"]
 """The kinds of parts: input of the model, its replies, its tool calls, and their results."""
@@ -81,6 +83,37 @@ class Edits(Mapping[Hashable, Replacement]):
 
     def __repr__(self) -> str:
         return f"Edits({self._content!r}, tokens={self.tokens})"
+
+
+def checked_parts(parts: object) -> list[Part]:
+    """The parts of a history, once each is known to be a ``Part`` with a place of its own.
+
+    Their contents are not looked at: only those of new parts are, when these are taken in.
+
+    Raises:
+        TranscriptError: something is not a part, a place is not a key or stands twice, or an id or a tool is no text.
+
+    """
+    if isinstance(parts, str) or not isinstance(parts, Sequence):
+        raise TranscriptError([f"the history is of type {type(parts).__name__}: use a list of Part(...)"])
+    for kind in set(map(type, parts)):
+        if not issubclass(kind, Part):
+            raise TranscriptError([f"there is a {kind.__name__} among the parts: use Part(...)"])
+    for name, field in (("id", 3), ("tool", 4)):
+        for kind in set(map(type, map(itemgetter(field), parts))):
+            if not issubclass(kind, str):
+                raise TranscriptError([f"the {name} of a part is of type {kind.__name__}: it must be text"])
+    places = [part.place for part in parts]
+    try:
+        twice = len(set(places)) < len(places)
+    except TypeError as error:
+        raise TranscriptError(
+            [f"a place of a part cannot be a key ({error}): use a number, a text or a tuple"]
+        ) from error
+    if twice:
+        (place, _), *_ = Counter(places).most_common(1)
+        raise TranscriptError([f"several parts have the place {place!r}: give each part a place of its own"])
+    return list(parts)
 
 
 def plain_content(part: Part) -> str | tuple[Block, ...] | dict[str, Any]:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ctxfs.checks import require_bool, require_int, require_kind, require_number
+from ctxfs.checks import require_bool, require_int, require_kind, require_model, require_number
 from ctxfs.context.settings import Auto, agreed_policy, check_keep_recent, economy_for, eviction_rules, window_for
 from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.prices import planning_prices
@@ -16,10 +16,11 @@ from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
 from ctxfs.items import ItemType
 from ctxfs.materialize import Materialize
+from ctxfs.models.known import warn_unknown
 from ctxfs.models.prices import CacheTtl
 from ctxfs.session.names import Layout, layout_with
 from ctxfs.session.records import EvictionSet
-from ctxfs.tokens import TokenCounter
+from ctxfs.tokens import TokenCounter, require_counter
 from ctxfs.tools.base import check_tool_name
 
 __all__ = ["HistorySettings"]
@@ -65,7 +66,8 @@ class HistorySettings:
             raise ConfigError("host_breakpoints has no effect without pricing: leave one of them out")
         require_int("digest_tokens", self.digest_tokens, at_least=0)
         require_number("lease_wait_s", self.lease_wait_s, at_least=0)
-        require_kind("model", self.model, str, "a model's name")
+        require_model(self.model)
+        require_counter(self.counter)
         require_kind("offload_policy", self.offload_policy, OffloadPolicy, "OffloadPolicy(...)")
         require_kind("materialize", self.materialize, Materialize, "Materialize(...)")
         require_kind("on_event", self.on_event, Callable, "a function of an event")
@@ -81,6 +83,22 @@ class HistorySettings:
         object.__setattr__(self, "policy", agreed_policy(self.offload_policy, guard.compaction))
         object.__setattr__(self, "priced", priced)
         object.__setattr__(self, "file_layout", layout_with(self.layout, self.compress_from_chars))
+
+    def warn_of_model(self, sent: object) -> None:
+        """Warn, once for each name, if a request names its model, and what is assumed is not that model's.
+
+        ``sent``: the name in the request; without one, nothing is said.
+        """
+        if self.model or not isinstance(sent, str) or not sent or "auto" not in (self.window, self.pricing):
+            return
+        assumed = [
+            *([f"a window of {Budget.of_model('').window_tokens:,} tokens"] if self.window == "auto" else ()),
+            *(["Anthropic's ratios of prices"] if self.pricing == "auto" else ()),
+        ]
+        warn_unknown(
+            f"the model of a History whose requests name {sent!r}",
+            f"it assumes {' and '.join(assumed)}; give it the model, as History(model={sent!r})",
+        )
 
     @property
     def clock(self) -> Callable[[], float]:

@@ -225,6 +225,6 @@ def _failure(error: Exception) -> AttemptFailed:
     from anthropic import APIStatusError  # noqa: PLC0415 — loaded with the client
 
     if not isinstance(error, APIStatusError):
-        return broken(str(error))
+        return broken(error)
     said = error.body.get("error") if isinstance(error.body, dict) else None
     return classify(said or str(error), status=error.status_code, headers=error.response.headers)

@@ -183,5 +183,5 @@ def _failure(error: Exception) -> AttemptFailed:
     from openai import APIStatusError  # noqa: PLC0415 — an optional extra
 
     if not isinstance(error, APIStatusError):
-        return broken(str(error))
+        return broken(error)
     return classify(error.body or str(error), status=error.status_code, headers=error.response.headers)

@@ -118,9 +118,11 @@ def _error_of(status: int | None) -> type[ModelError]:
     return Overloaded if status >= 500 else InvalidRequest
 
 
-def broken(reason: str) -> AttemptFailed:
-    """The failure of a connection that was not made, timed out or broke off."""
-    return AttemptFailed(ConnectionFailed(reason), retryable=True)
+def broken(reason: str | Exception) -> AttemptFailed:
+    """The failure of a connection that was not made, timed out or broke off, with the address that an SDK's error has."""
+    address = getattr(getattr(reason, "request", None), "url", "")
+    said = f"{reason} (request to {address})" if address else str(reason)
+    return AttemptFailed(ConnectionFailed(said), retryable=True)
 
 
 async def retrying(

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime
 from functools import lru_cache
 from importlib import metadata
 
+from ctxfs.checks import require_model
 from ctxfs.models.genai import SNAPSHOT, Row, Step, live_rows
 from ctxfs.models.prices import Prices
 
@@ -95,8 +96,9 @@ def day_of(at: float | None) -> date | None:
 def model_or_relative(model: str, *, day: date | None = None) -> tuple[ModelInfo | None, bool]:
     """What is known of ``model``, or of the longest name in the table that it starts with; and whether it is the model.
 
-    None, False: no name in the table is like it.
+    None, False: no name in the table is like it. Raises ``ConfigError`` for what is not a ``str``.
     """
+    require_model(model)
     rows, name = _rows(day), model.lower()
     found = _find(name, rows)
     if found is None or not found[1]:

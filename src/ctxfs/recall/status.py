@@ -3,13 +3,14 @@
 from ctxfs.recall.archive import PastSession
 from ctxfs.recall.dashboard import Dashboard
 from ctxfs.steps import run_in_steps
-from ctxfs.tokens import TokenCounter, default_counter
+from ctxfs.tokens import TokenCounter, default_counter, require_counter
 
 __all__ = ["context_status"]
 
 
 async def context_status(session: PastSession, max_tokens: int, counter: TokenCounter | None = None) -> str:
     """The state of the session's context in at most about ``max_tokens`` tokens, by ``counter`` (None: the default)."""
+    require_counter(counter)
     past = await session.refresh()
     state = session.fs.state
     dashboard = Dashboard(

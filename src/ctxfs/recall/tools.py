@@ -16,7 +16,7 @@ from ctxfs.recall.status import context_status as status_of
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import NoteWritten
 from ctxfs.steps import run_in_steps
-from ctxfs.tokens import TokenCounter, default_counter
+from ctxfs.tokens import TokenCounter, default_counter, require_counter
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import MAX_LINE_CHARS
@@ -53,6 +53,7 @@ def recall_tools(
         notes: whether ``note`` is among them, which needs a session that is open for writing.
 
     """
+    require_counter(counter)
     made = _Recall(fs, max(MIN_PAGE_TOKENS, max_tokens), counter)
     tools = (made.search(), made.read(), made.calls(), made.status())
     return (*tools, made.note()) if notes else tools

@@ -222,7 +222,7 @@ class ContextFileSystem:
         if getattr(self, "_writer", None) is not None:
             text = (
                 f"session {self._session_id} was dropped while it was open: use `async with`, or await close(), on the "
-                "Agent, Context or ContextFileSystem"
+                "Agent, Context, History or ContextFileSystem"
             )
             warn(text, ResourceWarning, stacklevel=2, source=self)
 

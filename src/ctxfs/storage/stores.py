@@ -64,6 +64,8 @@ def _at_url(url: str) -> SessionStores:
         return LocalSessions(absolute_root(unquote(parts.path)))
     if parts.scheme not in _ELSEWHERE:
         known = ", ".join(f"{scheme}://" for scheme in ("file", *_ELSEWHERE))
-        raise ConfigError(f"{url!r} is not a place for sessions: use one of {known}, or a directory (--root DIR)")
+        raise ConfigError(
+            f"{url!r} is not a place for sessions: use one of {known}; for a directory, root_path (--root DIR)"
+        )
     make: Callable[[str], SessionStores] = import_module(_ELSEWHERE[parts.scheme]).stores_at
     return make(url)

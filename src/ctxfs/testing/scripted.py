@@ -48,7 +48,7 @@ class Script:
 
         """
         if self._played == len(self._turns):
-            raise InvalidRequest(f"the script has {self._played} turns; request {self._played + 1} came: add a turn")
+            raise InvalidRequest(f"the script ends at turn {self._played}; request {self._played + 1} came: add a turn")
         turn = self._turns[self._played]
         self._played += 1
         while callable(turn):

@@ -242,8 +242,8 @@ def _to_json_with_surrogates(value: object) -> str:
         return json_codec.dumps(to_jsonable_python(value)).decode()
     except (PydanticSerializationError, ValueError) as error:
         raise ToolError(
-            f"the tool returned a {type(value).__name__}, which cannot be written as JSON ({error}): return text, "
-            "bytes, content blocks or JSON-like data"
+            f"what the tool returned, of type {type(value).__name__}, cannot be written as JSON ({error}): return "
+            "text, bytes, content blocks or JSON-like data"
         ) from error
 
 
