@@ -70,7 +70,7 @@ async def prune_session(
 ) -> PrunePlan:
     """Remove the contents that nothing refers to from a session that is open for writing, and return the plan.
 
-    Raises ``SessionClosed`` when it is not, and ``WriteFailed``.
+    Raises ``SessionClosed`` if it is not open for writing, and ``WriteFailed``.
     """
     plan = await session_plan(fs, undo_s=undo_s, grace_s=grace_s, archived_s=archived_s, clock=clock)
     await remove_contents(fs, {one.item_id: one.reason for one in plan.collect}, by=by, clock=clock)
@@ -82,7 +82,7 @@ async def remove_contents(
 ) -> tuple[ContentRemoved, ...]:
     """Remove stored contents for good, whatever refers to them, and return their tombstones.
 
-    ``reasons`` say why, by item id; ids of what is not stored are left out. Raises as ``prune_session``.
+    ``reasons``: why, by item id; ids that are not stored are ignored. Raises what ``prune_session`` raises.
     """
     stored, now = fs.state.stored, clock()
     tombstones = tuple(
@@ -137,13 +137,13 @@ async def prune(
     the files that it shares: it has its own names for them.
 
     Args:
-        session_ids: which sessions; None: all that are there.
+        session_ids: which sessions; None: all of them.
         root_path: the directory that holds sessions; None means ``~/.agent/context``.
-        store: where they are instead: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
+        store: where sessions are instead: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
         undo_s: for how many seconds an eviction can be undone; 0: not at all.
         grace_s: for how many seconds a stored content is kept in any case; 0: not at all.
         archived_s: after how many seconds an archived content is removed, though the archive names it; None: never.
-        by: who removes it; a later reader is shown it.
+        by: who removes them; later readers are shown this.
         clock: gives seconds since the epoch.
 
     """
@@ -174,7 +174,7 @@ async def prune(
 
 
 async def _free(store: Store, session_id: str) -> None:
-    """Free the space of removed contents where that takes more than to delete them: they share objects with others."""
+    """Free the space of removed contents if deleting them does not, because they share objects with others."""
     if isinstance(store, SharedStore) and isinstance(store, RewritingStore):
         try:
             await store.rewrite()

@@ -1,8 +1,8 @@
-"""What has to go so that a content is nowhere in its session any more. Pure.
+"""What has to be removed so that a content is nowhere in its session any more. Pure.
 
-Of an item that is erased, the journal's lines keep who it was and lose what it said: its message, its placeholders and
-digests, and the checksum that tells a short content. An archive keeps its place among the others. A reply keeps its
-calls without arguments, so that the results after it still have one.
+For an erased item, the journal's lines keep its identity and lose its content: its message, its placeholders and
+digests, and the checksum, which would reveal a short content. An archive keeps its place among the others. A reply
+keeps its calls without arguments, so that the results after it still have a call.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,18 +20,18 @@ __all__ = ["Eraser", "Held", "Quotes", "blanked", "held", "in_archives", "relate
 _NOTICE = "[erased]"
 _METADATA = frozenset({"encoding", "tool_name"})
 _QUOTE_CHARS = 9
-"""A shorter line may be in any text."""
+"""Shorter lines may be in any text, so they do not count as quotes."""
 _WORD_CHARS = 12
 _QUOTES = 500
 
 
 @dataclass(slots=True)
 class Held:
-    """What a journal tells of contents.
+    """What a journal says about contents.
 
-    ``items``: every item that ever was in the context, as it entered; ``texts``: what the journal itself holds of each,
-    placeholders included; ``stored``: every record of a content, the last one last; ``archives``: the ids of the items
-    that left in each archive; ``tombstones``: of what was removed; ``notes``: the last text of each, by number.
+    ``items``: every item that was ever in the context, as it entered; ``texts``: the texts of each in the journal
+    itself, including placeholders; ``stored``: every record of a content, in order; ``archives``: the ids of the items
+    in each archive; ``tombstones``: those of removed contents; ``notes``: the last text of each, by number.
     """
 
     items: dict[str, ContextItem] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Held:
 
 
 def held(records: Iterable[Record]) -> Held:
-    """Collect it from a whole journal."""
+    """Collect this from a whole journal."""
     found = Held()
     for record in records:
         match record:
@@ -67,7 +67,7 @@ def held(records: Iterable[Record]) -> Held:
 
 
 def related(found: Held, item_ids: Iterable[str]) -> dict[str, str]:
-    """The items to erase so that these are gone, each with the reason why it has to go too."""
+    """The items to erase so that these are gone, each with the reason why it has to be erased too."""
     reasons = dict.fromkeys(item_ids, "it was asked for")
     inputs = _inputs(found)
     before = 0
@@ -97,7 +97,7 @@ def _inputs(found: Held) -> list[tuple[str, str]]:
 
 
 def blanked(content: Any) -> Any:
-    """What stays of a content, or of arguments: never longer than it in JSON; erasing it again changes nothing."""
+    """What stays of a content, or of arguments: never longer than the original in JSON, and stable if erased again."""
     if isinstance(content, str):
         return _NOTICE[: len(content)]
     if isinstance(content, Mapping):
@@ -111,9 +111,9 @@ def blanked(content: Any) -> Any:
 
 
 class Eraser:
-    """Takes what ``item_ids`` said out of a journal's records, as JSON data, in their order.
+    """Removes the contents of ``item_ids`` from a journal's records, given as JSON data in their order.
 
-    What stands after the tombstone of an item is left as it is: it was written when nothing was left to say.
+    Records after the tombstone of an item are left as they are: they were written when the content was gone.
     """
 
     def __init__(self, item_ids: Collection[str]) -> None:
@@ -121,7 +121,7 @@ class Eraser:
         self._left = set(item_ids)
 
     def __call__(self, part: Any) -> Any:
-        """The record without it."""
+        """The record without the contents."""
         match part:
             case {"type": "item_added", "item": {"id": item_id}} if item_id in self._left:
                 return {**part, "item": _blank_item(part["item"])}
@@ -149,7 +149,7 @@ def _blank(part: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class Quotes:
-    """Finds out which other texts have a line of the erased contents, or one of their longest words."""
+    """Finds other texts with a line of the erased contents, or with one of their longest words."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         whole = list(texts)
@@ -159,7 +159,7 @@ class Quotes:
         self._longest = [*sorted(self._lines, key=len)[-_QUOTES:], *sorted(words, key=len)[-_QUOTES:]]
 
     def found_in(self, text: str) -> bool:
-        """Whether it has one of them."""
+        """Whether the text has one of them."""
         return any(line.strip() in self._lines for line in text.splitlines()) or any(
             piece in text for piece in self._longest
         )
@@ -173,5 +173,5 @@ def text_of(content: object) -> str:
 
 
 def in_archives(item_ids: Collection[str]) -> Callable[[str, Any], Any]:
-    """What changes an archive's contents so that nothing of these items is in it."""
+    """The function that changes an archive's contents so that nothing of these items is in it."""
     return lambda item_id, content: blanked(content) if item_id in item_ids else content

@@ -1,10 +1,9 @@
-"""Erasing contents for good: from their files, the journal's lines, archives and what is derived from them.
+"""Erase contents for good: from their files, the journal's lines, archives and everything derived from them.
 
-The tombstones are durable first: from then on, no reader is given the contents. Then the files are deleted, and the
-archives and the journal are rewritten, each as a whole that takes the place of the old one; each line of the journal
-keeps its number and its length. A crash between these steps leaves a session that opens; erasing the same items again
-finishes the rest. In a store on a server all of it is done as its one writer, so that a writer that was silent before
-is refused afterwards.
+The tombstones are durable first: from then on, no reader gets the contents. Then the files are deleted, and the
+archives and the journal are rewritten, each in one step; each line of the journal keeps its number and its length.
+After a crash between these steps the session can still be opened; erasing the same items again finishes the rest. In a
+store on a server, all of this is done as its one writer, so that a writer that was silent before is refused afterwards.
 """
 
 import logging
@@ -41,10 +40,10 @@ __all__ = ["ErasedItem", "Erasure", "erase", "erase_in", "erase_plan"]
 logger = logging.getLogger("ctxfs.cleanup")
 
 _OPENED_AT_ONCE = 16
-"""So many other sessions are looked at at the same time."""
+"""How many other sessions are examined at the same time."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]+")
-"""An id that stands in JSON as it is."""
+"""An id that is the same in JSON."""
 
 _LEFT_IN_DIRECTORY = (
     "exports of this session, and backups of its directory",
@@ -75,9 +74,9 @@ class Erasure:
     """What erasing removes from a session, and what it does not reach.
 
     ``archives``: ids of the archives with an erased item; they are rewritten. ``quoted_in``: other items, and notes,
-    with a line or a long word of an erased content; they are kept; erase them too if they must not be.
+    with a line or a long word of an erased content; they are kept: erase them too if they must go.
     ``other_sessions``: those in the same place that share the content, such as forks. ``not_reached``: whatever else
-    may hold it, a line each.
+    may hold it, as one line each.
     """
 
     session_id: str
@@ -95,7 +94,7 @@ async def erase_plan(
     root_path: str | Path | None = None,
     store: SessionStores | str | None = None,
 ) -> Erasure:
-    """Say what ``erase`` with the same arguments does; nothing is changed. Raises as ``erase``."""
+    """Say what ``erase`` with the same arguments would do; nothing is changed. Raises what ``erase`` raises."""
     stores = await resolved_stores(root_path, store)
     one = _rewriting(stores, session_id)
     async with ContextFileSystem(session_id, root_path=stores.directory, store=one, read_only=True) as fs:
@@ -114,24 +113,24 @@ async def erase(
     clock: Callable[[], float] = time.time,
     fs: FileSystem | None = None,
 ) -> Erasure:
-    """Erase contents for good: their files, and every copy in the journal, in archives and in what is derived.
+    """Erase contents for good: their files, and every copy in the journal, in archives and in derived data.
 
-    The id of an item and its size remain, and who erased it, why and when. All other items stay as they were.
+    The id of an item and its size remain, and a note of who erased it, why and when. All other items stay as they were.
     Erasing an item again finishes what a crash cut short.
 
     Args:
         session_id: the session.
         item_ids: the items, as ``ctxfs ls`` and placeholders name them; ids, file names or paths.
         root_path: the directory that holds sessions; None means ``~/.agent/context``.
-        store: where they are instead: a URL (``s3://bucket/prefix``) or a ``SessionStores``. The session is taken over
-            as by any writer. A ``ReadCache`` of this place loses the contents too.
-        by: who erases them; a later reader is shown it.
-        reason: why, for the same reader; it stays in the session, so it must not reveal the content.
+        store: where sessions are instead: a URL (``s3://bucket/prefix``) or a ``SessionStores``. The session is taken
+            over as by any writer. The contents are also removed from the ``ReadCache`` of this place.
+        by: who erases them; later readers are shown this.
+        reason: why, for the same readers; it stays in the session, so it must not reveal the content.
         clock: gives seconds since the epoch.
         fs: used instead of the operating system's calls, in a directory.
 
     Raises:
-        UnknownItem: no item of that name was ever in the session; nothing is erased then.
+        UnknownItem: no item with that name was ever in the session; nothing is erased.
         ConfigError: no item was given, or the store is one of your own without ``rewrite``.
         SessionLocked: an agent writes to it; in a ``store``, it did so within its lease.
         SessionNotFound: there is no such session.
@@ -159,8 +158,8 @@ async def erase_in(
 ) -> Erasure:
     """Erase contents of a session that is open for writing on ``store``.
 
-    The session has to be opened again afterwards: what is in memory still has them. Other sessions are not looked at.
-    Raises as ``erase``.
+    The session has to be opened again afterwards, since its state in memory still has them. Other sessions are not
+    examined. Raises what ``erase`` raises.
     """
     found = held(await fs.history())
     plan = await _plan(fs, store, found, item_ids)
@@ -218,7 +217,7 @@ def _erased(found: Held, item_id: str, why: str) -> ErasedItem:
 
 
 async def _content(fs: ContextFileSystem, found: Held, item_id: str) -> str:
-    """What an item said when it entered, as far as it can be read."""
+    """The content of an item when it entered, as far as it can be read."""
     if item_id in fs.state.stored:
         try:
             return text_of(await fs.load(item_id))
@@ -228,7 +227,7 @@ async def _content(fs: ContextFileSystem, found: Held, item_id: str) -> str:
 
 
 async def _sharing(session_id: str, found: Held, item_ids: Collection[str], stores: SessionStores) -> tuple[str, ...]:
-    """The other sessions of the place that have one of the contents, or the history that it was a part of."""
+    """The other sessions of the place that have one of the contents, or the history to which it belonged."""
     digests = {stored.digest for item_id in item_ids for stored in found.stored.get(item_id, [])}
     marks = [digest.encode() for digest in digests] + [_mark(item_id) for item_id in item_ids]
     family, origins, sharing = {session_id, found.forked_from} - {""}, dict[str, str](), list[str]()
@@ -244,7 +243,7 @@ async def _sharing(session_id: str, found: Held, item_ids: Collection[str], stor
                         sharing.append(name)
                     elif not other.state.ids.isdisjoint(item_ids):
                         origins[name] = held(await other.history()).forked_from
-            except SessionNotFound:  # it was removed meanwhile
+            except SessionNotFound:  # it has just been removed
                 return
             except CtxfsError:
                 sharing.append(f"{name} (it cannot be read)")
@@ -261,12 +260,12 @@ async def _sharing(session_id: str, found: Held, item_ids: Collection[str], stor
 
 
 def _mark(item_id: str) -> bytes:
-    """Bytes that the journal of a session with such an item has in it."""
+    """Bytes that occur in the journal of any session with such an item."""
     return item_id.encode() if _PLAIN.fullmatch(item_id) else b""
 
 
 async def _may_share(stores: SessionStores, session_id: str, marks: Sequence[bytes]) -> bool:
-    """Whether a session has to be opened to know; false for most, which takes one look at the bytes of its journal."""
+    """Whether a session has to be opened to know; for most, a look at the bytes of the journal rules it out."""
     if (root := stores.directory) is None:
         return True
 
@@ -309,7 +308,7 @@ async def _remove_bytes(store: RewritingStore, plan: Erasure, archives: Sequence
         await store.replace(file.name, file)
     log = await store.read_log()
     new = await run_in_steps(lambda: rewritten(log, Eraser([item.item_id for item in plan.items])))
-    if new != log or isinstance(store, SharedStore):  # a server may still hold what was deleted
+    if new != log or isinstance(store, SharedStore):  # a server may still hold deleted bytes
         await store.rewrite(new)
 
 
@@ -340,7 +339,7 @@ def _tombstone(found: Held, item: ErasedItem, now: float, by: str, reason: str) 
 
 
 async def _old(store: Store, found: Held, archive: str) -> tuple[Stored, str] | None:
-    """An archive's record and text: the last that its file agrees with, since a crash may have kept the one before."""
+    """An archive's record and text: the last record that fits its file, which after a crash may be the one before."""
     for stored in reversed(found.stored.get(archive, [])):
         try:
             return stored, text_of(await ContentReader(store, stored).load())

@@ -3,7 +3,7 @@
 The roots, like git's references and reflog, are: the items of the context and the contents that they name, the
 archives that they name with the items in them, the decisions of a framework's history, the items that were evicted so
 recently that it can be undone, and contents that a program stored without an item. A name that occurs in a text keeps
-its content: this may keep too much, and never too little.
+its content: this may keep too much, but never too little.
 """
 
 import re
@@ -40,7 +40,7 @@ _KeepItem = Callable[[ContextItem, str, str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collectable:
-    """A content that nothing needs any more; ``size_bytes`` is what its file takes."""
+    """A content that nothing needs any more; ``size_bytes`` is the size of its file."""
 
     item_id: str
     name: str
@@ -51,7 +51,7 @@ class Collectable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunePlan:
-    """What can be removed of a session's contents, and why each other one stays, by item id."""
+    """The contents of a session that can be removed, and why each of the others stays, by item id."""
 
     session_id: str
     collect: tuple[Collectable, ...]
@@ -59,7 +59,7 @@ class PrunePlan:
 
     @property
     def size_bytes(self) -> int:
-        """What removing it frees; less where another session shares a file."""
+        """The space that removing them frees; less if another session shares a file."""
         return sum(one.size_bytes for one in self.collect)
 
 
@@ -83,7 +83,7 @@ def plan_prune(
         grace_s: contents stored less than this many seconds ago are kept: the placeholder may not be recorded yet.
         archived_s: items archived more than this many seconds ago can be removed, though the archive, which is kept,
             names them; None: they are kept.
-        damaged: lines of the journal are lost; then everything is kept, since they may have named it.
+        damaged: lines of the journal are lost; everything is then kept, since they may have named it.
 
     """
     found = _found(records)
@@ -112,7 +112,7 @@ def plan_prune(
 
 
 def file_bytes(stored: Stored) -> int:
-    """How many bytes the file of a content takes, without its block index."""
+    """The size in bytes of a content's file, without its block index."""
     trailer = trailer_of(stored.encoding, raw=stored.raw, compression=stored.compression)
     return stored.content_offset + stored.content_length + len(trailer)
 
@@ -211,12 +211,12 @@ def _keep_archived(found: _Found, kept: Mapping[str, str], keep_item: _KeepItem,
 
 
 def _belongs_to_an_item(stored: Stored) -> bool:
-    """Whether it is a part of an item: large arguments of a call, or what a command printed."""
+    """Whether it is a part of an item: large arguments of a call, or the output of a command."""
     return stored.item_type is ItemType.TOOL_INPUT or stored.name.startswith(TERMINAL)
 
 
 def _names(stored: Iterable[Stored]) -> dict[bytes, str]:
-    """What a text may call a content, and its id."""
+    """The names by which a text may refer to a content, with its id."""
     names: dict[bytes, str] = {}
     for entry in stored:
         for name in (entry.name, short_name(entry.item_id), entry.item_id):

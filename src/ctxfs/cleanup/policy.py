@@ -1,4 +1,4 @@
-"""Which sessions to forget: a policy as backup programs have it, decided as a value. Pure."""
+"""Which sessions to forget: a policy like those of backup programs, decided as a value. Pure."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class ForgetPolicy:
     """
 
     keep_last: int = 0
-    """Keep the newest sessions, this many; 0 keeps none for that reason."""
+    """Keep this many of the newest sessions; 0 keeps none for that reason."""
 
     keep_within_s: float = 0.0
     """Keep sessions that changed within this many seconds; 0 keeps none for that reason."""
@@ -40,10 +40,10 @@ class ForgetPolicy:
     """Only sessions whose files take more bytes than this; None: of any size."""
 
     tags: tuple[str, ...] = ()
-    """Only sessions with one of these tags; none: with any, or without one."""
+    """Only sessions with one of these tags; empty: with any tag, or without one."""
 
     max_size_bytes: int | None = None
-    """Forget no more than is needed until all sessions together take at most this many bytes; None: no such bound."""
+    """Forget no more than is needed until all sessions together take at most this many bytes; None: no such limit."""
 
     def __post_init__(self) -> None:
         require_int("keep_last", self.keep_last, at_least=0)
@@ -61,7 +61,7 @@ class ForgetPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether one session is forgotten, and why. ``contents`` and ``size_bytes`` are what it holds."""
+    """Whether one session is forgotten, and why. ``contents`` and ``size_bytes`` say how much it holds."""
 
     session_id: str
     forget: bool
@@ -85,12 +85,12 @@ class ForgetPlan:
 
     @property
     def size_bytes(self) -> int:
-        """What forgetting them frees; less where a session that is kept shares their files."""
+        """The space that forgetting them frees; less if a session that is kept shares their files."""
         return sum(verdict.size_bytes for verdict in self.forgotten)
 
     @property
     def over_bytes(self) -> int:
-        """How many bytes too many are left although everything was forgotten that may be."""
+        """By how many bytes the rest exceeds the limit, although everything that may be was forgotten."""
         left = sum(verdict.size_bytes for verdict in self.verdicts) - self.size_bytes
         return 0 if self.max_size_bytes is None else max(0, left - self.max_size_bytes)
 
@@ -98,7 +98,7 @@ class ForgetPlan:
 def plan_forget(
     sessions: Sequence[SessionSummary], policy: ForgetPolicy, *, now: float, running: Collection[str] = ()
 ) -> ForgetPlan:
-    """Decide which sessions a policy forgets; ``now`` in seconds since the epoch, ``running`` are being written."""
+    """Decide which sessions a policy forgets; ``now``: in seconds since the epoch; ``running``: those being written."""
     newest_first = sorted(sessions, key=lambda session: (-session.changed_at, session.session_id))
     kept = {
         session.session_id: why

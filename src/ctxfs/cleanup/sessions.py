@@ -1,4 +1,4 @@
-"""Forgetting whole sessions: a plan is made, shown, and carried out; each leaves a tombstone."""
+"""Forget whole sessions: a plan is made, shown, and carried out; each session leaves a tombstone."""
 
 import logging
 import time
@@ -26,7 +26,7 @@ logger = logging.getLogger("ctxfs.cleanup")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten:
-    """What ``forget`` did: its plan, the sessions that are gone, and why others of the plan could not be removed."""
+    """What ``forget`` did: its plan, the removed sessions, and why others of the plan could not be removed."""
 
     plan: ForgetPlan
     removed: tuple[Verdict, ...]
@@ -34,7 +34,7 @@ class Forgotten:
 
     @property
     def size_bytes(self) -> int:
-        """What the removed sessions held."""
+        """The size of the removed sessions."""
         return sum(verdict.size_bytes for verdict in self.removed)
 
 
@@ -47,14 +47,14 @@ async def forget_plan(
 ) -> ForgetPlan:
     """Decide which sessions of a place a policy forgets; nothing is changed.
 
-    A file that several sessions have, such as forks, counts for the newest of them. ``root_path`` None is
+    A file that several sessions share, such as forks, counts for the newest of them. ``root_path``: None means
     ``~/.agent/context``; ``store``: see ``AgentConfig.store``. Raises ``ConfigError`` if it cannot be read.
     """
     return await _plan(policy, await resolved_stores(root_path, store), clock, running=())
 
 
 async def _plan(policy: ForgetPolicy, stores: SessionStores, clock: Clock, *, running: Collection[str]) -> ForgetPlan:
-    """``running``: sessions that are kept, as those are that have a writer."""
+    """``running``: sessions that are kept, like those that have a writer."""
     summaries = await counted_once(stores)
     written = await run_to_completion(
         lambda: {summary.session_id for summary in summaries if has_writer(stores, summary.session_id)}
@@ -70,10 +70,10 @@ async def forget(
     by: str = "ctxfs.cleanup.forget",
     clock: Clock = time.time,
 ) -> Forgotten:
-    """Remove the sessions of a place that a policy forgets, each whole or not at all.
+    """Remove the sessions of a place that a policy forgets, each as a whole or not at all.
 
-    ``by`` names who removes them, and is shown to a later reader; a ``store`` other than a directory keeps no
-    tombstone. A session that an agent began to write to meanwhile is kept, and reported: in such a store, one that was
+    ``by`` names who removes them, and is shown to later readers; a ``store`` other than a directory keeps no
+    tombstone. A session that an agent has begun to write to is kept, and reported: in such a store, one that was
     written to within its lease. Raises ``ConfigError`` if the place cannot be read.
     """
     stores = await resolved_stores(root_path, store)
@@ -121,11 +121,11 @@ async def keep_quota(
     """Keep the sessions under a root within ``max_bytes``: call it before a new session is begun.
 
     Args:
-        max_bytes: how many bytes they may take together.
-        policy: which sessions may be forgotten for that, the oldest first, and no more than needed; its own bound is
+        max_bytes: how many bytes they may take up together.
+        policy: which sessions may be forgotten for that, the oldest first, and no more than needed; its own limit is
             not used. None: none may, and the quota only refuses.
         root_path: the directory that holds sessions; None means ``~/.agent/context``.
-        by: who removes them; a later reader is shown it.
+        by: who removes them; later readers are shown this.
         keep: ids of sessions that stay, whatever the policy says.
         clock: gives seconds since the epoch.
 
@@ -154,9 +154,9 @@ async def keep_quota(
 
 
 def quota(max_bytes: int, *, policy: ForgetPolicy | None = None) -> Callable[[Path], Awaitable[None]]:
-    """Return a ``keep_quota`` for ``AgentConfig(on_open=…)``: every agent looks before it opens its session.
+    """Return a ``keep_quota`` for ``AgentConfig(on_open=…)``: every agent checks before it opens its session.
 
-    An agent that would go beyond ``max_bytes`` is refused (``QuotaExceeded``), unless ``policy`` says what may be
+    An agent is refused (``QuotaExceeded``) if the sessions exceed ``max_bytes``, unless ``policy`` says what may be
     forgotten first. The session that it opens is never forgotten for that. Raises ``ConfigError``.
     """
     require_int("max_bytes", max_bytes, at_least=0)
@@ -177,7 +177,7 @@ async def tag_session(
     root_path: str | Path | None = None,
     store: SessionStores | str | None = None,
 ) -> tuple[str, ...]:
-    """Give a session tags, take others from it, and return those it has then; ``ForgetPolicy`` knows sessions by them.
+    """Add tags to a session, remove others, and return its tags; ``ForgetPolicy`` selects sessions by them.
 
     Raises ``SessionLocked`` while another writer has it, ``SessionNotFound`` and ``WriteFailed``.
     """

@@ -13,9 +13,10 @@ __all__ = ["counted_once", "shared_with_newer"]
 
 
 async def counted_once(stores: SessionStores) -> list[SessionSummary]:
-    """The sessions of a place, each with the ``disk_bytes`` that no newer one has too: what removing it frees.
+    """The sessions of a place, each with the ``disk_bytes`` that it does not share with newer ones.
 
-    That is so as long as the oldest are removed first. Raises ``ConfigError`` if the place cannot be read.
+    Removing it frees that much, as long as the oldest are removed first.
+    Raises ``ConfigError`` if the place cannot be read.
     """
     summaries, root = await list_summaries(stores), stores.directory
     if root is None:
@@ -25,7 +26,7 @@ async def counted_once(stores: SessionStores) -> list[SessionSummary]:
 
 
 def shared_with_newer(root: Path, summaries: Sequence[SessionSummary]) -> dict[str, int]:
-    """How many bytes of each session are in files that a newer one has too. Looks at every file that is stored."""
+    """How many bytes of each session are in files that it shares with newer ones. Examines every stored file."""
     seen, shared = set[tuple[int, int]](), dict[str, int]()
     for summary in sorted(summaries, key=lambda one: one.changed_at, reverse=True):
         if not summary.stored:

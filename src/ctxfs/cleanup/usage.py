@@ -1,4 +1,4 @@
-"""What takes how much of the disk: by session, by tool, by item."""
+"""How much of the disk is taken up, by session, by tool, by item."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ __all__ = ["DiskUsage", "usage_by_item", "usage_by_session", "usage_by_tool"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskUsage:
-    """What one session, one tool or one item takes.
+    """How much one session, one tool or one item takes up.
 
-    ``size_bytes`` is what its files hold: of a session all of them, else those of contents. ``content_bytes`` is what
-    the contents have without compression, ``contents`` their number. ``session_id`` is "" for a tool of several.
-    ``shared_bytes``: of a session, how much of ``size_bytes`` is in files that a newer session has too, such as a fork;
-    the sessions together take the sum of ``size_bytes``, less all of these.
+    ``size_bytes`` is the size of its files: for a session all of them, else those of contents. ``content_bytes`` is the
+    size of the contents without compression, ``contents`` their number. ``session_id`` is "" for a tool of several.
+    ``shared_bytes``: for a session, how much of ``size_bytes`` is in files that a newer session, such as a fork,
+    shares; the sessions together take up the sum of ``size_bytes``, less all of these.
     """
 
     name: str
@@ -38,7 +38,7 @@ class DiskUsage:
 async def usage_by_session(
     root_path: str | Path | None = None, *, store: SessionStores | str | None = None
 ) -> tuple[DiskUsage, ...]:
-    """Return what each session takes, the largest first. Raises ``ConfigError`` if the place cannot be read.
+    """Return how much each session takes up, the largest first. Raises ``ConfigError`` if the place cannot be read.
 
     In a ``store`` other than a directory, no files are shared, and this is what the session itself holds.
     """
@@ -64,9 +64,9 @@ async def usage_by_tool(
     root_path: str | Path | None = None,
     store: SessionStores | str | None = None,
 ) -> tuple[DiskUsage, ...]:
-    """Return what the contents of each tool take, the largest first; ``session_id`` None: in all sessions.
+    """Return how much the contents of each tool take up, the largest first; ``session_id``: None means all sessions.
 
-    What no tool gave is under its type, such as ``user_message``.
+    Contents of no tool are listed under their type, such as ``user_message``.
     """
     sums: dict[str, DiskUsage] = {}
     for item in await usage_by_item(session_id, root_path=root_path, store=store, by_tool=True):
@@ -88,7 +88,7 @@ async def usage_by_item(
     store: SessionStores | str | None = None,
     by_tool: bool = False,
 ) -> tuple[DiskUsage, ...]:
-    """Return what each content takes, the largest first; ``session_id`` None: in all sessions.
+    """Return how much each content takes up, the largest first; ``session_id``: None means all sessions.
 
     ``by_tool`` names each item by its tool. Sessions that cannot be read are left out; if one session is given and
     cannot be opened, that error is raised.

@@ -1,4 +1,4 @@
-"""Checking many sessions: every content against its checksum, or a sample of them."""
+"""Check many sessions: every content, or a sample, against its checksum."""
 
 import hashlib
 from collections.abc import AsyncIterator, Sequence
@@ -18,7 +18,7 @@ __all__ = ["CheckedSession", "check"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedSession:
-    """What checking a session found. ``contents`` is how many it holds; ``error``: why it cannot be read, else ""."""
+    """The result of checking a session. ``contents``: how many it holds; ``error``: why it cannot be read, else ""."""
 
     session_id: str
     report: VerifyReport
@@ -42,11 +42,11 @@ async def check(
     """Check sessions, one after the other.
 
     Args:
-        session_ids: which sessions; None: all that are there, and each directory among them that may not be read.
+        session_ids: which sessions; None: all of them, and any directory among them that may not be read.
         root_path: the directory that holds sessions; None means ``~/.agent/context``.
-        store: where they are instead: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
+        store: where sessions are instead: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
         share: which part of the contents is read, above 0 up to 1; journals and indexes are read in any case.
-        seed: which sample that is; another number gives another one.
+        seed: the number of the sample; another number gives another one.
 
     Raises:
         ConfigError: the share is not above 0 and at most 1.

@@ -1,4 +1,4 @@
-"""What the journal of an open session gained since it was read, even while another process writes it."""
+"""Read the lines that a session's journal has gained since it was last read, even while another process writes."""
 
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal import scan

@@ -9,8 +9,8 @@ content can be taken for a header::
     line one
     line two
 
-An item whose content was damaged is marked so ("tool_result of Read (damaged)"); the archive has what took its place.
-Pure.
+An item whose content was damaged is marked ("tool_result of Read (damaged)"); the archive has the text that replaced
+it. Pure.
 """
 
 import re
@@ -32,7 +32,7 @@ _DAMAGED = " (damaged)"
 
 
 def write_archive(items: Iterable[ContextItem]) -> str:
-    """The archive of ``items``, in order, each with what the model saw of it last."""
+    """The archive of ``items``, in order, each with the form in which the model last saw it."""
     return "".join(_entry(item) for item in items)
 
 
@@ -47,7 +47,7 @@ def read_archive(archive: str) -> dict[str, Content]:
 
 
 def rewritten_archive(archive: str, change: Callable[[str, Content], Content]) -> str:
-    """The archive with each content as ``change`` gives it, by item id. Raises as ``read_archive``."""
+    """The archive with each content changed by ``change``, by item id. Raises what ``read_archive`` raises."""
     entries = ((header, content, change(header[1], content)) for header, content in _messages(archive))
     return "".join(
         header.string[header.start() : header.end() + int(header[4]) + 1]
@@ -58,12 +58,12 @@ def rewritten_archive(archive: str, change: Callable[[str, Content], Content]) -
 
 
 def _entries(archive: str) -> Iterator[tuple[str, bool, Content]]:
-    """Each item's id, whether its content was damaged, and what the model saw of it last."""
+    """Each item's id, whether its content was damaged, and the form in which the model last saw it."""
     return ((header[1], header[2].endswith(_DAMAGED), content) for header, content in _messages(archive))
 
 
 def _messages(archive: str) -> Iterator[tuple[re.Match[str], Content]]:
-    """Each message's header, and what the model saw of it last."""
+    """Each message's header, and the form in which the model last saw it."""
     position = 0
     while position < len(archive):
         header = _HEADER.match(archive, position)
@@ -77,9 +77,9 @@ def _messages(archive: str) -> Iterator[tuple[re.Match[str], Content]]:
 
 
 def archived_items(archive: str, archive_id: str, records: Iterable[Record]) -> tuple[ContextItem, ...]:
-    """The items of an archive, in order, each as it was when it left: what the archive's header lacks, a journal has.
+    """The items of an archive, in order, each as it was when it left; the journal has what the headers lack.
 
-    One whose records are damaged is left out.
+    Items whose records are damaged are left out.
 
     Raises:
         CorruptContent: it is not an archive that was written here.

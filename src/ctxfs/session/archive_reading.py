@@ -1,4 +1,4 @@
-"""The items that left in an archive, read from a session's files."""
+"""The items in an archive, read from a session's files."""
 
 from ctxfs.errors import UnknownItem
 from ctxfs.items import ContextItem
@@ -11,10 +11,10 @@ __all__ = ["archived"]
 
 
 async def archived(fs: ContextFileSystem, archive_id: str) -> tuple[ContextItem, ...]:
-    """Return the items that left in an archive, in order, each exactly as it was then; paths absolute.
+    """Return the items in an archive, in order, each exactly as it was when it was archived; paths are absolute.
 
-    Reads the whole journal; an item whose lines in it are damaged is left out. Raises ``UnknownItem`` when no item
-    left in such an archive, and ``CorruptContent``.
+    Reads the whole journal; an item whose lines in it are damaged is left out. Raises ``UnknownItem`` if there is no
+    such archive, and ``CorruptContent``.
     """
     if archive_id not in fs.state.archived.values():
         raise UnknownItem(archive_id)

@@ -32,7 +32,7 @@ class Copied:
 
 @asynccontextmanager
 async def making(stores: SessionStores, session_id: str) -> AsyncIterator[Store]:
-    """See ``MakingStores.making``; where a place cannot do that, the session is made in a directory, and copied."""
+    """See ``MakingStores.making``; if a place cannot do that, the session is made in a directory and then copied."""
     if isinstance(stores, MakingStores):
         async with stores.making(session_id) as store:
             yield store
@@ -64,7 +64,7 @@ async def _removed(staged: Store, directory: str) -> None:
 
 
 async def bring_up_to_date(source: Store, target: Store, session_id: str) -> Copied:
-    """Give ``target``, open for writing, all that ``source`` has; whole, or not at all.
+    """Copy everything in ``source`` to ``target``, which is open for writing; all of it, or nothing.
 
     Raises ``SessionDiverged`` if the log of ``target`` is not a prefix of that of ``source``; nothing changes then.
     """
@@ -94,7 +94,7 @@ def _index(session_id: str, log: bytes) -> Iterable[bytes]:
 
 
 async def _same(source: Store, target: Store, name: str) -> bool:
-    """Whether both have the same under this name. Contents never change: a file that grows has another size."""
+    """Whether both have the same file of this name. Contents never change, so only a growing file differs, in size."""
     if await source.size(name) != await target.size(name):
         return False
     return not _is_derived(name) or await source.read(name) == await target.read(name)
@@ -115,7 +115,7 @@ async def _file(source: Store, name: str) -> NewFile:
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """The bytes of a file of another store, read when they are asked for."""
+    """Yield the bytes of a file in another store, reading them when they are asked for."""
 
     store: ThreadStore
     name: str

@@ -1,4 +1,4 @@
-"""Contents that cannot be read back: a text takes the place of each in the context, and says so. Pure.
+"""Contents that cannot be read back: in the context, each is replaced by a text that says so. Pure.
 
 The text is never stored as if it were the content, and the file is left as it is: once it is restored, the next opening
 of the session finds the content again.
@@ -35,7 +35,7 @@ _AGAIN = {ItemType.TOOL_RESULT: "; call the tool again if you need it"}
 class DamagedContent:
     """An item's content that cannot be read: its file ``name``, inside the session, and what is wrong with it.
 
-    ``removed``: it is not damaged, but was removed on purpose; ``detail`` is its tombstone.
+    ``removed``: it is not damaged, but was removed on purpose, and ``detail`` is its tombstone.
     """
 
     item_id: str
@@ -50,7 +50,7 @@ class DamagedContent:
 
 
 def detail_of(error: CtxfsError) -> str | None:
-    """What is wrong with a content, by the ``error`` that reading it raised; None if the content is not damaged."""
+    """What is wrong with a content, by the ``error`` that was raised by reading it; None if it is not damaged."""
     match error:
         case NotStored():
             return MISSING
@@ -74,7 +74,7 @@ def refuse_damaged(items: Sequence[ContextItem]) -> None:
 
 
 def with_notices(items: Sequence[ContextItem], damaged: Mapping[str, DamagedContent]) -> tuple[ContextItem, ...]:
-    """Put a text that says what is wrong in the place of each damaged content, by item id.
+    """Replace each damaged content, by item id, with a text that says what is wrong.
 
     A reply keeps the calls that the results after it answer, without their arguments: the transcript stays valid.
     """
@@ -110,7 +110,7 @@ def _answered_calls(following: Sequence[ContextItem]) -> Iterator[Block]:
 
 
 def counted(items: Sequence[ContextItem], counter: TokenCounter) -> tuple[ContextItem, ...]:
-    """``items``, each damaged one with the tokens of what takes the place of its content."""
+    """``items``, each damaged one with the tokens of the text that replaces its content."""
     return tuple(
         item if item.damaged is None else replace(item, token_count=count_content(counter, item.message.content))
         for item in items

@@ -32,14 +32,14 @@ async def unknown_files(
     # Each file is one of four cases:
     # - known: the journal names it, or it is the block index of a content;
     # - an orphan: a whole content that was never acknowledged, or whose record was lost. It is adopted;
-    # - ours by its form, but contradicting what the journal says of its item: foreign;
+    # - ours by its form, but in contradiction to what the journal says about its item: foreign;
     # - anything else, or unreadable: foreign.
     indexed = {} if index is None else {entry.name: entry for entry in index.items.values()}
     adopt: list[Stored] = []
     foreign: list[str] = []
     present = set(names)
     contents = present | state.by_name.keys()  # also those whose file is missing
-    # Where case does not count, a directory is listed as its first user spelled it.
+    # On file systems that ignore case, a directory is listed as its first user spelled it.
     spelled_otherwise = {name.casefold() for name in state.by_name if name not in present}
     for name in names:
         if name in state.by_name or name.casefold() in spelled_otherwise or _is_index_of_another(name, contents):
@@ -58,7 +58,7 @@ def _is_index_of_another(name: str, contents: set[str]) -> bool:
 
 
 async def _fits(store: Store, state: SessionState, entry: Stored) -> bool:
-    """Whether the file can be the content of its id: it must not contradict what the journal says of that item."""
+    """Whether the file can be the content of its id: it must not contradict what the journal says about the item."""
     if entry.item_id in state.stored:
         return False
     item = state.items.get(entry.item_id)
@@ -70,7 +70,7 @@ async def _fits(store: Store, state: SessionState, entry: Stored) -> bool:
 
 
 async def _describe(store: Store, name: str, indexed: Stored | None) -> Stored | None:
-    """What a file is, as the index says it, or as it says itself; None when it is not one of ours."""
+    """What a file is, by the index or by the file itself; None if it is not one of ours."""
     try:
         if indexed is not None and (await scan_blocks(store, indexed)).root == indexed.digest:
             return indexed
@@ -87,7 +87,7 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDraft:
-    """What is known from a file's name and its frame; the rest is measured from its content."""
+    """What a file's name and its frame tell; the rest is measured from its content."""
 
     item_id: str
     item_type: ItemType
@@ -100,7 +100,7 @@ class StoredDraft:
     compression: str = ""
 
     def stored(self, encoding: str) -> Stored:
-        """What is known of the content, if ``encoding`` is how it became bytes; nothing of it is measured yet."""
+        """What is known about the content if ``encoding`` is how it became bytes; nothing is measured yet."""
         entry = Stored(
             item_id=self.item_id,
             item_type=self.item_type,
@@ -166,7 +166,7 @@ async def _parse_text(store: Store, name: str) -> StoredDraft:
 
 
 async def _parse_artifact(store: Store, name: str) -> StoredDraft:
-    """A tool's output; that of a command which had not ended is ``partial``."""
+    """A tool's output; it is ``partial`` if the command had not ended."""
     metadata = {"partial": True} if name.startswith(TERMINAL) else {}
     return await _raw_draft(store, name, PurePosixPath(name).stem, ItemType.TOOL_RESULT, metadata)
 
@@ -201,7 +201,7 @@ async def measure(store: Store, draft: StoredDraft) -> Stored:
 
 
 async def _measured(store: Store, entry: Stored) -> Stored:
-    """Fill in what only the content says; it is read whole, and must decode."""
+    """Fill in what only the content tells; all of it is read, and must decode."""
     index = await scan_blocks(store, entry)
     entry = replace(entry, size_bytes=index.size_bytes, digest=index.root, blocks=index.count)
     chars, newlines, last = 0, 0, ""

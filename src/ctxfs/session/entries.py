@@ -1,4 +1,4 @@
-"""Everything that a session holds, in a list: what is in its context, and what is only stored."""
+"""Everything that a session holds, in a list: the items in its context, and contents that are only stored."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +20,9 @@ class Entry:
     """An item of a session, in its context or not.
 
     ``place``: "context" (its content is there), "file" (it was evicted to its file), "removed" (only its file is left)
-    or "archive" (it was archived, with others). ``tokens`` is what it takes in the context now,
-    ``content_tokens`` what its content took; None: not known. ``damaged``: what is wrong with its content's file.
-    Of a part of a history that a framework owns, ``tokens`` are what stands for it there.
+    or "archive" (it was archived, with others). ``tokens`` is its size in the context now,
+    ``content_tokens`` that of its content; None: not known. ``damaged``: what is wrong with its content's file.
+    For a part of a history that a framework owns, ``tokens`` is the size of its replacement.
     """
 
     item_id: str
@@ -42,9 +42,9 @@ class Entry:
 
 
 async def entries(fs: ContextFileSystem) -> list[Entry]:
-    """Everything that the session holds: its context in order, then what is stored only.
+    """Everything that the session holds: its context in order, then contents that are only stored.
 
-    Which contents of the context are damaged is known once they were read; see ``ContextFileSystem.items``.
+    Damaged contents of the context are known once they have been read; see ``ContextFileSystem.items``.
     """
     stored, decided = fs.state.stored, dict[str, list[Decided]]()
     for decision in fs.state.decisions:
@@ -72,7 +72,7 @@ def entry_of(item: ContextItem, stored: Stored | None) -> Entry:
 
 
 def _outside(stored: Stored, decided: Sequence[Decided]) -> Entry:
-    """The entry of what is stored only; ``decided``: what stands for it in a history that a framework owns."""
+    """The entry of a content that is only stored; ``decided``: its replacement in a framework's history."""
     removed = _removed(stored)
     if not decided:
         return removed

@@ -1,6 +1,6 @@
-"""Whether what was read as JSON, or is to be written as it, has the types that its fields ask for. Pure.
+"""Check that values read from JSON, or to be written as JSON, have the types of their fields. Pure.
 
-A journal or an archive may come from anywhere; what has the wrong type is damage, and is found here and not later.
+A journal or an archive may come from anywhere; a value of the wrong type is damage, and is found here, not later.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ _Accepted = tuple[type, ...]
 
 
 def check_types(value: Any) -> None:
-    """Raise ``InvalidRecord`` when a field of the dataclass ``value``, or of one in it, is not of its type."""
+    """Raise ``InvalidRecord`` if a field of the dataclass ``value``, or of one inside it, has the wrong type."""
     kind: type = type(value)
     values = _values_of(kind)(value)
     for number, name, expected in _unsure(kind, tuple(map(type, values))):
@@ -31,7 +31,7 @@ def check_types(value: Any) -> None:
 
 
 def check_values(kind: type, values: Mapping[str, Any]) -> None:
-    """Raise ``InvalidRecord`` when one of ``values``, by name, is not what the field of the dataclass ``kind`` takes.
+    """Raise ``InvalidRecord`` if one of ``values``, by name, has the wrong type for its field of dataclass ``kind``.
 
     Dataclasses among them have been checked already.
     """
@@ -43,7 +43,7 @@ def check_values(kind: type, values: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _FieldType:
-    """What a field takes. ``sure``: types of which every value will do; ``inner``: dataclasses, checked in turn.
+    """What a field takes. ``sure``: types of which every value is valid; ``inner``: dataclasses, checked in turn.
 
     ``parts``: the types of a tuple's parts.
     """
@@ -62,20 +62,20 @@ class _FieldType:
 
 @cache
 def _types_of(kind: type) -> Mapping[str, _FieldType]:
-    """What each field of a dataclass takes, by its name; worked out once, as every line of a journal asks for it."""
+    """What each field of a dataclass takes, by name; computed once, since every line of a journal needs it."""
     return MappingProxyType({field.name: _field_type(field.type) for field in fields(kind)})
 
 
 @lru_cache(maxsize=1_024)  # of types that others made, too
 def _unsure(kind: type, found: tuple[type, ...]) -> tuple[tuple[int, str, "_FieldType"], ...]:
-    """The fields of a dataclass that must be looked at, if their values have the types ``found``; and their places."""
+    """The fields of a dataclass that must be checked, if their values have the types ``found``; and their places."""
     pairs = enumerate(zip(_types_of(kind).items(), found, strict=False))
     return tuple((place, name, expected) for place, ((name, expected), own) in pairs if own not in expected.sure)
 
 
 @cache
 def _values_of(kind: type) -> Callable[[Any], tuple[Any, ...]]:
-    """Gives the values of all fields, with the first one twice: of a single one there would be no tuple."""
+    """Returns the values of all fields, the first one twice, since a single one would not be returned as a tuple."""
     names = tuple(_types_of(kind))
     return attrgetter(*names, names[0])
 

@@ -118,9 +118,9 @@ class ContextFileSystem:
 
     @property
     def base(self) -> str:
-        """What the paths of its contents begin with: its directory, absolute, or else ``ctxfs://{session_id}``.
+        """The beginning of its contents' paths: the absolute path of its directory, or ``ctxfs://{session_id}``.
 
-        The latter names no place, so that it is the same on every machine. The tools of ctxfs find a content by either.
+        The latter names no place, so it is the same on every machine. The tools of ctxfs find contents by either.
         """
         return logical_base(self._session_id) if self._directory is None else str(self._directory)
 
@@ -133,7 +133,7 @@ class ContextFileSystem:
 
     @property
     def stores(self) -> SessionStores:
-        """Where this session is, and others. Raises ``ConfigError`` if only its own store is known."""
+        """The place of this session and others. Raises ``ConfigError`` if only its own store is known."""
         if self._stores is None:
             raise ConfigError(f"session {self._session_id} has a store of its own: where others are is unknown")
         return self._stores
@@ -145,7 +145,7 @@ class ContextFileSystem:
 
     @property
     def recovery(self) -> Recovery:
-        """What opening the session had to repair, and which contents are damaged."""
+        """The repairs that opening the session made, and damaged contents."""
         return self._recovery
 
     @property
@@ -155,9 +155,9 @@ class ContextFileSystem:
 
     @property
     def writer(self) -> SessionWriter:
-        """What changes the open session: for a context, or a tool of your own that stores something.
+        """The object that changes the open session: for a context, or a tool of your own that stores something.
 
-        Raises ``SessionClosed`` when the session is not open, or for reading only.
+        Raises ``SessionClosed`` if the session is not open, or is open read-only.
         """
         self._opened()
         if self._writer is None:
@@ -167,7 +167,7 @@ class ContextFileSystem:
     # Opening and closing ---------------------------------------------------------------------------------------------
 
     async def open(self, *, create: bool = True, wait_s: float = 0.0) -> None:
-        """Open the session, and make it when it is not there and ``create`` is true; does nothing when it is open.
+        """Open the session, or create it if it does not exist and ``create`` is true; does nothing if it is open.
 
         ``wait_s``: for how many seconds to try again while another writer has it. Raises ``SessionLocked``,
         ``SessionNotFound``, ``UnsafePath``, ``ConfigError`` and ``WriteFailed``.
@@ -206,7 +206,7 @@ class ContextFileSystem:
     async def close(self) -> None:
         """Write the index, note the end in the journal and release the session; idempotent.
 
-        It is released also when something cannot be written; the error is raised all the same.
+        The session is released even if something cannot be written; the error is still raised.
         """
         if self._journal is None:
             return
@@ -218,7 +218,7 @@ class ContextFileSystem:
             await self._store.close()
 
     def __del__(self) -> None:
-        """Warn of a writer that was dropped without ``close``; its store, which goes with it, releases the lock."""
+        """Warn about a writer that was dropped without ``close``; its store goes with it, and releases the lock."""
         if getattr(self, "_writer", None) is not None:
             text = (
                 f"session {self._session_id} was dropped while it was open: use `async with`, or await close(), on the "
@@ -236,7 +236,7 @@ class ContextFileSystem:
         await self.close()
 
     async def refresh(self) -> None:
-        """Take in what the session's writer appended since. Does nothing in the writer, which has it all."""
+        """Take in what the session's writer has appended. Does nothing in the writer, which has everything."""
         journal = self._opened()
         if self._writer is None:
             await journal.catch_up()
@@ -249,20 +249,21 @@ class ContextFileSystem:
         return path_of(self.base, self._stored_of(item.id).name)
 
     async def restore(self, item_id: str, *, reason: str = "") -> None:
-        """Bring an item's stored content back into the context, as ``Context.restore``, if a context is open on this.
+        """Bring an item's stored content back into the context; if one is open, as ``Context.restore`` does.
 
-        Otherwise it is recorded for the next one. Raises ``UnknownItem``, ``NotRestorable``, and what that raises.
+        Otherwise it is recorded for the next one. Raises ``UnknownItem``, ``NotRestorable``, and what
+        ``Context.restore`` raises.
         """
         await (self.writer.restore_live or self.writer.restore)(item_id, reason=reason)
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
     async def items(self, *, load: bool = True) -> tuple[ContextItem, ...]:
-        """Return what is in the context as the journal says, paths beginning with ``base``.
+        """Return the items in the context, by the journal, with paths that begin with ``base``.
 
-        ``load`` False leaves contents that are in their files empty, so that nothing but the journal is read. An item
-        whose content is damaged or missing has a text that says so in its place, and is marked (``damaged``); it is
-        noted in ``recovery``. The item's ``token_count`` is that of the content.
+        ``load``: False leaves contents that are in files empty, so that only the journal is read. If an item's content
+        is damaged or missing, a text that says so replaces it, and the item is marked (``damaged``) and noted in
+        ``recovery``. Its ``token_count`` is still that of the content.
         """
         items = tuple(self._state.items.values())
         if load:
@@ -317,7 +318,7 @@ class ContextFileSystem:
     async def verify(self, item_ids: Collection[str] | None = None) -> VerifyReport:
         """Check stored contents against their digests, and the index against the journal; None: every content.
 
-        Raises ``UnknownItem`` and ``ContentGone`` for an id of what is not stored.
+        Raises ``UnknownItem`` and ``ContentGone`` for the id of an item that is not stored.
         """
         chosen = tuple(self._state.stored) if item_ids is None else item_ids
         return await verify(self._store, tuple(map(self._stored_of, chosen)), self._recovery.damages)

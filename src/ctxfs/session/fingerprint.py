@@ -1,4 +1,4 @@
-"""By what a part of a history is known again: its kind, the id of its call, and the SHA-256 of its content. Pure."""
+"""How a part of a history is recognized: by its kind, its call's id, and the SHA-256 of its content. Pure."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ __all__ = ["Key", "decided_at_source", "sha256_of"]
 
 
 class Key(NamedTuple):
-    """What a decision about a part is found by; ``call_id`` is "" where the framework has none."""
+    """The key of a decision about a part; ``call_id`` is "" if the framework has none."""
 
     kind: str
     call_id: str
@@ -25,7 +25,7 @@ _sorted = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
 
 
 _WHOLE = (str, dict, Mapping)
-"""Not blocks; a dict before ``Mapping``, which is asked for its type many times more slowly."""
+"""Types that are not blocks; dict comes before ``Mapping``, since checking for the latter is many times slower."""
 
 
 def sha256_of(content: Any) -> str:
@@ -41,9 +41,9 @@ def sha256_of(content: Any) -> str:
 
 
 def decided_at_source(key: Key, item: ContextItem, content: Content, tokens: int, *, reason: str, tool: str) -> Decided:
-    """What the journal says of a result, known by ``key``, that was replaced before it was in any history.
+    """The record of a result, known by ``key``, that was replaced before it was in any history.
 
-    ``item`` holds the result; ``content`` stands for it from then on, and takes ``tokens``.
+    ``item`` holds the result; ``content``, of ``tokens``, replaces it from then on.
     """
     return Decided(
         kind=key.kind,

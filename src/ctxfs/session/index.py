@@ -49,7 +49,7 @@ def render_index(session_id: str, journal_seq: int, stored: Iterable[Stored]) ->
 
 
 def parse_index(data: bytes) -> Index:
-    """Read an index. Raises ValueError when it is torn, damaged or of another kind."""
+    """Read an index. Raises ValueError if it is torn, damaged or of another kind."""
     position = data.rfind(_CRC_HEAD)
     if position < 0 or not data.endswith(b'"}\n'):
         raise ValueError("not an index")

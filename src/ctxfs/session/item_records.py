@@ -1,4 +1,4 @@
-"""What the journal says of an item, with paths as they are inside the session: it may move. Pure."""
+"""The records of items, with paths relative to the session, since it may be moved. Pure."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -22,7 +22,7 @@ def added(item: ContextItem, base: str, *, content_stored: bool, before: str | N
 
 def replacement(item: ContextItem, base: str, reason: str, *, saved_chars: int | None = None) -> Replaced:
     """The record that ``item`` has a new form in the context; ``saved_chars``: see ``Replaced``."""
-    # What leaves the moment it comes in is recorded with its later placeholder.
+    # An item that is evicted as it comes in is recorded with its later placeholder.
     later = item.placeholder if item.can_shrink and saved_chars is None else None
     return Replaced(
         item_id=item.id,
@@ -45,7 +45,7 @@ def absolute(item: ContextItem, base: str) -> ContextItem:
 
 
 def metadata_of(item: ContextItem) -> dict[str, Any]:
-    """What the file of an item says besides its content."""
+    """What the file of an item holds besides the content."""
     data: dict[str, Any] = {}
     message = item.message
     if isinstance(message, ToolMessage):

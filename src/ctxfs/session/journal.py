@@ -1,7 +1,7 @@
-"""The journal: one line a commit, and the state that its records add up to. Pure.
+"""The journal: one line per commit, and the state that its records add up to. Pure.
 
 A line is ``{"v":1,"seq":n,"len":…,"crc":"…","rec":{…}}``: ``len`` and ``crc`` (CRC-32, over "n:" and the record) cover
-the record's bytes, so that a line is whole or not there. A commit of several records is one line of type "batch".
+the record's bytes, so that a line is either whole or invalid. A commit of several records is one line of type "batch".
 """
 
 import re
@@ -38,7 +38,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """What a piece of journal holds. ``end`` is the offset after its last whole line; what follows is torn."""
+    """The contents of a piece of journal. ``end`` is the offset after its last whole line; the rest is torn."""
 
     records: tuple[Record, ...]
     damages: tuple[Damage, ...]
@@ -50,7 +50,7 @@ class Scan:
 def encode_line(seq: int, records: Sequence[Record]) -> bytes:
     """Encode what one commit records as one line.
 
-    It is decoded before it is written. Raises ``InvalidRecord`` when it would not be read back as these records.
+    The line is decoded before it is written. Raises ``InvalidRecord`` if it would not be read back as these records.
     """
     try:
         rec = _encoded(records)
@@ -82,7 +82,7 @@ def scan(data: bytes, *, last_seq: int = 0, offset: int = 0) -> Scan:
     # - whole, but numbers are missing before it: it is taken in, and the gap is a damage of no length;
     # - whole, but with accounting records that cannot be read: the others are taken in, each loss is a damage;
     # - unreadable, by its form, checksum or number: a damage, and skipped.
-    # The tail after the last line that reached the medium was never acknowledged: it is torn.
+    # The tail after the last line that reached the disk was never acknowledged: it is torn.
     records: list[Record] = []
     damages: list[Damage] = []
     end = _end_of_lines(data)
@@ -115,7 +115,7 @@ def scan(data: bytes, *, last_seq: int = 0, offset: int = 0) -> Scan:
 def is_whole(data: bytes) -> bool:
     """Whether each line of a journal, from its first one, has its checksum and its number; none of them is decoded.
 
-    What follows the last newline does not count: it was never acknowledged.
+    Bytes after the last newline do not count: they were never acknowledged.
     """
     lines = data.split(b"\n")[:-1]
     try:
@@ -155,7 +155,7 @@ def _rewritten_line(line: bytes, change: Callable[[Any], Any]) -> bytes:
 
 
 def _end_of_lines(data: bytes) -> int:
-    """Return where the last line ends that reached the medium.
+    """Return the end of the last line that reached the disk.
 
     JSON has no NUL: last lines with a run of them are holes, left by a write that a power failure cut short.
     """
@@ -200,7 +200,7 @@ def _checked(line: bytes) -> tuple[int, int, bytes]:
 
 
 def _decode_parts(seq: int, parts: Sequence[Any]) -> _Line:
-    """All records of one commit, or none; only what a call cost can be wrong without taking the others with it."""
+    """All records of one commit, or none; only an invalid record of a call's cost does not spoil the others."""
     records: list[Record] = []
     lost: list[str] = []
     for part in parts:

@@ -1,7 +1,7 @@
-"""An open session's journal: the state that it adds up to, and commits that are durable before they count.
+"""An open session's journal: the state that it adds up to, and commits that are durable before they take effect.
 
-Group commit: all commits that wait are written together, as one line of the journal. If that fails, each is written by
-itself, so that one caller's failure is not another's.
+Group commit: all pending commits are written together, as one line of the journal. If that fails, each is written by
+itself, so that one caller's failure does not affect the others.
 """
 
 import logging
@@ -45,10 +45,10 @@ __all__ = ["Commit", "JournalReader", "JournalWriter"]
 INDEX_MIN_CHANGES = 32
 
 Opening = SessionStarted | WriterOpened | EvictionSet
-"""What opening a session records."""
+"""The records that opening a session makes."""
 
 Preface = Opening | ToolsDefined | RequestSent
-"""What a line of the journal begins with: who writes from there on, by which rules, and what was sent before it."""
+"""The records that may begin a line: who writes from there on, by which rules, and the request before it."""
 
 logger = logging.getLogger("ctxfs.session")
 
@@ -57,11 +57,11 @@ logger = logging.getLogger("ctxfs.session")
 class Commit:
     """What becomes durable together: contents, then records; all of it, or nothing.
 
-    ``files``: one whose item was stored meanwhile is left out. ``replacing``: contents that take the place of earlier
-    ones, whose ``Stored`` is among the records; in a ``SharedStore`` only. ``records``: model calls with the number 0
-    get theirs when they are written, and evictions and restorations the time and the call. ``deferred`` gives the last
-    records; it is called in a worker thread, when the files were written, so that deciding takes its time while the
-    disk takes its own. ``last``: the session is released with it; a ``SharedStore`` does both in one request.
+    ``files``: those whose items have been stored in the meantime are left out. ``replacing``: contents that replace
+    earlier ones, whose ``Stored`` is among the records; in a ``SharedStore`` only. ``records``: model calls with the
+    number 0 get theirs when they are written, and evictions and restorations the time and the call. ``deferred``
+    returns the last records; it is called in a worker thread after the files were written, so that deciding and writing
+    overlap. ``last``: the session is released with it; a ``SharedStore`` does both in one request.
     """
 
     files: Sequence[ContentFile] = ()
@@ -73,7 +73,7 @@ class Commit:
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    """A commit in the queue. ``files``: what is left of its files to write; ``error`` is raised in its caller only."""
+    """A commit in the queue. ``files``: those still to be written; ``error`` is raised only in its caller."""
 
     commit: Commit
     files: Sequence[ContentFile] = ()
@@ -84,9 +84,9 @@ class _Pending:
 
 @dataclass(slots=True)
 class _Batch:
-    """Commits that are written together, as line ``seq`` of the journal, after what ``state`` holds, at ``now``.
+    """Commits that are written together, as line ``seq`` of the journal, after ``state``, at the time ``now``.
 
-    ``preface``: what the line begins with. ``change``: the number of the change that evictions are a part of; 0: each
+    ``preface``: the records that begin the line. ``change``: the number of the change that evictions belong to; 0: each
     commit is a change of its own.
     """
 
@@ -112,7 +112,7 @@ class _Batch:
         return made
 
     def encode(self) -> bytes:
-        """One line for all, so that a power failure leaves all of it or nothing; once the files were written."""
+        """One line for all, so that a power failure leaves all or nothing; called once the files are written."""
         state = self.state
         stamps = _Stamps(len(state.calls), state.replies, state.changes, self.now, self.change)
         for pending in self.commits:
@@ -137,12 +137,12 @@ class JournalReader:
         self._turn = LoopLock()
 
     def resume(self, found: SessionScan) -> None:
-        """Go on where the session was found."""
+        """Continue from the state in which the session was found."""
         self.state, self._seq, self._end = found.state, found.last_seq, found.log_end
 
     async def catch_up(self) -> tuple[Record, ...]:
-        """Take in what another process appended since, and return it; a torn last line is left for the next time."""
-        async with self._turn:  # what one caller has read, no other one reads again
+        """Take in and return what another process has appended; a torn last line is left for the next time."""
+        async with self._turn:  # so that no caller reads what another one has read
             return self._take_in(await self._store.read_log(self._end))
 
     def _take_in(self, appended: bytes) -> tuple[Record, ...]:
@@ -169,14 +169,14 @@ class JournalWriter(JournalReader):
         self._wants_index = wants_index(store)
 
     def begin_line(self, *records: Preface) -> None:
-        """Begin the next line with ``records``, one of each kind: the last one that was given."""
+        """Begin the next line with ``records``; of each kind, only the last one given counts."""
         kinds = {type(record) for record in records}
         self._preface = (*(record for record in self._preface if type(record) not in kinds), *records)
 
     async def opened(self, *records: Opening) -> None:
-        """Take in what opening the session records. It is durable when this returns.
+        """Take in the records of opening the session. They are durable when this returns.
 
-        In a ``SharedStore`` it becomes durable with the next line, which saves a request: nothing depends on it before.
+        In a ``SharedStore`` they become durable with the next line, which saves a request; nothing needs them earlier.
         """
         if isinstance(self._store, SharedStore):
             fold(self.state, records)
@@ -185,12 +185,12 @@ class JournalWriter(JournalReader):
             await self.commit(Commit(records=records))
 
     def request_to_write(self) -> RequestSent | None:
-        """The request that the next line begins with; None: it begins with none."""
+        """The request with which the next line begins; None: there is none."""
         return next((record for record in self._preface if isinstance(record, RequestSent)), None)
 
     @contextmanager
     def one_change(self) -> Iterator[None]:
-        """All that is evicted inside is one change, to be undone together."""
+        """Make all evictions inside one change, so that they are undone together."""
         self._change = self.state.changes + 1
         try:
             yield
@@ -198,7 +198,7 @@ class JournalWriter(JournalReader):
             self._change = 0
 
     async def commit(self, commit: Commit) -> None:
-        """Write ``commit`` and take its records in when they are durable.
+        """Write ``commit``, and take in its records once they are durable.
 
         Raises ``WriteFailed``, ``NameTaken``, ``SessionLocked``, ``SessionClosed`` and ``InvalidRecord``. A commit that
         is cancelled has ended when the cancellation is raised.
@@ -218,7 +218,7 @@ class JournalWriter(JournalReader):
             raise pending.error
 
     async def _written(self, pending: _Pending) -> None:
-        """Wait for the caller's turn, and write all that waits until ``pending`` is done."""
+        """Wait for the caller's turn, and write all pending commits until ``pending`` is done."""
         async with self._turn:
             while not pending.done:
                 batch, self._queue = _next_batch(self._queue, self.state.stored)
@@ -230,7 +230,7 @@ class JournalWriter(JournalReader):
                 await self._write_index_if_due()
 
     async def _write(self, commits: Sequence[_Pending]) -> None:
-        """Write them together or, when that fails, one by one: one caller's failure is not another's."""
+        """Write them together or, if that fails, one by one, so that one caller's failure does not affect others."""
         try:
             self.check_open()
             batch = _Batch(
@@ -241,7 +241,7 @@ class JournalWriter(JournalReader):
                 preface=self._preface,
                 change=self._change,
             )
-            # Whether an object keeps a protocol is asked last: it takes longer than all the rest here.
+            # The protocol check comes last: it takes longer than everything else here.
             if any(pending.commit.last for pending in commits) and isinstance(self._store, SharedStore):
                 await self._store.commit_and_release(batch.files(), batch.encode)
             else:
@@ -266,8 +266,8 @@ class JournalWriter(JournalReader):
     async def remove(self, tombstones: Sequence[ContentRemoved]) -> None:
         """Remove contents for good: ``tombstones`` are durable before the first file goes. Raises as ``commit``.
 
-        What may go is decided in ``ctxfs.cleanup``; nothing is checked here. A file that cannot be removed is left to
-        the next writer that opens the session.
+        ``ctxfs.cleanup`` decides what may be removed; nothing is checked here. A file that cannot be removed is left
+        to the next writer that opens the session.
         """
         await self.commit(Commit(records=tombstones))
         await self._store.delete([name for gone in tombstones for name in (gone.name, index_name(gone.name))])
@@ -278,7 +278,7 @@ class JournalWriter(JournalReader):
             await _leased(self._store).release()
 
     async def acquire(self) -> tuple[Record, ...] | None:
-        """Be the writer again, and take in what others appended meanwhile, which is returned.
+        """Be the writer again; take in what others appended in the meantime, and return it.
 
         None: the session must be opened again, because another writer died, or the journal is not the one that was
         released. Raises ``SessionLocked``, ``SessionNotFound`` and ``WriteFailed``.
@@ -287,7 +287,7 @@ class JournalWriter(JournalReader):
             return await self._gained() if await _leased(self._store).acquire() else None
 
     async def follow(self) -> tuple[Record, ...] | None:
-        """While it is released, take in what others appended, which is returned, and take no lease.
+        """While the session is released, take in what others appended, and return it, without taking a lease.
 
         None: the journal is not the one that was released.
         """
@@ -312,7 +312,7 @@ class JournalWriter(JournalReader):
             raise SessionClosed(f"session {self._session_id} was closed in the meantime: open it and start again")
 
     async def write_index(self) -> None:
-        """Write the index unless it says all already, or the store does without it. Raises ``WriteFailed``."""
+        """Write the index, unless it is up to date or the store does without it. Raises ``WriteFailed``."""
         if self._index_seq == self._seq or not self._wants_index:
             return
         seq, entries = self._seq, list(self.state.stored.values())
@@ -337,7 +337,7 @@ def _leased(store: Store) -> LeaseStore:
 
 
 def _next_batch(queue: Iterable[_Pending], stored: Mapping[str, Stored]) -> tuple[list[_Pending], list[_Pending]]:
-    """The commits to write now, and the commits to delay: these write a file that an earlier commit also writes."""
+    """The commits to write now, and those to delay, which write a file that an earlier commit also writes."""
     batch: list[_Pending] = []
     waiting: list[_Pending] = []
     names: set[str] = set()
@@ -351,7 +351,7 @@ def _next_batch(queue: Iterable[_Pending], stored: Mapping[str, Stored]) -> tupl
 
 @dataclass(slots=True)
 class _Stamps:
-    """What records get when they are written: model calls their number, and what changes items its time and call."""
+    """What records get when they are written: model calls a number; records that change items, the time and call."""
 
     calls: int
     replies: int
@@ -361,11 +361,11 @@ class _Stamps:
     _is_new: bool = True
 
     def begin(self) -> None:
-        """Begin with the next commit: what it evicts is a change."""
+        """Begin with the next commit: its evictions are a change."""
         self._is_new = True
 
     def put_on(self, record: Record) -> Record:
-        """``record``, the next one of the journal, with what it gets."""
+        """``record``, the next one in the journal, with what it gets on writing."""
         match record:
             case CallMade():
                 self.calls += 1

@@ -1,4 +1,4 @@
-"""The contents of items that are in their files; a text takes the place of one that cannot be read."""
+"""The contents of items that are in files; a text replaces a content that cannot be read."""
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
@@ -13,9 +13,9 @@ __all__ = ["with_contents"]
 async def with_contents(
     items: Sequence[ContextItem], in_files: Collection[str], load: Callable[[str], Awaitable[Content]]
 ) -> tuple[tuple[ContextItem, ...], tuple[DamagedContent, ...]]:
-    """``items``, those of ``in_files`` (ids) with the content that ``load`` gives, and which contents are damaged.
+    """``items``, those of ``in_files`` (ids) with the content that ``load`` returns; and the damaged contents.
 
-    One that was removed on purpose is not damaged, though a text takes its place too.
+    A content that was removed on purpose is not damaged, although a text replaces it too.
     """
     contents: dict[str, Content] = {}
     unreadable: dict[str, DamagedContent] = {}

@@ -1,4 +1,4 @@
-"""Where items are not a valid transcript: what a damaged journal lost of one. Pure."""
+"""Find where items are not a valid transcript, because a damaged journal lost some. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Losses:
-    """What a damaged journal lost; false when that is nothing.
+    """What a damaged journal lost; falsy if nothing.
 
     ``orphans`` are results without their call, ``headless`` the reply that comes first because what it answers is lost.
     """

@@ -49,10 +49,10 @@ ARTIFACTS = "artifacts/"
 TERMINAL = f"{ARTIFACTS}terminal/"
 
 MESSAGE = "msg_"
-"""What the ids of messages begin with: messages bring none."""
+"""The beginnings of message ids, since messages bring no ids."""
 
 SHORT = "stored/"
-"""What the short names of stored contents begin with. No file has such a name."""
+"""The beginning of the short names of stored contents. No file has such a name."""
 
 SHORT_LENGTH = 8
 
@@ -105,20 +105,20 @@ def _is_reserved(name: str) -> bool:
 
 
 def short_name(item_id: str) -> str:
-    """Return a second name for what is stored under ``item_id``, the same for the same id.
+    """Return a second name for the content of ``item_id``, always the same for the same id.
 
-    Two ids may have the same one, though this hardly ever happens: then it names neither.
+    Two ids may have the same one, though this hardly ever happens; it then names neither.
     """
     return f"{SHORT}{_hash(item_id)[:SHORT_LENGTH]}"
 
 
 def artifact_name(item_id: str, *, is_json: bool) -> str:
-    """Name a tool's whole output, "Tool Output Materialization"; ``item_id`` is safe already."""
+    """Name a tool's whole output, as in "Tool Output Materialization"; ``item_id`` is safe already."""
     return f"{ARTIFACTS}tool/{item_id}.{'json' if is_json else 'txt'}"
 
 
 def terminal_name(snippet_id: str) -> str:
-    """Name what a command printed, "Tool Output Materialization"; ``snippet_id`` is safe already."""
+    """Name a command's output, as in "Tool Output Materialization"; ``snippet_id`` is safe already."""
     return f"{TERMINAL}{snippet_id}.log"
 
 
@@ -139,7 +139,7 @@ class Layout:
     def file_name(
         self, item_type: ItemType, item_id: str, tool_name: str | None, content: Content | None = None
     ) -> str:
-        """Return the name of an item's file; ``item_id`` is safe already, ``content`` None is small."""
+        """Return the name of an item's file; ``item_id`` is safe already; ``content``: None means that it is small."""
         directory = f"{item_type}" if tool_name is None else f"{item_type}/{safe_name(tool_name)}"
         compressed = content is not None and self._compresses(content)
         return f"{directory}/{item_id}{self.extension}{SUFFIX if compressed else ''}"
@@ -153,7 +153,7 @@ class Layout:
 
 
 ENVELOPE = Layout(name="envelope", extension=".json", raw=False, compress_from_chars=32_768)
-"""Smaller contents would be compressed for nothing: they take a few blocks of the disk in any case."""
+"""Compressing smaller contents would gain nothing: they take a few blocks of the disk in any case."""
 
 TEXT = Layout(name="text", extension=".txt", raw=True)
 
@@ -176,7 +176,7 @@ def layout_with(name: str, compress_from_chars: int | None) -> Layout:
 def layout_of(recorded: str | None, wanted: Layout) -> Layout:
     """Return the layout of a session whose journal names ``recorded``, None if it names none.
 
-    A session keeps its layout. If ``wanted`` is the same one, it says from which size on contents are compressed.
+    A session keeps its layout. If ``wanted`` has the same name, it sets from which size on contents are compressed.
     """
     return wanted if recorded in (None, wanted.name) else LAYOUTS.get(recorded or "", ENVELOPE)
 
@@ -191,7 +191,7 @@ class NameAllocator:
 
     def __init__(self, taken: Iterable[str] = (), *, layout: Layout = ENVELOPE) -> None:
         self._layout = layout
-        # Taken names are written to the first layer; a draft puts its own layer above the layers that it came from.
+        # Taken names are written to the first layer; a draft puts its own layer on top of those that it came from.
         self._layers: tuple[set[str], ...] = (set(),)
         self._repeats: tuple[dict[str, int], ...] = ({},)  # up to which number repeats are taken, without a gap
         self._messages = 0  # the same for msg_001, msg_002, ...
@@ -204,7 +204,7 @@ class NameAllocator:
         return self._layout
 
     def draft(self) -> "NameAllocator":
-        """Return names to give out on trial: what the draft gives out is taken here only by ``take``."""
+        """Return a draft that gives out names provisionally: they are taken here only by ``take``."""
         draft = NameAllocator(layout=self._layout)
         draft._layers, draft._repeats = (set(), *self._layers), ({}, *self._repeats)
         draft._messages = self._messages
@@ -295,7 +295,7 @@ def path_of(base: str, name: str) -> str:
 
 
 def logical_base(session_id: str) -> str:
-    """What the paths of a session begin with that is in no directory of this machine: the same on every machine."""
+    """The beginning of the paths of a session that is in no directory of this machine: the same on every machine."""
     return f"{SESSION_SCHEME}{session_id}"
 
 

@@ -65,7 +65,7 @@ _TYPES: dict[str, type] = {
 }
 
 _RECORDED = {entry.name: entry.default for entry in fields(ContextItem) if entry.name not in {"message", "damaged"}}
-"""What is recorded of an item beside its message, with the defaults: these are left out.
+"""What is recorded of an item besides its message, with the defaults, which are left out.
 
 The next opening of the session looks again whether its content is damaged.
 """

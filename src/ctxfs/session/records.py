@@ -108,7 +108,7 @@ class ItemAdded:
 class Replaced:
     """An item's content in the context is now ``content``: its placeholder, or a reply without its large arguments.
 
-    ``path`` is the file of the original, None when only parts of it are in files. ``trimmed``: see ``ContextItem``.
+    ``path`` is the file of the original, None if only parts of it are in files. ``trimmed``: see ``ContextItem``.
     ``saved_chars``: how much shorter the item is, if it was evicted eagerly; None when it was evicted later, and in
     sessions of 0.1.0. ``placeholder``: the shorter one that may replace it later, of ``placeholder_tokens``; None: the
     one that was recorded with the item, or there is none. ``at`` is when, in seconds since the epoch (0: not recorded),
@@ -203,8 +203,8 @@ class RequestSent:
 
     It is written with the next change of the session, so the last one before a reply is the request that it answers.
     ``sent_at`` is in seconds since the epoch. ``breakpoints``: after how many of the messages a cache breakpoint was
-    to be set. ``tools``: the ``ToolsDefined`` that went with it; "" when the tools are not known. ``status``: what
-    stood behind the messages in this request only.
+    to be set. ``tools``: the ``ToolsDefined`` that went with it; "" if the tools are not known. ``status``: the text
+    that followed the messages in this request only.
     """
 
     sent_at: float
@@ -219,9 +219,9 @@ class CallMade:
 
     An accounting record: nothing in the session depends on it.
 
-    ``counted_tokens``: the prompt by our own count; 0 when it was not counted. ``made_at``: when the reply was there,
-    in seconds since the epoch; 0 when it is not known. ``summary``: a summary was asked for, with a prompt of its
-    own that says nothing of the context's size and leaves its prompt cache alone.
+    ``counted_tokens``: the prompt by our own count; 0 if it was not counted. ``made_at``: when the reply came, in
+    seconds since the epoch; 0 if it is not known. ``summary``: a summary was requested, with a prompt of its own that
+    says nothing about the context's size and leaves its prompt cache alone.
     """
 
     number: int
@@ -238,11 +238,11 @@ Beside = ToolsDefined | RequestSent | CallMade
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """In a history that a framework owns, ``content`` stands for one part from here on, whenever the part is shown.
+    """In a history that a framework owns, ``content`` replaces one part from here on, whenever the part is shown.
 
     The part is known by its ``kind`` ("user", "reply", "call" or "result"), the ``call_id`` of its call ("" where it
     has none) and the ``sha256`` of its content. ``item_id``: the item that holds this content. ``content``: a text or
-    blocks; of a call, its arguments. ``tokens_before`` and ``tokens`` count the part and what stands for it. ``sent``:
+    blocks; for a call, its arguments. ``tokens_before`` and ``tokens`` count the part and its replacement. ``sent``:
     a request had carried the part. ``tokens_rewritten``: the tokens of the last request from the part on, which the
     next one writes to the prompt cache again; of decisions that are made together, the first one has them.
     ``replies_since``: how many replies the history had from the part on; 0: it was in no request.
@@ -266,8 +266,8 @@ class Decided:
 class PartsNoted:
     """What was found out about parts of such a history, so that it need not be found out again.
 
-    ``tokens``: by the first 16 hexadecimal digits of the SHA-256 of a content. ``sources``: by the whole of it, the
-    stored lines that the content only repeats: the item, the first line and the last.
+    ``tokens``: by the first 16 hexadecimal digits of a content's SHA-256. ``sources``: by the whole SHA-256, the stored
+    lines that the content only repeats: the item, the first line and the last.
     """
 
     tokens: Mapping[str, Any] = field(default_factory=dict)

@@ -10,23 +10,23 @@ __all__ = ["SharedFileSystem"]
 
 
 class SharedFileSystem(ContextFileSystem):
-    """A ``ContextFileSystem`` that several processes have open, and of which one at a time is the writer.
+    """A ``ContextFileSystem`` that several processes have open; one of them at a time is the writer.
 
     Each opens and releases it, and then takes a lease for each use: ``acquire``, write, ``release``. Between two leases
-    of one object nothing is read again but what the others appended. Whatever a lease allocates (ids, names) it must
-    record too: after the release another process may allocate the same.
+    of one object, only what the others appended is read. Whatever is allocated in a lease (ids, names) must also be
+    recorded in it: after the release another process may allocate the same.
 
-    A lease is not counted: of two tasks that write at the same time, the first would release what the second one still
-    uses. A session that is closed while it is released is closed without a record of that in its journal.
+    Leases are not counted: of two tasks that write at the same time, the first would release what the second one still
+    uses. If a session is closed while it is released, its journal does not record this.
     """
 
     _was_lost = False
-    """Whether the last lease ended before it was released, so that others may have written meanwhile."""
+    """Whether the last lease expired before it was released, so that others may have written."""
 
     async def release(self) -> None:
-        """Let another process write; this object reads on, and writes after ``acquire``.
+        """Let another process write; this object can still read, and can write again after ``acquire``.
 
-        There is nothing to release where another writer took over, or where the outcome of a commit is unknown.
+        There is nothing to release if another writer took over, or if the outcome of a commit is unknown.
 
         Raises:
             ConfigError: the store cannot do this, or a content of ``SessionWriter.grow`` is not finished.
@@ -39,18 +39,18 @@ class SharedFileSystem(ContextFileSystem):
             self._was_lost = True
 
     async def acquire(self, *, wait_s: float = 0.0) -> tuple[Record, ...]:
-        """Become the writer again after ``release``; returns the records that others wrote meanwhile.
+        """Become the writer again after ``release``; return the records that others wrote in the meantime.
 
-        ``state`` and ``items`` have them already. It costs next to nothing when no other process wrote. If a writer
-        died meanwhile, the session is opened again: ``recovery`` says what was repaired, and ``state`` and ``writer``
-        are new objects. Does nothing when the session was not released.
+        ``state`` and ``items`` have them already. This costs next to nothing if no other process wrote. If a writer
+        has died, the session is opened again: ``recovery`` says what was repaired, and ``state`` and ``writer`` are new
+        objects. Does nothing if the session was not released.
 
         Args:
             wait_s: for how many seconds to try again while another writer has the session.
 
         Raises:
             SessionLocked: another writer still has it.
-            SessionNotFound: it was removed meanwhile.
+            SessionNotFound: it has been removed.
             WriteFailed: it cannot be written.
             SessionClosed: the session is not open, or for reading only.
 
@@ -60,9 +60,9 @@ class SharedFileSystem(ContextFileSystem):
         return await self._reopened() if gained is None else gained
 
     async def follow(self, *, wait_s: float = 0.0) -> bool:
-        """While it is released, take in the records that others wrote meanwhile; returns whether there may be some.
+        """While the session is released, take in records that others wrote; return whether there may be some.
 
-        That takes no lease, unless the journal is not the one that was released. Raises as ``acquire``, and
+        This takes no lease, unless the journal is not the one that was released. Raises what ``acquire`` raises, and
         ``StorageError``.
         """
         gained = None if self._was_lost else await self.writer.follow()
@@ -74,7 +74,7 @@ class SharedFileSystem(ContextFileSystem):
 
     @uninterrupted
     async def _reopened(self) -> tuple[Record, ...]:
-        """Open the session again; returns what its journal gained since it was released."""
+        """Open the session again; return the records that its journal has gained since it was released."""
         known = self._opened()
         self._journal = self._writer = None
         await self._store.close()

@@ -43,13 +43,13 @@ class OffloadStats:
 
     @property
     def mean_saved_chars(self) -> float:
-        """The saved characters on average; 0 when nothing was evicted eagerly."""
+        """The saved characters on average; 0 if nothing was evicted eagerly."""
         return self.saved_chars / self.count if self.count else 0.0
 
 
 @dataclass(slots=True)
 class SessionState:
-    """What a session is, as far as its journal says.
+    """The state of a session, as far as its journal says.
 
     ``items`` are those in the context, in order; the content of those in ``content_stored`` is in their files and empty
     here. ``stored`` is every content that is durable, ``archived`` the archive of each item that left in one, ``ids``
@@ -94,10 +94,10 @@ class SessionState:
     _in_change: bool = False
 
     def find_short(self, name: str) -> str | None:
-        """The id of what is or was stored under a short name; None for an unknown name, and for one of two ids."""
+        """The id of the content that is or was stored under a short name; None if the name is unknown or ambiguous."""
         if not self._shortened:
             self._by_short_name = {short_name(item_id): item_id for item_id in self.removed}
-        for item_id in islice(self.stored, self._shortened, None):  # what was stored since a name was last looked up
+        for item_id in islice(self.stored, self._shortened, None):  # contents stored since a name was last looked up
             short = short_name(item_id)
             same = self._by_short_name.get(short, item_id) == item_id
             self._by_short_name[short] = item_id if same else None
@@ -105,7 +105,7 @@ class SessionState:
         return self._by_short_name.get(name)
 
     def apply(self, record: Record) -> None:
-        """Take one record in. A record about an item that is not there changes nothing: its line may be damaged."""
+        """Take in one record. A record about an unknown item changes nothing: the line of that item may be damaged."""
         change = self.change_of(record)
         self.changes, self._in_change = max(self.changes, change), change > 0
         match record:
@@ -129,7 +129,7 @@ class SessionState:
                 self._learn(record)
 
     def _opened(self, record: SessionStarted | WriterOpened | SessionTagged | Closed) -> None:
-        """Take in what concerns the session as a whole."""
+        """Take in a record about the session as a whole."""
         match record:
             case SessionStarted():
                 self.layout = record.layout
@@ -143,7 +143,7 @@ class SessionState:
                 self.closed = True
 
     def _keep(self, record: Stored | ContentRemoved) -> None:
-        """Take in that a content was stored, or removed; its name and its id are never allocated again."""
+        """Take in a record that a content was stored or removed; its name and its id are never allocated again."""
         if isinstance(record, Stored):
             self.stored[record.item_id] = record
             self.removed.pop(record.item_id, None)
@@ -157,7 +157,7 @@ class SessionState:
         self.ids.add(record.item_id)
 
     def _note(self, record: Undone | Pinned | ToolsDefined | RequestSent | CallMade) -> None:
-        """Take in what was undone, what is pinned, and what concerns a call of the model."""
+        """Take in a record about undoing, pinning or a model call."""
         match record:
             case Undone():
                 self.undone.add(record.change)
@@ -172,7 +172,7 @@ class SessionState:
                 self.calls.append(record)
 
     def change_of(self, record: Record) -> int:
-        """The number of the change that ``record``, the next one, is a part of; 0: it does not evict anything."""
+        """The number of the change that ``record``, the next one, belongs to; 0: it does not evict anything."""
         if not isinstance(record, Replaced | Removed) or not evicts(record):
             return 0
         return record.change or self.changes + (not self._in_change)
@@ -196,7 +196,7 @@ class SessionState:
         self.items = dict([*entries[:position], (item.id, item), *entries[position:]])
 
     def _learn(self, record: Decided | PartsNoted | NoteWritten) -> None:
-        """Take in what concerns a history that a framework owns, and the model's notes."""
+        """Take in a record about a history that a framework owns, or about the model's notes."""
         if isinstance(record, Decided):
             self.decisions.append(record)
             return
@@ -270,7 +270,7 @@ class SessionState:
 
 
 def evicts(record: Replaced | Removed) -> bool:
-    """Whether the record is a part of a change: something was evicted, and can come back."""
+    """Whether the record belongs to a change: something was evicted, and can come back."""
     return record.change >= 0 if isinstance(record, Replaced) else record.archive is not None
 
 

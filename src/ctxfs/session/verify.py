@@ -1,4 +1,4 @@
-"""Checking a session: every stored content against its digest, and the index against the journal."""
+"""Check a session: every stored content against its digest, and the index against the journal."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -42,24 +42,24 @@ EvictionStep = tuple[ContextItem, ContextItem, str]
 
 
 class SessionWriter:
-    """What the one writer of an open session may do; ``ContextFileSystem.writer`` gives it.
+    """The operations of an open session's one writer; see ``ContextFileSystem.writer``.
 
     Every method that writes raises ``WriteFailed``, ``SessionLocked`` (another writer took over), ``SessionClosed`` and
-    ``InvalidRecord``; then nothing of what it was to write is in the session.
+    ``InvalidRecord``; nothing that the method was to write is in the session then.
 
     Args:
         store: the session's storage, open for writing.
         session_id: the session's id.
-        base: what the session's paths begin with.
-        layout: where contents go, and in which form, in a new session; an existing one keeps its own, and of this one
-            with the same name it takes what is compressed.
+        base: the beginning of the session's paths.
+        layout: where contents go, and in which form, in a new session; an existing one keeps its own, and only takes
+            the sizes for compression from this one, if it has the same name.
         clock: gives seconds since the epoch.
         inline_limit_chars: content whose JSON has more than about this many characters goes to a file of its own when
             its item is added.
 
     Attributes:
         names: allocates ids and names.
-        growing: what is being written as a command prints, by its item's id.
+        growing: the outputs of running commands that are being written, by item id.
         restore_live: does what ``ContextFileSystem.restore`` is asked for; called like ``restore``. Set by a context
             that is open on the session, so that its live items change too; None if there is none.
 
@@ -96,7 +96,7 @@ class SessionWriter:
     # Opening and closing ---------------------------------------------------------------------------------------------
 
     async def open(self) -> Recovery:
-        """Take up what the session holds, repair what a crash left, and record that this writer opened it."""
+        """Take in the session's state, repair what a crash left, and record that this writer opened it."""
         found = await scan_session(self._store, read_only=False)
         self._layout = layout_of(found.state.layout, self._layout)
         if found.recovery.cut_bytes:
@@ -121,7 +121,7 @@ class SessionWriter:
         return SessionStarted(session_id=self._session_id, started_at=now, layout=layout, rebuilt=rebuilt)
 
     def _opened(self, last_epoch: int) -> WriterOpened:
-        """Number this writer: one more than the last that the journal has, or as the store numbers it."""
+        """Number this writer: one more than the last number in the journal, or the number that the store gives."""
         given = self._store.epoch if isinstance(self._store, SharedStore) else 0
         self._epoch = max(given, last_epoch + 1)
         return WriterOpened(epoch=self._epoch, path=self._base, opened_at=self._clock())
@@ -131,7 +131,7 @@ class SessionWriter:
         """See ``SharedFileSystem.release``."""
         if self.growing:
             raise ConfigError(f"{', '.join(self.growing)} is being written: finish it, then release the session")
-        self._released = True  # also where that fails: until `acquire` nothing can be written
+        self._released = True  # even if that fails: until `acquire` nothing can be written
         await self.journal.release()
 
     @uninterrupted
@@ -144,7 +144,7 @@ class SessionWriter:
             self._released = False
             self.names.take(ids_of(gained))
             epoch = self.journal.state.epoch
-            if epoch != self._epoch:  # another writer wrote meanwhile: our next line says who writes now
+            if epoch != self._epoch:  # another writer wrote in between: our next line says who writes now
                 self.journal.begin_line(self._opened(epoch))
         return gained
 
@@ -155,7 +155,7 @@ class SessionWriter:
         return gained
 
     async def close(self) -> None:
-        """Record the end and write the index; nothing is written after that, whether it succeeds or not.
+        """Record the end and write the index; nothing is written after that, whether or not this succeeds.
 
         A session that was released is closed by its later writers: they record the end.
         """
@@ -191,15 +191,15 @@ class SessionWriter:
         removing: Collection[str] = (),
         beside: Sequence[tuple[str, Beside]] = (),
     ) -> None:
-        """Record items that join the context and the evictions that this causes, in one commit: all of it, or nothing.
+        """Record items that join the context, and the evictions that they cause, in one commit: all or nothing.
 
         Args:
             items: the items, in order.
             before: the item that follows them; None is the end.
             evicting: ids of the items that ``deferred`` evicts: their contents go to files, whatever their size.
-            deferred: gives the records of these evictions; see ``Commit``.
-            steps: what else is evicted; see ``evict``.
-            removing: ids of items that leave the context in the same commit: the new ones take their place.
+            deferred: returns the records of these evictions; see ``Commit``.
+            steps: other evictions; see ``evict``.
+            removing: ids of items that leave the context in the same commit: the new ones replace them.
             beside: the model calls that led to this, as ``call_made`` returns them, each with the id of the item that
                 it produced, "" for none; and the requests, as ``request`` returns them, each with its last item's id.
 
@@ -249,15 +249,15 @@ class SessionWriter:
         await self.add([], steps=steps)
 
     async def remove(self, item_ids: Sequence[str], *, reason: str) -> None:
-        """Record that items left the context; what was stored of them stays."""
+        """Record that items left the context; their stored contents stay."""
         await self.journal.commit(Commit(records=[Removed(item_ids=tuple(item_ids), reason=reason)]))
 
     async def archive(
         self, item: ContextItem, content: str, item_ids: Sequence[str], *, before: str | None, reason: str
     ) -> None:
-        """Store ``content`` as the content of ``item``, which joins the context in the place of ``item_ids``.
+        """Store ``content`` as the content of ``item``, which replaces ``item_ids`` in the context.
 
-        ``before`` is the item that follows it, None at the end. One commit: all of it happens, or nothing.
+        ``before`` is the item that follows it, None at the end. This is one commit: all of it happens, or nothing.
         """
         full = replace(item.with_content(content), offload_path=None)
         joined = added(item, self._base, content_stored=False, before=before)
@@ -282,9 +282,9 @@ class SessionWriter:
         deferred: Callable[[], Sequence[Record]] | None = None,
         last: bool = False,
     ) -> None:
-        """Store contents and record what was decided about the history that they are from, in one commit.
+        """Store contents and record decisions about the history that they come from, in one commit.
 
-        ``deferred`` gives the last records, and ``last`` releases the session; see ``Commit``.
+        ``deferred`` returns the last records, and ``last`` releases the session; see ``Commit``.
         """
         refuse_damaged(contents)
         files = [self._file_for(item) for item in contents if self._must_store(item)]
@@ -296,9 +296,9 @@ class SessionWriter:
     def call_made(
         self, usage: UsageLike, model: str | None, *, counted_tokens: int = 0, summary: bool = False
     ) -> CallMade:
-        """What a call on the context as it stands was billed, to be recorded; see ``CallMade`` for the rest.
+        """The record of the bill of a call on the context as it stands; see ``CallMade`` for the rest.
 
-        It has no number yet. Raises ``InvalidReply`` and ``InvalidRecord`` when it cannot be recorded.
+        It has no number yet. Raises ``InvalidReply`` and ``InvalidRecord`` if it cannot be recorded.
         """
         call = CallMade(
             number=0,
@@ -314,11 +314,11 @@ class SessionWriter:
     async def record_call(
         self, usage: UsageLike, model: str | None, *, counted_tokens: int = 0, summary: bool = False
     ) -> None:
-        """Record what a call on the context as it stands was billed, and nothing else; raises like ``call_made``."""
+        """Record the bill of a call on the context as it stands, and nothing else; raises what ``call_made`` raises."""
         await self.add([], beside=[("", self.call_made(usage, model, counted_tokens=counted_tokens, summary=summary))])
 
     def request(self, breakpoints: Sequence[int], tools: ToolsDefined | None) -> tuple[ToolsDefined | RequestSent, ...]:
-        """What is recorded of a request that is sent now; ``tools`` None: they are not known."""
+        """The record of a request that is sent now; ``tools``: None if they are not known."""
         sha256 = "" if tools is None else tools.sha256
         sent = RequestSent(sent_at=self._clock(), breakpoints=tuple(breakpoints), tools=sha256)
         is_new = tools is not None and sha256 not in self.journal.state.tools
@@ -329,16 +329,16 @@ class SessionWriter:
         self.journal.begin_line(*request)
 
     def status_sent(self, status: str) -> None:
-        """The request of ``request_sent`` carries ``status`` too."""
+        """Record that the request of ``request_sent`` carries ``status`` too."""
         if (sent := self.journal.request_to_write() or self.journal.state.request) is not None:
             self.journal.begin_line(replace(sent, status=status))
 
     async def record(self, records: Sequence[Record]) -> None:
-        """Record what concerns items that the session has, in one commit."""
+        """Record facts about items that the session has, in one commit."""
         await self.journal.commit(Commit(records=records))
 
     async def record_eviction(self, rules: EvictionSet) -> None:
-        """Record by which rules results leave from here on; nothing is written when that is known."""
+        """Record the rules of eviction from here on; nothing is written if they are known."""
         if rules != self.journal.state.eviction:
             await self.journal.opened(rules)
 
@@ -347,8 +347,8 @@ class SessionWriter:
     async def grow(self, tool_name: str) -> GrowingLog:
         """Start a file of the session that is written as a command prints: ``artifacts/terminal/<id>.log``.
 
-        It can be read at once; ``finish`` makes it durable and records it, and a crash before that loses nothing that
-        was appended, and neither does closing the session. Raises ``ConfigError`` when the store cannot do this.
+        It can be read at once; ``finish`` makes it durable and records it. Neither a crash before that nor closing the
+        session loses anything that was appended. Raises ``ConfigError`` if the store cannot do this.
         """
         if not isinstance(self._store, GrowingStore):
             raise ConfigError(f"{type(self._store).__name__} cannot append to files: use the local disk")
@@ -377,7 +377,7 @@ class SessionWriter:
         return item.id not in self.journal.state.stored and item.offload_path is None and item.damaged is None
 
     def _needs_file(self, item: ContextItem) -> bool:
-        """Whether the content does not go into the journal: it is large, or JSON escapes would change it.
+        """Whether the content needs a file instead of the journal: it is large, or JSON escapes would change it.
 
         A page that was read back is never so large, unless an image or a document came with it.
         """
