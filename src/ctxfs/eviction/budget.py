@@ -1,4 +1,4 @@
-"""How much fits, and how much there is: the model's window, and an estimate that real usage keeps honest. Pure."""
+"""How much fits and how much there is: the model's window, and an estimate corrected by real usage. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -26,10 +26,10 @@ _PLAUSIBLE = (0.5, 3.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What the context may take, in the provider's tokens.
+    """How large the context may be, in the provider's tokens.
 
     ``window_tokens``: the model's window. ``reply_tokens``: kept free for the reply. ``input_tokens``: the largest
-    prompt that the model takes, where that is less than its window; None: only the window counts. ``high_water``: above
+    prompt that the model takes, if that is less than its window; None: only the window counts. ``high_water``: above
     this share of the largest prompt the context is compacted, down to the share ``low_water``.
 
     Raises:
@@ -60,10 +60,10 @@ class Budget:
 
     @classmethod
     def of_model(cls, model: str, *, warns: bool = True) -> "Budget":
-        """The budget of ``model`` as the table of models has it; the reply gets 16,384 tokens, at most a quarter of it.
+        """The budget of ``model`` by the table of models; the reply gets 16,384 tokens, at most a quarter of it.
 
-        Of an unknown model, that of the longest known name that it starts with, or else a window of 128,000 tokens: a
-        warning (``UnknownModel``) says so once, but for a model without a name (""), and not at all unless ``warns``.
+        For an unknown model, that of the longest known name that its name starts with, or else a window of 128,000
+        tokens. A warning (``UnknownModel``) says so once; there is none for an empty name, or unless ``warns``.
         """
         info, is_known = model_or_relative(model)
         window_tokens = info.window_tokens if info is not None else None
@@ -105,10 +105,10 @@ def _prior(model: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """Our count against what the provider billed, for one model.
+    """Our count compared with what the provider billed, for one model.
 
     ``base_real`` is the last billed prompt, ``base_counted`` our count of the same prompt; both 0 before the first
-    call. ``ratios``: billed tokens for each counted token, of what was added between calls, newest last.
+    call. ``ratios``: billed tokens per counted token, for what was added between calls, newest last.
     """
 
     model: str = ""
@@ -118,7 +118,7 @@ class Calibration:
 
     @property
     def factor(self) -> float:
-        """Billed tokens for each counted one: the median of what was observed, or a cautious prior before that."""
+        """Billed tokens per counted one: the median of the observations, or a cautious prior before the first."""
         if self.ratios:
             return median(self.ratios)
         return _prior(self.model)
@@ -137,7 +137,7 @@ class Calibration:
         return replace(self, base_real=real, base_counted=counted, ratios=ratios)
 
     def estimate(self, counted: int) -> int:
-        """The provider's tokens for a prompt of ``counted``: the last billed one, and only what changed estimated.
+        """The provider's tokens for a prompt of ``counted``: those of the last bill, plus an estimate of the changes.
 
         Cautious both ways: what was added may be expensive, what was removed may have been cheap. Bills are whole
         numbers, so each ratio may be off by one token of the smallest sample.
@@ -146,13 +146,13 @@ class Calibration:
         return max(0, self.base_real + ceil(change * (self._added_factor if change >= 0 else self._removed_factor)))
 
     def at_least(self, counted: int) -> int:
-        """Like ``estimate``, but not cautious, and never more: a prompt of ``counted`` tokens has at least these."""
+        """Like ``estimate``, but a lower bound: a prompt of ``counted`` tokens has at least this many."""
         change = counted - self.base_counted
         factor = self.factor if self.ratios else min(1.0, self.factor)
         return max(0, self.base_real + ceil(change * (factor if change >= 0 else max(factor, self._base_factor))))
 
     def counted_for(self, real: int) -> int:
-        """The largest count whose ``estimate`` is at most ``real``; 0 when there is none."""
+        """The largest count whose ``estimate`` is at most ``real``; 0 if there is none."""
         change = real - self.base_real
         factor = self._added_factor if change >= 0 else self._removed_factor
         counted = max(0, self.base_counted + floor(change / factor)) if factor > 0 else 0
@@ -162,15 +162,15 @@ class Calibration:
 
     @property
     def _base_factor(self) -> float:
-        """Billed tokens for each counted one of the last billed prompt as a whole."""
+        """Billed tokens per counted one, for the last billed prompt as a whole."""
         return self.base_real / self.base_counted if self.base_counted else 0.0
 
     @property
     def _added_factor(self) -> float:
-        """What each counted token that is added costs at most."""
+        """The most that each added counted token can cost."""
         return self.factor + _ROUNDING if self.ratios else self.factor
 
     @property
     def _removed_factor(self) -> float:
-        """What each counted token that is removed frees at least; without observations, what it was billed at."""
+        """The least that each removed counted token frees; without observations, what it was billed at."""
         return min(self.factor - _ROUNDING, self._base_factor) if self.ratios else self._base_factor

@@ -1,7 +1,7 @@
 """How the items of a context could be evicted: one table that every rule reads. Pure.
 
-A rule decides by sizes and positions alone. The placeholder of what it chose is written then, and kept: most items are
-never evicted, and to describe them would cost more than all else that is done for them.
+A rule decides by sizes and positions alone. Only the placeholders of the items that it chose are then written, and
+kept: most items are never evicted, and describing them would cost more than everything else that is done for them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ class _Option:
     is_new: bool = True
 
     def offload(self, reason: str, *, eager: bool = False) -> Offload:
-        """How it is evicted; ``eager``: by the placeholder for what the model has not seen, if there is one."""
+        """How it is evicted; ``eager``: with the placeholder for an unseen content, if there is one."""
         later = self.placeholder
         now = self.eager_placeholder if eager and self.eager_placeholder is not None else later
         return Offload(
@@ -64,7 +64,7 @@ class _Option:
 
 @dataclass(slots=True)
 class Candidates:
-    """The items of one context that could be evicted, and the arguments of calls; kept up as they come and go."""
+    """The items of one context that could be evicted, and the arguments of calls; updated as they come and go."""
 
     _options: dict[str, _Option] = field(default_factory=dict)
     _trims: dict[str, Trim] = field(default_factory=dict)
@@ -92,9 +92,9 @@ class Candidates:
         self._new.clear()
 
     def left(self, ids: Iterable[str], shrinkable: Mapping[str, ContextItem] = MappingProxyType({})) -> None:
-        """These were evicted or moved: items, or the stored arguments of a call.
+        """Note that these were evicted or moved: items, or the stored arguments of a call.
 
-        ``shrinkable``: those of the items that a shorter placeholder may replace once the model has seen them so.
+        ``shrinkable``: the items whose placeholder a shorter one may replace once the model has seen it.
         """
         for one in ids:
             option = self._options.pop(one, None)
@@ -114,16 +114,16 @@ class Candidates:
         return item_id in self._options
 
     def known_tokens(self, item_id: str) -> int | None:
-        """The size of the item's placeholder or, until it is written, the least of it; None: no placeholder."""
+        """The size of the item's placeholder or, until it is written, the least it can be; None: no placeholder."""
         option = self._options.get(item_id)
         return None if option is None else option.placeholder.known_tokens
 
     def trims_of(self, item_id: str) -> list[Trim]:
-        """How the large arguments of a reply may be evicted that are still in it."""
+        """How large arguments that are still in a reply may be evicted."""
         return [trim for trim in self._trims_of.get(item_id, ()) if trim.stored.id in self._trims]
 
     def owner(self, one: str) -> str:
-        """The item that ``one`` is, or the reply whose arguments would be stored so."""
+        """The item that ``one`` names, or the reply whose arguments would be stored under that id."""
         return self._trims[one].item_id if one in self._trims else one
 
     def unwritten(self, ids: Iterable[str]) -> list[Placeholder]:
@@ -133,16 +133,16 @@ class Candidates:
         return [placeholder for placeholder in wanted if not placeholder.is_written]
 
     def sizes(self, ids: Iterable[str]) -> dict[str, int]:
-        """The exact sizes of the placeholders of those of these items that are whole, in tokens; written if need be."""
+        """The exact token counts of the placeholders of whole items among these; written if need be."""
         options = [option for one in ids if (option := self._options.get(one)) is not None]
         return {o.item.id: o.placeholder.tokens for o in options if not o.item.destroyed}
 
     def known_sizes(self, ids: Iterable[str]) -> dict[str, int]:
-        """As ``sizes``, of those only that are written."""
+        """Like ``sizes``, but only for placeholders that are written already."""
         return self.sizes(one for one in ids if (o := self._options.get(one)) is not None and o.placeholder.is_written)
 
     def written(self, item: ContextItem) -> ContextItem:
-        """``item`` with its placeholder, None when it has none."""
+        """``item`` with its placeholder; None if it has none."""
         option = self._options.get(item.id)
         return item if option is None else option.written(item)
 
@@ -151,12 +151,12 @@ class Candidates:
         return self._options[item_id].offload(reason)
 
     def must_be_seen_whole(self, item_id: str) -> bool:
-        """Whether the model has not seen a result that can leave, and nothing may be sent instead of it."""
+        """Whether a result that can be evicted is unseen by the model, and nothing may be sent instead of it."""
         option = self._options.get(item_id)
         return option is not None and option.is_new and option.eager_placeholder is None
 
     def must_be_seen(self, item_id: str) -> bool:
-        """Whether the model has not seen a result that can leave, and would not be told what is in it."""
+        """Whether a result that can be evicted is unseen by the model, and its placeholder would not describe it."""
         option = self._options.get(item_id)
         return (
             option is not None
@@ -165,7 +165,7 @@ class Candidates:
         )
 
     def step(self, one: str, reason: str) -> Offload | Trim | None:
-        """How an item, or the arguments of a call, are evicted by their price; None when they must be seen first."""
+        """How an item, or the arguments of a call, are evicted by price; None if they must be seen first."""
         if (trim := self._trims.get(one)) is not None:
             return trim if trim.reason == reason else replace(trim, reason=reason)
         if self.must_be_seen(one):

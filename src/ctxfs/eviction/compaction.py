@@ -1,7 +1,8 @@
-"""Selective compaction: when the budget is passed, type by type, until the context is small enough. Pure.
+"""Selective compaction: when the budget is exceeded, type by type, until the context is small enough. Pure.
 
-Follows "Context FileSystem 上下文卸载功能", compaction. Types are compacted in order; what is worth a file of its own
-gets one (``OffloadPolicy``), whole old exchanges go together into one archive. A call and its result leave together.
+Follows "Context FileSystem 上下文卸载功能", compaction. Types are compacted in order; an item that is worth a file
+of its own gets one (``OffloadPolicy``); whole old exchanges go together into one archive. A call and its result leave
+together.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,11 +35,11 @@ __all__ = [
 
 _ALONE = frozenset({ItemType.TOOL_RESULT, ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT})
 _ARCHIVE_TOKENS = 100
-"""What an archive's placeholder takes at most, about."""
+"""About the largest size of an archive's placeholder."""
 
 
 class Strategy(StrEnum):
-    """What compaction does with a type."""
+    """What compaction does with the items of a type."""
 
     KEEP = "keep"
     TRUNCATE = "truncate"
@@ -131,13 +132,13 @@ def as_it_is(item: ContextItem) -> ContextItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectiveCompaction:
-    """How the context is made smaller without a model.
+    """How to make the context smaller without a model.
 
     ``rules``: a strategy for each type, in the order in which types are compacted; types that are not named are kept.
     TRUNCATE keeps the newest ``keep_recent`` items of a type and offloads older ones that are worth a file, oldest
     first, until enough is free; DROP removes all of them. For ASSISTANT_MESSAGE both move whole exchanges (a reply and
     the results of its calls) into an archive; a tool result is never removed without its call. Items that the model has
-    not seen yet stay. ``policy``: what may be evicted, and what is worth a file of its own; None takes the agent's.
+    not seen yet stay. ``policy``: what may be evicted, and what is worth a file of its own; None means the agent's.
     """
 
     rules: Mapping[ItemType, Rule] = field(default_factory=lambda: _DEFAULT_RULES)
@@ -165,10 +166,10 @@ class SelectiveCompaction:
         with_placeholder: Callable[[ContextItem], ContextItem] = as_it_is,
         staying: Collection[str] = (),
     ) -> Plan:
-        """Free at least ``free_tokens`` (by the counter), type by type; less when there is no more to free.
+        """Free at least ``free_tokens`` (by the counter), type by type; less if there is no more to free.
 
-        ``paths`` gives the file of every item that may be offloaded (absolute), ``with_placeholder`` the item with the
-        placeholder that may replace it: it is asked for those items only that this depends on. Items that are
+        ``paths`` has the file of every item that may be offloaded (absolute); ``with_placeholder`` returns the item
+        with the placeholder that may replace it, and is called only if the decision depends on it. Items that are
         ``staying``, by id, are not evicted, and neither are their exchanges.
         """
         offloads: dict[str, Offload] = {}
@@ -194,7 +195,7 @@ class SelectiveCompaction:
         return _plan(items, offloads, moved, slot=slot, counter=counter)
 
     def _old(self, seen: Sequence[ContextItem], kind: ItemType, rule: Rule) -> Iterator[ContextItem]:
-        """The items of a type that may leave and are worth a file each, oldest first."""
+        """The items of a type that may be evicted and are worth a file each, oldest first."""
         policy = self.policy or OffloadPolicy()
         keep = rule.keep_recent if rule.strategy is Strategy.TRUNCATE else 0
         of_kind = [i for i in seen if i.item_type is kind]
@@ -204,14 +205,14 @@ class SelectiveCompaction:
 
 
 OLD_EXCHANGES = SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=2)})
-"""Exchanges before the last two into an archive: what can be done without a summary."""
+"""Move exchanges before the last two into an archive: what can be done without a summary."""
 
 SEEN_EXCHANGES = SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE)})
-"""Exchanges that the model has replied to, the last ones too: when nothing else fits the window."""
+"""Move exchanges that the model has replied to, even the last ones: for when nothing else fits the window."""
 
 
 def seen_items(items: Sequence[ContextItem]) -> Sequence[ContextItem]:
-    """The items that the model has replied to; the rest it has not seen yet."""
+    """The items that the model has replied to; it has not seen the rest yet."""
     for index in range(len(items) - 1, 0, -1):  # nothing stands before the first
         if items[index].item_type is ItemType.ASSISTANT_MESSAGE:
             return items[:index]
@@ -219,7 +220,7 @@ def seen_items(items: Sequence[ContextItem]) -> Sequence[ContextItem]:
 
 
 def readable_later(items: Sequence[ContextItem]) -> Sequence[ContextItem]:
-    """Without what the model has to see before it leaves: images and documents that it has not seen yet."""
+    """The items without those that the model has to see first: images and documents that it has not seen yet."""
     seen = len(seen_items(items))
     return [*items[:seen], *(i for i in items[seen:] if not has_media(i.message.content))]
 
@@ -293,7 +294,7 @@ def _plan(
 
 
 def archive_of(items: Sequence[ContextItem], *, slot: ArchiveSlot | None, counter: TokenCounter) -> Archive | None:
-    """The archive for ``items``; None when there is no place for one, or its placeholder would not be smaller."""
+    """The archive for ``items``; None if there is no place for one, or its placeholder would not be smaller."""
     if slot is None:
         return None
     text = render(slot.path, f"{len(items)} earlier messages were moved there, in order.")

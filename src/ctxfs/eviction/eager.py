@@ -13,7 +13,7 @@ __all__ = ["EagerOffload", "EagerPolicy"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EagerOffload:
-    """How ``item``, which may have got another file name, is evicted before it is sent.
+    """How ``item``, which may have a new file name, is evicted before it is sent.
 
     ``build`` makes the offload. It is pure and may take a while: it is called in a worker thread while the content is
     being written. ``chars`` is the size of that content.
@@ -28,7 +28,7 @@ class EagerPolicy(Protocol):
     """Decides about each item before it enters the context."""
 
     def decide(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> EagerOffload | None:
-        """Return how ``item`` is evicted, or None if it stays. Called in a worker thread when the item is large.
+        """Return how ``item`` is evicted, or None if it stays. Called in a worker thread if the item is large.
 
-        ``path_of`` gives the absolute path of a file of the session.
+        ``path_of`` returns the absolute path of a file of the session.
         """

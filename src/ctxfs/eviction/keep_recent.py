@@ -1,9 +1,9 @@
-"""Keep-recent: of each tool that asks for it, only the last n results stay in the context.
+"""Keep-recent: only the last n results of each tool that asks for it stay in the context.
 
-Follows "Context FileSystem 上下文卸载功能", ephemeral tools. What is due leaves whatever its size, but never before the
-model has seen it once, and never for a placeholder that is not smaller. A result that was evicted before it was sent,
-for a long placeholder, counts as held: when it is due, a short one replaces that. What was restored stays for a while
-(``holds``).
+Follows "Context FileSystem 上下文卸载功能", ephemeral tools. A due result is evicted whatever its size, but never
+before the model has seen it once, and never if its placeholder would not be smaller. A result that was evicted before
+it was sent, with a long placeholder, counts as held: when it is due, a short placeholder replaces the long one.
+Restored results stay for a while (``holds``).
 """
 
 from bisect import insort
@@ -33,10 +33,10 @@ class _Held:
 
 
 class EphemeralLedger:
-    """What each keep-recent tool holds, kept up in place: a result costs the same however many are held.
+    """The results that each keep-recent tool holds, updated in place: a result costs the same however many are held.
 
     ``keep_recent``: how many results a tool keeps; tools that are not in it keep all. ``candidates``: how the items of
-    the context can be evicted, and ``holds`` what stays because it was restored; their owner keeps both up.
+    the context can be evicted; ``holds``: items that stay because they were restored. Their owner updates both.
     """
 
     def __init__(self, keep_recent: Mapping[str, int], candidates: Candidates, holds: Holds) -> None:
@@ -47,14 +47,14 @@ class EphemeralLedger:
         self._seen = 0
 
     def entered(self, item: ContextItem, position: int) -> None:
-        """Take in a result that stands at ``position``, once the candidates know it; other items change nothing."""
+        """Take in a result at ``position``, once the candidates know it; other items change nothing."""
         tool = item.tool_name
         if tool is None or tool not in self._held or (item.destroyed and not item.can_shrink):
             return
         held, keep = self._held[tool], self._keep_recent[tool]
         held.append(_Held(position, item.id, self._candidates.can_leave(item.id)))
         if len(held) > keep and not held[-keep - 1].can_leave:
-            del held[-keep - 1]  # beyond the last n, and it cannot shrink: it is not looked at again
+            del held[-keep - 1]  # beyond the last n, and it cannot shrink: it is not examined again
 
     def restored(self, item: ContextItem, position: int) -> None:
         """Take in a result whose content is back at ``position``, its old one; other items change nothing."""
@@ -63,7 +63,7 @@ class EphemeralLedger:
             insort(self._held[item.tool_name], _Held(position, item.id, self._candidates.can_leave(item.id)))
 
     def seen_up_to(self, position: int) -> None:
-        """The model has replied to everything before ``position``."""
+        """Note that the model has replied to everything before ``position``."""
         self._seen = position
 
     def left(self, item_ids: Collection[str], shrinkable: Collection[str] = ()) -> None:
@@ -82,7 +82,7 @@ class EphemeralLedger:
         )
 
     def plan(self) -> Plan:
-        """How all that is due is evicted."""
+        """How everything that is due is evicted."""
         due = self.due()
         offloads = tuple(self._candidates.offload(item_id, reason) for _, item_id, reason in due)
         return Plan(offloads=offloads, first_changed=offloads[0].item_id if offloads else None)

@@ -1,7 +1,7 @@
-"""When the context does not fit its window otherwise, single contents leave, the largest first. Pure.
+"""If the context does not fit its window otherwise, single contents are evicted, the largest first. Pure.
 
-Also contents that the model has not seen yet. They say how they begin, whatever the setting for digests: a result that
-nobody has seen must not vanish behind a path.
+This includes contents that the model has not seen yet. Their placeholders show their beginning, whatever the setting
+for digests: a result that nobody has seen must not vanish behind a path.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -25,9 +25,9 @@ _REASON = "it does not fit the window"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastResort:
-    """How an item leaves when the window needs it: whatever its size, unless its type must not leave by ``policy``.
+    """How an item is evicted when the window needs it: whatever its size, unless ``policy`` forbids its type.
 
-    ``reader`` is the name of the tool that opens the files which placeholders name.
+    ``reader`` is the name of the tool that opens the files that placeholders name.
     """
 
     policy: OffloadPolicy
@@ -38,7 +38,7 @@ class LastResort:
     def contents(
         self, items: Iterable[ContextItem], path_of: Callable[[ContextItem], str], *, seen: Collection[ContextItem]
     ) -> list[Offload]:
-        """The offloads of those items that have a placeholder, or one that can be shorter.
+        """The offloads of items that can have a placeholder, or a shorter one.
 
         ``seen`` are the items that the model has replied to.
         """
@@ -63,9 +63,9 @@ class LastResort:
     ) -> list[Offload]:
         """The offloads of replies that are not ``pinned``, by id: text and thinking, and large arguments of calls.
 
-        The calls stay, to be answered; and so does the thinking of the last reply if it has calls, since a provider
-        wants it back with their results. The type table has no say about the text: otherwise a reply leaves in an
-        archive, which it does not govern.
+        The calls stay, to be answered; so does the thinking of the last reply if it has calls, since a provider
+        wants it back with their results. The table of types does not apply to the text, since replies are otherwise
+        evicted in archives, which it does not govern.
         """
         replies = [i for i in items if i.item_type is ItemType.ASSISTANT_MESSAGE]
         made = (

@@ -1,4 +1,4 @@
-"""A plan: what is to leave the context, decided as a value before anything is done."""
+"""A plan: what will be evicted from the context, decided as a value before anything is done."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ __all__ = ["Archive", "Offload", "Plan", "Trim"]
 class Offload:
     """Replace an item's content by ``placeholder``, once it is durable in ``path`` (absolute). Sizes in tokens.
 
-    ``content``: what the item's message becomes, where that is more than the placeholder: the calls of a reply stay.
+    ``content``: the new content of the message, if that is more than the placeholder: the calls of a reply stay.
     ``later``: the placeholder that may replace this one, if it is shorter, once the model has seen it; with its tokens.
     None: the one that the item has.
     """
@@ -30,12 +30,12 @@ class Offload:
 
     @property
     def stored_id(self) -> str:
-        """The id under which what leaves is stored."""
+        """The id under which the evicted content is stored."""
         return self.item_id
 
     @classmethod
     def of(cls, item: ContextItem, path: str, reason: str) -> "Offload":
-        """What replaces ``item``, which has a placeholder, by it."""
+        """The offload that replaces ``item`` by the placeholder that it has."""
         assert item.placeholder is not None
         return cls(
             item_id=item.id,
@@ -67,7 +67,7 @@ class Trim:
 
     @property
     def stored_id(self) -> str:
-        """The id under which what leaves is stored."""
+        """The id under which the evicted content is stored."""
         return self.stored.id
 
 
@@ -75,8 +75,8 @@ class Trim:
 class Archive:
     """Move whole items into one file, and leave one placeholder for all of them. Sizes in tokens.
 
-    ``item_id``, ``name`` and ``path`` are those of the new item that holds the placeholder; it stands where the last
-    of ``item_ids`` stood, or the first, where a reply would otherwise come first of all.
+    ``item_id``, ``name`` and ``path`` are those of the new item that holds the placeholder. It takes the place of the
+    last of ``item_ids``, or of the first one if a reply would otherwise come first of all.
     """
 
     item_id: str
@@ -91,7 +91,7 @@ class Archive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is evicted, oldest first; empty (false) when nothing is due.
+    """What is evicted, oldest first; empty (falsy) if nothing is due.
 
     ``first_changed``: the oldest item that changes, None if none. Everything before it serialises to the same bytes as
     before, so that the prompt cache is valid up to there.
@@ -111,7 +111,7 @@ class Plan:
         return freed + (self.archive.tokens_before - self.archive.tokens_after if self.archive else 0)
 
     def explain(self) -> str:
-        """Say for every item why it leaves and what that frees, one line each."""
+        """Say for every item why it is evicted and what that frees, one line each."""
         if not self:
             return "nothing leaves"
         lines = [f"{o.item_id}: {o.tokens_before:,} -> {o.tokens_after:,} tokens, {o.reason}" for o in self.offloads]

@@ -1,4 +1,4 @@
-"""What may leave the context, and what is worth a file and a placeholder of its own.
+"""What may be evicted from the context, and what is worth a file and a placeholder of its own.
 
 Follows "Context FileSystem 上下文卸载功能", the table of default policies.
 """
@@ -37,15 +37,15 @@ _NEVER: Mapping[ItemType, str] = MappingProxyType(
         ItemType.SYSTEM_PROMPT: "the model needs it in every call",
     }
 )
-"""What never gets a file of its own, and why."""
+"""The types that never get files of their own, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffloadPolicy:
-    """Which items may be evicted. Every rule but ``ephemeral=n`` asks it.
+    """Which items may be evicted. Every rule but ``ephemeral=n`` obeys it.
 
-    ``token_threshold``: items of at most this many tokens get no file of their own; 0 means that every item may get one
-    that is not empty. None, the default: the price decides, and compaction gives files to items of over 2,000 tokens.
+    ``token_threshold``: items of at most this many tokens get no file of their own; 0 means that every item that is not
+    empty may get one. None, the default: the price decides, and compaction gives files to items of over 2,000 tokens.
     ``type_enabled``: which types may be evicted at all; types that are not named keep their default.
     ``type_thresholds``: thresholds for single types, in tokens, instead of ``token_threshold``.
 
@@ -80,7 +80,7 @@ class OffloadPolicy:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> "OffloadPolicy":
-        """The policy that ``to_mapping`` gave. Raises ``ConfigError`` for one that another version wrote."""
+        """The policy that ``to_mapping`` returned. Raises ``ConfigError`` if another version wrote it."""
         try:
             return cls(**values)
         except TypeError as error:
@@ -102,7 +102,7 @@ class OffloadPolicy:
         return item.content_tokens > (DEFAULT_THRESHOLD_TOKENS if threshold is None else threshold)
 
     def allows(self, kind: ItemType, tokens: int) -> bool:
-        """Whether content of this type and size may be evicted eagerly (before it is sent), or because that pays."""
+        """Whether content of this type and size may be evicted eagerly (before it is sent), or by price."""
         threshold = self._threshold(kind)
         return self.type_enabled[kind] and (threshold is None or tokens > threshold)
 

@@ -1,15 +1,15 @@
-"""Making a context smaller, step by step: each step is decided as a value from a view of the context. No I/O.
+"""Make a context smaller, step by step: each step is decided as a value from a view of the context. No I/O.
 
-The steps, each only while the one before it was not enough, and each has to make the context strictly smaller:
+The steps; each is taken only if the one before was not enough, and each has to make the context strictly smaller:
 
 1. "types": what ``SelectiveCompaction`` says, type by type;
-2. "summary": the model is asked for one, and it takes the place of what it summarises;
+2. "summary": the model is asked for one, which replaces the messages that it summarises;
 3. "archive": whole old exchanges go into one file;
 4. only if the prompt could not be sent otherwise: the largest contents, seen or not ("largest"), the last exchanges
-   ("archive"), images that the model has not seen ("largest"), replies ("largest"), and at the very last what the user
-   said before ("archive").
+   ("archive"), images that the model has not seen ("largest"), replies ("largest"), and last of all the user's earlier
+   messages ("archive").
 
-What was restored stays for a while (``View.staying``): it leaves only after the largest contents did, in step 4.
+Restored contents stay for a while (``View.staying``): they are evicted only in step 4, after the largest contents.
 """
 
 from collections import deque
@@ -42,7 +42,7 @@ from ctxfs.tokens import TokenCounter
 __all__ = ["AskForSummary", "Done", "Goal", "Overflow", "Reduction", "Step", "View", "overflow"]
 
 _WHOLE = frozenset({"end_turn", "stop_sequence"})
-"""How a reply ends that was not cut."""
+"""The stop reasons of a reply that was not cut."""
 
 _STUCK_SHOWN = 5
 
@@ -51,8 +51,8 @@ _STUCK_SHOWN = 5
 class Goal:
     """How small a context has to get, in counted tokens.
 
-    ``low``: what each step aims at. ``enough``: at this, no further step is begun. ``limit``: above it, nothing can be
-    sent.
+    ``low``: what each step aims at. ``enough``: at this size, no further step is taken. ``limit``: above it, nothing
+    can be sent.
     """
 
     low: int
@@ -64,9 +64,9 @@ class Goal:
 class View:
     """The context as it is now.
 
-    ``counted_tokens``: the next prompt by our own count, what is sent with every call included. ``paths``: the file
+    ``counted_tokens``: the next prompt by our own count, with all that every call sends. ``paths``: the file
     that each item has or would get, absolute, by item id. ``slot``: the id and the file of the next archive; None:
-    whole messages cannot be moved into one, since somebody else owns their order. ``with_placeholder`` gives an item
+    whole messages cannot be moved into one, since somebody else owns their order. ``with_placeholder`` returns an item
     with the placeholder that may replace it. ``reader`` is the name of the tool that opens the files. ``staying``: ids
     of items that only the last resort evicts. ``pinned``: ids of those among them that are never evicted.
     """
@@ -92,14 +92,14 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskForSummary:
-    """Give the model this prompt, without tools. The next step is asked for with its reply or its error."""
+    """Give the model this prompt, without tools; then ask for the next step with its reply or its error."""
 
     prompt: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """There is no more to do. ``compacted``: what was done, None if that is nothing; ``counted_tokens``: of it now."""
+    """There is no more to do. ``compacted``: what was done, or None; ``counted_tokens``: the context's size now."""
 
     compacted: Compacted | None
     counted_tokens: int
@@ -120,7 +120,7 @@ Step = Plan | AskForSummary | SummaryFailed | Done | Overflow
 class Reduction:
     """Decides what to do next, until the context is as small as ``goal`` says.
 
-    ``budget`` and ``calibration`` say what counted tokens are to the provider. ``asks``: there is a model that can be
+    ``budget`` and ``calibration`` convert counted tokens to the provider's. ``asks``: there is a model that can be
     asked for a summary.
     """
 
@@ -152,7 +152,7 @@ class Reduction:
         )
 
     def next_step(self, view: View, answer: Reply | ModelError | None = None) -> Step:
-        """What to do now. ``answer``: the model's, when the step before was ``AskForSummary``."""
+        """What to do now. ``answer``: the model's, if the step before was ``AskForSummary``."""
         if self._tokens_before is None:
             self._tokens_before = self.calibration.estimate(view.counted_tokens)
         if answer is not None:
@@ -177,7 +177,7 @@ class Reduction:
     # As long as it is above a mark -----------------------------------------------------------------------------------
 
     def _wanted(self, view: View) -> int:
-        """How many tokens a step has to free; 0 when what was done is enough."""
+        """How many tokens a step has to free; 0 if enough was done."""
         enough = self.goal.enough if self._steps else self.goal.low
         return view.counted_tokens - self.goal.low if view.counted_tokens > enough else 0
 
@@ -216,7 +216,7 @@ class Reduction:
         return self._ask(view)
 
     def _ask(self, view: View) -> Step:
-        """Ask with the longest prompt that was not tried yet and fits the window."""
+        """Ask with the longest prompt that fits the window and was not tried yet."""
         items, limit = replaced_by_summary(view.items, view.staying), self.budget.limit_tokens
         for quote_chars in self._prompts or ():
             text = prompt(items, quote_chars=quote_chars)
@@ -280,7 +280,7 @@ class Reduction:
         return self._compacted(SEEN_EXCHANGES, view, self._over(view), view.pinned)
 
     def _everything_seen(self, view: View) -> Plan | None:
-        """All that the model has replied to, but the system prompt and what must not leave."""
+        """Everything that the model has replied to, except for the system prompt and items that must stay."""
         if not self._over(view):
             return None
         stays = {ItemType.SYSTEM_PROMPT, *(kind for kind in _USERS if not self._policy.type_enabled[kind])}
@@ -298,7 +298,7 @@ def overflow(
 ) -> ContextOverflow | None:
     """The error of a context that is certain not to fit, which names its largest items.
 
-    A guess must not end a run: what only a cautious guess puts over the limit is for the provider to refuse.
+    A guess must not end a run: if only a cautious guess exceeds the limit, the provider decides.
     """
     surely = calibration.at_least(counted_tokens)
     if surely <= budget.limit_tokens:

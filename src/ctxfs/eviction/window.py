@@ -1,6 +1,6 @@
-"""Keeping a context inside its window: when room has to be made, and how much. ``reduction`` says how.
+"""Keep a context inside its window: when room has to be made, and how much. ``reduction`` says how.
 
-What did not help is not tried again before the context has grown by a tenth.
+A reduction that did not help is not tried again before the context has grown by a tenth.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -23,14 +23,14 @@ Summarize = Callable[[str], Awaitable[Reply]]
 
 _GROWTH = 1.1
 _KEPT_PER_REFUSAL = 0.75
-"""The share of a prompt that is kept when the provider refused it and did not say by how much it was too long."""
+"""The share of a prompt that is kept if the provider refused it without saying by how much it was too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
     """The budget of a context, and what to do when it is exceeded.
 
-    ``budget`` None means that there is no limit. ``compaction``: what is evicted then; None means the default rules.
+    ``budget``: None means no limit. ``compaction``: what is evicted when it is exceeded; None means the default rules.
     ``summarize``: asks a model for a summary; None moves old exchanges into an archive without one. ``model``: the
     model whose tokens the budget counts, before the first reply names it; "" takes that of the ``Context``.
     """
@@ -48,9 +48,9 @@ class Window:
 
 
 class CompactionController:
-    """Knows how much a context may take and how much it takes, and says when it has to become smaller. No I/O.
+    """Knows how large a context may be and how large it is, and says when it has to become smaller. No I/O.
 
-    ``settings`` are not changed: what a provider says about its limit counts for this session.
+    ``settings`` are not changed: what a provider says about its limit counts for this session only.
     """
 
     def __init__(self, settings: Window) -> None:
@@ -66,7 +66,7 @@ class CompactionController:
         return self._settings.summarize
 
     def observe(self, call: CallMade) -> None:
-        """Learn what the provider billed for a prompt, if we had counted it."""
+        """Learn from what the provider billed for a prompt, if it was counted."""
         real, counted = call.usage.total_input_tokens, call.counted_tokens
         if not counted:
             return
@@ -75,13 +75,13 @@ class CompactionController:
         self.calibration = self.calibration.observed(model=call.model, counted=counted, real=real)
 
     def resumed(self, calls: Iterable[CallMade]) -> None:
-        """A session was taken up: learn from its calls, and from nothing before them."""
+        """Note that a session was resumed: learn from its calls, and from nothing before them."""
         self.calibration = Calibration(model=self.calibration.model)
         for call in calls:
             self.observe(call)
 
     def settled(self, done: Done) -> None:
-        """A reduction ended so."""
+        """Note how a reduction ended."""
         self._again_at = done.counted_tokens * _GROWTH
 
     def fit(self, counted_tokens: int, counter: TokenCounter) -> Reduction | None:
@@ -96,9 +96,10 @@ class CompactionController:
     def refused(self, error: PromptTooLong, counted_tokens: int, counter: TokenCounter) -> Reduction:
         """How to make room when the provider refused ``counted_tokens`` as too long. Its own figures are believed.
 
-        Without figures nobody knows how much too long it was: a quarter leaves, and with the next refusal another one.
+        Without figures it is unknown how much too long it was: a quarter is evicted, and another one after the next
+        refusal.
 
-        Raises ``error`` when there is no budget.
+        Raises ``error`` if there is no budget.
         """
         if self.budget is None:
             raise error
