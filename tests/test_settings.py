@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from ctxfs import AgentConfig, Context, ContextFileSystem, OffloadPolicy, tool
-from ctxfs.context import Budget, SelectiveCompaction, Window
+from ctxfs import AgentConfig, Context, ContextFileSystem, History, OffloadPolicy, tool
+from ctxfs.context import Budget, Rule, SelectiveCompaction, Strategy, Window
 from ctxfs.economics import ANTHROPIC_RATES, EvictionPricing
 from ctxfs.errors import ConfigError, ToolDefinitionError
+from ctxfs.items import ItemType
 from ctxfs.llm import ChatAnthropic, ChatOpenAI, LegacyToolCalls, RetryPolicy
+from ctxfs.models import known_model
 from ctxfs.session import TEXT
 from ctxfs.storage import LocalStore
 from ctxfs.testing import MemoryStore
@@ -73,6 +75,15 @@ WRONG_TYPES: list[tuple[Callable[..., Any], Mapping[str, Any]]] = [
     (Context, {"fs": 5}),
     (Context, {"counter": 5}),
     (Context, {"counter": CharsCounter}),
+    (Context, {"counter": "o200k"}),
+    (Context, {"counter": [1]}),
+    (Context, {"model": None}),
+    (Context, {"model": 3}),
+    (History, {"counter": "o200k"}),
+    (History, {"counter": 3}),
+    (History, {"model": None}),
+    (known_model, {"model": None}),
+    (Budget.of_model, {"model": None}),
     (EvictionPricing, {"clock": 5}),
     (AgentConfig, {"read_roots": [5]}),
 ]
@@ -104,6 +115,8 @@ NO_EFFECT: list[tuple[Callable[..., Any], Mapping[str, Any], str]] = [
         {"type_enabled": {"tool_result": False}, "type_thresholds": {"tool_result": 9}},
         "type_enabled says that the type stays",
     ),
+    (Context, {"pin_tools": {"a"}, "keep_recent": {"a": 1}}, "pin_tools and keep_recent both name 'a'"),
+    (SelectiveCompaction, {"rules": {"system_prompt": Rule(strategy=Strategy.DROP)}}, "the system prompt always stays"),
     (Context, {"window": Window(compaction=SelectiveCompaction())}, "a Window without a budget sets no limit"),
     (
         Context,
@@ -130,6 +143,8 @@ def test_each_of_them_is_taken_where_it_has_an_effect(tmp_path: Path) -> None:
     OffloadPolicy(type_enabled={"tool_result": True}, type_thresholds={"tool_result": 9, "user_message": 9})
     Context(window=Window(Budget(window_tokens=90_000), compaction=SelectiveCompaction()), root_path=tmp_path)
     Context(window=None, offload_policy=OffloadPolicy(), root_path=tmp_path)
+    Context(pin_tools={"a"}, keep_recent={"b": 1}, root_path=tmp_path)
+    SelectiveCompaction(rules={ItemType.SYSTEM_PROMPT: Rule(strategy=Strategy.KEEP)})
     Context(window=None, pricing=None, offload_policy=OffloadPolicy(), offload_enabled=False, root_path=tmp_path)
     in_memory(layout=TEXT, inline_limit_chars=0)
 

@@ -237,6 +237,10 @@ def refused(error: type[CtxfsError], match: str, step: Callable[[Any], Awaitable
     [
         refused(InvalidReply, "input_tokens", lambda c: c.add(CALL_C1, usage={"input_tokens": -1})),
         refused(InvalidReply, "model is", lambda c: c.add(CALL_C1, usage=Usage(), model=5)),
+        refused(
+            InvalidReply, "no message here is one", lambda c: c.add({"role": "user", "content": "x"}, usage=Usage())
+        ),
+        refused(ConfigError, "error is 'too long'", lambda c: c.refused("too long")),
         refused(TranscriptError, "ContentRange", lambda c: c.add(CALL_C1, ToolMessage(**ANSWER), sources={"c1": "x"})),
         refused(TranscriptError, "is_error", lambda c: c.add(CALL_C1, ToolMessage(**{**ANSWER, "is_error": 1}))),
         refused(TranscriptError, "tool_name", lambda c: c.add(CALL_C1, ToolMessage(**{**ANSWER, "tool_name": None}))),

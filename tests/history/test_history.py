@@ -501,6 +501,32 @@ def test_bad_parts_decide_nothing(tmp_path: Path) -> None:
             history.rewrite(conversation(3), overhead_tokens=-1)
         with pytest.raises(ConfigError):
             history.rewrite(conversation(3), branch=5)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="error is 'too long'"):
+            history.refused("too long")  # type: ignore[arg-type]
+
+
+TWICE = Part("user", "go", "twice")
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (None, "the history is of type NoneType: use a list of Part"),
+        ("parts", "the history is of type str"),
+        ([Part("user", "go", 0), 3], "a part is of type int: use Part"),
+        ([Part("result", "text", 0, 3)], "the id of a part is of type int"),  # type: ignore[arg-type]
+        ([Part("result", "text", 0, "c1", None)], "the tool of a part is of type NoneType"),  # type: ignore[arg-type]
+        ([Part("user", "go", [1])], "a place of a part cannot be a key"),  # type: ignore[arg-type]
+        ([TWICE, Part("reply", "ok", "once"), TWICE], "several parts have the place 'twice'"),
+    ],
+)
+def test_what_is_no_history_is_refused_before_the_session_is_opened(tmp_path: Path, parts: Any, said: str) -> None:
+    with History(root_path=tmp_path / "root", **KEEP_ONE) as history:
+        with pytest.raises(TranscriptError, match=said):
+            history.rewrite(parts)
+        with pytest.raises(TranscriptError, match=said):
+            anyio.run(history.arewrite, parts)
+    assert not (tmp_path / "root").exists()
 
 
 def test_every_placeholder_names_the_tool_that_opens_its_file(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The views of the three wire formats: what is shown of a body, and what stays the same object when it is sent."""
 
 import copy
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -10,6 +11,7 @@ import pytest
 from anthropic.types import TextBlock, ToolUseBlock
 from hypothesis import given
 
+from ctxfs.economics.economy import EvictionPricing
 from ctxfs.errors import ConfigError, TranscriptError
 from ctxfs.history.history import History
 from ctxfs.history.parts import Edits, Part, plain_content
@@ -23,6 +25,7 @@ from ctxfs.llm.chat_invariants import violations as chat_violations
 from ctxfs.llm.invariants import violations
 from ctxfs.llm.messages import Message
 from ctxfs.llm.serialize import MessagesSerializer
+from ctxfs.models import UnknownModel
 from ctxfs.testing.strategies import bodies, transcripts
 
 MARK = {"type": "ephemeral"}
@@ -521,3 +524,32 @@ def test_a_message_may_be_any_mapping_and_nothing_else() -> None:
     assert messages_in({"messages": messages}, "messages") == messages
     with pytest.raises(TranscriptError, match=r"messages\[1\] is not a message: 5"):
         messages_in({"messages": [messages[0], 5]}, "messages")
+
+
+def test_a_history_says_once_what_it_assumes_of_a_model_that_only_requests_name(tmp_path: Path) -> None:
+    body = {"model": "named-by-a-request", "messages": [{"role": "user", "content": "go"}]}
+    with History(root_path=tmp_path) as history:
+        with pytest.warns(UnknownModel, match=r"128,000 tokens and Anthropic's.*History\(model='named-by-a-request'\)"):
+            history.messages(body)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            history.messages(body)
+
+
+def test_it_says_nothing_where_nothing_is_assumed(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for settings in ({"model": "claude-sonnet-4-5"}, {"window": 9_000, "pricing": None}):
+            with History(root_path=tmp_path, **settings) as history:
+                history.messages({"model": "named-by-another", "messages": [{"role": "user", "content": "go"}]})
+                history.messages({"messages": [{"role": "user", "content": "go"}]})
+    with (
+        History(root_path=tmp_path, window=9_000) as history,
+        pytest.warns(UnknownModel, match="it assumes Anthropic's ratios of prices;"),
+    ):
+        history.messages({"model": "of-known-window", "messages": [{"role": "user", "content": "go"}]})
+    with (
+        History(root_path=tmp_path, pricing=EvictionPricing()) as history,
+        pytest.warns(UnknownModel, match="it assumes a window of 128,000 tokens;"),
+    ):
+        history.messages({"model": "of-known-prices", "messages": [{"role": "user", "content": "go"}]})

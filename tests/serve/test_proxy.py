@@ -385,7 +385,7 @@ def test_a_signal_goes_to_the_command_and_the_proxy_dies_with_it(tmp_path: Path)
         (("--keep-recent", "Bash=0", "--", "true"), "keep_recent['Bash']"),
         (("--upstream-openai", "localhost", "--", "true"), "is not a URL: it must begin with https://"),
         (("--read-tool", "a b", "--", "true"), "cannot be a tool's name"),
-        (("--root", __file__, "--", "true"), "test_proxy.py is not a directory, and sessions are in one"),
+        (("--root", __file__, "--", "true"), "test_proxy.py is not a directory, and sessions are kept in one"),
         (("--store", "memory://x", "--", "true"), "leave out the directory"),
         (("--session", "a/b", "--", "true"), "a/b"),
     ],

@@ -98,7 +98,7 @@ def checked_parts(parts: object) -> list[Part]:
         raise TranscriptError([f"the history is of type {type(parts).__name__}: use a list of Part(...)"])
     for kind in set(map(type, parts)):
         if not issubclass(kind, Part):
-            raise TranscriptError([f"there is a {kind.__name__} among the parts: use Part(...)"])
+            raise TranscriptError([f"a part is of type {kind.__name__}: use Part(...)"])
     for name, field in (("id", 3), ("tool", 4)):
         for kind in set(map(type, map(itemgetter(field), parts))):
             if not issubclass(kind, str):

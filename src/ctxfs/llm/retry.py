@@ -119,7 +119,7 @@ def _error_of(status: int | None) -> type[ModelError]:
 
 
 def broken(reason: str | Exception) -> AttemptFailed:
-    """The failure of a connection that was not made, timed out or broke off, with the address that an SDK's error has."""
+    """A connection that was not made, timed out or broke off; an SDK's error names the address, too."""
     address = getattr(getattr(reason, "request", None), "url", "")
     said = f"{reason} (request to {address})" if address else str(reason)
     return AttemptFailed(ConnectionFailed(said), retryable=True)
