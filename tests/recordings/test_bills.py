@@ -1,5 +1,6 @@
 """Usage, times, models and dollars, as each format records them; and what is damaged or lacks its package."""
 
+import gc
 import json
 import os
 import sqlite3
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from connections import noted_connections
 from ctxfs.content.compression import zstd
 from ctxfs.errors import MissingExtra, ReplayFormatError
 from ctxfs.llm.base import Usage
+from ctxfs.recordings.formats.opencode import read_database
 from ctxfs.recordings.formats.table import BINARY_FORMATS, FORMATS, load, parse
 from ctxfs.recordings.recording import Kind, Recording
 from recording_samples import (
@@ -117,6 +120,16 @@ def test_another_programs_database_is_refused(tmp_path: Path) -> None:
     opened.close()
     with pytest.raises(ReplayFormatError, match=r"other\.db: SQLite, but no database of opencode's"):
         load(path)
+
+
+def test_a_database_is_closed_however_far_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(opencode_database, tmp_path)
+    closed = noted_connections(monkeypatch)
+    sessions = iter(read_database(path))
+    next(sessions)
+    del sessions
+    gc.collect()
+    assert closed == {0: True}
 
 
 def test_a_database_is_only_read(tmp_path: Path) -> None:

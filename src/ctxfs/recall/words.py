@@ -7,6 +7,7 @@ contents do not live on in it. It grows on the disk, not in memory.
 import re
 import sqlite3
 import unicodedata
+import weakref
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -55,6 +56,7 @@ class WordIndex:
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._closing = weakref.finalize(self, self._db.close)  # no session has to remember its index
         self._db.execute("PRAGMA journal_mode = OFF")
         self._db.execute(
             "CREATE VIRTUAL TABLE passages USING fts5(text, content='', tokenize=\"unicode61 tokenchars '_'\")"
@@ -86,8 +88,8 @@ class WordIndex:
         return [Ranked(*row) for row in rows]
 
     def close(self) -> None:
-        """Remove the index."""
-        self._db.close()
+        """Remove the index; one that is dropped is removed too."""
+        self._closing()
 
 
 def words_of(query: str) -> list[str]:

@@ -7,6 +7,7 @@ opencode has pruned, and a session that it has compacted, count as it sent them.
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def read_database(path: Path) -> Iterator[Recording]:
         ReplayFormatError: it is another program's database, or it is damaged.
     """
     try:
-        with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True) as opened:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as opened:
             for session_id, directory in opened.execute(_SESSIONS).fetchall():
                 parts: dict[str, list[_Json]] = {}
                 for message_id, data in opened.execute(_PARTS, (session_id,)):
@@ -52,7 +53,6 @@ def read_database(path: Path) -> Iterator[Recording]:
                     (json.loads(data), parts.get(key, [])) for key, data in opened.execute(_MESSAGES, (session_id,))
                 ]
                 yield _session(str(session_id), str(directory or ""), rows)
-        opened.close()
     except (sqlite3.Error, ValueError) as error:
         raise ReplayFormatError(f"{path}: SQLite, but no database of opencode's that can be read ({error})") from error
 
