@@ -1,6 +1,9 @@
 """The Python in README and docs runs, top to bottom, a page at a time; what it says it prints is compared.
 
 Each page runs in an empty directory of its own. ``<!--- skip: next "reason" -->`` before a block skips it.
+
+A block of ``text`` directly after a block of Python, or after the line ``<!--- printed -->``, is what the Python before
+it prints. A line ``…`` in it stands for any lines.
 """
 
 import ast
@@ -12,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sybil import Sybil
-from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+from sybil import Example, Sybil
+from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
 
 from test_public_names import ADAPTERS, PUBLIC
 
@@ -35,13 +38,39 @@ def own_logging() -> Iterator[None]:
         logger.handlers[:] = handlers
 
 
+PRINTED = re.compile(r"(?s)```python\n((?!\n```).)*\n```\n\n$|<!--- printed -->\n$")
+"""What is before a block of text that shows what the code prints."""
+
+
 @pytest.mark.usefixtures("own_logging")
 @pytest.mark.parametrize("page", RUN_HERE, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_of_a_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
-    document = Sybil(parsers=[PythonCodeBlockParser(), SkipParser()], path=str(page.parent)).parse(page)
-    for example in document.examples():
+    printed = ""
+
+    def compare(example: Example) -> None:
+        if PRINTED.search(example.document.text[: example.start]):
+            assert_printed(example.parsed, printed)
+
+    sybil = Sybil([PythonCodeBlockParser(), CodeBlockParser("text", compare), SkipParser()], path=str(page.parent))
+    for example in sybil.parse(page).examples():
         example.evaluate()
+        printed = capsys.readouterr().out or printed
+
+
+SIZE_OF_A_PLACEHOLDER = re.compile(r"\b\d+(?= tokens, the rest in a file)")
+"""It depends on the length of the session's path, and on the session's id."""
+
+
+def assert_printed(shown: str, printed: str) -> None:
+    """``shown`` is what a program printed. Sizes that depend on a path may differ by 15 tokens."""
+    sizes = [[int(size) for size in SIZE_OF_A_PLACEHOLDER.findall(text)] for text in (shown, printed)]
+    assert sizes[0] == pytest.approx(sizes[1], abs=15)
+    shown, printed = (SIZE_OF_A_PLACEHOLDER.sub("N", text) for text in (shown, printed))
+    lines = (".*" if line == "…" else re.escape(line) for line in shown.splitlines())
+    assert re.fullmatch("(?s)" + "\n".join(lines), printed.rstrip("\n")), f"it prints:\n{printed}"
 
 
 def imports_in(code: str) -> Iterator[str]:

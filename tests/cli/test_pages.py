@@ -115,5 +115,14 @@ def test_the_readme_prints_what_it_says(tmp_path: Path) -> None:
     assert counts.sub("N", done.stdout) == counts.sub("N", found[2])
 
 
+def test_two_pages_show_what_a_replay_of_recordings_prints_first(traces: list[Path]) -> None:
+    recordings = traces[0].parent / "raw"
+    if not recordings.is_dir():
+        pytest.skip(f"NOT TESTED on real sessions: there is no {recordings}")
+    first = ctxfs("replay", str(recordings)).splitlines()[0]
+    for page in (PAGE, ROOT / "docs" / "economics.md"):
+        assert f"\n{first}\n" in page.read_text()
+
+
 if __name__ == "__main__":
     PAGE.write_text(with_help(PAGE.read_text()))
