@@ -3,7 +3,7 @@
 Each page runs in an empty directory of its own. ``<!--- skip: next "reason" -->`` before a block skips it.
 
 A block of ``text`` directly after a block of Python, or after the line ``<!--- printed -->``, is what the Python before
-it prints. A line ``…`` in it stands for any lines.
+it prints. ``…`` in it stands for any text, such as lines, or the beginning of a path.
 """
 
 import ast
@@ -69,8 +69,8 @@ def assert_printed(shown: str, printed: str) -> None:
     sizes = [[int(size) for size in SIZE_OF_A_PLACEHOLDER.findall(text)] for text in (shown, printed)]
     assert sizes[0] == pytest.approx(sizes[1], abs=15)
     shown, printed = (SIZE_OF_A_PLACEHOLDER.sub("N", text) for text in (shown, printed))
-    lines = (".*" if line == "…" else re.escape(line) for line in shown.splitlines())
-    assert re.fullmatch("(?s)" + "\n".join(lines), printed.rstrip("\n")), f"it prints:\n{printed}"
+    parts = (re.escape(part) for part in shown.rstrip("\n").split("…"))
+    assert re.fullmatch("(?s)" + ".*".join(parts), printed.rstrip("\n")), f"it prints:\n{printed}"
 
 
 def imports_in(code: str) -> Iterator[str]:
