@@ -77,7 +77,7 @@ def main() -> None:
     script = [[ToolCall("service_log", {"service": name})] for name in ("api", "billing", "mail")]
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(MessagesServer([*script, "Every request was served."])) as server,
+        MessagesServer([*script, "Every request was served."]) as server,
         portal.wrap_async_context_manager(Context(model=MODEL, root_path=tempfile.mkdtemp())) as context,
         Anthropic(api_key="any", base_url=server.url) as client,
     ):

@@ -8,7 +8,6 @@ It talks to a Messages API on loopback, so it needs no key. With the real API, l
 import tempfile
 
 from anthropic import Anthropic, beta_tool
-from anyio.from_thread import start_blocking_portal
 
 from ctxfs import History
 from ctxfs.adapters.anthropic import CtxfsMiddleware
@@ -37,6 +36,5 @@ def main(base_url: str) -> None:
 
 
 script = [[ToolCall("service_log", {"service": name})] for name in ("api", "billing", "mail")]
-server = MessagesServer([*script, "Every request was served."])
-with start_blocking_portal() as portal, portal.wrap_async_context_manager(server):
+with MessagesServer([*script, "Every request was served."]) as server:
     main(server.url)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import claude_agent_sdk
-from anyio.from_thread import start_blocking_portal
 
 from ctxfs.testing import MessagesServer, ToolCall
 
@@ -54,6 +53,5 @@ def turn(body: dict[str, Any]) -> Any:
     return "It is 105000." if "105000" in results[1] else f"I cannot find it: {results[1]}"
 
 
-server = MessagesServer([turn] * 20)
-with start_blocking_portal() as portal, portal.wrap_async_context_manager(server):
+with MessagesServer([turn] * 20) as server:
     main(server.url)

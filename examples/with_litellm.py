@@ -11,8 +11,6 @@ import os
 import tempfile
 from typing import Any
 
-from anyio.from_thread import start_blocking_portal
-
 from ctxfs import History
 from ctxfs.testing import ChatCompletionsServer, ToolCall
 
@@ -55,8 +53,7 @@ names = ["api", "billing", "mail"]
 script: list[Any] = [[ToolCall("service_log", {"service": name}, id=f"call_{name}")] for name in names]
 script += [[ToolCall("context_grep", {"ref": "call_api", "pattern": "request 1234 "})], "Every request was served."]
 with (
-    start_blocking_portal() as portal,
-    portal.wrap_async_context_manager(ChatCompletionsServer(script)) as stand_in,
+    ChatCompletionsServer(script) as stand_in,
     History(root_path=tempfile.mkdtemp(), keep_recent={"service_log": 1}) as session,
 ):
     print(ask(session, "Was request 1234 of the API served?", api_base=stand_in.url, api_key="any"))
