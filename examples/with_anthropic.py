@@ -13,6 +13,8 @@ from ctxfs import History
 from ctxfs.adapters.anthropic import CtxfsMiddleware
 from ctxfs.testing import MessagesServer, ToolCall
 
+MODEL = "claude-sonnet-5-5"
+
 
 @beta_tool
 def service_log(service: str) -> str:
@@ -21,11 +23,11 @@ def service_log(service: str) -> str:
 
 
 def main(base_url: str) -> None:
-    with History("thread-1", root_path=tempfile.mkdtemp(), keep_recent={"service_log": 1}) as history:
+    with History("thread-1", root_path=tempfile.mkdtemp(), model=MODEL, keep_recent={"service_log": 1}) as history:
         middleware = CtxfsMiddleware(history)
         client = Anthropic(api_key="any", base_url=base_url, middleware=[middleware])
         runner = client.beta.messages.tool_runner(
-            model="claude-sonnet-5-5",
+            model=MODEL,
             max_tokens=1024,
             messages=[{"role": "user", "content": "Is everything all right?"}],
             tools=[service_log, *middleware.tools],

@@ -65,9 +65,9 @@ SIZE_OF_A_PLACEHOLDER = re.compile(r"\b\d+(?= tokens, the rest in a file)")
 
 
 def assert_printed(shown: str, printed: str) -> None:
-    """``shown`` is what a program printed. Sizes that depend on a path may differ by 15 tokens."""
+    """``shown`` is what a program printed. Sizes that depend on a path may differ by 60 tokens."""
     sizes = [[int(size) for size in SIZE_OF_A_PLACEHOLDER.findall(text)] for text in (shown, printed)]
-    assert sizes[0] == pytest.approx(sizes[1], abs=15)
+    assert sizes[0] == pytest.approx(sizes[1], abs=60)
     shown, printed = (SIZE_OF_A_PLACEHOLDER.sub("N", text) for text in (shown, printed))
     parts = (re.escape(part) for part in shown.rstrip("\n").split("…"))
     assert re.fullmatch("(?s)" + ".*".join(parts), printed.rstrip("\n")), f"it prints:\n{printed}"

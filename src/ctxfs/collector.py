@@ -8,8 +8,13 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 __all__ = ["collector_paused"]
+
+
+_OF_PYTHON: Final = 1_000
+"""Python 3.12 starts with some hundred frozen objects of its own; a program that freezes its objects has thousands."""
 
 
 class _Pauses:
@@ -31,7 +36,7 @@ class _Pauses:
         with self.lock:
             self.users -= 1
             if not self.users and self.was_on:
-                if not gc.get_freeze_count():  # else a program has frozen objects, which must stay so
+                if gc.get_freeze_count() < _OF_PYTHON:  # else a program has frozen objects, which must stay so
                     gc.freeze()  # what was made stays: it goes to the oldest generation without being looked at
                     gc.unfreeze()
                 gc.enable()
