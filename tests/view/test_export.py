@@ -41,6 +41,7 @@ def with_secrets(root: Path) -> Path:
 
 def exported(root: Path, session: str, *options: str) -> str:
     file = root / "page.html"
+    file.unlink(missing_ok=True)
     assert run(["view", session, "--root", str(root), "--export", str(file), *options]) == 0
     return file.read_text()
 
@@ -88,11 +89,20 @@ def test_without_contents_nothing_is_left_that_somebody_wrote(with_secrets: Path
         (["last", "--no-contents"], "name the file"),
         (["last", "--export", "no/such/folder/x.html"], "is not a directory"),
         (["last", "--export", "x.html", "--redact", "("], "write an RE2 expression"),
+        (["last", "--export", "x.html", "--write"], "leave out --write"),
     ],
 )
 def test_wrong_use_is_one_line(given: list[str], said: str, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["view", *given, "--root", str(root)]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_file_that_exists_is_not_overwritten(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.html"
+    file.write_text("mine")
+    assert run(["view", SESSION, "--root", str(root), "--export", str(file)]) == 2
+    assert "already exists: choose another name" in capsys.readouterr().err
+    assert file.read_text() == "mine"
 
 
 def test_a_redaction_sees_what_is_shown() -> None:

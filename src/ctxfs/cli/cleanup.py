@@ -58,8 +58,11 @@ def du(
     ] = None,
     *,
     by: Annotated[
-        By, typer.Option("--by", help="What to sum up by; for one session, the default is tool.")
-    ] = By.SESSION,
+        By | None,
+        typer.Option(
+            "--by", help="What to sum up by (default: session; for one session: tool).", show_default=False
+        ),
+    ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N lines.")] = None,
     root: Root = None,
     store: StoreUrl = None,
@@ -70,11 +73,12 @@ def du(
     By session, all files are counted; by tool and by item, the contents. Files that a fork shares are counted once
     in the sum, and shown as shared with the older session.
     """
+    if by is By.SESSION and session is not None:
+        raise ConfigError("--by session sums up all sessions: leave out SESSION, or use --by tool or --by item")
+    by = by or (By.SESSION if session is None else By.TOOL)
     place = sessions_at(root, store)
     stores = stores_of(place)
     session_id = None if session is None else anyio.run(find_session, place, session)
-    if by is By.SESSION and session_id is not None:
-        by = By.TOOL
     read = {
         By.SESSION: partial(usage_by_session, store=stores),
         By.TOOL: partial(usage_by_tool, session_id, store=stores),
@@ -125,8 +129,14 @@ def check(
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", help="The number of the sample; each number draws a different one.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            "--seed",
+            metavar="N",
+            help="The number of the sample; each number draws a different one (default: 0).",
+            show_default=False,
+        ),
+    ] = None,
     root: Root = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -135,10 +145,12 @@ def check(
 
     Only sessions with problems are named. The exit code is 1 if there is one.
     """
+    if seed is not None and sample is None:
+        raise ConfigError("--seed numbers a sample, and all contents are checked: add --sample, such as --sample 5%")
     place = sessions_at(root, store)
     stores = stores_of(place)
     chosen = None if not sessions else anyio.run(find_sessions, place, sessions)
-    found: list[CheckedSession] = anyio.run(_checked, chosen, stores, 1.0 if sample is None else sample, seed)
+    found: list[CheckedSession] = anyio.run(_checked, chosen, stores, 1.0 if sample is None else sample, seed or 0)
     if as_json:
         print_json([_checked_as_dict(one) for one in found])
     else:

@@ -108,6 +108,8 @@ def _check(
         raise ConfigError(f"give grep {wanted}: see `ctxfs grep --help`")
     if as_json and (form.names or form.count):
         raise ConfigError("--json shows every match: leave out --files-with-matches and --count")
+    if form.names and form.count:
+        raise ConfigError("--files-with-matches and --count print different things: use one of them")
     if every and item is not None:
         raise ConfigError("--item is an item of one session: give that instead of --all")
     if not every and since is not None:

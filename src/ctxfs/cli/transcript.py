@@ -46,8 +46,8 @@ def show(
 
     Long messages are cut: --full shows them whole, and `ctxfs cat` shows one of them.
     """
-    if request and last is not None:
-        raise ConfigError("--request is the whole request: leave out --last")
+    if request and (full or last is not None):
+        raise ConfigError("--request is the whole request: leave out --last and --full")
     shown = partial(_show, call=call, last=last, request=request, full=full, as_json=as_json)
     anyio.run(shown, sessions_at(root, store), session)
 

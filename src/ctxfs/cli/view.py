@@ -43,7 +43,7 @@ def view(
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
     export: Annotated[
         Path | None,
-        typer.Option("--export", metavar="FILE", help="Write the page of the session to one file.", show_default=False),
+        typer.Option("--export", metavar="FILE", help="Write the page of the session to a new file.", show_default=False),
     ] = None,
     redact: Annotated[
         list[str] | None,
@@ -69,6 +69,8 @@ def view(
     redaction = Redaction(patterns=tuple(redact or ()), contents=no_contents)
     try:
         if export is not None:
+            if write or no_open or port is not None:
+                raise ConfigError("--export writes a file and serves nothing: leave out --write, --port and --no-open")
             _export(place, sessions, export, redaction)
         elif redact or no_contents:
             raise ConfigError("--redact and --no-contents say what --export FILE leaves out: name the file")
@@ -97,8 +99,11 @@ def _export(place: SessionsAt, sessions: Sequence[str], file: Path, redaction: R
         raise ConfigError("--export writes the page of one session: name it, or write 'last'")
     if not file.absolute().parent.is_dir():
         raise ConfigError(f"--export {file}: {file.absolute().parent} is not a directory")
+    if file.exists():
+        raise ConfigError(f"--export {file}: the file already exists: choose another name, or remove it first")
     text = anyio.run(_exported, place, _found(place, sessions[0]), redaction)
-    file.write_text(text, encoding="utf-8")
+    with file.open("x", encoding="utf-8") as page:
+        page.write(text)
     sys.stderr.write(for_terminal(f"the page is in {file}: look at it before you send it\n"))
 
 
