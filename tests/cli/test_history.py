@@ -63,3 +63,10 @@ def test_explain_says_why_and_what_that_saved(ctxfs: Run) -> None:
     assert explained["effect"]["evictions"] == 2
     assert explained["effect"]["saved"] > 0
     assert explained["context_tokens"] > 1_000
+
+
+def test_show_and_diff_say_that_a_framework_owns_the_messages(ctxfs: Run, tmp_path: Path) -> None:
+    for arguments in (("show", "s"), ("show", "s", "--call", "2"), ("diff", "s", "1")):
+        assert "not recorded: the messages: a framework owns them" in ctxfs(*arguments)
+    assert "nothing that was sent has changed" not in ctxfs("diff", "s", "1")
+    assert run(["show", "s", "--request", "--root", str(tmp_path)]) == 2

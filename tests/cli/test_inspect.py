@@ -371,23 +371,6 @@ def test_json_of_text_has_no_base64(ctxfs: Command, session: Session) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("du", "last", "--by", "session"), "leave out SESSION"),
-        (("check", "--seed", "3"), "add --sample"),
-        (("grep", "last", "-l", "-c", "request"), "use one of them"),
-        (("show", "last", "--request", "--full"), "leave out --last and --full"),
-    ],
-)
-def test_an_option_without_effect_is_refused(
-    ctxfs: Command, session: Session, arguments: tuple[str, ...], said: str
-) -> None:
-    result = ctxfs(*arguments, "--root", session.root)
-    assert (result.code, result.out) == (2, b"")
-    assert said in result.err
-
-
-@pytest.mark.parametrize(
     "arguments",
     [
         ("ls", "nope"),

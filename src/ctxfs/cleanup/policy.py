@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ctxfs.checks import require_int, require_number
 from ctxfs.errors import ConfigError
 from ctxfs.listing.summary import SessionSummary
+from ctxfs.placeholder.lines import plural
 
 __all__ = ["ForgetPlan", "ForgetPolicy", "Verdict", "plan_forget"]
 
@@ -56,7 +57,10 @@ class ForgetPolicy:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}: use a tuple of texts")
         bounds = (self.older_than_s, self.larger_than_bytes, self.max_size_bytes)
         if not (self.keep_last or self.keep_within_s or self.keep_tags or self.tags) and bounds == (None, None, None):
-            raise ConfigError("no rule says what to forget: give one, such as keep_last or older_than_s")
+            raise ConfigError(
+                "no rule says what to forget: give one, such as keep_last (--keep-last 20) "
+                "or older_than_s (--older-than 30d)"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +177,7 @@ def _why_forgotten(policy: ForgetPolicy, now: float, session: SessionSummary) ->
     if policy.tags:
         reasons.append(f"tagged {', '.join(tag for tag in session.tags if tag in policy.tags)}")
     if policy.max_size_bytes is not None:
-        reasons.append(f"so that the sessions fit in {policy.max_size_bytes:,} bytes")
+        reasons.append(f"so that the sessions fit in {plural(policy.max_size_bytes, 'byte')}")
     return "; ".join(reasons) or "no rule keeps it"
 
 

@@ -27,6 +27,7 @@ _IN_A_DIRECTORY = (
     "takes no --store: it works on sessions in a directory. `ctxfs pull SESSION URL` brings one there, "
     "and `ctxfs push SESSION URL` brings it back"
 )
+_OF_COMMANDS = ("--root", "--store", "--json")
 _UsageError: Any = typer.BadParameter.__mro__[1]  # newer versions of typer have a click of their own
 
 
@@ -204,6 +205,8 @@ def _message(error: Any) -> str:
         return str(error)
     if getattr(error, "option_name", None) == "--store" and _is_for_directories(error.ctx):
         return f"{error.ctx.command_path} {_IN_A_DIRECTORY}"
+    if error.ctx is not None and error.ctx.parent is None and getattr(error, "option_name", None) in _OF_COMMANDS:
+        return f"{error.option_name} goes after the command, as in `ctxfs ls last --root DIR`: see `ctxfs --help`"
     message = " ".join(error.format_message().split()).rstrip(".").replace(": Value error, ", ": ")
     command = error.ctx.command_path if error.ctx is not None else "ctxfs"
     return f"{message[:1].lower()}{message[1:]}: see `{command} --help`"

@@ -23,6 +23,7 @@ from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl, U
 from ctxfs.cli.output import for_terminal, print_json
 from ctxfs.cli.session import find_session, find_sessions, sessions_at, stores_of
 from ctxfs.errors import ConfigError
+from ctxfs.placeholder.lines import plural
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.view import figures
 
@@ -59,9 +60,7 @@ def du(
     *,
     by: Annotated[
         By | None,
-        typer.Option(
-            "--by", help="What to sum up by (default: session; for one session: tool).", show_default=False
-        ),
+        typer.Option("--by", help="What to sum up by (default: session; for one session: tool).", show_default=False),
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N lines.")] = None,
     root: Root = None,
@@ -94,17 +93,13 @@ def du(
     print_columns([str(by), *(["session"] if by is By.ITEM else []), *sizes], rows, right=sizes)
     total = sum(usage.size_bytes for usage in found) - shared
     once = ", shared files counted once" if shared else ""
-    print_line(f"{figures.size(total)} in {_counted(len(found), str(by))}{once}")
+    print_line(f"{figures.size(total)} in {plural(len(found), str(by))}{once}")
 
 
 def _usage_row(usage: DiskUsage, by: By, *, shared: bool) -> tuple[str, ...]:
     names = (usage.name, usage.session_id) if by is By.ITEM else (usage.name,)
     sizes = (figures.size(usage.size_bytes), *([figures.size(usage.shared_bytes)] if shared else []))
     return (*names, *sizes, f"{usage.contents:,}", figures.size(usage.content_bytes))
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _usage_as_dict(usage: DiskUsage, by: By) -> dict[str, Any]:
@@ -159,8 +154,8 @@ def check(
             sys.stdout.write("".join(for_terminal(f"{one.session_id}: {problem}\n") for problem in problems))
         bad, checked = sum(not one.ok for one in found), sum(one.report.checked for one in found)
         verdict = "all as written" if not bad else f"{bad:,} with problems"
-        some = _counted(len(found), "session")
-        of_all = f"{checked:,} of {sum(one.contents for one in found):,} contents"
+        some = plural(len(found), "session")
+        of_all = f"{checked:,} of {plural(sum(one.contents for one in found), 'content')}"
         sys.stdout.write(f"{some}, {of_all} checked: {verdict}\n")
     if not all(one.ok for one in found):
         raise typer.Exit(1)
@@ -243,7 +238,7 @@ def forget(
 
 def _forgotten(plan: ForgetPlan, stores: SessionStores, *, asks: bool) -> Forgotten:
     if asks:
-        what = f"{_counted(len(plan.forgotten), 'session')} and everything in them"
+        what = f"{plural(len(plan.forgotten), 'session')} and everything in them"
         typer.confirm(f"Remove {what}?", abort=True, err=True)
     return anyio.run(partial(carry_out, plan, store=stores, by="ctxfs forget"))
 
@@ -341,8 +336,8 @@ def prune(
         if one.skipped:
             print_line(f"{one.plan.session_id} is left alone: {one.skipped}", style="red")
     count, size = sum(len(one.removed) for one in done), sum(one.plan.size_bytes for one in done if not one.skipped)
-    said = f"{_counted(count, 'content')}, {figures.size(size)}"
-    print_line(f"{said} {'would be removed' if dry_run else 'removed'} from {_counted(len(done), 'session')}")
+    said = f"{plural(count, 'content')}, {figures.size(size)}"
+    print_line(f"{said} {'would be removed' if dry_run else 'removed'} from {plural(len(done), 'session')}")
 
 
 def _pruned_as_dict(one: Pruned, *, dry_run: bool) -> dict[str, Any]:
@@ -375,7 +370,10 @@ def tag(
     for given in tags or ():
         if not given.strip() or not given.isprintable():
             raise ConfigError(f"{given!r} cannot be a tag: use text without line breaks")
+    before: tuple[str, ...] = anyio.run(partial(tag_session, session_id, store=stores)) if remove else ()
     now = anyio.run(partial(tag_session, session_id, add=tags or (), remove=remove or (), store=stores))
+    for missing in sorted({*(remove or ())} - {*before, *(tags or ())}):
+        sys.stderr.write(for_terminal(f"{session_id} has no tag {missing!r}\n"))
     if as_json:
         print_json({"session_id": session_id, "tags": list(now)})
     else:

@@ -19,6 +19,7 @@ from ctxfs.cli.output import for_terminal, print_json
 from ctxfs.cli.session import sessions_directory
 from ctxfs.cli.storecheck import StoreCheck, store_at
 from ctxfs.models.known import KnownModels, ModelInfo, known_model, known_models
+from ctxfs.placeholder.lines import plural
 from ctxfs.session.filesystem import list_sessions
 from ctxfs.tokens import load_counter
 from ctxfs.version import __version__
@@ -132,7 +133,7 @@ class _Found:
 def _counted(directory: Path, sessions: int) -> str:
     if not directory.exists():
         return "does not exist yet; the first session creates it"
-    return f"{sessions:,} session{'' if sessions == 1 else 's'}"
+    return plural(sessions, "session")
 
 
 def _disk(disk: Disk) -> str:

@@ -16,6 +16,9 @@ from ctxfs.view import figures
 
 __all__ = ["erase"]
 
+_NAMED = 4
+"""The most items with a quotation that are named."""
+
 
 def erase(
     session: SessionArgument,
@@ -61,8 +64,12 @@ def _print(plan: Erasure) -> None:
     print_columns(["erase", "size", "why"], rows, right=("size",))
     for archive in plan.archives:
         print_line(for_terminal(f"the archive {archive} is written again without it"))
-    for name in plan.quoted_in:
-        print_line(for_terminal(f"{name} quotes it, and stays: erase that too if it has to go"), style="red")
+    if len(quoting := plan.quoted_in) == 1:
+        print_line(for_terminal(f"{quoting[0]} quotes it, and stays: erase that too if it has to go"), style="red")
+    elif quoting:
+        more = f" and {len(quoting) - _NAMED:,} more (--json lists all)" if len(quoting) > _NAMED else ""
+        print_line(f"{len(quoting):,} others quote it, and stay: erase them too if they have to go:", style="red")
+        print_line(for_terminal(f"  {', '.join(quoting[:_NAMED])}{more}"), style="red")
     for name in plan.other_sessions:
         print_line(for_terminal(f"the session {name} shares it, and keeps it: erase it there too"), style="red")
     print_line("Not reached:")

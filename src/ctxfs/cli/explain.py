@@ -12,10 +12,12 @@ from rich.console import Console
 from ctxfs.cli.options import AsJson, Root, StoreUrl
 from ctxfs.cli.output import console, for_terminal, label, print_json, table, tokens
 from ctxfs.cli.session import SessionsAt, open_session, session_or_file, sessions_at
+from ctxfs.placeholder.lines import plural
 from ctxfs.replay import explanation
 from ctxfs.replay.answer import LIMITS, answer
 from ctxfs.replay.explanation import Explanation
 from ctxfs.replay.recorded import RecordedSession, explain_recording
+from ctxfs.view import figures
 
 __all__ = ["explain"]
 
@@ -70,13 +72,16 @@ def _print_recorded(recorded: RecordedSession, out: Console) -> None:
             left = str(item.left_before_call)
             sizes = (tokens(item.tokens), tokens(item.tokens_after), left, tokens(item.read_backs or None))
             listed.add_row(*place, str(item.call), label(f"{item.tool}{of}"), *sizes, label(item.why))
+    columns = ""
     if listed.row_count:
         out.print(listed)
+        columns = (
+            " call: the first that saw it; left: the first that did not; back: how often a reply needed it afterwards."
+        )
     stays = [item for item in recorded.items if item.left_before_call is None]
     out.print(
         f"{len(recorded.items) - len(stays):,} of {len(recorded.items):,} results and arguments would have left; "
-        f"{sum(item.tokens for item in stays):,} tokens of them stay. call: the first that saw it; left: the first "
-        "that did not; back: how often a reply needed it afterwards."
+        f"{sum(item.tokens for item in stays):,} tokens of them stay.{columns}"
     )
     kept = (
         f"After {recorded.cache_ttl_s:,.0f} seconds without a call the prompt cache counts as lost."
@@ -134,17 +139,19 @@ def _print(explained: Explanation, out: Console) -> None:
 
 def _summary(explained: Explanation) -> list[str]:
     did, billed = explained.effect, explained.billed
+    replies = "1 reply" if explained.replies == 1 else f"{explained.replies:,} replies"
     goes_next = ", ".join(o.item_id for o in explained.next.offloads) or "nothing"
-    lines = [f"now: {explained.context_tokens:,} tokens after {explained.replies:,} replies; evicted next: {goes_next}"]
+    lines = [f"now: {explained.context_tokens:,} tokens after {replies}; evicted next: {goes_next}"]
     if did.evictions:
         lines.append(
-            f"{did.evictions:,} evictions freed {did.tokens_freed:,} tokens: about {did.saved:,.0f} input "
+            f"{plural(did.evictions, 'eviction')} freed {did.tokens_freed:,} tokens: about {did.saved:,.0f} input "
             f"tokens saved since, {did.rewriting:,.0f} spent on rewriting, {did.reading_back:,.0f} on "
-            f"{did.read_backs:,} read-backs; net {did.net:,.0f}{_dollars(did.net_usd)}"
+            f"{plural(did.read_backs, 'read-back')}; net {did.net:,.0f}{_dollars(did.net_usd)}"
         )
     if billed.calls:
         lines.append(
-            f"{billed.calls:,} calls of {explained.model or 'an unnamed model'} were billed: "
+            f"{plural(billed.calls, 'call')} of {explained.model or 'an unnamed model'} "
+            f"{'was' if billed.calls == 1 else 'were'} billed: "
             f"{billed.input_tokens:,} input, {billed.cache_read_input_tokens:,} cache read, "
             f"{billed.cache_creation_input_tokens:,} cache write, {billed.output_tokens:,} output"
             f"{_dollars(billed.usd)}"
@@ -153,7 +160,7 @@ def _summary(explained: Explanation) -> list[str]:
 
 
 def _dollars(usd: float | None) -> str:
-    return "" if usd is None else f" (${usd:,.2f})"
+    return "" if usd is None else f" ({figures.usd(usd)})"
 
 
 def _replies_ago(count: int) -> str:

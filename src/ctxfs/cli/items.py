@@ -38,6 +38,7 @@ from ctxfs.items import ContextItem, ItemType
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.jsontext.write_stream import has_surrogates
 from ctxfs.llm.messages import AssistantMessage, ToolMessage
+from ctxfs.placeholder.lines import plural
 from ctxfs.session.entries import Entry, Place, entries
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import path_of
@@ -122,6 +123,9 @@ async def _ls(root: SessionsAt, session: str, chosen: _Chosen, as_json: bool) ->
             print_json([_as_dict(fs, entry) | {"preview": previews.get(entry.item_id)} for entry in found])
             for line in fs.recovery.damage_lines:
                 sys.stderr.write(for_terminal(f"ctxfs: {line}\n"))
+            return
+        if every and not found:
+            sys.stderr.write(f"none of the {plural(len(every), 'item')} matches\n")
             return
         listed = table("item", "type", "tool", "tokens", "of", "where", "preview", right=("tokens", "of"))
         for entry in found:

@@ -115,21 +115,23 @@ async def find_session(root: SessionsAt, given: str) -> str:
 
 @contextmanager
 def session_or_file(given: str) -> Iterator[None]:
-    """For commands that take a session or a recording: if neither exists, the error names both.
+    """For commands that take a session or the file of a recording: if neither exists, the error names both.
 
     Raises ``ConfigError`` in that case. A session's id may look like a file's name, so the session is looked up first.
     """
     try:
         yield
     except SessionNotFound as error:
+        if not error.removed and Path(given).is_dir():
+            raise ConfigError(f"{given} is a folder: name one file in it, or a session under {error.root}") from error
         if error.removed or not (os.sep in given or Path(given).suffix):
             raise
         raise ConfigError(f"there is no file {given}, and no session with that name under {error.root}") from error
 
 
 async def find_sessions(root: SessionsAt, given: Sequence[str]) -> list[str]:
-    """The ids of the given sessions; raises what ``find_session`` raises if any of them is not found."""
-    return [await find_session(root, one) for one in given]
+    """The ids of the given sessions, each one once; raises what ``find_session`` raises if one is not found."""
+    return list(dict.fromkeys([await find_session(root, one) for one in given]))
 
 
 def _find_session(root: Path, given: str) -> str:

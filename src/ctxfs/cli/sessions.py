@@ -16,6 +16,7 @@ from ctxfs.cli.session import SessionsAt, find_sessions, open_session, sessions_
 from ctxfs.errors import CtxfsError, SessionError, SessionLocked, StorageError
 from ctxfs.listing.selection import Selection, SortKey
 from ctxfs.listing.summary import SessionSummary
+from ctxfs.placeholder.lines import plural
 from ctxfs.storage.sessions import SessionStores, has_writer
 from ctxfs.view import figures
 
@@ -98,8 +99,8 @@ def _print(stores: SessionStores, found: Sequence[SessionSummary]) -> None:
     costs = [session.cost_usd for session in found if session.cost_usd is not None and session.calls]
     context = sum(session.context_tokens for session in found)
     size = sum(session.disk_bytes for session in found)
-    some = "1 session" if len(found) == 1 else f"{len(found):,} sessions"
-    dollars = f", ${sum(costs):,.2f}" if costs else ""
+    some = plural(len(found), "session")
+    dollars = f", {figures.usd(sum(costs))}" if costs else ""
     print_line(f"{some}: {figures.size(size)} on disk, {context:,} tokens in context{dollars}")
     for session in found:
         if session.error is not None:
@@ -120,14 +121,10 @@ def _row(session: SessionSummary, *, state: str) -> tuple[str, ...]:
     named = (session.session_id, state, changed, figures.size(session.disk_bytes))
     if session.error is not None:
         return (*named, *([""] * 6))
-    cost = "" if session.cost_usd is None or not session.calls else _dollars(session.cost_usd)
-    saved = "" if session.saved_usd is None else _dollars(session.saved_usd)
+    cost = "" if session.cost_usd is None or not session.calls else figures.usd(session.cost_usd)
+    saved = "" if session.saved_usd is None else figures.usd(session.saved_usd)
     counts = (session.calls, session.items, session.stored)
     return (*named, tokens(session.context_tokens), cost, saved, *map(tokens, counts))
-
-
-def _dollars(usd: float) -> str:
-    return f"{'-' if round(usd, 2) < 0 else ''}${abs(usd):,.2f}"
 
 
 def verify(session: SessionArgument, root: Root = None, store: StoreUrl = None, as_json: AsJson = False) -> None:
@@ -149,8 +146,9 @@ async def _verify(root: SessionsAt, session: str, as_json: bool) -> bool:
         for problem in report.problems:
             sys.stdout.write(for_terminal(f"{problem.name}: {problem.detail}\n"))
         size = sum(s.size_bytes for s in fs.state.stored.values())
-        verdict = "all as written" if report.ok else f"{len(report.problems)} problems"
-        sys.stdout.write(f"{fs.session_id}: {report.checked:,} contents ({figures.size(size)}) checked, {verdict}\n")
+        verdict = "all as written" if report.ok else plural(len(report.problems), "problem")
+        checked = plural(report.checked, "content")
+        sys.stdout.write(f"{fs.session_id}: {checked} ({figures.size(size)}) checked, {verdict}\n")
         return report.ok
 
 
@@ -170,7 +168,7 @@ def rm(
     """
     place = sessions_at(root, store)
     stores = stores_of(place)
-    named = list(dict.fromkeys(anyio.run(find_sessions, place, sessions)))
+    named = anyio.run(find_sessions, place, sessions)
     for session_id in named:
         if has_writer(stores, session_id):
             raise SessionLocked(session_id, None)

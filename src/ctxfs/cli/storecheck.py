@@ -1,7 +1,6 @@
 """Whether a store that several machines share allows only one writer, for ``ctxfs doctor``."""
 
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 from ctxfs.storage.answers import Terms
@@ -12,6 +11,7 @@ from ctxfs.storage.postgres import open_database
 from ctxfs.storage.postgres.database import SCHEMES, shown_url
 from ctxfs.storage.postgres.opened import OpenedPostgresSession
 from ctxfs.storage.postgres.statements import forget
+from ctxfs.storage.stores import scheme_of
 from ctxfs.storage.trial import Trial, try_store
 
 __all__ = ["StoreCheck", "store_at"]
@@ -47,7 +47,7 @@ def store_at(url: str) -> StoreCheck:
     """
     session_id = f"ctxfs-doctor-{uuid4().hex}"
     shown = shown_url(url)
-    if urlsplit(url).scheme in SCHEMES:
+    if scheme_of(url) in SCHEMES:
         database = open_database(url)
         trial = try_store(lambda: OpenedPostgresSession(database, session_id, _TERMS))
         if trial.races:

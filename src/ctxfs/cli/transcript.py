@@ -1,6 +1,7 @@
 """Commands that show a session in time: show, diff and history."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
@@ -14,9 +15,10 @@ from ctxfs.cli.session import SessionsAt, find_entry, open_session, sessions_at
 from ctxfs.cli.shown import shown_text
 from ctxfs.errors import ConfigError
 from ctxfs.items import ContextItem
-from ctxfs.timeline.changes import Changes, ItemChange
+from ctxfs.placeholder.lines import plural
+from ctxfs.timeline.changes import Changes, ItemChange, change_id
 from ctxfs.timeline.reading import past_request, read_timeline
-from ctxfs.timeline.request import PastRequest
+from ctxfs.timeline.request import MESSAGES_ELSEWHERE, PastRequest
 
 __all__ = ["diff", "history", "show"]
 
@@ -59,6 +61,8 @@ async def _show(
         timeline = await read_timeline(fs)
         found = await past_request(fs, call, timeline=timeline)
         if request:
+            if MESSAGES_ELSEWHERE in found.not_recorded:
+                raise ConfigError(f"there is no request to print; not recorded: {MESSAGES_ELSEWHERE}")
             print_json(found.body())
             return
         items = found.items if last is None else found.items[-last:]
@@ -71,12 +75,12 @@ async def _show(
             out.print()
             out.print(label(_title(item), "cyan"), soft_wrap=True)
             _print_text(item, full=full)
-        for missing in found.not_recorded if call is not None else ():
+        for missing in found.not_recorded:
             out.print(label(f"not recorded: {missing}", "dim"), soft_wrap=True)
 
 
 def _headline(request: PastRequest, calls: int) -> str:
-    which = f"call {request.call} of {calls}" if request.call <= calls else f"the context after {calls:,} calls"
+    which = f"call {request.call} of {calls}" if request.call <= calls else f"the context after {plural(calls, 'call')}"
     parts = [which, request.model, _time(request.sent_at or request.replied_at), f"{request.token_count:,} tokens"]
     if request.usage is not None:
         parts.append(f"billed {request.usage.total_input_tokens:,} in, {request.usage.output_tokens:,} out")
@@ -149,22 +153,34 @@ def diff(
 
 async def _diff(root: SessionsAt, session: str, first: int, last: int | None, as_json: bool) -> None:
     async with open_session(root, session) as fs:
-        changes = (await read_timeline(fs)).changes(first, last)
+        timeline = await read_timeline(fs)
+        changes = timeline.changes(first, last)
+        is_elsewhere = MESSAGES_ELSEWHERE in timeline.request(changes.last).not_recorded
     if as_json:
         print_json(_changes_keys(changes))
         return
     out = console()
     _print_changes(changes.items)
+    if is_elsewhere:
+        which = f"call {changes.first} -> {changes.last}"
+        out.print(label(f"{which}: not recorded: {MESSAGES_ELSEWHERE}", "bold"), soft_wrap=True)
+        return
     figures = f"{changes.tokens_before:,} -> {changes.tokens_after:,} tokens"
     out.print(label(f"call {changes.first} -> {changes.last}: {figures}", "bold"), soft_wrap=True)
     if changes.first_changed is None:
-        out.print(label(f"nothing that was sent has changed; {changes.new_tokens:,} tokens are new"), soft_wrap=True)
+        out.print(label(f"nothing that was sent has changed; {_are(changes.new_tokens)} new"), soft_wrap=True)
     else:
-        changed = f"the first change is {changes.first_changed}: {changes.rewritten_tokens:,} tokens were sent again"
+        changed = (
+            f"the first change is {changes.first_changed}: {_are(changes.rewritten_tokens, 'was', 'were')} sent again"
+        )
         out.print(
             label(f"{changed}, {changes.kept_tokens:,} could stay in the cache, {changes.new_tokens:,} are new"),
             soft_wrap=True,
         )
+
+
+def _are(number: int, one: str = "is", many: str = "are") -> str:
+    return f"{plural(number, 'token')} {one if number == 1 else many}"
 
 
 def _changes_keys(changes: Changes) -> dict[str, Any]:
@@ -202,11 +218,13 @@ async def _history(root: SessionsAt, session: str, item: str | None, as_json: bo
             found = [change for change in timeline.history() if change.what != "added"]
         elif not (found := list(timeline.history(item))):
             found = list(timeline.history((await find_entry(fs, item)).item_id))
-        undone = {f"change_{number}" for number in fs.state.undone}
+        undone = {change_id(number) for number in fs.state.undone}
+        out = {i for i in fs.state.ids if (one := fs.state.items.get(i)) is None or one.destroyed or one.trimmed}
+        open_ = {change.change for change in timeline.history() if change.item_id in out}
     if as_json:
         print_json([_change_keys(change) | {"undone": change.change in undone} for change in found])
         return
-    _print_changes(found, undone)
+    _print_changes([one if one.change in open_ | undone else replace(one, change=None) for one in found], undone)
     if not found:
         console().print("nothing was evicted")
 

@@ -43,7 +43,9 @@ def view(
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
     export: Annotated[
         Path | None,
-        typer.Option("--export", metavar="FILE", help="Write the page of the session to a new file.", show_default=False),
+        typer.Option(
+            "--export", metavar="FILE", help="Write the page of the session to a new file.", show_default=False
+        ),
     ] = None,
     redact: Annotated[
         list[str] | None,

@@ -120,7 +120,7 @@ class UnknownItem(SessionError, LookupError):
     """No item with that id is in this session; items of other sessions are unknown here too."""
 
     def __init__(self, item_id: str) -> None:
-        super().__init__(f"no item {item_id!r} in this session: list the items to see their ids")
+        super().__init__(f"no item {item_id!r} in this session: list the items (`ctxfs ls SESSION`) to see their ids")
         self.item_id = item_id
 
 

@@ -13,7 +13,7 @@ from ctxfs.storage.roots import absolute_root
 from ctxfs.storage.sessions import SessionStores, is_stores
 from ctxfs.storage.threads import run_to_completion
 
-__all__ = ["resolved_stores", "stores_at"]
+__all__ = ["resolved_stores", "scheme_of", "stores_at"]
 
 _ELSEWHERE: Final = {
     "s3": "ctxfs.storage.objects.sessions",
@@ -56,16 +56,22 @@ async def resolved_stores(
     return await run_to_completion(lambda: stores_at(root_path, store, fs=fs))
 
 
-def _at_url(url: str) -> SessionStores:
-    parts = urlsplit(url)
-    if parts.scheme == "file":
-        if parts.netloc or not parts.path.startswith("/"):
-            raise ConfigError(f"{url!r} is not the URL of a directory: use file:///absolute/path")
-        return LocalSessions(absolute_root(unquote(parts.path)))
-    if parts.scheme not in _ELSEWHERE:
-        known = ", ".join(f"{scheme}://" for scheme in ("file", *_ELSEWHERE))
+def scheme_of(url: str) -> str:
+    """The scheme of a URL that names a place for sessions. Raises ``ConfigError`` for any other text."""
+    scheme = urlsplit(url).scheme
+    if scheme != "file" and scheme not in _ELSEWHERE:
+        known = ", ".join(f"{one}://" for one in ("file", *_ELSEWHERE))
         raise ConfigError(
             f"{url!r} is not a place for sessions: use one of {known}; for a directory, root_path (--root DIR)"
         )
-    make: Callable[[str], SessionStores] = import_module(_ELSEWHERE[parts.scheme]).stores_at
+    return scheme
+
+
+def _at_url(url: str) -> SessionStores:
+    if (scheme := scheme_of(url)) == "file":
+        parts = urlsplit(url)
+        if parts.netloc or not parts.path.startswith("/"):
+            raise ConfigError(f"{url!r} is not the URL of a directory: use file:///absolute/path")
+        return LocalSessions(absolute_root(unquote(parts.path)))
+    make: Callable[[str], SessionStores] = import_module(_ELSEWHERE[scheme]).stores_at
     return make(url)

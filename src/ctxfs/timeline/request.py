@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ctxfs.items import ContextItem
 from ctxfs.llm.base import ModelRequest, ToolSchema, Usage
 from ctxfs.llm.messages import Message
 from ctxfs.llm.serialize import to_messages_body
 
-__all__ = ["PastRequest"]
+__all__ = ["MESSAGES_ELSEWHERE", "PastRequest"]
+
+MESSAGES_ELSEWHERE: Final = "the messages: a framework owns them, and the session has the decisions only"
+"""What is not recorded about each request where a framework owns the history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,11 @@ from ctxfs.session.records import CallMade, ItemAdded, Record, RequestSent
 from ctxfs.session.state import SessionState, fold
 from ctxfs.timeline.calls import Call, CallCounter
 from ctxfs.timeline.changes import Changes, ItemChange, changes_by, rewritten_tokens
-from ctxfs.timeline.request import PastRequest
+from ctxfs.timeline.request import MESSAGES_ELSEWHERE, PastRequest
 
 __all__ = ["Timeline", "Walk"]
 
 _NOT_SENT = ("the tools that were sent along", "the cache breakpoints", "when it was sent")
-_FRAMEWORK = ("the messages: a framework owns them, and the session has the decisions only",)
 
 
 class Walk:
@@ -87,7 +86,8 @@ class Timeline:
         number = len(self._calls) + 1 if call is None else call
         items = tuple(state.items.values())
         if number > len(self._calls):
-            return PastRequest(call=number, items=items)
+            is_elsewhere = not items and bool(self._calls) and self._calls[-1].reply_id is None
+            return PastRequest(call=number, items=items, not_recorded=(MESSAGES_ELSEWHERE,) if is_elsewhere else ())
         made = self._calls[number - 1]
         missing = _NOT_SENT if made.sent is None else () if made.sent.tools in state.tools else _NOT_SENT[:1]
         return PastRequest(
@@ -101,7 +101,7 @@ class Timeline:
             model=made.model,
             usage=made.usage,
             reply_id=made.reply_id,
-            not_recorded=missing if made.reply_id is not None else (*_FRAMEWORK, *missing),
+            not_recorded=missing if made.reply_id is not None else (MESSAGES_ELSEWHERE, *missing),
         )
 
     def changes(self, first: int, last: int | None = None, *, walk: Walk | None = None) -> Changes:

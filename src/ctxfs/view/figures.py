@@ -26,7 +26,7 @@ def usd(amount: float | None) -> str:
     if amount is None:
         return "?"
     digits = 2 if abs(amount) >= 0.1 or not amount else 4
-    return f"{'-' if amount < 0 else ''}${abs(amount):,.{digits}f}"
+    return f"{'-' if round(amount, digits) < 0 else ''}${abs(amount):,.{digits}f}"
 
 
 def size(number: int) -> str:
