@@ -11,6 +11,7 @@ from ctxfs.cleanup import erase_plan
 from ctxfs.cli.app import run
 from ctxfs.context import Context
 from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.testing.scripted import Turn
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -21,7 +22,7 @@ def look(place: str) -> str:
 
 
 async def make(root: Path, session_id: str = "s", places: str = "ab") -> None:
-    turns = [*([ToolCall("look", {"place": place})] for place in places), "done"]
+    turns: list[Turn] = [*([ToolCall("look", {"place": place})] for place in places), "done"]
     config = AgentConfig(offload_root_path=root, session_id=session_id, tools=[look])
     async with Agent(ScriptedModel(turns), config) as agent:
         await agent.query("Look around")
@@ -101,3 +102,27 @@ def test_many_items_that_quote_an_erased_one_take_two_lines(ctxfs: Run, tmp_path
     _, out, _ = ctxfs("erase", "quotes", "msg_001", "--dry-run")
     assert "8 others quote it, and stay: erase them too if they have to go:\n" in out
     assert "  msg_002, msg_003, msg_004, msg_005 and 4 more (--json lists all)\n" in out
+
+
+def test_80_columns_show_whole_paths_and_reasons(ctxfs: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = ctxfs("ls", "s")[1]
+    assert "tool_result/look/call_001.json" in listed
+    assert "…" not in listed
+    for command in (("explain", "s"), ("history", "s"), ("diff", "s", "2", "3")):
+        shown = ctxfs(*command)[1]
+        assert "\n(1) look keeps its last 1" in shown or "\n(2) look keeps its last 1" in shown
+        assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_the_next_commands_of_the_demo_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "README.md").write_text("A project.\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("CTXFS_STORE", "memory://elsewhere")
+    monkeypatch.setattr("sys.argv", [".venv/bin/ctxfs", "demo"])
+    assert run(["demo", str(tmp_path / "project")]) == 0
+    assert f".venv/bin/ctxfs ls last --root {tmp_path}/.agent/context\n" in capfd.readouterr().out

@@ -1,6 +1,8 @@
 """``ctxfs demo``: an agent explores a directory, without a key, and a table shows what its context holds."""
 
+import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,13 +24,14 @@ from ctxfs.agent.config import AgentConfig
 from ctxfs.agent.events import AgentEvent, Done, ToolStarted, UsageReported
 from ctxfs.cli.explore import exploration_tools
 from ctxfs.cli.explorer import Explorer
-from ctxfs.cli.options import AsJson, Root
+from ctxfs.cli.options import STORE_VARIABLE, AsJson, Root
 from ctxfs.cli.output import console, for_terminal, print_json, table
 from ctxfs.errors import ConfigError, StorageError
 from ctxfs.events import Evicted, OffloadFailed, RecordFailed
 from ctxfs.eviction.budget import Budget
 from ctxfs.llm.messages import ToolCall
 from ctxfs.session.verify import VerifyReport
+from ctxfs.storage.roots import absolute_root
 from ctxfs.testing.scripted import ScriptedModel
 from ctxfs.tools.base import Tool
 
@@ -263,6 +266,8 @@ def _figures(run: _Run, report: VerifyReport, *, stored_bytes: int, seconds: flo
 
 
 def _next_steps(agent: Agent, run: _Run, root: Path | None) -> Group:
+    if root is None and STORE_VARIABLE in os.environ:
+        root = absolute_root(None)  # where the session is, whatever the store
     option = "" if root is None else f" --root {shlex.quote(str(root))}"
     left = [event.item_id for row in run.rows for event in row.evicted]
     commands = [
@@ -271,8 +276,14 @@ def _next_steps(agent: Agent, run: _Run, root: Path | None) -> Group:
         "grep last 'TODO|FIXME'",
         "rm last",
     ]
-    lines = [f"ctxfs {command}{option}" for command in commands]
+    lines = [f"{_program()} {command}{option}" for command in commands]
     return Group(Text(f"\nsession   {agent.context.fs.base}"), Text("next      " + "\n          ".join(lines)))
+
+
+def _program() -> str:
+    """How to start ctxfs again: by its name if it is on the PATH, else as it was started."""
+    started = Path(sys.argv[0])
+    return "ctxfs" if shutil.which("ctxfs") or started.name != "ctxfs" else shlex.quote(str(started))
 
 
 def _stored(report: VerifyReport, stored_bytes: int) -> str:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from ctxfs.cli.options import AsJson, Root, StoreUrl
-from ctxfs.cli.output import console, for_terminal, label, print_json, table, tokens
+from ctxfs.cli.output import Reasons, console, for_terminal, label, print_json, table, tokens
 from ctxfs.cli.session import SessionsAt, open_session, session_or_file, sessions_at
 from ctxfs.placeholder.lines import plural
 from ctxfs.replay import explanation
@@ -64,6 +64,7 @@ def _print_recorded(recorded: RecordedSession, out: Console) -> None:
     out.print(for_terminal(answer(recorded.report)))
     threads = max((item.thread for item in recorded.items), default=1)
     head = (*(("part",) if threads > 1 else ()), "call", "tool", "tokens", "after", "left", "back", "why")
+    reasons = Reasons(out)
     listed = table(*head, right=("part", "call", "tokens", "after", "left", "back"))
     for item in recorded.items:
         if item.left_before_call is not None:
@@ -71,10 +72,11 @@ def _print_recorded(recorded: RecordedSession, out: Console) -> None:
             of = " (arguments)" if item.kind == "arguments" else ""
             left = str(item.left_before_call)
             sizes = (tokens(item.tokens), tokens(item.tokens_after), left, tokens(item.read_backs or None))
-            listed.add_row(*place, str(item.call), label(f"{item.tool}{of}"), *sizes, label(item.why))
+            listed.add_row(*place, str(item.call), label(f"{item.tool}{of}"), *sizes, reasons.cell(item.why))
     columns = ""
     if listed.row_count:
         out.print(listed)
+        reasons.print_below()
         columns = (
             " call: the first that saw it; left: the first that did not; back: how often a reply needed it afterwards."
         )
@@ -118,6 +120,7 @@ def _as_dict(explained: Explanation) -> dict[str, Any]:
 
 def _print(explained: Explanation, out: Console) -> None:
     out.print(explained.session_path, style="bold", soft_wrap=True)
+    reasons = Reasons(out)
     listed = table("item", "tool", "tokens", "of", "left", "why", right=("tokens", "of", "left"))
     for item in explained.items:
         if item.place == "archive":
@@ -129,10 +132,11 @@ def _print(explained: Explanation, out: Console) -> None:
             tokens(item.tokens),
             tokens(item.content_tokens) if has_left else "",
             "" if item.replies_since is None else _replies_ago(item.replies_since),
-            label(item.why),
+            reasons.cell(item.why),
             style="" if item.place == "context" else "dim",
         )
     out.print(listed)
+    reasons.print_below()
     for line in _summary(explained):
         out.print(for_terminal(line))
 
@@ -141,7 +145,9 @@ def _summary(explained: Explanation) -> list[str]:
     did, billed = explained.effect, explained.billed
     replies = "1 reply" if explained.replies == 1 else f"{explained.replies:,} replies"
     goes_next = ", ".join(o.item_id for o in explained.next.offloads) or "nothing"
-    lines = [f"now: {explained.context_tokens:,} tokens after {replies}; evicted next: {goes_next}"]
+    is_elsewhere = all(item.place != "context" for item in explained.items)
+    now = "the last request, as counted here" if is_elsewhere else "now"
+    lines = [f"{now}: {explained.context_tokens:,} tokens after {replies}; evicted next: {goes_next}"]
     if did.evictions:
         lines.append(
             f"{plural(did.evictions, 'eviction')} freed {did.tokens_freed:,} tokens: about {did.saved:,.0f} input "

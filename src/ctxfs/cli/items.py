@@ -12,6 +12,7 @@ import typer
 
 from ctxfs.cli.options import AsJson, ItemArgument, Root, SessionArgument, StoreUrl
 from ctxfs.cli.output import (
+    WIDE_COLUMNS,
     console,
     for_terminal,
     in_base64,
@@ -127,19 +128,28 @@ async def _ls(root: SessionsAt, session: str, chosen: _Chosen, as_json: bool) ->
         if every and not found:
             sys.stderr.write(f"none of the {plural(len(every), 'item')} matches\n")
             return
-        listed = table("item", "type", "tool", "tokens", "of", "where", "preview", right=("tokens", "of"))
+        out = console()
+        is_wide = out.width >= WIDE_COLUMNS
+        columns = (
+            ("item", "type", "tool", "tokens", "of", "where", "preview")
+            if is_wide
+            else ("item", "type", "tokens", "of", "where")  # a path is shown whole, so that it can be copied
+        )
+        listed = table(*columns, right=("tokens", "of"), whole=("where",))
         for entry in found:
             listed.add_row(
                 entry.item_id,
-                entry.item_type.value,
-                label(entry.tool_name or ""),
+                *(
+                    (entry.item_type.value, label(entry.tool_name or ""))
+                    if is_wide
+                    else (label(entry.tool_name or entry.item_type.value.removesuffix("_message")),)
+                ),
                 tokens(entry.tokens),
                 tokens(entry.content_tokens) if entry.place != "context" else "",
                 _where(entry),
-                label(previews.get(entry.item_id, "")),
+                *([label(previews.get(entry.item_id, ""))] if is_wide else []),
                 style="" if entry.place == "context" else "dim",
             )
-        out = console()
         out.print(fs.base, style="bold", soft_wrap=True)
         out.print(listed)
         now = sum(entry.tokens for entry in every)

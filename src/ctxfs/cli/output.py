@@ -4,7 +4,7 @@ import base64
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from rich.box import ROUNDED, SIMPLE_HEAD
@@ -19,6 +19,8 @@ from ctxfs.jsontext import codec as json_codec
 from ctxfs.jsontext.write_stream import has_surrogates
 
 __all__ = [
+    "WIDE_COLUMNS",
+    "Reasons",
     "console",
     "for_terminal",
     "in_base64",
@@ -33,6 +35,8 @@ __all__ = [
 ]
 
 _PIPE_COLUMNS = 1_000
+WIDE_COLUMNS = 110
+"""From this width on, a table has room for a column of sentences."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -62,17 +66,41 @@ class _Console(Console):
 
 
 class _Table(Table):
-    """A table whose first column, the names of its rows, is never cut, however narrow the terminal."""
+    """A table whose first column, the names of its rows, is never cut, nor are those in ``whole``."""
+
+    def __init__(self, whole: Collection[str], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._whole = whole
 
     def add_row(self, *cells: Any, **settings: Any) -> None:
         super().add_row(*cells, **settings)
-        first = self.columns[0]
-        first.no_wrap, first.min_width = True, max(first.min_width or 0, cell_len(str(cells[0])))
+        for number, (column, cell) in enumerate(zip(self.columns, cells, strict=True)):
+            if not number or column.header in self._whole:
+                column.no_wrap, column.min_width = True, max(column.min_width or 0, cell_len(str(cell)))
 
 
-def table(*columns: str, right: Sequence[str] = (), boxed: bool = False) -> Table:
-    """An empty table with these columns; those in ``right`` hold numbers."""
-    made = _Table(box=ROUNDED if boxed else SIMPLE_HEAD, pad_edge=boxed, header_style="bold", show_edge=boxed)
+class Reasons:
+    """The last column of a table: on a narrow console it holds numbers, and the reasons are listed below the table."""
+
+    def __init__(self, out: Console) -> None:
+        self._out = out
+        self._numbers: dict[str, int] = {}
+
+    def cell(self, reason: str) -> Text:
+        """What the table shows for a reason."""
+        if self._out.width >= WIDE_COLUMNS or not reason:
+            return label(reason)
+        return label(f"({self._numbers.setdefault(reason, len(self._numbers) + 1)})")
+
+    def print_below(self) -> None:
+        """Print what the numbers mean."""
+        for reason, number in self._numbers.items():
+            self._out.print(label(f"({number}) {reason}"))
+
+
+def table(*columns: str, right: Sequence[str] = (), whole: Collection[str] = (), boxed: bool = False) -> Table:
+    """An empty table with these columns; those in ``right`` hold numbers, those in ``whole`` are never cut."""
+    made = _Table(whole, box=ROUNDED if boxed else SIMPLE_HEAD, pad_edge=boxed, header_style="bold", show_edge=boxed)
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", no_wrap=column in right)
     return made

@@ -10,7 +10,7 @@ import anyio
 import typer
 
 from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
-from ctxfs.cli.output import console, label, lossless_bytes, print_json, table, tokens, write
+from ctxfs.cli.output import Reasons, console, label, lossless_bytes, print_json, table, tokens, write
 from ctxfs.cli.session import SessionsAt, find_entry, open_session, sessions_at
 from ctxfs.cli.shown import shown_text
 from ctxfs.errors import ConfigError
@@ -232,6 +232,8 @@ async def _history(root: SessionsAt, session: str, item: str | None, as_json: bo
 def _print_changes(changes: Sequence[ItemChange], undone: Collection[str] = ()) -> None:
     if not changes:
         return
+    out = console()
+    reasons = Reasons(out)
     listed = table("item", "what", "before call", "tokens", "undo by", "why", right=("before call", "tokens"))
     for change in changes:
         listed.add_row(
@@ -240,9 +242,10 @@ def _print_changes(changes: Sequence[ItemChange], undone: Collection[str] = ()) 
             tokens(change.after_call + 1),
             f"{change.tokens_before:,} -> {change.tokens_after:,}",
             "(undone)" if change.change in undone else change.change or "",
-            label(change.reason),
+            reasons.cell(change.reason),
         )
-    console().print(listed)
+    out.print(listed)
+    reasons.print_below()
 
 
 def _change_keys(change: ItemChange) -> dict[str, Any]:
