@@ -100,7 +100,7 @@ def demo(
     directory = directory.resolve()
     tools = exploration_tools(directory)  # reads the disk, so it must not run in the event loop
     try:
-        in_order = anyio.run(partial(_demo, directory, tools, root, out, as_json=as_json))
+        in_order = anyio.run(partial(_demo, directory, tools, root, out, again=_again(root), as_json=as_json))
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; what the session holds is safe: `ctxfs sessions` shows it\n")
         raise
@@ -108,7 +108,9 @@ def demo(
         raise typer.Exit(1)
 
 
-async def _demo(directory: Path, tools: list[Tool], root: Path | None, out: Console, *, as_json: bool) -> bool:
+async def _demo(
+    directory: Path, tools: list[Tool], root: Path | None, out: Console, *, again: tuple[str, str], as_json: bool
+) -> bool:
     """Run the agent and show it; return whether everything was stored, and is as it was written."""
     started, computed = time.monotonic(), time.process_time()
     explorer = Explorer(max_turns=_MAX_TURNS, in_time=lambda: time.process_time() - computed < _CPU_S)
@@ -139,7 +141,7 @@ async def _demo(directory: Path, tools: list[Tool], root: Path | None, out: Cons
     else:
         out.print(_table(run.rows, wide=out.width))
         out.print(_figures(run, report, stored_bytes=stored_bytes, seconds=seconds))
-        out.print(_next_steps(agent, run, root), soft_wrap=True)
+        out.print(_next_steps(agent, run, again), soft_wrap=True)
     return report.ok and not run.failures
 
 
@@ -265,10 +267,8 @@ def _figures(run: _Run, report: VerifyReport, *, stored_bytes: int, seconds: flo
     return Group(*lines)
 
 
-def _next_steps(agent: Agent, run: _Run, root: Path | None) -> Group:
-    if root is None and STORE_VARIABLE in os.environ:
-        root = absolute_root(None)  # where the session is, whatever the store
-    option = "" if root is None else f" --root {shlex.quote(str(root))}"
+def _next_steps(agent: Agent, run: _Run, again: tuple[str, str]) -> Group:
+    program, option = again
     left = [event.item_id for row in run.rows for event in row.evicted]
     commands = [
         "ls last",
@@ -276,14 +276,17 @@ def _next_steps(agent: Agent, run: _Run, root: Path | None) -> Group:
         "grep last 'TODO|FIXME'",
         "rm last",
     ]
-    lines = [f"{_program()} {command}{option}" for command in commands]
+    lines = [f"{program} {command}{option}" for command in commands]
     return Group(Text(f"\nsession   {agent.context.fs.base}"), Text("next      " + "\n          ".join(lines)))
 
 
-def _program() -> str:
-    """How to start ctxfs again: by its name if it is on the PATH, else as it was started."""
+def _again(root: Path | None) -> tuple[str, str]:
+    """How to look at the session afterwards: the program, by its name if it is on the PATH, and the last option."""
     started = Path(sys.argv[0])
-    return "ctxfs" if shutil.which("ctxfs") or started.name != "ctxfs" else shlex.quote(str(started))
+    program = "ctxfs" if shutil.which("ctxfs") or started.name != "ctxfs" else shlex.quote(str(started))
+    if root is None and STORE_VARIABLE in os.environ:
+        root = absolute_root(None)  # the session is there, whatever the store
+    return program, "" if root is None else f" --root {shlex.quote(str(root))}"
 
 
 def _stored(report: VerifyReport, stored_bytes: int) -> str:

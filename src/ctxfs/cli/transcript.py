@@ -168,15 +168,13 @@ async def _diff(root: SessionsAt, session: str, first: int, last: int | None, as
     figures = f"{changes.tokens_before:,} -> {changes.tokens_after:,} tokens"
     out.print(label(f"call {changes.first} -> {changes.last}: {figures}", "bold"), soft_wrap=True)
     if changes.first_changed is None:
-        out.print(label(f"nothing that was sent has changed; {_are(changes.new_tokens)} new"), soft_wrap=True)
+        said = f"nothing that was sent has changed; {_are(changes.new_tokens)} new"
     else:
-        changed = (
-            f"the first change is {changes.first_changed}: {_are(changes.rewritten_tokens, 'was', 'were')} sent again"
+        said = (
+            f"the first change is {changes.first_changed}: {_are(changes.rewritten_tokens, 'was', 'were')} sent again, "
+            f"{changes.kept_tokens:,} could stay in the cache, {_are(changes.new_tokens)} new"
         )
-        out.print(
-            label(f"{changed}, {changes.kept_tokens:,} could stay in the cache, {changes.new_tokens:,} are new"),
-            soft_wrap=True,
-        )
+    out.print(label(said))
 
 
 def _are(number: int, one: str = "is", many: str = "are") -> str:

@@ -71,8 +71,8 @@ def view(
     redaction = Redaction(patterns=tuple(redact or ()), contents=no_contents)
     try:
         if export is not None:
-            if write or no_open or port is not None:
-                raise ConfigError("--export writes a file and serves nothing: leave out --write, --port and --no-open")
+            if write or port is not None:
+                raise ConfigError("--export writes a file and serves nothing: leave out --write and --port")
             _export(place, sessions, export, redaction)
         elif redact or no_contents:
             raise ConfigError("--redact and --no-contents say what --export FILE leaves out: name the file")
