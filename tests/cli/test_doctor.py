@@ -131,6 +131,7 @@ def test_a_store_is_raced_and_left_as_it_was(doctor: Doctor, tmp_path: Path) -> 
     assert (told["url"], told["races"], told["problem"]) == (url, 20, None)
 
 
+@pytest.mark.slow  # it is tried again for 19 seconds
 def test_a_store_that_is_not_there_is_a_problem_and_no_password_is_shown(doctor: Doctor, tmp_path: Path) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # nobody listens
