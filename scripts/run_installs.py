@@ -118,16 +118,13 @@ class BrokenError(Exception):
 
 def interpreters(release: str) -> dict[str, Path]:
     """By version: the interpreters of that release on this machine. The first one is tried with everything."""
-    named = [shutil.which(f"python{release}"), *_pyenv(release), f"/usr/bin/python{release}"]
+    named = [shutil.which(f"python{release}"), *_pyenv(release), shutil.which(f"python{release}", path="/usr/bin")]
     if sys.version_info[:2] == tuple(map(int, release.split("."))):
         named.insert(0, sys.executable)
     found: dict[str, Path] = {}
     for path in filter(None, named):
         code = "import platform; print(platform.python_version())"
-        try:
-            version = subprocess.run([path, "-c", code], check=False, capture_output=True, text=True).stdout.strip()
-        except FileNotFoundError:
-            continue
+        version = subprocess.run([path, "-c", code], check=False, capture_output=True, text=True).stdout.strip()
         if version.startswith(f"{release}."):
             found.setdefault(version, Path(path))
     return found

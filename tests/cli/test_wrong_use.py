@@ -1,5 +1,8 @@
 """What the commands print when an option has no effect, nothing matches, or there is only one of something."""
 
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -115,14 +118,15 @@ def test_80_columns_show_whole_paths_and_reasons(ctxfs: Run, monkeypatch: pytest
         assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_the_next_commands_of_the_demo_can_be_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.slow
+def test_the_next_commands_of_the_demo_can_be_started(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "README.md").write_text("A project.\n")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setenv("CTXFS_STORE", "memory://elsewhere")
-    monkeypatch.setattr("sys.argv", [".venv/bin/ctxfs", "demo"])
-    assert run(["demo", str(tmp_path / "project")]) == 0
-    assert f".venv/bin/ctxfs ls last --root {tmp_path}/.agent/context\n" in capfd.readouterr().out
+    names = {"HOME": str(tmp_path), "PATH": "", "CTXFS_STORE": "memory://elsewhere", "COLUMNS": "200"}
+    program = Path(sys.executable).with_name("ctxfs")
+    done = subprocess.run(
+        [program, "demo", tmp_path / "project"], env=names, check=True, capture_output=True, text=True
+    )
+    command = f"{program} ls last --root {tmp_path}/.agent/context"
+    assert f"{command}\n" in done.stdout
+    subprocess.run(shlex.split(command), env=names, check=True, capture_output=True)

@@ -15,7 +15,6 @@ def test_the_example_runs(
 ) -> None:
     program = str(ROOT / "examples" / f"with_{framework}.py")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", [program])
     runpy.run_path(program, run_name="__main__")  # a process of its own would import the framework once more
     assert capsys.readouterr().out.strip(), "an example shows what it does"
 

@@ -56,7 +56,7 @@ def _said(blocks: Sequence[Block]) -> list[int]:
 
 
 def edited(messages: list[AnyMessage], edits: Mapping[Any, Replacement]) -> list[AnyMessage]:
-    """The messages to send: those that change are copies, with their ids and all their other fields."""
+    """The messages to send. Changed messages are copies that keep their ids and all other fields."""
     sent = list(messages)
     for (number, inner), new in edits.items():
         message = sent[number]

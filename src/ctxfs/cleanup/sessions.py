@@ -54,7 +54,7 @@ async def forget_plan(
 
 
 async def _plan(policy: ForgetPolicy, stores: SessionStores, clock: Clock, *, running: Collection[str]) -> ForgetPlan:
-    """``running``: sessions that are kept, like those that have a writer."""
+    """Plan with sessions that must stay: ``running``, and every session that has a writer."""
     summaries = await counted_once(stores)
     written = await run_to_completion(
         lambda: {summary.session_id for summary in summaries if has_writer(stores, summary.session_id)}

@@ -25,7 +25,7 @@ _WRITTEN = b"ctxfs doctor\n" * 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """A package that ctxfs requires; ``extra`` is "" for those that it always requires.
+    """A package that ctxfs requires for ``extra``; "": it is always required.
 
     ``installed``: its version; None if it is not installed. ``versions``: the versions that will do. ``too_old``:
     whether the installed one will not.

@@ -189,7 +189,7 @@ def _text_files(start: Path) -> Iterator[Path]:
 
 
 def _visible(directory: Path) -> list[tuple[Path, os.stat_result]]:
-    """The entries that are not hidden, by name; those that cannot be examined are left out."""
+    """The visible entries of a directory, sorted by name, without entries that cannot be examined."""
     found: list[tuple[Path, os.stat_result]] = []
     try:
         with os.scandir(directory) as scan:

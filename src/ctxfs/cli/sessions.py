@@ -193,7 +193,7 @@ def rm(
 
 
 async def _removed(stores: SessionStores, named: Sequence[str]) -> tuple[list[str], dict[str, CtxfsError]]:
-    """Remove the sessions; return the ids of those that were removed, and why the others were not."""
+    """Remove sessions; return the removed ids, and an error for each session that is still there."""
     failed: dict[str, CtxfsError] = {}
     for session_id in named:
         try:

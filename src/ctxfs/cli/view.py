@@ -126,7 +126,7 @@ async def _exported(place: SessionsAt, session_id: str, redaction: Redaction) ->
 
 
 def _sessions_and_files(shown: Sequence[str]) -> tuple[Sequence[str], Sequence[Path]]:
-    """Split arguments into sessions and recordings: those that are files, or have a separator, which no id has."""
+    """Split arguments into sessions and recordings. A recording is a file or has a separator, which no id has."""
     paths = [name for name in shown if Path(name).is_file() or os.sep in name]
     sessions = [name for name in shown if name not in paths]
     if len(sessions) > 1:

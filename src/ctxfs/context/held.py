@@ -75,7 +75,7 @@ class ContextHeld:
         return self.fs.state.eager_stats
 
     async def record(self) -> None:
-        """Make pending items durable, and evict those that need not be sent at all, in one commit, as ``add`` does.
+        """Make pending items durable, and evict items that need not be sent at all, in one commit; see ``add``.
 
         A failure is reported as an event, and is retried with the next change. Raises ``SessionClosed`` if the context
         is not open.

@@ -1,4 +1,4 @@
-"""A context in time: what it held at each model call, and how to bring back what left it."""
+"""The past of a context: its contents at each model call, and the way back for evicted items."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

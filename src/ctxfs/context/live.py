@@ -165,7 +165,7 @@ class LiveTranscript:
             return plan
         self._log_plan(plan)
         done = await self._record_with(plan)
-        # Items that could not be evicted together are evicted one by one; those that could not be recorded stay.
+        # If some items could not be evicted together, each is tried alone. Items that were not recorded yet stay.
         settled = {*(offload.stored_id for offload in done.offloads), *self.recorder.waiting}
         rest = _part_of(plan, {o.stored_id for o in plan.offloads if not settled & {o.item_id, o.stored_id}})
         if rest:

@@ -220,7 +220,7 @@ def seen_items(items: Sequence[ContextItem]) -> Sequence[ContextItem]:
 
 
 def readable_later(items: Sequence[ContextItem]) -> Sequence[ContextItem]:
-    """The items without those that the model has to see first: images and documents that it has not seen yet."""
+    """The items that may be evicted: an image or a document stays until the model has seen it."""
     seen = len(seen_items(items))
     return [*items[:seen], *(i for i in items[seen:] if not has_media(i.message.content))]
 
