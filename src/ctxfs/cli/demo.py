@@ -30,6 +30,7 @@ from ctxfs.errors import ConfigError, StorageError
 from ctxfs.events import Evicted, OffloadFailed, RecordFailed
 from ctxfs.eviction.budget import Budget
 from ctxfs.llm.messages import ToolCall
+from ctxfs.placeholder.lines import plural
 from ctxfs.session.verify import VerifyReport
 from ctxfs.storage.roots import absolute_root
 from ctxfs.testing.scripted import ScriptedModel
@@ -291,8 +292,9 @@ def _again(root: Path | None) -> tuple[str, str]:
 
 def _stored(report: VerifyReport, stored_bytes: int) -> str:
     if not report.ok:
-        return f"{len(report.problems)} problems with stored contents: see `ctxfs verify last`"
-    return f"All that is stored ({report.checked} contents, {stored_bytes:,} bytes) was read back and is as written"
+        return f"{plural(len(report.problems), 'problem')} with stored contents: see `ctxfs verify last`"
+    stored = f"{plural(report.checked, 'content')}, {stored_bytes:,} bytes"
+    return f"All that is stored ({stored}) was read back and is as written"
 
 
 def _percent(part: int, whole: int) -> str:

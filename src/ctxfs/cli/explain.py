@@ -143,9 +143,9 @@ def _print(explained: Explanation, out: Console) -> None:
 
 def _summary(explained: Explanation) -> list[str]:
     did, billed = explained.effect, explained.billed
-    replies = "1 reply" if explained.replies == 1 else f"{explained.replies:,} replies"
+    replies = plural(explained.replies, "reply")
     goes_next = ", ".join(o.item_id for o in explained.next.offloads) or "nothing"
-    is_elsewhere = all(item.place != "context" for item in explained.items)
+    is_elsewhere = bool(explained.items) and all(item.place != "context" for item in explained.items)
     now = "the last request, as counted here" if is_elsewhere else "now"
     lines = [f"{now}: {explained.context_tokens:,} tokens after {replies}; evicted next: {goes_next}"]
     if did.evictions:

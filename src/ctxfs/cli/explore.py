@@ -94,9 +94,8 @@ def _listing(directory: Path) -> str:
 
 
 def _entry(entry: "os.DirEntry[str]") -> str | None:
-    name = (
-        entry.name if entry.name.isprintable() else None
-    )  # a name that cannot be decoded, or has several lines, could not be read back
+    # A name that cannot be decoded, or has several lines, could not be read back.
+    name = entry.name if entry.name.isprintable() else None
     try:
         status = entry.stat(follow_symlinks=False)
     except OSError:

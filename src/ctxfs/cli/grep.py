@@ -89,8 +89,11 @@ def grep(
     )
     query.compiled()  # a wrong pattern is refused before anything is read
     place = sessions_at(root, store)
-    of_one = partial(anyio.run, partial(_grep, place, arguments[0], query, item, form=form, as_json=as_json))
-    if not (_grep_all(place, query, since, form=form, as_json=as_json) if every else of_one()):
+    if every:
+        whole = _grep_all(place, query, since, form=form, as_json=as_json)
+    else:
+        whole = anyio.run(partial(_grep, place, arguments[0], query, item, form=form, as_json=as_json))
+    if not whole:
         raise typer.Exit(1)
 
 

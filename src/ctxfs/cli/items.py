@@ -115,6 +115,10 @@ def _previews(items: Sequence[ContextItem]) -> dict[str, str]:
     return shown
 
 
+_WIDE = ("item", "type", "tool", "tokens", "of", "where", "preview")
+_NARROW = ("item", "tool or type", "tokens", "of", "where")
+
+
 async def _ls(root: SessionsAt, session: str, chosen: _Chosen, as_json: bool) -> None:
     async with open_session(root, session) as fs:
         previews = _previews(await fs.items())  # this finds damage, too
@@ -129,27 +133,21 @@ async def _ls(root: SessionsAt, session: str, chosen: _Chosen, as_json: bool) ->
             sys.stderr.write(f"none of the {plural(len(every), 'item')} matches\n")
             return
         out = console()
-        is_wide = out.width >= WIDE_COLUMNS
-        columns = (
-            ("item", "type", "tool", "tokens", "of", "where", "preview")
-            if is_wide
-            else ("item", "type", "tokens", "of", "where")  # a path is shown whole, so that it can be copied
-        )
-        listed = table(*columns, right=("tokens", "of"), whole=("where",))
+        # A path is shown whole, so that it can be copied: a narrow terminal has no room for some columns beside it.
+        shown = _WIDE if out.width >= WIDE_COLUMNS else _NARROW
+        listed = table(*shown, right=("tokens", "of"), whole=("where",))
         for entry in found:
-            listed.add_row(
-                entry.item_id,
-                *(
-                    (entry.item_type.value, label(entry.tool_name or ""))
-                    if is_wide
-                    else (label(entry.tool_name or entry.item_type.value.removesuffix("_message")),)
-                ),
-                tokens(entry.tokens),
-                tokens(entry.content_tokens) if entry.place != "context" else "",
-                _where(entry),
-                *([label(previews.get(entry.item_id, ""))] if is_wide else []),
-                style="" if entry.place == "context" else "dim",
-            )
+            cells = {
+                "item": entry.item_id,
+                "type": entry.item_type.value,
+                "tool": label(entry.tool_name or ""),
+                "tool or type": label(entry.tool_name or entry.item_type.value.removesuffix("_message")),
+                "tokens": tokens(entry.tokens),
+                "of": tokens(entry.content_tokens) if entry.place != "context" else "",
+                "where": _where(entry),
+                "preview": label(previews.get(entry.item_id, "")),
+            }
+            listed.add_row(*map(cells.__getitem__, shown), style="" if entry.place == "context" else "dim")
         out.print(fs.base, style="bold", soft_wrap=True)
         out.print(listed)
         now = sum(entry.tokens for entry in every)

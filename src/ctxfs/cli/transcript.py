@@ -217,6 +217,7 @@ async def _history(root: SessionsAt, session: str, item: str | None, as_json: bo
         elif not (found := list(timeline.history(item))):
             found = list(timeline.history((await find_entry(fs, item)).item_id))
         undone = {change_id(number) for number in fs.state.undone}
+        # Only what is still out of the context can be brought back.
         out = {i for i in fs.state.ids if (one := fs.state.items.get(i)) is None or one.destroyed or one.trimmed}
         open_ = {change.change for change in timeline.history() if change.item_id in out}
     if as_json:

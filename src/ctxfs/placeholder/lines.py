@@ -172,8 +172,9 @@ def line_count(text: str) -> int:
 
 
 def plural(count: int, noun: str) -> str:
-    """The number with its noun: "1 line", "2,000 lines"."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    """The number with its noun: "1 line", "2,000 lines", "3 replies"."""
+    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else many}"
 
 
 def slices(text: str, start: int = 0) -> Iterator[tuple[int, int]]:
