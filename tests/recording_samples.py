@@ -240,6 +240,103 @@ def inspect_eval(path: Path) -> None:
         archive.writestr("samples/1_epoch_1.json", json.dumps(_inspect_sample()))
 
 
+def pi(path: Path) -> None:
+    def reply(n: int, content: list[dict[str, Any]], usage: dict[str, Any]) -> dict[str, Any]:
+        usage = {"cacheWrite": 0, "cost": {"total": 0.25 + 0.25 * n}} | usage
+        return {"role": "assistant", "model": MODEL, "timestamp": TIMES[n] * 1_000, "usage": usage, "content": content}
+
+    use = {"type": "toolCall", "id": "c1", "name": "Read", "arguments": {"path": PATH}}
+    found = {
+        "role": "toolResult",
+        "toolCallId": "c1",
+        "toolName": "Read",
+        "content": [{"type": "text", "text": RESULT}],
+    }
+    said = [
+        {"role": "user", "content": [{"type": "text", "text": QUESTION}]},
+        reply(0, [use], {"input": 1_500, "cacheRead": 500, "output": 20}),
+        found,
+        reply(1, [{"type": "text", "text": ANSWER}], {"input": 100, "cacheRead": 2_000, "output": 10}),
+    ]
+    rows: list[dict[str, Any]] = [{"type": "session", "version": 3, "id": "s", "cwd": "/p"}]
+    for n, message in enumerate(said):
+        parent = f"e{n - 1}" if n else None
+        rows.append({"type": "message", "id": f"e{n}", "parentId": parent, "timestamp": ISO[0], "message": message})
+    path.write_text("\n".join(map(json.dumps, rows)))
+
+
+def _gemini_messages() -> list[dict[str, Any]]:
+    tokens = [
+        {"input": 2_000, "cached": 500, "output": 15, "thoughts": 5, "tool": 0, "total": 2_020},
+        {"input": 2_100, "cached": 2_000, "output": 10, "thoughts": 0, "tool": 0, "total": 2_110},
+    ]
+    response = {"functionResponse": {"id": "c1", "name": "Read", "response": {"output": RESULT}}}
+    use = {"id": "c1", "name": "Read", "args": {"path": PATH}, "result": [response], "status": "success"}
+    first = {"id": "m0", "type": "gemini", "content": "", "model": MODEL, "timestamp": ISO[0], "tokens": tokens[0]}
+    return [
+        {"id": "q", "type": "user", "content": QUESTION, "timestamp": ISO[0]},
+        first | {"toolCalls": [use]},
+        {"id": "r", "type": "user", "content": [response], "timestamp": ISO[0]},
+        {"id": "m1", "type": "gemini", "content": ANSWER, "model": MODEL, "timestamp": ISO[1], "tokens": tokens[1]},
+    ]
+
+
+_GEMINI_HEAD = {"sessionId": "s", "projectHash": "h", "startTime": ISO[0], "lastUpdated": ISO[1]}
+
+
+def gemini_cli(path: Path) -> None:
+    path.write_text(json.dumps(_GEMINI_HEAD | {"messages": _gemini_messages()}))
+
+
+def gemini_cli_lines(path: Path) -> None:
+    """As newer versions write it: the reply stands there before its results, and once more with them."""
+    question, reply, *rest = _gemini_messages()
+    early = reply | {"toolCalls": [], "tokens": None}
+    taken_back = {"id": "gone", "type": "user", "content": "never mind", "timestamp": ISO[0]}
+    rows = [question, early, taken_back, {"$rewindTo": "gone"}, {"$set": {"lastUpdated": ISO[1]}}, reply, *rest]
+    path.write_text("\n".join(map(json.dumps, [_GEMINI_HEAD, *rows])))
+
+
+def copilot_cli(path: Path) -> None:
+    request = {"toolCallId": "c1", "name": "Read", "arguments": {"path": PATH}}
+    events = [
+        ("session.start", {"sessionId": "s", "selectedModel": MODEL, "context": {"cwd": "/p"}}, ISO[0]),
+        ("user.message", {"content": QUESTION}, ISO[0]),
+        ("assistant.message", {"messageId": "m0", "content": "", "toolRequests": [request]}, ISO[0]),
+        ("assistant.usage", {"inputTokens": 2_000, "cacheReadTokens": 500, "outputTokens": 20}, ISO[0]),
+        ("tool.execution_complete", {"toolCallId": "c1", "success": True, "result": {"content": RESULT}}, ISO[0]),
+        ("assistant.message", {"messageId": "m1", "content": ANSWER, "toolRequests": []}, ISO[1]),
+        ("assistant.usage", {"inputTokens": 2_100, "cacheReadTokens": 2_000, "outputTokens": 10}, ISO[1]),
+        ("session.shutdown", {"modelMetrics": {MODEL: {"usage": {"inputTokens": 4_100}}}}, ISO[1]),
+    ]
+    rows = [{"type": kind, "data": data, "timestamp": at} for kind, data, at in events]
+    path.write_text("\n".join(map(json.dumps, rows)))
+
+
+def _openhands_events() -> list[dict[str, Any]]:
+    def metadata(n: int, message: dict[str, Any]) -> dict[str, Any]:
+        response = {"id": f"m{n}", "created": TIMES[n], "model": MODEL, "usage": CHAT_USAGE[n]}
+        return {"tool_call_id": f"c{n + 1}", "model_response": response | {"choices": [{"message": message}]}}
+
+    first = metadata(0, {"role": "assistant", "content": "", "tool_calls": [chat_call()]})
+    last = metadata(1, {"role": "assistant", "content": ANSWER})
+    return [
+        {"source": "user", "action": "message", "args": {"content": QUESTION}, "timestamp": ISO[0]},
+        {"source": "environment", "observation": "recall", "content": "", "timestamp": ISO[0]},
+        {"source": "agent", "action": "read", "tool_call_metadata": first, "args": {"path": PATH}, "timestamp": ISO[0]},
+        {"source": "agent", "observation": "read", "tool_call_metadata": first, "content": RESULT, "timestamp": ISO[0]},
+        {"source": "agent", "action": "finish", "tool_call_metadata": last, "args": {}, "timestamp": ISO[1]},
+    ]
+
+
+def openhands(path: Path) -> None:
+    path.write_text(json.dumps({"instance_id": "i", "history": _openhands_events()}))
+
+
+def openhands_trajectory(path: Path) -> None:
+    path.write_text(json.dumps(_openhands_events()))
+
+
 SAMPLES: dict[str, Callable[[Path], None]] = {
     "Anthropic messages": anthropic,
     "OpenAI chat messages": openai_chat,
@@ -252,5 +349,9 @@ SAMPLES: dict[str, Callable[[Path], None]] = {
     "opencode's database": opencode_database,
     "Inspect logs": inspect_json,
     "Inspect .eval": inspect_eval,
+    "OpenHands": openhands,
+    "pi": pi,
+    "Gemini CLI": gemini_cli,
+    "Copilot CLI": copilot_cli,
 }
 """By the names of the formats, in ``recordings.formats.table``."""

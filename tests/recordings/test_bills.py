@@ -18,7 +18,7 @@ from ctxfs.errors import MissingExtra, ReplayFormatError
 from ctxfs.llm.base import Usage
 from ctxfs.recordings.formats.opencode import read_database
 from ctxfs.recordings.formats.table import BINARY_FORMATS, FORMATS, load, parse
-from ctxfs.recordings.recording import Kind, Recording
+from ctxfs.recordings.recording import Kind, Recording, Role
 from recording_samples import (
     ANSWER,
     MODEL,
@@ -29,8 +29,12 @@ from recording_samples import (
     TIMES,
     atif,
     codex,
+    copilot_cli,
+    gemini_cli_lines,
     inspect_eval,
     opencode_database,
+    openhands_trajectory,
+    pi,
 )
 
 RAW = Path(os.environ.get("CTXFS_TRACES", "../shared/traces")) / "raw"
@@ -51,9 +55,12 @@ def test_every_format_has_a_sample() -> None:
     assert {f.name for f in FORMATS} | {f.name for f in BINARY_FORMATS} == set(SAMPLES)
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+VARIANTS = SAMPLES | {"Gemini CLI, by lines": gemini_cli_lines, "OpenHands, a trajectory": openhands_trajectory}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
 def test_each_format_gives_what_was_said_and_billed(name: str, tmp_path: Path) -> None:
-    recording = only(written(SAMPLES[name], tmp_path))
+    recording = only(written(VARIANTS[name], tmp_path))
     assert [[b.text for b in m.blocks if b.kind is not Kind.THINKING] for m in recording.messages] == [
         [QUESTION],
         [PATH],
@@ -91,6 +98,51 @@ def test_what_codex_rolled_back_was_billed_and_stands_in_no_thread(tmp_path: Pat
     path.write_text("\n".join([path.read_text(), json.dumps(rolled_back)]))
     recording = only(path)
     assert (recording.messages, len(recording.asides), len(list(recording.calls))) == ((), 2, 2)
+
+
+def test_a_branch_of_pi_that_was_left_was_billed_and_stands_in_no_thread(tmp_path: Path) -> None:
+    path = written(pi, tmp_path)
+    asked = {"role": "user", "content": [{"type": "text", "text": "again"}]}
+    rows = [{"type": "message", "id": "e9", "parentId": None, "timestamp": "2026-02-02T02:00:00Z", "message": asked}]
+    path.write_text("\n".join([path.read_text(), *map(json.dumps, rows)]))
+    recording = only(path)
+    assert [b.text for m in recording.messages for b in m.blocks] == ["again"]
+    assert len(recording.asides) == 2
+
+
+def test_what_a_compaction_of_pi_kept_begins_another_thread(tmp_path: Path) -> None:
+    path = written(pi, tmp_path)
+    said = {"role": "assistant", "model": MODEL, "content": [{"type": "text", "text": "on"}]}
+    rows = [
+        {"type": "compaction", "id": "e4", "parentId": "e3", "summary": "what is known", "firstKeptEntryId": "e2"},
+        {"type": "message", "id": "e5", "parentId": "e4", "message": said},
+    ]
+    path.write_text("\n".join([path.read_text(), *map(json.dumps, rows)]))
+    first, second = only(path).threads()
+    assert len(first.messages) == 4
+    assert [b.text for b in second.messages[0].blocks] == ["what is known", RESULT, ANSWER]
+    assert [m.role.value for m in second.messages] == ["user", "assistant"]
+
+
+def test_a_file_of_copilots_has_no_bill_for_its_calls(tmp_path: Path) -> None:
+    path = written(copilot_cli, tmp_path)
+    rows = [line for line in path.read_text().splitlines() if "assistant.usage" not in line]
+    path.write_text("\n".join(rows))
+    recording = only(path)
+    assert recording.has_reply
+    assert recording.model == MODEL
+    assert list(recording.calls) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "replies", "billed"), [("pi-session.jsonl", 11, 11), ("openhands-output.jsonl", 33, 33)]
+)
+def test_sessions_that_agents_really_wrote_are_read(file: str, replies: int, billed: int) -> None:
+    if not (RAW / file).exists():
+        pytest.skip(f"needs {RAW / file}: set CTXFS_TRACES")
+    recording = only(RAW / file)
+    assert sum(m.role is Role.ASSISTANT for m in recording.messages) == replies
+    assert sum(call.usage is not None for call in recording.calls) == billed
 
 
 def test_a_sub_agents_trajectory_is_another_thread(tmp_path: Path) -> None:

@@ -238,6 +238,11 @@ def test_folders_are_found_where_the_agents_put_them(tmp_path: Path) -> None:
     codex_home.mkdir(parents=True)
     assert default_folders(tmp_path, {}) == (claude,)
     assert default_folders(tmp_path, {"CODEX_HOME": str(tmp_path / "elsewhere")}) == (claude, codex_home)
+    others = [tmp_path / ".gemini" / "tmp", tmp_path / ".copilot" / "session-state", tmp_path / ".pi/agent/sessions"]
+    for folder in others:
+        folder.mkdir(parents=True)
+    assert default_folders(tmp_path, {}) == (claude, *others)
+    assert default_folders(tmp_path, {"PI_CODING_AGENT_DIR": str(tmp_path)}) == (claude, *others[:2])
 
 
 def test_a_folder_is_searched_to_its_depth_and_no_file_is_taken_twice(tmp_path: Path) -> None:

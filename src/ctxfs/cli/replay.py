@@ -34,7 +34,7 @@ _Files = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="PATH",
-        help="Recorded sessions, and folders of them (default: those of Claude Code and Codex).",
+        help="Recorded sessions, and folders of them (default: those that agents keep on this machine).",
         show_default=False,
     ),
 ]
@@ -91,8 +91,8 @@ def replay(
 ) -> None:
     """Show what recorded sessions cost, and what they would have cost with ctxfs.
 
-    They are replayed under eviction policies, without a model. Without PATH, the sessions that Claude Code and Codex
-    recorded on this machine are replayed.
+    They are replayed under eviction policies, without a model. Without PATH, the sessions that Claude Code, Codex,
+    Gemini CLI, Copilot CLI and pi recorded on this machine are replayed.
     """
     if html is not None and not html.absolute().parent.is_dir():
         raise ConfigError(f"--html {html}: {html.absolute().parent} is not a directory")
@@ -123,7 +123,7 @@ def tune(
     """Find eviction parameters on recorded sessions.
 
     Parameters are found on some of the sessions and judged on the others. They are printed as TOML for `ctxfs replay
-    --policy FILE.toml`. Without PATH, the sessions that Claude Code and Codex recorded on this machine are used.
+    --policy FILE.toml`. Without PATH, the sessions that agents recorded on this machine are used.
     """
     prices = _prices(model, rates, ttl)
     files = _found(paths)
@@ -146,7 +146,9 @@ def _found(paths: Sequence[Path] | None) -> tuple[Path, ...]:
     """
     folders = tuple(paths) if paths else default_folders()
     if not folders:
-        raise ConfigError("no sessions of Claude Code (~/.claude/projects) or Codex (~/.codex/sessions): name files")
+        raise ConfigError(
+            "no sessions of Claude Code, Codex, Gemini CLI, Copilot CLI or pi in their folders: name files"
+        )
     return recordings_in(folders)
 
 

@@ -1,4 +1,4 @@
-"""Where recordings lie: what Claude Code and Codex write by themselves, and what stands in a folder."""
+"""Where recordings lie: what agents write by themselves, and what stands in a folder."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -14,15 +14,21 @@ _SUFFIXES: Final = (".jsonl", ".json", ".eval", ".db")
 
 
 def default_folders(home: Path | None = None, environment: Mapping[str, str] | None = None) -> tuple[Path, ...]:
-    """The folders of sessions that are there, of Claude Code and of Codex; ``home`` None: the user's.
+    """The folders that are there, in which agents keep their sessions; ``home`` None: the user's.
 
-    Each may have been moved, which ``CLAUDE_CONFIG_DIR`` and ``CODEX_HOME`` of ``environment`` say (None: the
-    process's).
+    Those of Claude Code, Codex, Gemini CLI, Copilot CLI and pi. The first two and pi's may have been moved, which
+    ``CLAUDE_CONFIG_DIR``, ``CODEX_HOME`` and ``PI_CODING_AGENT_DIR`` of ``environment`` say (None: the process's).
     """
-    home, environment = home or Path.home(), os.environ if environment is None else environment
-    claude = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects"
-    codex = Path(environment.get("CODEX_HOME") or home / ".codex") / "sessions"
-    return tuple(folder for folder in (claude, codex) if folder.is_dir())
+    home = home or Path.home()
+    environment = os.environ if environment is None else environment
+    folders = (
+        Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects",
+        Path(environment.get("CODEX_HOME") or home / ".codex") / "sessions",
+        home / ".gemini" / "tmp",
+        home / ".copilot" / "session-state",
+        Path(environment.get("PI_CODING_AGENT_DIR") or home / ".pi" / "agent") / "sessions",
+    )
+    return tuple(folder for folder in folders if folder.is_dir())
 
 
 def recordings_in(paths: Sequence[Path]) -> tuple[Path, ...]:
