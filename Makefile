@@ -22,7 +22,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 STAMP := .venv/.installed
-INSTALLED := --editable '.[cli,otel,anthropic,openai,mcp,proxy,view,fast]' --group dev
+INSTALLED := --editable '.[cli,otel,anthropic,openai,proxy,view,fast]' --group dev
 DEMO_DIR ?= src
 PROVE ?=
 FRAMEWORKS ?=

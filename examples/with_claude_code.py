@@ -1,6 +1,6 @@
 """Claude Code with the plug-in of ctxfs: large output goes to a file before the model sees it.
 
-    pip install 'ctxfs[mcp]' claude-agent-sdk       # that package brings Claude Code
+    pip install 'ctxfs[cli]' claude-agent-sdk       # that package brings Claude Code
     python examples/with_claude_code.py
 
 Claude Code talks to a Messages API on loopback here, so it needs no key. With the real API, leave out ``environment``.

@@ -268,9 +268,9 @@ def test_without_the_extra_it_says_how_to_get_it(package: str) -> None:
 
 
 def test_a_command_without_its_own_extra_says_how_to_get_it() -> None:
-    done = ctxfs("mcp", "last", code=f"import sys; sys.modules['mcp'] = None\n{MAIN}")
+    done = ctxfs("proxy", "true", code=f"import sys; sys.modules['uvicorn'] = None\n{MAIN}")
     assert done.returncode == 2
-    assert done.stderr == "ctxfs: this command needs mcp: pip install 'ctxfs[mcp]'\n"
+    assert done.stderr == "ctxfs: this command needs uvicorn: pip install 'ctxfs[proxy]'\n"
 
 
 def test_the_script_of_the_package_is_this_command() -> None:

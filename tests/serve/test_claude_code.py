@@ -13,10 +13,11 @@ from mcp import Client
 from ctxfs.history.structured import large_texts, with_texts
 from ctxfs.materialize import Materialize
 from ctxfs.serve.claude_code import HOOK, Plugin, plugin_at
-from ctxfs.serve.mcp import server_of
+from ctxfs.serve.mcp import Server
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage import stores_at
 from ctxfs.version import __version__
+from mcp_client import client_of
 
 PLUGIN = Path(__file__).resolve().parent.parent.parent / "plugins" / "claude-code"
 LIMITS = Materialize(max_inline_chars=1_000)
@@ -32,7 +33,7 @@ def plugin(tmp_path: Path) -> Any:
 
 @asynccontextmanager
 async def client(plugin: Plugin) -> AsyncIterator[Client]:
-    async with Client(server_of(plugin.tools, plugin.run)) as session:
+    async with client_of(Server(plugin.tools, plugin.run)) as session:
         yield session
 
 

@@ -10,15 +10,16 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp import Client, ClientSession, StdioServerParameters
+from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from ctxfs import History
 from ctxfs.cli.app import run
 from ctxfs.materialize import Materialize
-from ctxfs.serve.mcp import server_of
+from ctxfs.serve.mcp import Server
 from ctxfs.testing import strategies
 from ctxfs.tools.base import Tool, ToolResult
+from mcp_client import client_of
 from patience import HANGS_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -122,8 +123,8 @@ async def test_images_and_documents_come_as_the_protocol_has_them() -> None:
         return ToolResult(tuple(blocks))
 
     tool = Tool(name="show", description="Show", input_schema={"type": "object"}, handler=show)
-    server = server_of([tool], lambda call: call.tool.run(call.arguments))
-    async with Client(server) as session:
+    server = Server([tool], lambda call: call.tool.run(call.arguments))
+    async with client_of(server) as session:
         content = (await session.call_tool("show", {})).content
     assert [block.type for block in content] == ["text", "image", "resource", "text"]
     assert "https://example.org/a.png" in content[3].text  # type: ignore[union-attr]

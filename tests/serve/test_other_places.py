@@ -20,13 +20,14 @@ from mcp.client.stdio import stdio_client
 
 from ctxfs.errors import StorageError
 from ctxfs.serve.claude_code import HOOK, plugin_at
-from ctxfs.serve.mcp import reading_server, server_of
+from ctxfs.serve.mcp import Server, reading_server
 from ctxfs.serve.proxy import Proxy
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage import SessionStores, stores_at
 from ctxfs.storage.answers import Terms
 from ctxfs.testing import MessagesServer
 from history.test_lost_leases import Disturbed, nothing, stopped_for_long
+from mcp_client import client_of
 from patience import HANGS_S
 from serve.places import Machine, place
 from serve.test_claude_code import LIMITS, event, said
@@ -97,7 +98,7 @@ async def test_the_tools_of_an_mcp_server_read_what_the_proxy_stored(place: Mach
     path = f"ctxfs://{thread}/tool_result/read_log/call_1.txt"
     async with (
         ContextFileSystem(thread, store=place(), read_only=True) as fs,
-        Client(reading_server(fs)) as client,
+        client_of(reading_server(fs)) as client,
     ):
         assert "log 1" in await said(client, "context_read", ref=path)
         assert "line 599 of the log" in await said(client, "context_grep", ref=path, pattern="line 599")
@@ -214,7 +215,7 @@ async def plugged(stores: SessionStores, session_id: str = "") -> AsyncIterator[
     """A client of the plug-in's server, as Claude Code starts it."""
     plugin = plugin_at(stores, LIMITS, session_id)
     try:
-        async with Client(server_of(plugin.tools, plugin.run)) as session:
+        async with client_of(Server(plugin.tools, plugin.run)) as session:
             yield session
     finally:
         await anyio.to_thread.run_sync(plugin.histories.close)

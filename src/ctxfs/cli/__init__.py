@@ -8,7 +8,6 @@ __all__ = ["main"]
 
 _EXTRAS = {
     **dict.fromkeys(("rich", "typer"), "cli"),
-    **dict.fromkeys(("mcp", "mcp_types"), "mcp"),
     **dict.fromkeys(("httpx2", "starlette", "uvicorn"), "proxy"),
 }
 """The extra that brings each package that the command line needs."""

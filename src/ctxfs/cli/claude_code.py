@@ -32,7 +32,7 @@ def claude_code(root: Root = None, store: StoreUrl = None, max_inline_chars: Max
     """Serve Claude Code's plug-in: its hook, and its reading tools.
 
     The plug-in starts it. Large tool output is stored in full before the model sees it; the model is sent a summary
-    of it, and reads the rest as needed. Needs the extra ctxfs[mcp].
+    of it, and reads the rest as needed.
     """
     limits = Materialize(max_inline_chars=max_inline_chars, max_inline_bytes=_BYTES_PER_CHAR * max_inline_chars)
     place = stores_of(sessions_at(root, store))

@@ -17,7 +17,6 @@ from ctxfs.cli.output import (
     for_terminal,
     in_base64,
     label,
-    lossless_bytes,
     print_json,
     table,
     text_keys,
@@ -33,7 +32,7 @@ from ctxfs.cli.session import (
     open_session,
     sessions_at,
 )
-from ctxfs.cli.shown import preview
+from ctxfs.cli.shown import lossless_bytes, preview
 from ctxfs.errors import ConfigError
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.jsontext import codec as json_codec

@@ -13,7 +13,7 @@ def mcp(session: SessionArgument, root: Root = None, store: StoreUrl = None) -> 
     """Serve a session to an MCP client, over standard input and output.
 
     The client's model can read, search and list what this one session stored, even while an agent writes to it. It sees
-    no other session, and changes nothing. Needs the extra ctxfs[mcp].
+    no other session, and changes nothing.
     """
     anyio.run(_serve, sessions_at(root, store), session)
 

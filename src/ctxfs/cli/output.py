@@ -25,7 +25,6 @@ __all__ = [
     "for_terminal",
     "in_base64",
     "label",
-    "lossless_bytes",
     "on_terminal",
     "print_json",
     "table",
@@ -114,14 +113,6 @@ def tokens(number: int | None) -> str:
 def label(text: str, style: str = "") -> Text:
     """One line of untrusted text for a table."""
     return Text(for_terminal(text.replace("\n", " ")), style=style)
-
-
-def lossless_bytes(text: str) -> bytes:
-    """The bytes that a tool returned: UTF-8, with undecodable bytes as they were."""
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass")
 
 
 def write(data: bytes) -> None:

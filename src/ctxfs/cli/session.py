@@ -7,8 +7,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from ctxfs.cli.output import lossless_bytes
-from ctxfs.cli.shown import shown_text
+from ctxfs.cli.shown import lossless_bytes, shown_text
 from ctxfs.errors import ConfigError, ContentGone, SessionNotFound, UnknownItem
 from ctxfs.items import ContextItem
 from ctxfs.listing.summary import changed_at

@@ -1,10 +1,10 @@
-"""Messages as they are shown to people: the text, and the calls that a reply makes. Pure."""
+"""Messages as they are shown to people: the text, and the calls that a reply makes. Pure, and quick to import."""
 
 from ctxfs.content.readable import readable_text
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.messages import Block, Content, text_with
 
-__all__ = ["preview", "shown_text"]
+__all__ = ["lossless_bytes", "preview", "shown_text"]
 
 _PREVIEW_CHARS = 60
 
@@ -19,6 +19,14 @@ def preview(content: Content) -> str:
     calls = [] if isinstance(content, str) else [_call(block) for block in content if block["type"] == "tool_use"]
     text = " ".join(("; ".join(calls) or shown_text(content)[: 4 * _PREVIEW_CHARS]).split())
     return text if len(text) <= _PREVIEW_CHARS else f"{text[: _PREVIEW_CHARS - 1]}…"
+
+
+def lossless_bytes(text: str) -> bytes:
+    """The bytes that a tool returned: UTF-8, with undecodable bytes as they were."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
 
 
 def _named(block: Block) -> str:

@@ -10,9 +10,9 @@ import anyio
 import typer
 
 from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
-from ctxfs.cli.output import Reasons, console, label, lossless_bytes, print_json, table, tokens, write
+from ctxfs.cli.output import Reasons, console, label, print_json, table, tokens, write
 from ctxfs.cli.session import SessionsAt, find_entry, open_session, sessions_at
-from ctxfs.cli.shown import shown_text
+from ctxfs.cli.shown import lossless_bytes, shown_text
 from ctxfs.errors import ConfigError
 from ctxfs.items import ContextItem
 from ctxfs.placeholder.lines import plural

@@ -16,7 +16,7 @@ from ctxfs.history.pool import Histories
 from ctxfs.history.structured import arrived
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.materialize import Materialize
-from ctxfs.serve.mcp import Call, serve_stdio, server_of
+from ctxfs.serve.mcp import Call, Server, serve_stdio
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.sessions import SessionStores, is_there
 from ctxfs.tools.base import Tool, ToolResult
@@ -134,6 +134,6 @@ def plugin_at(stores: SessionStores, limits: Materialize, session_id: str = "") 
 async def serve(plugin: Plugin) -> None:
     """Serve the plug-in over standard input and output until standard input ends."""
     try:
-        await serve_stdio(server_of(plugin.tools, plugin.run))
+        await serve_stdio(Server(plugin.tools, plugin.run))
     finally:
         plugin.histories.close()

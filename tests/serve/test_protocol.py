@@ -1,0 +1,119 @@
+"""The messages of the Model Context Protocol that a server of tools answers, as lines."""
+
+import io
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from ctxfs.errors import ToolError
+from ctxfs.serve.mcp import Call, Server, serve_stdio
+from ctxfs.tools.base import Tool, ToolResult
+
+pytestmark = pytest.mark.anyio
+
+
+async def run(call: Call) -> ToolResult:
+    if call.arguments.get("text") == "fail":
+        raise RuntimeError("a secret")
+    return ToolResult(json.dumps([dict(call.arguments), dict(call.meta)]), is_error=call.arguments == {})
+
+
+async def unused(_: Mapping[str, Any]) -> ToolResult:
+    raise ToolError("run() runs it")
+
+
+ECHO = Tool(name="echo", description="Echo", input_schema={"type": "object"}, handler=unused, read_only=True)
+SERVER = Server([ECHO], run)
+
+
+async def answered(message: Any) -> Any:
+    line = message if isinstance(message, bytes) else json.dumps(message).encode()
+    answer = await SERVER.answer(line)
+    return None if answer is None else json.loads(answer)
+
+
+def request(method: str, request_id: Any = 1, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+
+
+@pytest.mark.parametrize(
+    ("asked", "agreed"),
+    [("2025-06-18", "2025-06-18"), ("2024-11-05", "2024-11-05"), ("2099-01-01", "2025-11-25"), ([], "2025-11-25")],
+)
+async def test_a_version_that_both_know_is_agreed_on(asked: Any, agreed: str) -> None:
+    answer = await answered(request("initialize", "a", protocolVersion=asked))
+    assert answer["id"] == "a"
+    assert answer["result"]["protocolVersion"] == agreed
+    assert answer["result"]["capabilities"] == {"tools": {"listChanged": False}}
+
+
+async def test_tools_are_listed_and_called() -> None:
+    (tool,) = (await answered(request("tools/list")))["result"]["tools"]
+    assert (tool["name"], tool["annotations"]["readOnlyHint"]) == ("echo", True)
+    called = await answered(request("tools/call", name="echo", arguments={"a": 1}, _meta={"b": 2}))
+    assert called["result"] == {"content": [{"type": "text", "text": '[{"a": 1}, {"b": 2}]'}], "isError": False}
+    assert (await answered(request("tools/call", name="echo")))["result"]["isError"]
+    assert (await answered(request("ping")))["result"] == {}
+
+
+@pytest.mark.parametrize(
+    "message", [{"jsonrpc": "2.0", "method": "notifications/initialized"}, {"jsonrpc": "2.0", "id": 7, "result": {}}]
+)
+async def test_what_expects_no_answer_gets_none(message: Any) -> None:
+    assert await answered(message) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "request_id"),
+    [
+        (b"{", -32700, None),
+        (b"\xff\xff", -32700, None),
+        ([request("ping")], -32600, None),
+        (request("ping", True), -32600, None),
+        (request("ping", {}), -32600, None),
+        (request("server/discover"), -32601, 1),
+        (request("tools/call", name="echo", arguments=[1]), -32602, 1),
+        ({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": "x"}, -32602, 1),
+    ],
+)
+async def test_what_cannot_be_answered_is_refused(message: Any, code: int, request_id: Any) -> None:
+    answer = await answered(message)
+    assert (answer["error"]["code"], answer["id"]) == (code, request_id)
+
+
+async def test_a_defect_in_a_tool_is_logged_and_does_not_end_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR, "ctxfs.serve"):
+        answer = await answered(request("tools/call", name="echo", arguments={"text": "fail"}))
+    assert answer["error"] == {"code": -32603, "message": "echo failed: RuntimeError"}
+    assert "a secret" in caplog.text
+
+
+async def test_each_line_is_answered_until_the_input_ends() -> None:
+    lines = [json.dumps(request("ping", n)) for n in range(20)]
+    outgoing = io.BytesIO()
+    await serve_stdio(SERVER, io.BytesIO("\n\n".join(lines).encode()), outgoing)
+    assert {json.loads(line)["id"] for line in outgoing.getvalue().splitlines()} == set(range(20))
+
+
+class _Closed(io.BytesIO):
+    def write(self, _: Any) -> int:
+        raise BrokenPipeError
+
+
+async def test_a_client_that_reads_no_longer_ends_it() -> None:
+    await serve_stdio(SERVER, io.BytesIO(json.dumps(request("ping")).encode()), _Closed())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["claude_code", "mcp"])
+def test_a_server_imports_nothing_that_makes_it_start_late(command: str) -> None:
+    """A host does not wait for a server that starts late: it goes on without its tools and hooks."""
+    code = f"import sys; import ctxfs.cli.app, ctxfs.cli.{command}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    slow = {"mcp", "mcp_types", "rich", "httpx", "httpx2", "starlette", "uvicorn", "tiktoken", "toktok"}
+    assert not slow & set(loaded)
