@@ -22,6 +22,7 @@ from ctxfs.replay.baselines import AsRecorded, Window
 from ctxfs.replay.calibration import calibrated
 from ctxfs.replay.cost import Cost, Policy, replay_session
 from ctxfs.replay.policies import Never
+from ctxfs.replay.prediction import predicted
 from ctxfs.replay.session import Session, prepare
 from ctxfs.replay.tariff import billed_calls, parse_rates, tariff_of
 from recording_samples import claude_code
@@ -65,6 +66,37 @@ def test_each_prompt_has_the_size_that_was_billed() -> None:
     assert session.warm_items == 1
     assert cost.read_tokens == 3_000 + 5_100 + 6_200
     assert cost.missed_tokens == 0
+
+
+def counted(prompts: list[int], *, added: int = 1_000) -> Session:
+    """A session whose calls were billed these prompts, and whose results have that many of our tokens."""
+    messages = [text(Role.USER, "x" * 100)]
+    for n, prompt in enumerate(prompts):
+        messages += [billed(text(Role.ASSISTANT, "on"), prompt, 0), result(n, "Read", "y" * (added - 2))]
+    return prepare(Recording(name="sample", messages=tuple(messages)), chars)
+
+
+def test_a_prompt_is_predicted_by_the_calls_before_it_alone() -> None:
+    right = predicted(counted([5_000, 7_000, 9_000, 11_000]))
+    # The first one that is predicted knows no factor yet: it takes a token of ours for one of theirs.
+    assert (right.calls, right.billed_tokens, right.predicted_tokens) == (3, 27_000, 26_000)
+    assert right.mean_error == pytest.approx(1_000 / 27_000)
+    wrong = predicted(counted([5_000, 7_000, 9_000, 30_000]))
+    assert wrong.predicted_tokens == right.predicted_tokens
+    assert wrong.error == pytest.approx(26_000 / 46_000 - 1)
+
+
+def test_a_call_without_a_bill_is_counted_and_the_others_are_still_checked() -> None:
+    whole = counted([5_000, 6_000, 7_000, 8_000, 9_000])
+    hole = replace(whole, turns=(*whole.turns[:2], replace(whole.turns[2], call=None), *whole.turns[3:]))
+    found = predicted(hole)
+    assert (found.calls, found.unbilled_calls, found.error) == (2, 1, 0.0)
+
+
+@pytest.mark.parametrize("factor", [0.7, 1.0, 2.6])
+def test_tokenizers_that_bill_more_or_less_are_learnt(factor: float) -> None:
+    (thread,) = calibrated([counted([round(5_000 + n * 1_000 * factor) for n in range(6)])])
+    assert thread.scale == pytest.approx(factor, rel=0.01)
 
 
 def test_the_providers_tokens_are_learned_from_calls_that_added_much() -> None:

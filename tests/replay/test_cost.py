@@ -266,6 +266,15 @@ def test_the_oracle_forgets_what_something_else_says_too() -> None:
     assert bound("other_identifier_") - bound("secret_identifier") == pytest.approx(0.1 * 999)
 
 
+@given(recording=recordings(), warm_items=st.integers(0, 1), tool_inputs=st.booleans())
+def test_the_oracle_is_a_bound_also_where_the_cache_was_warm(
+    recording: Recording, warm_items: int, tool_inputs: bool
+) -> None:
+    of = replace(prepare(recording, chars), warm_items=warm_items)
+    bound = oracle_cost(of, ANTHROPIC_RATES, tool_inputs=tool_inputs)
+    assert bound <= replay_session(of, Never(), ANTHROPIC_RATES).cost + 1e-6
+
+
 class Checked:
     """A policy whose run is watched: each change makes an item smaller, and only what the context holds changes."""
 

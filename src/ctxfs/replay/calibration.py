@@ -13,11 +13,12 @@ from statistics import median
 
 from ctxfs.llm.base import Usage
 from ctxfs.recordings.recording import Kind
-from ctxfs.replay.session import Item, Session, Turn
+from ctxfs.replay.session import Item, Session, Turn, tokens_of
 
-__all__ = ["calibrated"]
+__all__ = ["billed_per_counted", "calibrated"]
 
-_FACTORS = (0.7, 2.0)
+_FACTORS = (0.5, 4.0)
+"""Outside of these, a recording lacks something else than a factor: today's tokenizers bill 0.7 to 2.6 of ours."""
 _MUCH_TOKENS = 500
 _FEWEST_PAIRS = 3
 
@@ -28,40 +29,47 @@ def calibrated(threads: Sequence[Session]) -> tuple[Session, ...]:
     return tuple(_calibrated(thread, factor) for thread in threads)
 
 
-def _usage(turn: Turn) -> Usage | None:
-    return turn.call.usage if turn.call is not None else None
-
-
 def _factor(threads: Sequence[Session]) -> float:
     """The tokens that are billed for one of ours, in the calls that added much."""
-    found = []
-    for thread in threads:
-        for before, turn in pairwise(thread.turns):
-            ours = _tokens(before.reply) + _tokens(turn.added)
-            last, usage = _usage(before), _usage(turn)
-            if ours >= _MUCH_TOKENS and last is not None and usage is not None:
-                grown = usage.total_input_tokens - last.total_input_tokens
-                found += [grown / ours] if grown > 0 else []  # else the agent removed something
+    found = [
+        factor
+        for thread in threads
+        for before, turn in pairwise(thread.turns)
+        for factor in billed_per_counted(before, turn)
+    ]
     if len(found) < _FEWEST_PAIRS:
         return 1.0
     least, most = _FACTORS
     return min(most, max(least, median(found)))
 
 
+def billed_per_counted(before: Turn, turn: Turn) -> list[float]:
+    """The tokens that were billed for one of ours from a call to the next one; empty where that says nothing.
+
+    It says nothing if little was added, if one of the two has no bill, or if the prompt shrank.
+    """
+    ours = tokens_of(before.reply) + tokens_of(turn.added)
+    if ours < _MUCH_TOKENS or before.usage is None or turn.usage is None:
+        return []
+    grown = turn.usage.total_input_tokens - before.usage.total_input_tokens
+    return [grown / ours] if grown > 0 else []
+
+
 def _calibrated(thread: Session, factor: float) -> Session:
     turns: list[Turn] = []
     total, unrecorded, is_warm = 0, 0, False
     for turn in thread.turns:
-        usage, last = _usage(turn), _usage(turns[-1]) if turns else None
+        usage = turn.usage
+        last = turns[-1].usage if turns else None
         added, reply = _scaled(turn.added, factor), _scaled(turn.reply, factor)
-        missing = usage.total_input_tokens - total - _tokens(added) if usage is not None else 0
+        missing = usage.total_input_tokens - total - tokens_of(added) if usage is not None else 0
         if missing > 0:
             warm = min(missing, usage.cache_read_input_tokens) if usage is not None and not turns else 0
             sizes = [size for size in (warm, missing - warm) if size]
             is_warm = is_warm or bool(warm)
             added = (*(Item(index=-1 - unrecorded - n, kind=Kind.TEXT, tokens=s) for n, s in enumerate(sizes)), *added)
             unrecorded += len(sizes)
-        total += _tokens(added) + _tokens(reply)
+        total += tokens_of(added) + tokens_of(reply)
         turns.append(replace(turn, added=added, reply=reply, kept=_kept(turn, last, usage)))
     return replace(thread, turns=tuple(turns), warm_items=int(is_warm), scale=factor)
 
@@ -71,10 +79,6 @@ def _kept(turn: Turn, last: Usage | None, usage: Usage | None) -> float:
     if last is None or usage is None or turn.cleared or not last.total_input_tokens:
         return 1.0
     return min(1.0, usage.cache_read_input_tokens / last.total_input_tokens)
-
-
-def _tokens(items: Sequence[Item]) -> int:
-    return sum(item.tokens for item in items)
 
 
 def _scaled(items: Sequence[Item], factor: float) -> tuple[Item, ...]:

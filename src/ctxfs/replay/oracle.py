@@ -4,7 +4,7 @@ from itertools import accumulate
 
 from ctxfs.economics.prices import Rates
 from ctxfs.recordings.recording import Kind
-from ctxfs.replay.session import Item, Session
+from ctxfs.replay.session import Item, Session, tokens_of
 
 __all__ = ["oracle_cost"]
 
@@ -13,7 +13,7 @@ def oracle_cost(session: Session, rates: Rates, *, tool_inputs: bool) -> float:
     """What ``session`` would cost if results (and, with ``tool_inputs``, calls' arguments) vanished after last use.
 
     A use of a distinctive string counts for the item that had it last, and for none if something that never leaves has
-    it. A new result is sent once in any case.
+    it. A new result is sent once in any case. It is never above what never evicting costs.
     """
     leaves = {Kind.TOOL_RESULT, Kind.TOOL_INPUT} if tool_inputs else {Kind.TOOL_RESULT}
     last_use, end = _last_uses(session, leaves), len(session.turns)
@@ -26,6 +26,9 @@ def oracle_cost(session: Session, rates: Rates, *, tool_inputs: bool) -> float:
                     written[first] += item.tokens
                     grown[first] += item.tokens
                     grown[behind] -= item.tokens
+    if session.turns:
+        # The cache had these before the first call, which therefore reads them.
+        written[0] -= tokens_of(session.turns[0].added[: session.warm_items])
     cost = 0.0
     for new, total in zip(written[:end], accumulate(grown[:end]), strict=True):
         paid = rates.at(total)

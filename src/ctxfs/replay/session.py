@@ -4,14 +4,15 @@ Counting and indexing are done once per recording; every policy is then replayed
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ctxfs.economics.features import identifiers_in
+from ctxfs.llm.base import Usage
 from ctxfs.recordings.recording import Block, Kind, ModelCall, Recording, Role
 
-__all__ = ["Item", "Session", "Turn", "distinctive", "prepare"]
+__all__ = ["Item", "Session", "Turn", "distinctive", "prepare", "tokens_of"]
 
 MIN_LINE_CHARS: Final = 20
 _LINE_NUMBER = re.compile(r"^\s*\d+(?:→|\t|:|\||\s\|)")
@@ -51,6 +52,11 @@ class Turn:
     cleared: tuple[int, ...] = ()
     kept: float = 1.0
 
+    @property
+    def usage(self) -> Usage | None:
+        """What the call was billed; None: not recorded."""
+        return self.call.usage if self.call is not None else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
@@ -74,6 +80,11 @@ class Session:
     def quotable(self, text: str) -> tuple[int, ...]:
         """The distinctive strings of ``text`` that replies of this session use."""
         return tuple(self.vocabulary[s] for s in distinctive(text) if s in self.vocabulary)
+
+
+def tokens_of(items: Sequence[Item]) -> int:
+    """The tokens of some items together."""
+    return sum(item.tokens for item in items)
 
 
 def distinctive(text: str) -> dict[str, None]:
