@@ -4,7 +4,9 @@ import asyncio
 import multiprocessing
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import anyio
 import pytest
@@ -275,3 +277,62 @@ def test_a_task_that_starts_where_nothing_is_cancelled_can_be_cancelled_itself()
         return ended, work.ended
 
     assert asyncio.run(main()) == (["saved"], True)
+
+
+def _in_two_steps(steps: list[str]) -> Callable[[], Coroutine[Any, Any, None]]:
+    @uninterrupted
+    async def save() -> None:
+        await run_to_completion(lambda: steps.append("written"))
+        await asyncio.sleep(0)
+        steps.append("taken in")
+
+    return save
+
+
+@pytest.mark.parametrize("awaits", range(1, 6))
+def test_the_end_of_a_loop_does_not_cut_what_is_uninterrupted(awaits: int) -> None:
+    """It cancels all tasks that it knows of: those that ctxfs starts are not among them."""
+    steps: list[str] = []
+
+    async def main() -> None:
+        left_over = asyncio.create_task(_in_two_steps(steps)())
+        for _ in range(awaits):
+            await asyncio.sleep(0)
+        assert asyncio.all_tasks() <= {left_over, asyncio.current_task()}
+
+    asyncio.run(main())
+    assert steps == ["written", "taken in"]
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_shutdown_that_cancels_every_task_does_not_cut_what_is_uninterrupted(times: int) -> None:
+    steps: list[str] = []
+
+    async def main() -> None:
+        task = asyncio.create_task(_in_two_steps(steps)())
+        await asyncio.sleep(0)
+        for _ in range(times):
+            for other in asyncio.all_tasks() - {asyncio.current_task()}:
+                other.cancel()
+            await asyncio.sleep(0)
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+
+    asyncio.run(main())
+    assert steps == ["written", "taken in"]
+
+
+@pytest.mark.parametrize("run", [run_to_completion, result_of, uninterrupted(run_to_completion)])
+def test_a_loop_that_shuts_its_executor_down_does_not_cut_work(run: Callable[..., Coroutine[Any, Any, str]]) -> None:
+    async def main() -> str:
+        executor = ThreadPoolExecutor(1)
+        asyncio.get_running_loop().set_default_executor(executor)
+        work = Work()
+        running = asyncio.create_task(run(work))
+        await work.begun.wait()
+        executor.shutdown(wait=False, cancel_futures=True)
+        work.go_on.set()
+        assert await running == "done"
+        return await run(lambda: "again")
+
+    assert asyncio.run(main()) == "again"

@@ -3,6 +3,10 @@
 A cancel scope of anyio's or trio's cancels until it is left, and ``anyio.CancelScope(shield=True)`` holds it back.
 ``Task.cancel()`` and ``asyncio.timeout`` cancel a task once, at whatever it waits for. No scope holds them back: only
 work in a task of its own is safe from them. ``uninterrupted`` does both, once for all that it calls in turn.
+
+The end of ``asyncio.run``, and many a shutdown, cancel every task that ``asyncio.all_tasks`` returns. So such a task is
+not among them: its caller is, and waits for it. Nor do the threads belong to the event loop: one that shuts its own
+threads down would refuse the work, or drop it.
 """
 
 import asyncio
@@ -46,13 +50,20 @@ def uninterrupted(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
         if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
             with anyio.CancelScope(shield=True):
                 return await func(*args, **kwargs)
-        return await _result(asyncio.get_running_loop().create_task(_safely(func(*args, **kwargs))))
+        return await _result(_unlisted(func(*args, **kwargs)))
 
     return run
 
 
+def _unlisted(work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    """Start ``work`` in a task that ``asyncio.all_tasks`` does not return, so nobody cancels it; its caller waits."""
+    task = asyncio.get_running_loop().create_task(_safely(work))
+    asyncio._unregister_task(task)  # noqa: SLF001 - documented, for extending asyncio
+    return task
+
+
 async def _safely(work: Coroutine[Any, Any, T]) -> T:
-    """``work``, in a task that only the end of the event loop cancels."""
+    """Mark the task in which ``work`` runs as one that nobody cancels."""
     _safe.set(asyncio.current_task())
     return await work
 
@@ -133,15 +144,15 @@ def _limiter(*, waits: bool) -> anyio.CapacityLimiter | None:
         return limiter
 
 
-def _executor(*, waits: bool) -> ThreadPoolExecutor | None:
-    """The threads to run in, on asyncio; None: the event loop's own, which are few on a small machine."""
-    return _waiting_threads(os.getpid()) if waits else None
+def _executor(*, waits: bool) -> ThreadPoolExecutor:
+    """The threads to run in, on asyncio."""
+    return _threads(os.getpid(), WAITING_THREADS if waits else None)
 
 
 @cache
-def _waiting_threads(_process: int) -> ThreadPoolExecutor:
-    """Threads of this process: a forked process does not have those of its parent."""
-    return ThreadPoolExecutor(WAITING_THREADS, thread_name_prefix="ctxfs-waits")
+def _threads(_process: int, number: int | None) -> ThreadPoolExecutor:
+    """Threads of this process: a forked one does not have those of its parent. None: as many as the machine can use."""
+    return ThreadPoolExecutor(number, thread_name_prefix="ctxfs")
 
 
 async def _result(work: "asyncio.Future[T]") -> T:
