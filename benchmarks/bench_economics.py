@@ -46,7 +46,6 @@ class Row:
     folder: str
     rates: Rates = ANTHROPIC_RATES
     cached: Cached = "prefix"
-    unseen_opened: bool = False
     timed: bool = False
     knows_times: bool = True
     pauses: bool = True
@@ -54,7 +53,6 @@ class Row:
 
 ROWS = (
     Row("33 sessions, 0.1 / 1.25", "."),
-    Row("… what is hidden is opened once", ".", unseen_opened=True),
     Row("… 0.05 / 1.25", ".", rates=CHEAPER),
     Row("… 0.025 / 1.25", ".", rates=CHEAPEST),
     Row("… a host's breakpoints at the tail", ".", cached="tail"),
@@ -67,7 +65,6 @@ ROWS = (
     Row("… times as recorded", "long", timed=True),
     Row("… the planner does not know them", "long", timed=True, knows_times=False),
     Row("short runs, 0.1 / 1.25", "mini"),
-    Row("… what is hidden is opened once", "mini", unseen_opened=True),
     Row("… 0.05 / 1.25", "mini", rates=CHEAPER),
     Row("… 0.025 / 1.25", "mini", rates=CHEAPEST),
 )
@@ -122,8 +119,7 @@ def replayed(path: Path, row: Row, given: Mapping[str, Any]) -> tuple[float, Cos
     known_ttl_s = ttl_s if row.knows_times else math.inf
     policy = Economic(name="economic", rates=told, count=COUNT, parameters=parameters, ttl_s=known_ttl_s)
     never = replay_session(session, Never(), rates, cached=row.cached, ttl_s=ttl_s)
-    options: dict[str, Any] = {"cached": row.cached, "ttl_s": ttl_s, "unseen_opened": row.unseen_opened}
-    return never.cost, replay_session(session, policy, rates, **options)
+    return never.cost, replay_session(session, policy, rates, cached=row.cached, ttl_s=ttl_s)
 
 
 def on_one(path: Path, rows: Sequence[Row], given: Mapping[str, Any]) -> list[tuple[float, Cost]]:
@@ -190,7 +186,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def plain(row: Row) -> bool:
     """Whether a row has the usual prices, and a cache that nothing is lost from."""
-    return (row.rates, row.cached, row.unseen_opened, row.timed) == (ANTHROPIC_RATES, "prefix", False, False)
+    return (row.rates, row.cached, row.timed) == (ANTHROPIC_RATES, "prefix", False)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,6 @@ PURE_CORE = (
     "economics/belief.py",
     "economics/price_steps.py",
     "economics/next_batch.py",
-    "economics/unseen.py",
     "economics/seen_once.py",
     "economics/ledger_steps.py",
     "economics/parameters.py",

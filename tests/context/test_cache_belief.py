@@ -19,7 +19,7 @@ PRINTED = "".join(f"line {n} of the log\n" for n in range(1_200))
 
 
 def context_in(root: Path, session_id: str | None = None, **settings: Any) -> Context:
-    pricing = EvictionPricing(parameters=EvictionParameters(arrival_tokens=0), clock=lambda: 0.0)
+    pricing = EvictionPricing(parameters=EvictionParameters(), clock=lambda: 0.0)
     return Context(session_id, root_path=root, pricing=pricing, counter=CharsCounter(), window=None, **settings)
 
 

@@ -14,13 +14,12 @@ import pytest
 
 from ctxfs.context.context import Context
 from ctxfs.context.entry import with_sources
-from ctxfs.economics.economy import EvictionPricing
-from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import TranscriptError
 from ctxfs.events import ContextEvent, Evicted, RecordFailed
 from ctxfs.eviction.plan import Plan
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
+from ctxfs.materialize import Materializer
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore
 from ctxfs.testing import MemoryStore
@@ -36,10 +35,6 @@ REPLY: tuple[Message, ...] = (AssistantMessage(CALLS),)
 RESULTS: tuple[Message, ...] = tuple(
     ToolMessage(f"call_{n}", "Read", " ".join(f"identifier_{n}_{i:05d}" for i in range(2_000))) for n in (1, 2)
 )
-
-
-EAGER = EvictionPricing(clock=lambda: 0.0, parameters=EvictionParameters(arrival_caution=0.0))
-"""Large results are evicted before they are sent."""
 
 
 class Interrupting:
@@ -58,7 +53,7 @@ class Interrupting:
 
 def new_context(counter: TokenCounter) -> Context:
     fs = ContextFileSystem("session_1", root_path="/sessions", store=MemoryStore("session_1"))
-    return Context(fs=fs, counter=counter, pricing=EAGER)
+    return Context(fs=fs, counter=counter, eager=Materializer(), pricing=None)
 
 
 @pytest.mark.parametrize("data", ["call_1", None, 1])
@@ -74,9 +69,9 @@ async def undisturbed() -> tuple[tuple[ContextItem, ...], Plan]:
         return context.items, context.plan()
 
 
-def mentioning(items: Iterable[ContextItem]) -> list[str]:
-    """The results that were evicted for a placeholder that mentions what the result was the first to bring in."""
-    return [item.id for item in items if item.offloaded and "Mentions: identifier_" in str(item.message.content)]
+def described(items: Iterable[ContextItem]) -> list[str]:
+    """The results that were evicted for a text that shows some of them."""
+    return [item.id for item in items if item.offloaded and "identifier_" in str(item.message.content)]
 
 
 @pytest.mark.anyio
@@ -92,7 +87,7 @@ async def test_a_cancelled_add_leaves_no_trace() -> None:
         assert len(context.items) == 2
         await context.add(*RESULTS)
         assert (context.items, context.plan()) == await undisturbed()
-        assert mentioning(context.items) == ["call_1", "call_2"]
+        assert described(context.items) == ["call_1", "call_2"]
 
 
 @pytest.mark.anyio
@@ -131,7 +126,7 @@ async def test_a_name_that_another_task_takes_meanwhile_is_not_given_out_twice()
         counter.interrupt = lambda: context.fs.writer.allocate(ItemType.TOOL_RESULT, "call_1", "fetch")
         first, second = await context.add(*RESULTS)
         assert (first.id, second.id) == ("call_1~2", "call_2")
-        assert mentioning(context.items) == ["call_1~2", "call_2"]
+        assert described(context.items) == ["call_1~2", "call_2"]
 
 
 class Watching:
@@ -157,7 +152,7 @@ async def test_large_contents_are_described_beside_the_event_loop(keep_recent: d
     async with Context(
         fs=fs,
         counter=counter,
-        pricing=EAGER,
+        eager=None if keep_recent else Materializer(),
         window=None,
         keep_recent=keep_recent,
         on_event=lambda event: evicted.append(event.item_id) if isinstance(event, Evicted) else None,
@@ -175,12 +170,12 @@ async def test_large_contents_are_described_beside_the_event_loop(keep_recent: d
 
 @pytest.mark.anyio
 async def test_what_leaves_before_it_is_sent_is_recorded_with_its_eviction_in_one_commit(tmp_path: Path) -> None:
-    async with Context(root_path=tmp_path, counter=CharsCounter(), pricing=EAGER) as context:
+    async with Context(root_path=tmp_path, counter=CharsCounter(), eager=Materializer()) as context:
         await context.add(*QUESTION, *REPLY)
         before = context.fs.session_path.joinpath("journal.jsonl").read_text().splitlines()
         await context.add(*RESULTS)
         journal = context.fs.session_path.joinpath("journal.jsonl").read_text().splitlines()
-        assert mentioning(context.items) == ["call_1", "call_2"]
+        assert described(context.items) == ["call_1", "call_2"]
         assert not context.plan()
     (line,) = journal[len(before) :]
     kinds = [record["type"] for record in json.loads(line)["rec"]["records"]]
@@ -192,7 +187,7 @@ async def test_what_cannot_be_stored_is_not_evicted_when_it_is_added(tmp_path: P
     disk, failed = FailingFileSystem(lambda _, name: name in {"write", "pwrite"}, errno.ENOSPC), list[ContextEvent]()
     disk.armed = False
     fs = ContextFileSystem("s", root_path=tmp_path, store=LocalStore(tmp_path, "s", fs=as_port(disk)))
-    async with Context(fs=fs, counter=CharsCounter(), pricing=EAGER, on_event=failed.append) as context:
+    async with Context(fs=fs, counter=CharsCounter(), eager=Materializer(), on_event=failed.append) as context:
         await context.add(*QUESTION, *REPLY)
         disk.armed = True
         await context.add(*RESULTS)
@@ -201,4 +196,4 @@ async def test_what_cannot_be_stored_is_not_evicted_when_it_is_added(tmp_path: P
         assert context.unrecorded == ("call_1", "call_2")
         disk.armed = False
         await context.evict()
-        assert mentioning(context.items) == ["call_1", "call_2"]
+        assert described(context.items) == ["call_1", "call_2"]

@@ -24,9 +24,7 @@ from session_items import tool_result
 
 pytestmark = pytest.mark.anyio
 
-EAGER = EvictionParameters(
-    needs_by_class=dict.fromkeys(ToolClass, 0.001), arrival_tokens=1, arrival_caution=0.0, caution=0.0, max_loss=100.0
-)
+EAGER = EvictionParameters(needs_by_class=dict.fromkeys(ToolClass, 0.001), caution=0.0, max_loss=100.0)
 LOG = "".join(f"line {n} of the page\n" for n in range(600))
 TEXT = {"type": "text", "text": LOG}
 

@@ -113,7 +113,7 @@ def test_a_rewritten_item_stays_in_its_place() -> None:
 
 @pytest.mark.parametrize("whole", [False, True], ids=["still there", "evicted with their reply"])
 def test_arguments_are_planned_once(whole: bool) -> None:
-    pricing = EvictionPricing(clock=lambda: 0.0, parameters=EvictionParameters(arrival_tokens=0, max_loss=1000.0))
+    pricing = EvictionPricing(clock=lambda: 0.0, parameters=EvictionParameters(max_loss=1000.0))
     transcript, known = Transcript({}, lambda name: f"/s/{name}", economy=pricing), Known(NameAllocator())
     rules = transcript.entry_rules(CharsCounter())
     call = {"type": "tool_use", "id": "call_1", "name": "Write", "input": {"text": "a line\n" * 2_000}}

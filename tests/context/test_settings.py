@@ -135,21 +135,6 @@ async def test_a_compaction_asks_the_policy() -> None:
     assert any(item.item_type is ItemType.COMPACTION_SUMMARY for item in context.items)
 
 
-async def test_without_digests_nothing_leaves_before_it_was_seen() -> None:
-    seen: list[str] = []
-    context = Context(fs=memory(), counter=CharsCounter(), digest_tokens=0)
-    async with context:
-        await context.add({"role": "user", "content": "go"})
-        for n in range(6):
-            call = {"type": "tool_use", "id": f"call_{n}", "name": "search", "input": {}}
-            await context.add({"role": "assistant", "content": [call]})
-            content = log(n, 400)
-            result = {"type": "tool_result", "tool_use_id": f"call_{n}", "content": content}
-            await context.add({"role": "user", "content": [result]})
-            seen += [f"call_{n}" for message in await context.messages() if message.content == content]
-    assert seen == [f"call_{n}" for n in range(6)]
-
-
 async def test_the_main_switch_leaves_the_window_guarded() -> None:
     with pytest.raises(ContextOverflow, match="offload_enabled=False"):
         await session(window=20_000, offload_enabled=False)
@@ -225,7 +210,7 @@ def test_a_setting_that_cannot_work_says_what_to_write(settings: Mapping[str, An
         (EvictionPricing, {"parameters": {"caution": 2}}),
         (EvictionPricing, {"terms": 300}),
         (EvictionParameters, {"tool_inputs": "no"}),
-        (EvictionParameters, {"arrival_tokens": "many"}),
+        (EvictionParameters, {"seen_tokens": "many"}),
         (CacheTerms, {"rates": Rates(read=0.1, write=1, output=5), "ttl_s": "5m"}),
         (Rates, {"read": "0.1", "write": 1, "output": 5}),
         (Prices, {"input": "3", "cache_read": 0.3, "output": 9}),

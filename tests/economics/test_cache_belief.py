@@ -15,7 +15,7 @@ from ctxfs.llm.base import Usage
 
 REWRITES_ALL = replace(ANTHROPIC_RATES, rewrites_all=True)
 CALLS = 200
-SEEN = EvictionParameters(arrival_tokens=0)
+SEEN = EvictionParameters()
 
 
 def item(item_id: str, tokens: int = 6_000) -> Candidate:
@@ -55,7 +55,7 @@ def test_a_change_of_what_was_never_sent_rewrites_nothing() -> None:
 
 
 def test_an_older_item_leaves_with_the_others_where_all_is_written_anyway() -> None:
-    parameters = EvictionParameters(arrival_tokens=0, company_factor=1, max_loss=0.02)
+    parameters = EvictionParameters(company_factor=1, max_loss=0.02)
 
     def left(*, rewrites_all: bool) -> tuple[str, ...]:
         rates = REWRITES_ALL if rewrites_all else ANTHROPIC_RATES

@@ -22,7 +22,7 @@ def item(item_id: str, tokens: int = 6_000, *, tool_class: ToolClass = ToolClass
 
 def seen(*parts: Candidate | int, rates: Rates = STEPPED, **parameters: Any) -> Ledger:
     """A context whose parts the model saw 5 calls ago; talk of 20 tokens a call since."""
-    careful = EvictionParameters(arrival_tokens=0, **{"caution": 40, **parameters})
+    careful = EvictionParameters(**{"caution": 40, **parameters})
     ledger = Ledger(parameters=careful, rates=rates).added(parts)
     for _ in range(5):
         ledger = ledger.replied([10]).added([10])
@@ -71,7 +71,7 @@ def test_what_is_pinned_or_new_stays() -> None:
 
 
 def test_what_leaves_anyway_counts() -> None:
-    old = Ledger(parameters=EvictionParameters(arrival_tokens=0), rates=STEPPED).added([9_000, item("old")])
+    old = Ledger(parameters=EvictionParameters(), rates=STEPPED).added([9_000, item("old")])
     for _ in range(200):
         old = old.replied([5]).added([5])
     assert [e.why for e in plan(old).evictions] == [Why.BATCH]

@@ -6,7 +6,6 @@ from ctxfs.context.entry import EntryRules, Known, recorded_entry
 from ctxfs.economics.economy import CacheTerms, EvictionPricing, SessionPricing
 from ctxfs.economics.features import ToolClass
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import Why, plan
 from ctxfs.economics.prices import Rates
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.plan import Trim
@@ -100,7 +99,7 @@ def test_a_rewrite_in_the_middle_keeps_what_could_leave_and_forgets_what_is_gone
 
 
 def test_after_a_rewrite_arguments_still_leave_by_their_price() -> None:
-    session = Session(arrival_tokens=0, max_loss=1000.0)
+    session = Session(max_loss=1000.0)
     session.take("msg_1", AssistantMessage((CALL,)))
     session.take("call_1", ToolMessage("call_1", "Write", "ok"))
     session.economy.rebuilt(session.items, unchanged=0)
@@ -110,15 +109,6 @@ def test_after_a_rewrite_arguments_still_leave_by_their_price() -> None:
     assert isinstance(step, Trim)
     assert (step.item_id, step.stored.id) == ("msg_1", "call_1.input")
     assert step.reason.startswith("evicted")
-
-
-def test_a_new_result_without_a_placeholder_for_the_unseen_is_one_that_was_read_back_and_stays() -> None:
-    session = Session()
-    session.take("msg_0", UserMessage("do it"))
-    session.take("msg_1", AssistantMessage(({"type": "tool_use", "id": "call_1", "name": "Bash", "input": {}},)))
-    session.take("call_1", ToolMessage("call_1", "Bash", "printed\n" * 3000))
-    assert [e.why for e in plan(session.economy.ledger).evictions] == [Why.ARRIVAL]
-    assert session.economy.plan() == ()
 
 
 def test_what_was_read_back_stays_as_long_as_a_file_that_was_read() -> None:

@@ -87,7 +87,6 @@ class Call:
     argument_tokens: int
     tokens: int
     more_tokens: int
-    eager_tokens: int
     path: int
 
 
@@ -96,7 +95,6 @@ CALLS = st.builds(
     argument_tokens=st.sampled_from([0, 0, 400]),
     tokens=st.sampled_from([40, 60, 500, 2_000, 9_000]),
     more_tokens=st.integers(0, 45),
-    eager_tokens=st.integers(0, 300),
     path=st.integers(0, 3),
 )
 LEAST = 30
@@ -119,8 +117,7 @@ class Play:
         trims = (self._trim(reply, call),) if call.argument_tokens else ()
         self._enter(reply, EvictionOptions(trims=trims))
         result = make_item(f"c{number}", ToolMessage(f"c{number}", "Read", "x"), call.tokens)
-        eager = Placeholder(LEAST, lambda: ("eager" * bool(call.eager_tokens), call.eager_tokens))
-        self._enter(result, EvictionOptions(self._placeholder(call), (), eager))
+        self._enter(result, EvictionOptions(self._placeholder(call)))
         return self._evict()
 
     def _placeholder(self, call: Call) -> Placeholder:
@@ -159,7 +156,7 @@ class Play:
 
 @given(
     st.lists(CALLS, max_size=40),
-    st.sampled_from([EvictionParameters(), EvictionParameters(max_loss=5.0), EvictionParameters(arrival_tokens=0)]),
+    st.sampled_from([EvictionParameters(), EvictionParameters(max_loss=5.0)]),
 )
 def test_plans_are_the_same_as_if_every_placeholder_had_been_written(
     calls: list[Call], parameters: EvictionParameters

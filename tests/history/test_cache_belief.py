@@ -18,7 +18,7 @@ PRINTED = "".join(f"line {n} of the log\n" for n in range(1_200))
 
 
 def history(root: Path, **settings: Any) -> History:
-    pricing = EvictionPricing(parameters=EvictionParameters(arrival_tokens=0), clock=lambda: 0.0)
+    pricing = EvictionPricing(parameters=EvictionParameters(), clock=lambda: 0.0)
     return History(root_path=root, pricing=pricing, window=None, counter=CharsCounter(), **settings)
 
 

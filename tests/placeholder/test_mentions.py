@@ -119,8 +119,8 @@ def digests(content: str, digest_tokens: int) -> list[str]:
         for message in messages:
             made[type(message)] = build_entry(Incoming(message=message), Known(NameAllocator()), rules)
         result, reply = made[ToolMessage], made[AssistantMessage]
-        written = (result.options.placeholder, result.options.eager_placeholder)
-        texts = ["" if placeholder is None else placeholder.text for placeholder in written]
+        placeholder = result.options.placeholder
+        texts = ["" if placeholder is None else placeholder.text]
         texts += [str(trim.arguments["text"]) for trim in reply.options.trims]
         found += ["\n".join(text.split("\n")[3:]) for text in texts]
     return found

@@ -47,13 +47,11 @@ POLICIES = (
     Policy(name="materialization", eager=Materializer(settings=Materialize(max_inline_chars=500))),
     Policy(name="economic", economic=EvictionParameters()),
     Policy(
-        name="economic, eager, in a window",
+        name="economic, careless, in a window",
         settings={"keep_recent": {"Read": 1}},
         budget=_SMALL,
         summarize=True,
-        economic=EvictionParameters(
-            caution=0.1, horizon_calls=100, rent_share=0, arrival_tokens=200, arrival_caution=0
-        ),
+        economic=EvictionParameters(caution=0.1, horizon_calls=100, rent_share=0),
     ),
     Policy(
         name="all of them",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.economics.features import ToolClass, classify, paths_of, program_of, writes
-from ctxfs.economics.held import Outcome, at_arrival
+from ctxfs.economics.held import Outcome
 from ctxfs.economics.ledger import ITEMS_PER_FILE, Ledger
 from ctxfs.economics.ledger_steps import Added, Candidate, Left, ReadBack, Replied, Step
 from ctxfs.economics.parameters import EvictionParameters
@@ -260,7 +260,7 @@ def test_a_rewrite_never_costs_more_than_the_session_can_bear() -> None:
 
 @given(sizes=st.lists(st.integers(1_000, 20_000), min_size=1, max_size=30), max_loss=st.floats(0, 0.2))
 def test_a_session_that_ends_has_lost_no_more_than_the_parameter_allows(sizes: list[int], max_loss: float) -> None:
-    parameters = EvictionParameters(max_loss=max_loss, rent_share=0, caution=0.1, arrival_tokens=0)
+    parameters = EvictionParameters(max_loss=max_loss, rent_share=0, caution=0.1)
     ledger, paid, never = Ledger(parameters=parameters), 0.0, 0.0
     for number, size in enumerate(sizes):
         before = ledger.added([item(str(number), size)])
@@ -316,58 +316,6 @@ def test_without_a_warm_cache_a_rewrite_costs_nothing(rates: Rates, expires_at: 
         assert not plan(ledger, now=9.0)
 
 
-def test_a_large_result_leaves_at_arrival_while_read_backs_are_cheap() -> None:
-    new = [item("a", 8_000)]
-    assert plan(Ledger().added(new)).evictions[0].why is Why.ARRIVAL
-    assert not plan(Ledger(parameters=EvictionParameters(arrival_tokens=0)).added(new))
-    only_large = EvictionParameters(arrival_tokens=900)
-    assert not plan(Ledger(parameters=only_large).added([item("a", 900)]))
-    assert plan(Ledger(parameters=only_large).added([item("a", 901)]))
-    assert not plan(replace(Ledger().added(new), total_tokens=900_000))
-
-
-def doubtful(count: int, **parameters: Any) -> Ledger:
-    """New results that are worth more than the read-backs expected of them, but less than one read-back."""
-    careful = EvictionParameters(**{"max_loss": 0, "least_cost": 0, **parameters})
-    results = [item(name, 900, tool_class=ToolClass.SEARCH) for name in "abc"[:count]]
-    return Ledger(parameters=careful).added([100]).replied([100]).added(results)
-
-
-def test_a_result_leaves_unseen_only_if_a_read_back_is_covered() -> None:
-    ledger = doubtful(1)
-    risk = ledger.read_back_price(900) - (1.25 + 0.1) * 850  # it is read back into a context without it
-    assert risk > 0
-    assert not plan(replace(ledger, saved=risk - 1))
-    assert plan(replace(ledger, saved=risk + 1)).item_ids == ("a",)
-    assert not plan(doubtful(1, max_loss=0.01, least_cost=99 * risk))
-    assert plan(doubtful(1, max_loss=0.01, least_cost=101 * risk))
-    assert plan(replace(doubtful(1, max_loss=0.01), spent=100 * risk))
-
-
-def test_all_that_leaves_unseen_together_must_be_covered() -> None:
-    risk = doubtful(3).read_back_price(900) - 1.25 * 850  # at most: what leaves with it makes that less
-    assert plan(replace(doubtful(3), saved=risk * 1.1)).item_ids == ("c",)
-    assert plan(replace(doubtful(3), saved=risk * 3.1)).item_ids == ("a", "b", "c")
-
-
-def test_of_a_file_all_pages_must_be_covered() -> None:
-    known = EvictionParameters(max_loss=0, least_cost=0, arrival_caution=1)
-    ledger = Ledger(parameters=known).added([100]).replied([100])
-    ledger = ledger.added([item("a", 3_000, tool_class=ToolClass.FILE)])
-    risk = 3 * (ledger.read_back_price(3_000) - 0.1 * 2_950) - 1.25 * 2_950
-    assert not plan(replace(ledger, saved=risk - 1))
-    assert plan(replace(ledger, saved=risk + 1))
-
-
-def test_a_session_that_opens_what_was_hidden_hides_less() -> None:
-    ledger = replace(doubtful(1), saved=10_000.0)
-    assert plan(ledger)
-    opened = {"arrival:other:ls": Outcome(left=3, read_back=9), "search:Bash": Outcome(left=5, read_back=50)}
-    assert not plan(replace(ledger, memory=MappingProxyType(opened)))
-    forgetful = replace(ledger.parameters, arrival_memory_weight=0)
-    assert plan(replace(ledger, parameters=forgetful, memory=MappingProxyType(opened)))
-
-
 def test_arguments_that_were_never_sent_leave_without_a_rewrite() -> None:
     written = item("a", tool_class=ToolClass.EDIT)
     careless = EvictionParameters(caution=0.01)
@@ -386,10 +334,18 @@ def test_what_the_model_has_not_seen_never_leaves_otherwise() -> None:
 
 
 def test_not_even_what_is_ripe_at_once_leaves_unseen() -> None:
-    careless = EvictionParameters(caution=0, rent_share=0, max_loss=1, arrival_tokens=0)
+    careless = EvictionParameters(caution=0, rent_share=0, max_loss=1)
     ledger = Ledger(parameters=careless).added([item("a")])
     assert not plan(ledger)
     assert plan(ledger.replied([1])).item_ids == ("a",)
+
+
+def test_what_no_request_has_carried_stays_after_a_rewrite_of_the_context_too() -> None:
+    careless = EvictionParameters(caution=0, rent_share=0, max_loss=1)
+    ledger = Ledger(parameters=careless).added([item("a")]).replied([1]).added([item("b")])
+    rebuilt = ledger.rebuilt([item("a"), 1, item("b")])
+    assert plan(rebuilt).item_ids == ("a",)
+    assert plan(rebuilt.replied([1])).item_ids == ("a", "b")
 
 
 def test_work_on_a_file_keeps_what_is_known_of_it() -> None:
@@ -422,32 +378,17 @@ def test_a_tool_whose_results_are_never_missed_teaches_patience_and_the_reverse(
     assert leaves_after(replace(loved, parameters=untaught)) == leaves_after(replace(ledger, parameters=untaught))
 
 
-def test_a_tool_whose_unseen_results_are_read_back_is_sent_in_full_soon() -> None:
-    ledger = Ledger().added([item("a", 1_000)])
-    lesson = at_arrival(ledger.held["a"].lesson)
-
-    def hidden(left: int, read_back: int, parameters: EvictionParameters = ledger.parameters) -> bool:
-        memory = MappingProxyType({lesson: Outcome(left=left, read_back=read_back)})
-        return bool(plan(replace(ledger, memory=memory, parameters=parameters)))
-
-    assert hidden(0, 0)
-    assert hidden(5, 0)
-    assert not hidden(5, 5)
-    assert hidden(5, 5, EvictionParameters(arrival_memory_weight=0))
-
-
 def test_a_tool_that_taught_nothing_is_as_careful_as_without_memory() -> None:
     with_memory, without = (decisions(with_one(item("a"), memory_weight=weight))[0] for weight in (5, 0))
     assert with_memory.risk == pytest.approx(without.risk)
     assert with_memory.ripe_in_calls == pytest.approx(without.ripe_in_calls)
 
 
-def test_what_left_and_came_back_is_remembered_by_how_it_left() -> None:
+def test_what_left_and_came_back_is_remembered() -> None:
     ledger = with_one(item("seen")).added([item("new", 8_000)]).evicted(["seen", "new", "unknown"])
     ledger = ledger.read_back("new").read_back("new").read_back("unknown")
     assert dict(ledger.memory) == {
-        "other:Bash": Outcome(left=1, read_back=0),
-        "arrival:other:Bash": Outcome(left=1, read_back=2),
+        "other:Bash": Outcome(left=2, read_back=2),
     }
 
 
@@ -557,7 +498,7 @@ def test_parameters_that_cannot_work_are_refused(values: dict[str, Any]) -> None
         EvictionParameters.from_mapping(values)
 
 
-@pytest.mark.parametrize("table", ["needs_by_class", "arrival_needs_by_class", "seen_needs_by_class"])
+@pytest.mark.parametrize("table", ["needs_by_class", "seen_needs_by_class"])
 @pytest.mark.parametrize("value", [None, ["file"], {"pictures": 1.0}])
 def test_a_table_of_classes_that_cannot_work_is_refused(table: str, value: Any) -> None:
     with pytest.raises(
@@ -575,7 +516,7 @@ def test_a_class_without_needs_is_named() -> None:
 
 @pytest.mark.parametrize(("calls", "rent"), [(1, 0.1 * (10 + 1.65)), (100, 1.3 * (1.25 - 0.1))])
 def test_the_risk_of_an_eviction_counts_what_the_page_costs_until_it_leaves_again(calls: int, rent: float) -> None:
-    ledger = Ledger(parameters=EvictionParameters(arrival_tokens=0, caution=50)).added([3_000, item("a", 2_000)])
+    ledger = Ledger(parameters=EvictionParameters(caution=50)).added([3_000, item("a", 2_000)])
     for _ in range(calls):
         ledger = ledger.replied([20]).added([20])
     (found,) = decisions(ledger)
@@ -599,25 +540,9 @@ def caching_from(tokens: int, added: list[Candidate | int]) -> Ledger:
     return Ledger(rates=replace(ANTHROPIC_RATES, least_cached_tokens=tokens)).added(added)
 
 
-def test_no_unseen_result_leaves_that_makes_the_context_too_short_for_the_cache() -> None:
-    both: list[Candidate | int] = [1_000, item("a"), item("b")]
-    assert plan(caching_from(0, both)).item_ids == ("a", "b")
-    assert plan(caching_from(1_100, both)).item_ids == ("a", "b")
-    assert plan(caching_from(1_101, both)).item_ids == ("b",)
-    assert plan(caching_from(7_051, both)).item_ids == ()
-
-
-@pytest.mark.parametrize("tool_class", list(ToolClass))
-def test_only_a_class_whose_read_backs_are_known_leaves_unseen(tool_class: ToolClass) -> None:
-    leaves = plan(Ledger().added([1_000, item("a", tool_class=tool_class)]))
-    assert bool(leaves) == (tool_class in {ToolClass.SEARCH, ToolClass.OTHER})
-    known = EvictionParameters.from_mapping({"arrival_needs_by_class": {tool_class: 0.01}})
-    assert plan(Ledger(parameters=known).added([1_000, item("a", tool_class=tool_class)]))
-
-
 def test_no_batch_leaves_that_makes_the_context_too_short_for_the_cache() -> None:
     def left(least: int) -> tuple[str, ...]:
-        seen = EvictionParameters(arrival_tokens=0)
+        seen = EvictionParameters()
         ledger = replace(caching_from(least, []), parameters=seen).added([3_000, item("a"), item("b")]).replied([100])
         ledger = later(ledger, 150)
         return plan(ledger).item_ids
@@ -626,17 +551,6 @@ def test_no_batch_leaves_that_makes_the_context_too_short_for_the_cache() -> Non
     assert left(total) == ("a", "b")
     assert left(total + 1) == ("b",)
     assert left(total + 6_000) == ()
-
-
-def test_what_a_batch_frees_is_not_there_for_unseen_results() -> None:
-    def left(least: int) -> tuple[str, ...]:
-        ledger = later(replace(with_one(item("a"), arrival_tokens=0), parameters=EvictionParameters()), 150)
-        ledger = replace(ledger, rates=replace(ANTHROPIC_RATES, least_cached_tokens=least))
-        return plan(ledger.added([item("b")])).item_ids
-
-    total = 3_000 + 2 * 50 + 100 + 150 * 10
-    assert left(total) == ("a", "b")
-    assert left(total + 1) == ("a",)
 
 
 def test_calls_tell_which_files_they_are_about() -> None:

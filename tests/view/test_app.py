@@ -56,29 +56,28 @@ def test_a_session_shows_its_last_call_unless_another_one_is_named(url: str) -> 
 
 
 def test_an_item_shows_its_life_its_file_and_its_lines(url: str, root: Path) -> None:
-    page = get(f"{url}session/{SESSION}?item=call_009").text
-    assert "shop/checkout.py:" in page
-    assert f"{root}/{SESSION}/tool_result/search/call_009.json" in page
+    page = get(f"{url}session/{SESSION}?item=call_004").text
+    assert "shop/stock.py: part of the shop" in page
+    assert f"{root}/{SESSION}/tool_result/read_file/call_004.json" in page
     assert "never read it back" in page
     for said in (  # figures depend on the length of the root's path
-        r"evicted: 945 → \d+ tokens, and never sent whole",
-        "not in the context since call 10; kept whole in the file below",
-        r"Since then: 21 calls with [\d,]+ fewer tokens, which would have cost \$0\.00\d\d or more\.",
+        r"evicted: 4,589 → \d+ tokens",
+        r"not in the context since call \d+; kept whole in the file below",
+        r"Since then: \d+ calls with [\d,]+ fewer tokens, which would have cost \$0\.\d+ or more\.",
     ):
         assert re.search(said, page), said
     again = get(f"{url}session/{SESSION}?item=call_003").text
     rewritten = r"It made the cache write [\d,]+ tokens again, for about .* So far it has lost \$0\.\d+ or less\."
     assert re.search(rewritten, again)
     assert "in the context, whole" in get(f"{url}session/{SESSION}?item=msg_001").text
-    found = get(f"{url}session/{SESSION}?item=call_009&how=grep&find=worker").text
-    assert "9 lines match" in found
-    assert "shop/cart.py:" not in found
+    found = get(f"{url}session/{SESSION}?item=call_004&how=grep&find=part+of+the+shop").text
+    assert "1 line matches" in found
     tail = get(f"{url}session/{SESSION}?item=call_008&how=tail").text
     assert "run 299" in tail
-    assert "[Content offloaded" in get(f"{url}session/{SESSION}?item=call_009&how=placeholder").text
+    assert "[Content offloaded" in get(f"{url}session/{SESSION}?item=call_004&how=placeholder").text
     inline = get(f"{url}session/{SESSION}?item=msg_002&how=grep&find=test_checkout").text
     assert "1 line matches" in inline
-    assert 'role="alert"' in get(f"{url}session/{SESSION}?item=call_009&how=grep&find=%28").text
+    assert 'role="alert"' in get(f"{url}session/{SESSION}?item=call_004&how=grep&find=%28").text
 
 
 def test_the_page_of_a_session_that_is_not_open_yet_begins_at_once(root: Path) -> None:
@@ -100,10 +99,10 @@ def test_the_tabs_show_items_and_warnings(url: str) -> None:
 
 def test_items_are_filtered(url: str) -> None:
     panel = {"HX-Request": "true", "HX-Target": "items"}
-    found = get(f"{url}session/{SESSION}/items?filter=search&left=1&order=size", **panel).text
+    found = get(f"{url}session/{SESSION}/items?filter=shop/stock&left=1&order=size", **panel).text
     assert found.lstrip().startswith('<section id="items"')
-    assert "1 item<" in found
-    assert "search(reserve)" in found
+    assert "2 items<" in found
+    assert "read_file(shop/stock.py)" in found
     assert "No item matches" in get(f"{url}session/{SESSION}/items?filter=nobody", **panel).text
 
 
@@ -358,8 +357,8 @@ def test_a_page_that_may_write_restores_pins_and_undoes(tmp_path: Path) -> None:
         assert "nobody" in post("do=restore&item=nobody").text
         assert post("do=restore&item=call_002").text == "done"
         assert "restored" in get(f"{here}?item=call_002").text
-        assert post("do=pin&item=call_003").text == "done"
-        assert post("do=unpin&item=call_003").text == "done"
+        assert post("do=pin&item=call_001").text == "done"
+        assert post("do=unpin&item=call_001").text == "done"
     with serving(tmp_path) as url:
         page = get(f"{url}session/{SESSION}?item=call_002").text
         assert "ctxfs-write" not in page

@@ -129,7 +129,7 @@ class AgentConfig:
 
     digest_tokens: int = DEFAULT_DIGEST_TOKENS
     """The longest digest in a placeholder, in tokens. Content of up to 3,200 tokens gets 200 at most, larger content a
-    sixteenth of its tokens. 0 means no digests; then no result is evicted by its price before the model has seen it."""
+    sixteenth of its tokens. 0 means no digests."""
 
     session_id: str | None = None
     """The session to resume, or the id of a new one; None starts a new session with an id of its own."""

@@ -196,8 +196,7 @@ def evicted(item: ContextItem, offload: Offload) -> ContextItem:
     content = offload.placeholder if isinstance(item.message, ToolMessage) else offload.content or offload.placeholder
     # Once a reply was evicted, none of its arguments can be evicted again.
     trimmed = _calls_in(content) if isinstance(item.message, AssistantMessage) else ()
-    later = offload.later if offload.later is not None and offload.later[1] < offload.tokens_after else None
-    return item.offloaded_to(offload.path, content, offload.tokens_after, trimmed=trimmed, later=later)
+    return item.offloaded_to(offload.path, content, offload.tokens_after, trimmed=trimmed)
 
 
 def _calls_in(content: Content) -> tuple[int, ...]:

@@ -60,8 +60,7 @@ class Context(ContextInTime):
             the window is still guarded: ``ContextOverflow`` is raised before a request that cannot fit.
         offload_policy: which types of items may be evicted, and from which size on; every rule but ``keep_recent``
             obeys it. None means the default table, with a threshold for compactions only.
-        digest_tokens: the longest digest in a placeholder, in tokens. 0: none; then only items that the model has seen
-            are evicted by price.
+        digest_tokens: the longest digest in a placeholder, in tokens; 0: none.
         on_event: called synchronously for each eviction and each failed write.
         counter: counts tokens; None means the exact o200k counter.
         window: the size that the context may reach: "auto" for the model's window, a number of tokens, a ``Budget``, or

@@ -28,12 +28,11 @@ from ctxfs.llm.messages import (
     SystemMessage,
     ToolMessage,
     check_name,
-    has_media,
     text_of,
 )
-from ctxfs.placeholder.attach import Placeholder, digest_budget, digest_of, placeholder_for
+from ctxfs.placeholder.attach import digest_budget, digest_of, placeholder_for
 from ctxfs.placeholder.mentions import Entries, mentions
-from ctxfs.placeholder.text import READ_TOOL, render
+from ctxfs.placeholder.text import READ_TOOL
 from ctxfs.session.field_types import check_types
 from ctxfs.session.names import NameAllocator, short_name
 from ctxfs.tokens import TokenCounter, count_content
@@ -51,9 +50,6 @@ __all__ = [
     "taken_entry",
     "with_sources",
 ]
-
-_SHORT_FRACTION = 3
-"""The digest of a result that is evicted before it was sent is short up to this part of the limit on digests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,8 +224,7 @@ def _entered(item: ContextItem, draft: Known, rules: EntryRules) -> Entry:
 def recorded_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
     """The entry of a recorded item, with the placeholder that it has, if any. ``known`` takes it in.
 
-    Whether the model has seen such an item is unknown: it is not evicted as one that was never sent. A reply
-    whose arguments may be evicted is counted again, as they are: the session may have had another counter.
+    A reply whose arguments may be evicted is counted again, as they are: the session may have had another counter.
     """
     known.names.take([item.id])
     trims, brought = _read(item, known, rules)
@@ -241,8 +236,6 @@ def recorded_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
         options = EvictionOptions(trims=trims)
     else:
         options = _options(item, trims, brought, known, rules)
-        if options.eager_placeholder is not None:
-            options = replace(options, eager_placeholder=None)
     return Entry(item=item, options=options)
 
 
@@ -319,11 +312,9 @@ def _mentions(
     *,
     rules: EntryRules,
     pricing: EvictionParameters,
-    bound_tokens: int | None = None,
 ) -> str:
-    """What a placeholder for content of ``tokens`` tokens mentions; ``bound_tokens`` None: the bound on digests."""
-    bound = digest_budget(tokens, rules.digest_tokens) if bound_tokens is None else bound_tokens
-    budget = min(bound, int(pricing.digest_share * tokens))
+    """What a placeholder for content of ``tokens`` tokens mentions."""
+    budget = min(digest_budget(tokens, rules.digest_tokens), int(pricing.digest_share * tokens))
     return mentions(entries.found, budget_tokens=budget, counter=rules.counter) if budget > 0 else ""
 
 
@@ -336,7 +327,7 @@ def _options(
     """How an item can be evicted that stays at first.
 
     What is evicted because that pays has been read by the model: its placeholder mentions what it ``brought`` in.
-    Everything else (None) is described; what is evicted before it was sent is both.
+    Everything else (None) is described.
     """
     if isinstance(item.message, AssistantMessage):
         return EvictionOptions(trims=trims) if trims else NO_OPTIONS
@@ -358,38 +349,4 @@ def _options(
         reader=rules.reader,
         short=short,
     )
-    if placeholder is None or not _may_leave_eagerly(item, rules, pricing):
-        return EvictionOptions(placeholder, trims)
-
-    def described_eagerly() -> tuple[str, int]:
-        digest = _eager_digest(item, entries, rules, pricing)
-        text = render(path, digest, reader=rules.reader, short=short) if digest else ""
-        return text, counter.count(text)
-
-    eager = Placeholder(placeholder.least_tokens, described_eagerly, content_tokens=item.content_tokens)
-    return EvictionOptions(placeholder, trims, eager)
-
-
-def _eager_digest(item: ContextItem, entries: Entries, rules: EntryRules, pricing: EvictionParameters) -> str:
-    """What the model learns of a result that it never sees: above all what the result mentions.
-
-    It is described only while both are short: a longer description costs more than the read-backs that it saves.
-    """
-    tokens, counter = item.content_tokens, rules.counter
-    bound = digest_budget(tokens, rules.digest_tokens)
-    short = bound // _SHORT_FRACTION
-    listed = _mentions(entries, tokens, rules=rules, pricing=pricing, bound_tokens=bound - short // 2)
-    left = max(0, min(short - counter.count(f"\n{listed}"), short // 2)) if listed else short
-    described = digest_of(item, counter=counter, digest_tokens=left)
-    return "\n".join(part for part in (described, listed) if part)
-
-
-def _may_leave_eagerly(item: ContextItem, rules: EntryRules, pricing: EvictionParameters) -> bool:
-    """Whether a result may be evicted, because that pays, before the model has seen it.
-
-    An image or a document may not: no text says what is in it. Where an eager policy decides about unseen results it
-    decides alone: what it leaves in the context is sent.
-    """
-    return (
-        rules.eager is None and 0 < pricing.arrival_tokens < item.content_tokens and not has_media(item.message.content)
-    )
+    return EvictionOptions(placeholder, trims)

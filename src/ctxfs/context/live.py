@@ -121,7 +121,7 @@ class LiveTranscript:
     async def record_new(self) -> None:
         """Record new items and, if some of them need not be sent at all, evict what is due in the same commit."""
         plan = Plan()
-        if self.recorder.evicts or self.transcript.leaves_unsent():
+        if self.recorder.evicts:
             plan = await self._plan(self.transcript.chosen())
             self._log_plan(plan)
         await self._record_with(plan)

@@ -134,10 +134,6 @@ class Transcript:
         due = [item_id for _, item_id, _ in self._ephemeral.due()]
         return due + (self.economy.chosen() if self.economy is not None else [])
 
-    def leaves_unsent(self) -> bool:
-        """Whether a new item would be evicted before it is ever sent, because that costs less."""
-        return self.economy is not None and self.economy.leaves_unsent()
-
     def before_next_eviction(self) -> int | None:
         """How many items precede the first one of the next batch; None: no batch is expected soon."""
         start = self.economy.next_start() if self.economy is not None else None

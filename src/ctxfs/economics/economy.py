@@ -16,7 +16,7 @@ from ctxfs.economics.ledger import Ledger
 from ctxfs.economics.ledger_steps import Added, Billed, Candidate, Left, ReadBack, Replied, Step
 from ctxfs.economics.next_batch import next_start
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import EconomicPlan, Eviction, EvictionDecision, Why, arrivals, decisions, next_plan
+from ctxfs.economics.planner import EconomicPlan, EvictionDecision, decisions, next_plan
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.economics.ripening import Ripening
 from ctxfs.errors import ConfigError
@@ -268,13 +268,7 @@ class SessionPricing:
 
         ``plan`` is empty when this is.
         """
-        return [e.item_id for e in self._possible(self._decided(self.ledger, self._clock()).evictions)]
-
-    def leaves_unsent(self) -> bool:
-        """Whether something would leave before it is ever sent, by the sizes that are known."""
-        if self._steps and isinstance(self._steps[-1], Replied):
-            return False  # everything was sent before the reply
-        return bool(self._possible(arrivals(self.ledger)))
+        return [e.item_id for e in self._decided(self.ledger, self._clock()).evictions]
 
     def plan(self) -> tuple[Offload | Trim, ...]:
         """What leaves now because it pays, each with its reason; nothing is left that would leave right after it.
@@ -285,19 +279,17 @@ class SessionPricing:
         """
         now, ledger, steps = self._clock(), self.ledger, dict[str, Offload | Trim]()
         while True:
-            evictions = self._possible(self._decided(ledger, now).evictions)
+            evictions = self._decided(ledger, now).evictions
             sizes = self._candidates.sizes(e.item_id for e in evictions)
             if (resized := ledger.resized(sizes)) is not ledger:
                 self._ledger = resized if ledger is self._ledger else self._ledger.resized(sizes)
                 ledger = resized
                 continue
-            made = {e.item_id: self._candidates.step(e.item_id, str(e.why)) for e in evictions}
-            found = {one: step for one, step in made.items() if step is not None}
+            found = {e.item_id: self._candidates.step(e.item_id, str(e.why)) for e in evictions}
             if not found.keys() - steps.keys():
                 return tuple(steps.values())
             steps.update(found)
-            longer = sum(_longer(step) for step in found.values())
-            ledger = self._without(ledger, found, [longer] if longer > 0 else ())
+            ledger = self._without(ledger, found, ())
 
     def _decided(self, ledger: Ledger, now: float) -> EconomicPlan:
         """What the planner says to ``ledger``: what it said the last time, if nothing has changed since."""
@@ -305,10 +297,6 @@ class SessionPricing:
         if self._planned is None or self._planned[0] is not ledger or self._planned[1] != cold:
             self._planned = ledger, cold, next_plan(ledger, self._ripening, now=now)
         return self._planned[2]
-
-    def _possible(self, evictions: Sequence[Eviction]) -> list[Eviction]:
-        """Those of them for which a placeholder is written: not for a result that must be seen, whatever it says."""
-        return [e for e in evictions if not self._candidates.must_be_seen_whole(e.item_id)]
 
     def next_start(self) -> str | None:
         """The item at which the next batch will begin, as far as one can say; None: nothing is near."""
@@ -318,15 +306,7 @@ class SessionPricing:
     def decisions(self) -> tuple[EvictionDecision, ...]:
         """What the planner thinks of every item that could leave: why it leaves or stays, and when it would go."""
         self.plan()  # so that the sizes are known of what would leave
-        return tuple(
-            replace(v, why=Why.NEW) if v.why is Why.ARRIVAL and self._candidates.must_be_seen(v.item_id) else v
-            for v in decisions(self.ledger, now=self._clock())
-        )
-
-
-def _longer(step: Offload | Trim) -> int:
-    """How many tokens longer the placeholder is than the one that may replace it later."""
-    return step.tokens_after - step.later[1] if isinstance(step, Offload) and step.later is not None else 0
+        return decisions(self.ledger, now=self._clock())
 
 
 def _input_candidate(trim: Trim, message: AssistantMessage) -> Candidate:

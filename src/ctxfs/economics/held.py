@@ -2,15 +2,12 @@
 
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Final
 
 from ctxfs.economics.ledger_steps import Candidate
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import Rates
 
-__all__ = ["NO_OUTCOME", "Held", "Outcome", "at_arrival", "is_of_arrival"]
-
-_AT_ARRIVAL: Final = "arrival:"
+__all__ = ["NO_OUTCOME", "Held", "Outcome"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +103,3 @@ def _patience(candidate: Candidate, parameters: EvictionParameters, rates: Rates
     needs = parameters.needs(candidate.tool_class, candidate.tokens)
     saved = candidate.tokens - candidate.placeholder_tokens
     return parameters.age_of(needs / (rates.read * saved))
-
-
-def at_arrival(lesson: str) -> str:
-    """Where it is remembered what became of a tool's results that left at arrival."""
-    return f"{_AT_ARRIVAL}{lesson}"
-
-
-def is_of_arrival(lesson: str) -> bool:
-    """Whether ``at_arrival`` made it."""
-    return lesson.startswith(_AT_ARRIVAL)

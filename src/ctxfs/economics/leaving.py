@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from ctxfs.economics.held import Held, at_arrival
+from ctxfs.economics.held import Held
 
 __all__ = ["Walked", "walked", "without"]
 
@@ -32,7 +32,7 @@ class Walked:
     lessons: dict[str, str] = field(default_factory=dict)
 
 
-def walked(held: dict[str, Held], leaving: Collection[str], *, calls: int, new_tokens: int) -> Walked:
+def walked(held: dict[str, Held], leaving: Collection[str], *, new_tokens: int) -> Walked:
     """Walk from the end of the context to the item before the first that leaves; what is older is not looked at."""
     found, to_find, passed, behind, unsent = Walked(), len(leaving), 0, 0, new_tokens
     lessons = found.lessons
@@ -50,7 +50,7 @@ def walked(held: dict[str, Held], leaving: Collection[str], *, calls: int, new_t
         to_find -= 1
         behind += whole - saved
         passed += whole - saved
-        lessons[item_id] = at_arrival(h.lesson) if h.arrived >= calls else h.lesson
+        lessons[item_id] = h.lesson
         if unsent >= 0:
             found.freed_new += saved
         elif h.candidate.pinned:

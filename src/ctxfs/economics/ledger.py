@@ -151,6 +151,10 @@ class Ledger:
         draft = _Draft.of(empty)
         draft.append(parts, arrived=self.calls - 1)
         draft.new_tokens -= known
+        for item_id, h in draft.held.items():
+            before = self.held.get(item_id)
+            if before is not None and self.is_new(before):  # no request has carried it, wherever it stands now
+                draft.held[item_id] = replace(h, arrived=before.arrived)
         return draft.ledger()
 
     def lost(self, tokens: int) -> "Ledger":
@@ -351,7 +355,7 @@ class _Draft:
     def evict(self, step: Left) -> None:
         """See ``Left``."""
         held, rates, leaving = self.held, self.base.rates, self.held.keys() & frozenset(step.item_ids)
-        found = walked(held, leaving, calls=self.calls, new_tokens=self.new_tokens)
+        found = walked(held, leaving, new_tokens=self.new_tokens)
         for item_id in leaving:
             del held[item_id]
         for item_id, tokens in found.behind.items():

@@ -22,11 +22,6 @@ DEFAULT_NEEDS: Mapping[ToolClass, float] = MappingProxyType(
 )
 """Read-backs per call to expect of a new item of 500 tokens, counted in recorded sessions."""
 
-DEFAULT_ARRIVAL_NEEDS: Mapping[ToolClass, float] = MappingProxyType(
-    {ToolClass.FILE: 0.5, ToolClass.SEARCH: 0.2, ToolClass.OTHER: 0.2}
-)
-"""Read-backs to expect of a result of one page that the model never saw, counted in recorded sessions."""
-
 DEFAULT_SEEN_NEEDS: Mapping[ToolClass, float] = MappingProxyType({ToolClass.SEARCH: 0.15, ToolClass.OTHER: 0.08})
 """Read-backs to expect of a result of one page that the model saw once, counted in recorded sessions."""
 
@@ -37,7 +32,6 @@ _NEEDS_UNIT_TOKENS = 500
 
 _TABLES = {
     "needs_by_class": DEFAULT_NEEDS,
-    "arrival_needs_by_class": DEFAULT_ARRIVAL_NEEDS,
     "seen_needs_by_class": DEFAULT_SEEN_NEEDS,
 }
 
@@ -67,11 +61,6 @@ class EvictionParameters:
     max_loss: a batch may cost at most this share of what the session would have cost so far without eviction, and what
         was saved so far; so a session that ends at once after it has lost no more than that. The share
         grows, up to twice, with how often the reads saved in an eighth of the calls still expected pay for the rewrite.
-    arrival_tokens: a result above this many tokens may be evicted before it was ever sent; 0 means never. Where an
-        ``EagerPolicy`` (such as ``materialize``) decides about what was never sent, it decides alone.
-    arrival_needs_by_class: the read-backs to expect in all of such a result of one page; of a file in proportion to its
-        pages, of other results more slowly. A class that is missing, as arguments are, is never evicted unseen.
-    arrival_caution: how much these count against that saving; 1 is their price.
     seen_tokens: a result of this many tokens may be evicted when the model has seen it once and only the last reply
         follows it, so that nothing is rewritten for it; 0 means that it stays until a batch takes it.
     seen_needs_by_class: the read-backs to expect in all of such a result of one page. A class that is missing, as files
@@ -80,9 +69,9 @@ class EvictionParameters:
         ``caution`` does.
     least_cost: what a session is expected to cost in all at least, in uncached input tokens, where writing a token
         costs 1.25 of them; in proportion where it costs more or less. The share ``max_loss`` of what it is expected to
-        cost, and what was saved so far, must cover the read-backs of results evicted unseen.
+        cost, and what was saved so far, must cover the read-backs of results that were seen once.
     memory_weight: how many items of a tool must have been evicted for their history to count as much as
-        ``needs_by_class``; ``arrival_memory_weight``: the same for items evicted on arrival. 0 means no memory.
+        ``needs_by_class``; 0 means no memory.
     tool_inputs: whether the arguments of calls may be evicted.
     min_saved_tokens: no eviction saves fewer tokens than this.
     short_placeholders: a placeholder is one line, with a short name that the tools of ctxfs find; False: three lines,
@@ -107,15 +96,11 @@ class EvictionParameters:
     rent_share: float = 0.95
     company_factor: float = 4.0
     max_loss: float = 0.03
-    arrival_tokens: int = 400
-    arrival_needs_by_class: Mapping[ToolClass, float] = field(default_factory=lambda: DEFAULT_ARRIVAL_NEEDS)
-    arrival_caution: float = 1.5
     seen_tokens: int = 250
     seen_needs_by_class: Mapping[ToolClass, float] = field(default_factory=lambda: DEFAULT_SEEN_NEEDS)
     seen_caution: float = 2.5
     least_cost: float = 30_000
     memory_weight: float = 7.0
-    arrival_memory_weight: float = 3.0
     tool_inputs: bool = True
     min_saved_tokens: int = 10
     short_placeholders: bool = True
@@ -143,11 +128,6 @@ class EvictionParameters:
         """The read-backs per call to expect of an item at the age of one call."""
         size = tokens / _NEEDS_UNIT_TOKENS
         return float(self.needs_by_class[tool_class] * size**self.size_exponent)
-
-    def arrival_needs(self, tool_class: ToolClass, tokens: int) -> float:
-        """The read-backs to expect in all of a result that is evicted before it was sent, as they count."""
-        grown = self.pages(tokens) ** _GROWTH[tool_class]
-        return float(self.arrival_caution * self.arrival_needs_by_class[tool_class] * grown)
 
     def seen_needs(self, tool_class: ToolClass, tokens: int) -> float:
         """The read-backs to expect in all of a result that is evicted once the model has seen it."""

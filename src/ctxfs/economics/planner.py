@@ -7,13 +7,11 @@ that grows with the item's size and falls with its age, as ``needs * age ** -age
 - an item is *ripe* once its rent is above its risk, the chance that the next call needs it times a read-back's price;
 - ripe items are evicted in batches, when the rent that a batch could have saved has reached the price of its rewrite
   (ski rental), and the calls still to come are expected to save more than it costs;
-- a large new result may be evicted before it is ever sent: nothing is rewritten then, and its writing is saved too;
+- what no request has carried yet stays: the model sees each result before it may leave;
 - no batch costs more than ``max_loss`` of what the session would have cost so far, on top of what was saved so far, or
   than twice that if it is earned back soon;
 - a result that the model saw once leaves before anything but a reply stands behind it, if it is expected to cost more
   later: nothing has to be rewritten for it;
-- nothing leaves unseen whose read-backs could cost more than ``max_loss`` of what the session is expected to cost, on
-  top of what was saved so far;
 - where every token of a request above a length costs more, the context is held under that length if it pays;
 - nothing leaves that would make the context shorter than the shortest prefix that the provider caches;
 - when the cache has expired, or there is none, a rewrite costs nothing extra, and ripe items are evicted at once.
@@ -34,7 +32,6 @@ from ctxfs.economics.price_steps import under_step
 from ctxfs.economics.prices import at_price
 from ctxfs.economics.ripening import Ripening
 from ctxfs.economics.seen_once import SeenOnce, rent_until_it_leaves
-from ctxfs.economics.unseen import room_of, unseen
 
 __all__ = [
     "AgeFactors",
@@ -42,7 +39,6 @@ __all__ = [
     "Eviction",
     "EvictionDecision",
     "Why",
-    "arrivals",
     "best_batch",
     "decisions",
     "needs_no_rewrite",
@@ -59,7 +55,6 @@ _TWICE: Final = 2.0
 class Why(StrEnum):
     """Why an item is evicted, or why it stays. A session's journal holds these texts."""
 
-    ARRIVAL = "evicted before it is sent: reading it back is expected to cost less than sending it"
     BATCH = "evicted: reading it back is expected to cost less than keeping it, and that pays for rewriting the cache"
     STEP = "evicted: every token of a longer request costs more, and that pays for rewriting the cache"
     EXPIRED = "evicted: the prompt cache has expired, so nothing has to be rewritten for it"
@@ -158,23 +153,12 @@ def next_plan(ledger: Ledger, ripening: Ripening | None, *, now: float | None) -
     """``plan``; ``ripening``, kept from plan to plan of a session, passes over items that cannot be ripe."""
     cold = ledger.is_cold(now)
     batch, cost, gain = best_batch(ledger, cold=cold, ripening=ripening)
-    arrivals = unseen(ledger, freed=sum(h.saved_tokens for h in batch))
-    why = Why.EXPIRED if cold else Why.BATCH
-    evictions = [*_evictions(batch, why), *_evictions(arrivals, Why.ARRIVAL)]
+    evictions = _evictions(batch, Why.EXPIRED if cold else Why.BATCH)
     if ledger.rates.steps:
-        more = under_step(ledger, [*batch, *arrivals], _Losses(ledger), cold=cold)
+        more = under_step(ledger, batch, _Losses(ledger), cold=cold)
         evictions = _in_order(ledger, [*evictions, *_evictions(more.leaving, Why.EXPIRED if cold else Why.STEP)])
         cost, gain = cost + more.rewrite_cost, gain + more.gain
-    return EconomicPlan(
-        evictions=tuple(evictions),
-        rewrite_cost=cost,
-        expected_gain=gain + sum(ledger.rates.write * h.saved_tokens for h in arrivals),
-    )
-
-
-def arrivals(ledger: Ledger) -> tuple[Eviction, ...]:
-    """The part of ``plan`` that leaves before it is ever sent; the cache has no say in it."""
-    return tuple(_evictions(unseen(ledger, freed=0), Why.ARRIVAL))
+    return EconomicPlan(evictions=tuple(evictions), rewrite_cost=cost, expected_gain=gain)
 
 
 def decisions(ledger: Ledger, *, now: float | None = None) -> tuple[EvictionDecision, ...]:
@@ -245,7 +229,9 @@ def best_batch(ledger: Ledger, *, cold: bool, ripening: Ripening | None, hasty: 
     unsent = risks.stays + write
     stays = unsent if cold else risks.stays
     ripe: list[Held] = []
-    best, best_gain, best_cost, room, known_age, risk = 0, 0.0, 0.0, room_of(ledger), inf, inf
+    # A context shorter than the shortest cached prefix is paid in full by each call.
+    room = ledger.total_tokens - ledger.rates.least_cached_tokens
+    best, best_gain, best_cost, known_age, risk = 0, 0.0, 0.0, inf, inf
     passed, freed, sent = -ledger.new_tokens, 0, ledger.total_tokens - ledger.new_tokens
     due, gained = 0.0, 0.0  # passed: tokens behind, without what is new and written anyway; due: tokens times calls
     for h in ledger.newest_first() if ripening is None else ripening.newest_first(ledger, age_factors, early=early):

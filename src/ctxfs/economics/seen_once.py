@@ -9,8 +9,7 @@ from typing import Final
 
 from ctxfs.economics.held import NO_OUTCOME, Held
 from ctxfs.economics.ledger import Ledger
-from ctxfs.economics.prices import at_price
-from ctxfs.economics.unseen import expected_cost, most_read_backs
+from ctxfs.economics.prices import ANTHROPIC_RATES, at_price
 
 __all__ = ["SeenOnce", "rent_until_it_leaves"]
 
@@ -19,6 +18,12 @@ _RENT_UNTIL_IT_LEAVES: Final = 1.3
 
 _LEAST_COVERED: Final = 0.5
 """The share of a read-back that must be covered at least: of 10 such results, one is read back."""
+
+_SURPRISE: Final = 5
+"""How many times as many read-backs as expected must be covered, if all of a result takes as many."""
+
+_STILL_TO_COME: Final = 0.5
+"""The share of the expected calls that what a session costs is counted with: half of the sessions end before."""
 
 
 def rent_until_it_leaves(ledger: Ledger) -> float:
@@ -33,7 +38,7 @@ class SeenOnce:
     def __init__(self, ledger: Ledger) -> None:
         p, rates = ledger.parameters, ledger.rates
         self._ledger, self._price = ledger, ledger.read_back_price()
-        self._covered = ledger.saved_then + p.max_loss * expected_cost(ledger)
+        self._covered = ledger.saved_then + p.max_loss * _expected_cost(ledger)
         self._rent = 0.0 if rates.rewrites_all else rent_until_it_leaves(ledger)
         self._caution = at_price(p.seen_caution, rates)
 
@@ -47,8 +52,17 @@ class SeenOnce:
         seen = self._ledger.memory.get(held.lesson, NO_OUTCOME)
         expected = seen.corrects(p.seen_needs(tool_class, held.tokens), p.memory_weight)
         gain = held.saved_tokens * self._rent - self._caution * expected * self._price
-        risk = self._price * max(_LEAST_COVERED, most_read_backs(self._ledger, held, expected))
+        most = min(p.pages(held.tokens), _SURPRISE * expected)
+        risk = self._price * max(_LEAST_COVERED, most)
         if gain <= 0 or risk > self._covered:
             return 0.0
         self._covered -= risk
         return gain
+
+
+def _expected_cost(ledger: Ledger) -> float:
+    """What the session is expected to cost in the end, without eviction."""
+    p = ledger.parameters
+    least = p.least_cost * ledger.rates.write / ANTHROPIC_RATES.write
+    to_come = _STILL_TO_COME * p.horizon(ledger.calls)
+    return max(least, ledger.spent_then * (1 + to_come / max(1, ledger.calls)))

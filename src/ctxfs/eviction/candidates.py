@@ -10,7 +10,6 @@ from types import MappingProxyType
 
 from ctxfs.eviction.plan import Offload, Trim
 from ctxfs.items import ContextItem
-from ctxfs.llm.messages import AssistantMessage
 from ctxfs.placeholder.attach import Placeholder
 
 __all__ = ["NO_OPTIONS", "Candidates", "EvictionOptions"]
@@ -21,13 +20,11 @@ class EvictionOptions:
     """How an item may be evicted.
 
     ``placeholder`` replaces it; None: the one that the item has, if it has one. ``trims``: by its price, the large
-    arguments of the calls of a reply. ``eager_placeholder`` is used instead when a result is evicted by its price
-    before it is ever sent; None, or one without a text: it must be sent first.
+    arguments of the calls of a reply.
     """
 
     placeholder: Placeholder | None = None
     trims: tuple[Trim, ...] = ()
-    eager_placeholder: Placeholder | None = None
 
 
 NO_OPTIONS = EvictionOptions()
@@ -36,27 +33,14 @@ NO_OPTIONS = EvictionOptions()
 
 @dataclass(slots=True)
 class _Option:
-    """An item that a placeholder may replace. ``is_new``: the model has not seen it as it is."""
+    """An item that a placeholder may replace."""
 
     item: ContextItem
     path: str
     placeholder: Placeholder
-    eager_placeholder: Placeholder | None = None
-    is_new: bool = True
 
-    def offload(self, reason: str, *, eager: bool = False) -> Offload:
-        """How it is evicted; ``eager``: with the placeholder for an unseen content, if there is one."""
-        later = self.placeholder
-        now = self.eager_placeholder if eager and self.eager_placeholder is not None else later
-        return Offload(
-            item_id=self.item.id,
-            path=self.path,
-            placeholder=now.text,
-            tokens_before=self.item.token_count,
-            tokens_after=now.tokens,
-            reason=reason,
-            later=(later.text, later.tokens),
-        )
+    def offload(self, reason: str) -> Offload:
+        return Offload.of(self.written(self.item), self.path, reason)
 
     def written(self, item: ContextItem) -> ContextItem:
         return replace(item, placeholder=self.placeholder.text, placeholder_tokens=self.placeholder.tokens)
@@ -69,27 +53,15 @@ class Candidates:
     _options: dict[str, _Option] = field(default_factory=dict)
     _trims: dict[str, Trim] = field(default_factory=dict)
     _trims_of: dict[str, tuple[Trim, ...]] = field(default_factory=dict)
-    _new: list[_Option] = field(default_factory=list)
 
     def enter(self, item: ContextItem, path: str, options: EvictionOptions = NO_OPTIONS) -> None:
         """Take in an item at the end of the context, which would go to the file ``path`` (absolute)."""
-        if isinstance(item.message, AssistantMessage):
-            self._replied()
         if options.trims:
             self._trims_of[item.id] = options.trims
             self._trims |= {trim.stored.id: trim for trim in options.trims}
         placeholder = None if item.pinned else options.placeholder or Placeholder.of(item)
         if placeholder is not None and (not item.destroyed or item.can_shrink):
-            self._enter(_Option(item, path, placeholder, options.eager_placeholder))
-
-    def _enter(self, option: _Option) -> None:
-        self._options[option.item.id] = option
-        self._new.append(option)
-
-    def _replied(self) -> None:
-        for option in self._new:
-            option.is_new, option.eager_placeholder = False, None
-        self._new.clear()
+            self._options[item.id] = _Option(item, path, placeholder)
 
     def left(self, ids: Iterable[str], shrinkable: Mapping[str, ContextItem] = MappingProxyType({})) -> None:
         """Note that these were evicted or moved: items, or the stored arguments of a call.
@@ -105,7 +77,7 @@ class Candidates:
                 # The item's own one: a restored item was evicted again for the text that the model had seen before.
                 own = Placeholder.of(shrinkable[one])
                 assert own is not None
-                self._enter(_Option(shrinkable[one], option.path, own))
+                self._options[one] = _Option(shrinkable[one], option.path, own)
 
     # What the rules ask ----------------------------------------------------------------------------------------------
 
@@ -129,8 +101,7 @@ class Candidates:
     def unwritten(self, ids: Iterable[str]) -> list[Placeholder]:
         """The placeholders that have yet to be written to evict these items."""
         options = [option for one in ids if (option := self._options.get(one)) is not None]
-        wanted = (p for o in options for p in (o.placeholder, o.eager_placeholder) if p is not None)
-        return [placeholder for placeholder in wanted if not placeholder.is_written]
+        return [o.placeholder for o in options if not o.placeholder.is_written]
 
     def sizes(self, ids: Iterable[str]) -> dict[str, int]:
         """The exact token counts of the placeholders of whole items among these; written if need be."""
@@ -150,24 +121,8 @@ class Candidates:
         """How an item that can leave is evicted."""
         return self._options[item_id].offload(reason)
 
-    def must_be_seen_whole(self, item_id: str) -> bool:
-        """Whether a result that can be evicted is unseen by the model, and nothing may be sent instead of it."""
-        option = self._options.get(item_id)
-        return option is not None and option.is_new and option.eager_placeholder is None
-
-    def must_be_seen(self, item_id: str) -> bool:
-        """Whether a result that can be evicted is unseen by the model, and its placeholder would not describe it."""
-        option = self._options.get(item_id)
-        return (
-            option is not None
-            and option.is_new
-            and (option.eager_placeholder is None or not option.eager_placeholder.text)
-        )
-
-    def step(self, one: str, reason: str) -> Offload | Trim | None:
-        """How an item, or the arguments of a call, are evicted by price; None if they must be seen first."""
+    def step(self, one: str, reason: str) -> Offload | Trim:
+        """How an item that can leave, or the arguments of a call, are evicted by price."""
         if (trim := self._trims.get(one)) is not None:
             return trim if trim.reason == reason else replace(trim, reason=reason)
-        if self.must_be_seen(one):
-            return None
-        return self._options[one].offload(reason, eager=True)
+        return self._options[one].offload(reason)

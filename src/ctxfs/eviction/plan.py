@@ -15,8 +15,6 @@ class Offload:
     """Replace an item's content by ``placeholder``, once it is durable in ``path`` (absolute). Sizes in tokens.
 
     ``content``: the new content of the message, if that is more than the placeholder: the calls of a reply stay.
-    ``later``: the placeholder that may replace this one, if it is shorter, once the model has seen it; with its tokens.
-    None: the one that the item has.
     """
 
     item_id: str
@@ -26,7 +24,6 @@ class Offload:
     tokens_after: int
     reason: str
     content: Content | None = None
-    later: tuple[str, int] | None = None
 
     @property
     def stored_id(self) -> str:
@@ -44,7 +41,6 @@ class Offload:
             tokens_before=item.token_count,
             tokens_after=item.placeholder_tokens,
             reason=reason,
-            later=(item.placeholder, item.placeholder_tokens),
         )
 
 

@@ -117,16 +117,10 @@ def replay_session(
     *,
     cached: Cached = "prefix",
     ttl_s: float = math.inf,
-    unseen_opened: bool = False,
 ) -> Cost:
-    """Replay ``session`` under ``policy``.
-
-    ``ttl_s``: how long the cache keeps what nobody
-    reads, by ``Turn.at``. ``unseen_opened``: the model at once opens the first page of every result that was evicted
-    before it was sent, whether a reply quotes it or not.
-    """
+    """Replay ``session`` under ``policy``; ``ttl_s``: how long the cache keeps what nobody reads, by ``Turn.at``."""
     cache = _Cache(cached, ttl_s)
-    replay = _Replay(session, policy.start(session), rates, cache, unseen_opened=unseen_opened)
+    replay = _Replay(session, policy.start(session), rates, cache)
     for turn in session.turns:
         replay.call(turn)
     return replay.result()
@@ -143,9 +137,8 @@ class _Cache:
 class _Replay:
     """The context as the policy leaves it, and the bill."""
 
-    def __init__(self, session: Session, run: Run, rates: Rates, cache: "_Cache", *, unseen_opened: bool) -> None:
+    def __init__(self, session: Session, run: Run, rates: Rates, cache: "_Cache") -> None:
         self._session, self._run, self._rates, self._cache = session, run, rates, cache
-        self._unseen_opened = unseen_opened
         self._strings = session.strings
         self._items: list[Item] = []  # in the order of the context
         self._place: dict[int, int] = {}  # an item's index: its place in the context
@@ -166,11 +159,9 @@ class _Replay:
     def call(self, turn: Turn) -> None:
         """One request, the read-backs that the reply needs, and the reply."""
         self._append(turn.added)
-        replacements = self._run.plan(turn.added, turn.at)
-        first = self._replace(replacements)
+        first = self._replace(self._run.plan(turn.added, turn.at))
         if first < self._cached:
             self._breaks += 1
-        unseen = self._unseen(replacements) if self._unseen_opened else []
         total, held = sum(self._sizes), sum(self._sizes[: self._reach(first)])
         is_cold = turn.at >= self._expires
         kept = 0 if is_cold else round(held * turn.kept)
@@ -185,7 +176,7 @@ class _Replay:
         self._read += cached
         self._written += total - cached
         self._billed = Usage(cache_read_input_tokens=cached, cache_creation_input_tokens=total - cached)
-        read_backs = self._read_back(turn, unseen)
+        read_backs = self._read_back(turn)
         self._cost += cost + read_backs
         self._read_back_cost += read_backs
         self._calls.append(CallFigures(total, cost + read_backs))
@@ -248,25 +239,16 @@ class _Replay:
             self._shown[place] = r.shown
         return first
 
-    def _unseen(self, replacements: Sequence[Replacement]) -> list[Item]:
-        """The results that left before a request carried them."""
-        left = [self._place[r.index] for r in replacements]
-        return [
-            self._items[place]
-            for place in left
-            if place >= self._cached and self._items[place].kind is Kind.TOOL_RESULT
-        ]
-
-    def _read_back(self, turn: Turn, opened: Iterable[Item]) -> float:
+    def _read_back(self, turn: Turn) -> float:
         """What the reply's read-backs cost: one for each page that it takes to have seen all that it uses."""
-        cost = sum(self._read_page(item, None, turn.at) for item in opened)
+        cost = 0.0
         for string in dict.fromkeys(s for item in turn.reply for s in item.quotable):
             if self._visible[string] <= 0 and string in self._evicted:
                 cost += self._read_page(self._items[self._evicted[string][-1]], string, turn.at)
         return cost
 
-    def _read_page(self, source: Item, string: int | None, at: float) -> float:
-        """What it costs to open the page of ``source`` with ``string`` in it; None: the first."""
+    def _read_page(self, source: Item, string: int, at: float) -> float:
+        """What it costs to open the page of ``source`` with ``string`` in it."""
         call, page, total = self._asking(), self._page(source, string), sum(self._sizes)
         added = call.tokens + page.tokens
         rates = self._rates.at(total + added)
@@ -287,15 +269,15 @@ class _Replay:
         self._next_index += 1
         return self._next_index
 
-    def _page(self, source: Item, string: int | None) -> Item:
-        """At most ``PAGE_TOKENS`` of an evicted item, with some of what stands before the string; None: the first."""
+    def _page(self, source: Item, string: int) -> Item:
+        """At most ``PAGE_TOKENS`` of an evicted item, with some of what stands before the string."""
         text, quotable = source.text, source.quotable
         if source.tokens > PAGE_TOKENS:
             size = len(text) * PAGE_TOKENS // source.tokens
-            found = 0 if string is None else text.find(self._strings[string]) - size // 4
+            found = text.find(self._strings[string]) - size // 4
             start = max(0, min(found, len(text) - size))
             text = text[start : start + size]
-            quotable = tuple(dict.fromkeys((*self._session.quotable(text), *(() if string is None else (string,)))))
+            quotable = tuple(dict.fromkeys((*self._session.quotable(text), string)))
         return Item(
             index=self._new_index(),
             kind=Kind.TOOL_RESULT,

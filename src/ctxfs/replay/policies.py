@@ -83,14 +83,11 @@ def _with_numbers(name: str) -> Policy | None:
 
 
 def _patient(name: str, rates: Rates, count: Callable[[str], int], ttl_s: float) -> Policy | None:
-    """Fewer read-backs the higher the caution.
-
-    Nothing is evicted unseen, risks count more, and batches may be large.
-    """
+    """Fewer read-backs the higher the caution: risks count more, and batches may be large."""
     m = re.fullmatch(r"patient-([1-9]\d{0,5})", name)
     if m is None:
         return None
-    parameters = EvictionParameters(caution=int(m[1]), company_factor=8, max_loss=0.1, arrival_tokens=0)
+    parameters = EvictionParameters(caution=int(m[1]), company_factor=8, max_loss=0.1)
     return Economic(name=name, rates=rates, count=count, ttl_s=ttl_s, parameters=parameters)
 
 

@@ -26,7 +26,6 @@ __all__ = ["TUNED", "Fold", "Tuned", "tune_files"]
 
 TUNED: Final[Mapping[str, tuple[float, ...]]] = {
     "caution": (0.25, 0.5, 1.0, 1.5, 2.5),
-    "arrival_caution": (0.5, 0.75, 1.0, 1.5, 2.5),
     "rent_share": (0.5, 1.0, 1.5),
     "company_factor": (0.5, 1.0, 2.0),
     "memory_weight": (0.5, 1.0, 2.0),

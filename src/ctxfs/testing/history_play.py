@@ -79,12 +79,9 @@ class _Play:
         self.rewritten = rewritten
         self.session_id = f"play_{seed}"
         self.root_path = root_path
-        arrival_tokens = self.draw.choice((0, 800))
         self.settings: dict[str, Any] = {
             "keep_recent": self.draw.choice((None, {"t0": 1})),
-            "pricing": EvictionPricing(
-                parameters=EvictionParameters(arrival_tokens=arrival_tokens, caution=1.0), clock=self.now
-            ),
+            "pricing": EvictionPricing(parameters=EvictionParameters(caution=1.0), clock=self.now),
             "window": self.draw.choice((None, None, 8_000, 60_000)),
             "materialize": Materialize(max_inline_chars=self.draw.choice((500, 10_000))),
         }
