@@ -7,17 +7,20 @@ from typing import Any
 import pytest
 
 from ctxfs import AgentConfig, Context, ContextFileSystem, History, OffloadPolicy, tool
+from ctxfs.cleanup import prune_session, quota
 from ctxfs.context import Budget, Rule, SelectiveCompaction, Strategy, Window
 from ctxfs.economics import ANTHROPIC_RATES, EvictionPricing
 from ctxfs.errors import ConfigError, ToolDefinitionError
 from ctxfs.items import ItemType
 from ctxfs.llm import ChatAnthropic, ChatOpenAI, LegacyToolCalls, RetryPolicy
+from ctxfs.materialize import Materialize, Materializer
 from ctxfs.models import known_model
 from ctxfs.session import TEXT
 from ctxfs.storage import LocalStore
 from ctxfs.testing import MemoryStore
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools import Bash, Tool
+from ctxfs.workspace import ToolResultOffload
 
 
 def named(name: str, ephemeral: int | None = None) -> Tool:
@@ -101,13 +104,25 @@ def test_a_tool_name_that_is_no_text_is_refused() -> None:
         named(5)  # type: ignore[arg-type]
 
 
+DROP_USERS = SelectiveCompaction(rules={"user_message": Rule(strategy=Strategy.DROP)})  # type: ignore[dict-item]
+DROPPING_USERS = Window(Budget(window_tokens=90_000), compaction=DROP_USERS)
+
 NO_EFFECT: list[tuple[Callable[..., Any], Mapping[str, Any], str]] = [
     (ChatAnthropic, {"cache": False, "cache_ttl": "1h"}, "cache=False sets no breakpoints"),
     (ChatAnthropic, {"retry": RetryPolicy(), "max_retries": 4}, "max_retries has no effect beside retry"),
     (openai, {"retry": RetryPolicy(), "max_retries": 0}, "max_retries has no effect beside retry"),
     (AgentConfig, {"eviction": "exact", "cache_ttl": "1h"}, "cache_ttl has no effect with eviction='exact'"),
-    (AgentConfig, {"ephemeral_keep_recent": 2}, "no tool is declared with"),
-    (AgentConfig, {"ephemeral_keep_recent": 2, "tools": [named("a")]}, "no tool is declared with"),
+    (AgentConfig, {"materialize": Materialize(), "offload_token_threshold": 9}, "materialize has its own limits"),
+    (AgentConfig, {"workspace": ToolResultOffload(), "offload_token_threshold": 9}, "workspace has its own limits"),
+    (
+        AgentConfig,
+        {"materialize": Materialize(), "offload_policy": OffloadPolicy(type_thresholds={"tool_result": 9})},
+        "materialize has its own limits",
+    ),
+    (AgentConfig, {"store": "memory://", "on_open": quota(9)}, "on_open gets the directory of a session"),
+    (AgentConfig, {"offload_root_path": ""}, "the directory '' cannot be used"),
+    (AgentConfig, {"pin_user_messages": True, "compaction": DROP_USERS}, "pin_user_messages keeps them all"),
+    (Context, {"pin_user_messages": True, "window": DROPPING_USERS}, "pin_user_messages keeps them all"),
     (AgentConfig, {"read_roots": ["/tmp"], "tools": [named("Read")]}, "read_roots has no effect"),
     (AgentConfig, {"bash": Bash(allow_unapproved=True), "tools": [named("Bash")]}, "bash has no effect"),
     (
@@ -139,6 +154,12 @@ def test_each_of_them_is_taken_where_it_has_an_effect(tmp_path: Path) -> None:
     ChatAnthropic(cache=False, retry=RetryPolicy(max_retries=0))
     AgentConfig(cache_ttl="1h", eviction="economic")
     AgentConfig(ephemeral_keep_recent=2, tools=[named("a"), named("b", 1)])
+    others = OffloadPolicy(token_threshold=9, type_thresholds={"tool_result": 0})
+    AgentConfig(materialize=Materialize(), offload_policy=others)
+    AgentConfig(materialize=Materialize(), offload_token_threshold=0)
+    AgentConfig(pin_user_messages=True, compaction=SelectiveCompaction())
+    Context(window=DROPPING_USERS, root_path=tmp_path)
+    AgentConfig(on_open=quota(9), store=f"file://{tmp_path}")
     AgentConfig(read_roots=["/tmp"], bash=Bash(allow_unapproved=True), tools=[named("read")])
     OffloadPolicy(type_enabled={"tool_result": True}, type_thresholds={"tool_result": 9, "user_message": 9})
     Context(window=Window(Budget(window_tokens=90_000), compaction=SelectiveCompaction()), root_path=tmp_path)
@@ -147,6 +168,18 @@ def test_each_of_them_is_taken_where_it_has_an_effect(tmp_path: Path) -> None:
     SelectiveCompaction(rules={ItemType.SYSTEM_PROMPT: Rule(strategy=Strategy.KEEP)})
     Context(window=None, pricing=None, offload_policy=OffloadPolicy(), offload_enabled=False, root_path=tmp_path)
     in_memory(layout=TEXT, inline_limit_chars=0)
+
+
+@pytest.mark.parametrize("tools", [[], [named("a")]], ids=len)
+def test_a_number_for_ephemeral_tools_may_find_none_and_says_so(tools: list[Tool]) -> None:
+    with pytest.warns(UserWarning, match="ephemeral_keep_recent has no effect: no tool is declared with"):
+        AgentConfig(ephemeral_keep_recent=2, tools=tools)
+
+
+def test_what_the_main_switch_turns_off_is_taken(tmp_path: Path) -> None:
+    AgentConfig(offload_enabled=False, materialize=Materialize(), eviction="economic", on_close=prune_session)
+    AgentConfig(offload_enabled=False, workspace=ToolResultOffload(), tools=[named("a", 1)])
+    Context(offload_enabled=False, eager=Materializer(), root_path=tmp_path)
 
 
 @pytest.mark.parametrize(("model", "write"), [("claude-sonnet-4-5", 2.0), ("a-model-that-nobody-knows", 2.0)])

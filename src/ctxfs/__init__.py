@@ -9,7 +9,7 @@ The names are imported when they are first used, so that ``import ctxfs`` alone 
 
 from typing import TYPE_CHECKING
 
-from ctxfs.lazy import lazy
+from ctxfs.lazy import OTHER_NAMES, lazy
 from ctxfs.version import __version__
 
 if TYPE_CHECKING:
@@ -44,4 +44,16 @@ __getattr__, __dir__ = lazy(
         "ctxfs.history": ("Edits", "History", "Part"),
         "ctxfs.tools": ("tool",),
     },
+    elsewhere={
+        "ctxfs.context": ("Budget", "Rule", "SelectiveCompaction", "Strategy", "Window"),
+        "ctxfs.economics": ("EvictionParameters", "EvictionPricing"),
+        "ctxfs.llm": ("AssistantMessage", "ChatAnthropic", "ChatOpenAI", "SystemMessage", "ToolMessage", "UserMessage"),
+        "ctxfs.materialize": ("Materialize", "Materializer"),
+        "ctxfs.models": ("Prices",),
+        "ctxfs.telemetry": ("Telemetry",),
+        "ctxfs.testing": ("ScriptedModel",),
+        "ctxfs.tools": ("Bash", "Tool", "ToolResult"),
+        "ctxfs.workspace": ("ToolResultOffload",),
+    },
+    renamed=OTHER_NAMES,
 )

@@ -1,11 +1,16 @@
 """Checks of settings, one for each kind of value: a ``ConfigError`` names the setting and says what to write."""
 
-from collections.abc import Sequence
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 from ctxfs.errors import ConfigError
+from ctxfs.spelling import nearest
 
 __all__ = [
+    "async_with_only",
+    "names_settings",
     "require_bool",
     "require_exception",
     "require_int",
@@ -15,6 +20,60 @@ __all__ = [
     "require_number",
     "require_text",
 ]
+
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
+
+
+def names_settings(meant: Mapping[str, str] | None = None) -> Callable[[F], F]:
+    """Make a class or a function refuse an argument that it does not have, by the name of the one that was meant.
+
+    The error is a ``TypeError``, as Python's own. ``meant``: what to write for the name of a setting that another
+    class has.
+    """
+
+    def decorate(target: F) -> F:
+        known = tuple(inspect.signature(target).parameters)
+        function: Any = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
+
+        @wraps(function)
+        def checked(*args: Any, **settings: Any) -> Any:
+            for name in settings:
+                if name not in known:
+                    raise TypeError(_unknown_setting(target.__name__, name, known, meant or {}))
+            return function(*args, **settings)
+
+        if not isinstance(target, type):
+            return cast("F", checked)
+        target.__init__ = checked  # type: ignore[misc]
+        return target
+
+    return decorate
+
+
+def async_with_only(cls: C) -> C:
+    """Make ``with`` say that the class needs ``async with``.
+
+    Type checkers do not see what this adds, so ``with`` stays an error for them.
+    """
+
+    def enter(self: object) -> None:
+        raise TypeError(f"{type(self).__name__} needs `async with`, not `with`")
+
+    def leave(self: object, *_: object) -> None:  # Python looks for it before it enters
+        raise TypeError(f"{type(self).__name__} needs `async with`, not `with`")
+
+    cls.__enter__ = enter  # type: ignore[attr-defined]
+    cls.__exit__ = leave  # type: ignore[attr-defined]
+    return cls
+
+
+def _unknown_setting(owner: str, name: str, known: Sequence[str], meant: Mapping[str, str]) -> str:
+    if name in meant:
+        return f"{owner} has no setting {name!r}: {meant[name]}"
+    if (likely := nearest(name, known)) is not None:
+        return f"{owner} has no setting {name!r}: did you mean {likely!r}?"
+    return f"{owner} has no setting {name!r}: its settings are {', '.join(known)}"
 
 
 def require_int(name: str, value: object, *, at_least: int, at_most: int | None = None) -> None:

@@ -1,28 +1,62 @@
-"""Names of a facade that are imported when they are first used, for what is costly to import."""
+"""Names of a facade that are imported when they are first used, and what to write for those that it does not have."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["lazy"]
+from ctxfs.spelling import did_you_mean
+
+__all__ = ["OTHER_NAMES", "lazy"]
+
+OTHER_NAMES: Mapping[str, str] = {
+    "SelectiveCompactionPolicy": "from ctxfs.context import SelectiveCompaction",
+    "EphemeralManager": "@tool(..., ephemeral=n), or Context(keep_recent={...}) in a loop of your own",
+}
+"""Names of "Context FileSystem 上下文卸载功能" and of its other implementations, and what to write here instead."""
 
 
-def lazy(facade: str, names: Mapping[str, Iterable[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy(
+    facade: str,
+    names: Mapping[str, Iterable[str]],
+    *,
+    elsewhere: Mapping[str, Iterable[str]] | None = None,
+    renamed: Mapping[str, str] | None = None,
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the ``__getattr__`` and the ``__dir__`` of the module ``facade``.
 
     ``names`` holds the names to import by the module that each lives in. ``dir(facade)``, which completion uses, lists
     all of ``__all__``, whether it has been imported yet or not. No submodule of the facade may have the name of one of
     them: once imported, Python would give that instead.
+
+    ``elsewhere``: names that users look for here, by the module that has them. ``renamed``: what to write instead of a
+    name. Both raise ``ImportError``, because ``from facade import name`` replaces the text of an ``AttributeError``.
     """
-    homes = {name: home for home, its_names in names.items() for name in its_names}
+    homes = _by_name(names)
+    homes_elsewhere = _by_name(elsewhere or {})
 
     def getattr_(name: str) -> Any:
         if name in homes:
             return getattr(import_module(homes[name]), name)
-        raise AttributeError(f"module {facade!r} has no attribute {name!r}")
+        if name in homes_elsewhere:
+            raise ImportError(
+                f"{facade} has no {name}: write `from {homes_elsewhere[name]} import {name}`", name=facade
+            )
+        if renamed and name in renamed:
+            raise ImportError(f"{facade} has no {name}: write `{renamed[name]}`", name=facade)
+        known = sys.modules[facade].__all__
+        raise AttributeError(f"module {facade!r} has no attribute {name!r}{did_you_mean(name, known)}")
 
     def dir_() -> list[str]:
         return list(sys.modules[facade].__all__)
 
     return getattr_, dir_
+
+
+def _by_name(homes: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """The module of each name."""
+    by_name = {}
+    for home, names in homes.items():
+        for name in names:
+            by_name[name] = home
+    return by_name

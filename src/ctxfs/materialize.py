@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 
-from ctxfs.checks import require_int, require_text
+from ctxfs.checks import names_settings, require_int, require_text
 from ctxfs.content.readable import readable_text
 from ctxfs.context.entry import Incoming, new_item
 from ctxfs.errors import ConfigError, TranscriptError
@@ -56,6 +56,7 @@ _SCALES = (1.0, 0.5, 0.25, 0.125)
 _RETRIEVAL = ("context_tail", "context_grep", "context_read", "context_list")
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Materialize:
     """When output is materialized, and how much of it is shown in its place.

@@ -11,7 +11,7 @@ import pytest
 from ctxfs import Agent, AgentConfig, OffloadPolicy, tool
 from ctxfs.context import Budget, Rule, SelectiveCompaction, Strategy
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.errors import ConfigError, TranscriptError
+from ctxfs.errors import ConfigError, ContextOverflow, TranscriptError
 from ctxfs.items import ItemType
 from ctxfs.llm.base import Reply
 from ctxfs.materialize import Materialize
@@ -83,7 +83,9 @@ def test_which_pairs_are_refused() -> None:
         ("offload_token_threshold", "offload_policy"),  # two thresholds
         ("offload_token_threshold", "compaction"),
         ("offload_policy", "compaction"),  # two policies; or a rule for what the policy forbids
-        ("offload_policy", "materialize"),  # results leave, and stay
+        ("offload_policy", "materialize"),  # results leave, and stay; or two limits for them
+        ("offload_token_threshold", "materialize"),
+        ("compaction", "materialize"),
         ("ephemeral_keep_recent", "eviction"),
         ("eviction", "eviction_parameters"),
         ("eviction", "prices"),
@@ -152,3 +154,32 @@ async def test_a_query_that_is_no_text_is_refused_before_anything_enters(query: 
         assert "Error(" not in str(raised.value)
         assert agent.context.items == ()
         assert await agent.query("go") == "ok"
+
+
+@pytest.mark.parametrize("status_tokens", [36_000, 10**6])
+def test_a_status_that_leaves_no_room_is_refused_at_once(status_tokens: int, tmp_path: Path) -> None:
+    budget = Budget(window_tokens=40_000, reply_tokens=4_000)
+    config = AgentConfig(budget=budget, status_tokens=status_tokens, offload_root_path=tmp_path)
+    with pytest.raises(ConfigError, match=f"status_tokens is {status_tokens:,}, but a prompt may have 36,000 tokens"):
+        Agent(ScriptedModel(["ok"]), config)
+
+
+@pytest.mark.anyio
+async def test_a_status_that_fills_the_window_is_named_by_the_overflow(tmp_path: Path) -> None:
+    budget = Budget(window_tokens=40_000, reply_tokens=4_000)
+    config = AgentConfig(budget=budget, status_tokens=35_990, offload_root_path=tmp_path)
+    async with Agent(ScriptedModel(["ok"]), config) as agent:
+        with pytest.raises(
+            ContextOverflow, match=r"36,\d\d\d of them are in no message \(tools, status: .*status_tokens"
+        ):
+            await agent.query("go")
+
+
+@pytest.mark.anyio
+async def test_a_root_that_is_not_there_is_warned_of_when_the_agent_opens(tmp_path: Path) -> None:
+    roots = [tmp_path, tmp_path / "absent"]
+    config = AgentConfig(read_roots=roots, offload_root_path=tmp_path)
+    with pytest.warns(UserWarning, match="absent' in it, which is no directory") as seen:
+        async with Agent(ScriptedModel(["ok"]), config):
+            pass
+    assert len(seen) == 1

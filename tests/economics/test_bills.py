@@ -145,22 +145,24 @@ def test_prices_of_ones_own_say_what_is_offered() -> None:
 
 
 def test_an_unknown_model_is_planned_for_at_anthropics_ratios_with_a_warning() -> None:
-    with pytest.warns(UnknownModel, match=r"the model 'bills-1' is unknown: plans assume Anthropic's ratios.*prices="):
+    with pytest.warns(UnknownModel, match=r"the model 'bills-1' is unknown\. .*Anthropic's ratios.*prices="):
         assert Rates.of(planning_prices("bills-1")) == ANTHROPIC_RATES
 
 
 def test_an_unknown_version_of_a_known_model_is_planned_for_at_its_prices_with_a_warning() -> None:
-    with pytest.warns(UnknownModel, match="plans assume the prices of 'gpt-6.1-sol'"):
+    with pytest.warns(UnknownModel, match="tokens and the prices of 'gpt-6.1-sol'"):
         assert planning_prices("gpt-6.1-sol-bills") == listed("gpt-6.1-sol")
 
 
 def test_an_unknown_model_gets_a_window_of_128_000_with_a_warning() -> None:
-    with pytest.warns(UnknownModel, match=r"the model 'bills-2' is unknown: 128,000 tokens are assumed.*budget="):
+    with pytest.warns(
+        UnknownModel, match=r"the model 'bills-2' is unknown\. Assumed of it are a window of 128,000 tokens.*budget="
+    ):
         assert Budget.of_model("bills-2").window_tokens == 128_000
 
 
 def test_an_unknown_version_of_a_known_model_gets_its_window_with_a_warning() -> None:
-    with pytest.warns(UnknownModel, match="the model 'gpt-5-bills' is unknown: 400,000 tokens are assumed"):
+    with pytest.warns(UnknownModel, match="the model 'gpt-5-bills' is unknown.* a window of 400,000 tokens"):
         assert Budget.of_model("gpt-5-bills").limit_tokens == 272_000
 
 

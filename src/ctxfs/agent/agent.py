@@ -11,10 +11,10 @@ from typing import Self
 
 from ctxfs.agent.config import AgentConfig
 from ctxfs.agent.events import AgentEvent, Done, ToolEnded, UsageReported
-from ctxfs.agent.own_tools import check_number, own_tools
+from ctxfs.agent.own_tools import check_number, check_status, own_tools, warn_of_roots
 from ctxfs.agent.replies import is_final, started, whole
 from ctxfs.agent.runner import ToolRunner
-from ctxfs.checks import require_kind
+from ctxfs.checks import async_with_only, require_kind
 from ctxfs.context.context import Context
 from ctxfs.errors import (
     AgentBusy,
@@ -51,6 +51,7 @@ _STATUS_MORE_TOKENS = 80
 """How many tokens a status may exceed its limit by, for its heading, its first line, and the mark where it was cut."""
 
 
+@async_with_only
 class Agent:
     """A model, its tools, and one session of context.
 
@@ -87,6 +88,8 @@ class Agent:
         self._past = PastSession(fs)
         self._schemas = tuple(tool.schema for tool in tools.values())
         check_number(self._schemas, llm, yours=len(config.tools))
+        window = config.window(llm.model, weak_method(self._summarize))
+        check_status(config.status_tokens, window.budget)
         self._context = Context(
             fs=fs,
             keep_recent=config.keep_recent(),
@@ -96,7 +99,7 @@ class Agent:
             digest_tokens=config.digest_tokens,
             on_event=self._receiver_of(telemetry),
             pricing=config.pricing(llm.model),
-            window=config.window(llm.model, weak_method(self._summarize)),
+            window=window,
             eager=_eager(config, tools),
             pin_tools=config.pin_tools(),
             pin_user_messages=config.pin_user_messages,
@@ -139,6 +142,7 @@ class Agent:
         """
         if self._opened:
             return
+        await warn_of_roots(self._config.read_roots)
         if self._config.on_open is not None:
             await self._config.on_open(self._context.fs.session_path)
         await self._context.open()

@@ -3,13 +3,14 @@
 Follows "Context FileSystem 上下文卸载功能", Agent configuration.
 """
 
+import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
-from ctxfs.checks import require_bool, require_int, require_kind
-from ctxfs.context.settings import agreed_policy, economy_for, window_for
+from ctxfs.checks import names_settings, require_bool, require_int, require_kind
+from ctxfs.context.settings import agreed_policy, check_pinned_users, economy_for, window_for
 from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import ConfigError
@@ -87,13 +88,25 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
 """Settings of other types, all of which may be None, and what to write."""
 
 
+@names_settings(
+    {
+        "keep_recent": "give n for each tool, as in @tool(..., ephemeral=n)",
+        "llm": "give the model to Agent(llm, config)",
+        "model": "give the model to Agent(llm, config)",
+        "pricing": "give prices=Prices(...), eviction and eviction_parameters",
+        "root_path": "it is offload_root_path here",
+        "window": "give budget=Budget.of_window(...)",
+    }
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
     """The settings of an agent.
 
     Raises:
         ConfigError: a value of another type or one that cannot work, settings that contradict each other or have no
-            effect together, or two tools of one name.
+            effect together, or two tools of one name. What ``offload_enabled=False`` switches off is not refused, so
+            that an agent can be compared with and without it.
+
     """
 
     tools: Sequence[Tool] = ()
@@ -253,14 +266,20 @@ class AgentConfig:
                 raise ConfigError(f"two tools are named {tool.name!r}: rename one (@tool(..., name=...))")
             names.add(tool.name)
         if self.ephemeral_keep_recent is not None and all(tool.keep_recent is None for tool in self.tools):
-            raise ConfigError("ephemeral_keep_recent has no effect: no tool is declared with @tool(..., ephemeral=n)")
+            # One configuration may serve agents with different tools, so this is no error.
+            warnings.warn(
+                "ephemeral_keep_recent has no effect: no tool is declared with @tool(..., ephemeral=n)", stacklevel=3
+            )
         for setting, name, is_set in (("read_roots", "Read", self.read_roots), ("bash", "Bash", self.bash)):
             if is_set and name in names:
                 raise ConfigError(f"{setting} has no effect: your tool {name!r} replaces ours, so rename it")
 
     def _check_storing(self) -> None:
-        if self.store is not None:
-            stores_at(self.offload_root_path, self.store)
+        place = stores_at(self.offload_root_path, self.store)
+        if self.on_open is not None and place.directory is None:
+            raise ConfigError(
+                f"on_open gets the directory of a session, but the sessions in {place.url} are in none: leave it out"
+            )
         layout_with(self.layout, self.compress_from_chars)
         workspace: object = self.workspace  # a class has the methods too
         if isinstance(workspace, type) or not isinstance(workspace, ResultOffload | None):
@@ -270,12 +289,12 @@ class AgentConfig:
 
     def _check_combinations(self) -> None:
         """Raise ``ConfigError`` for settings that contradict each other, or of which one has no effect."""
-        replace(self.compaction or SelectiveCompaction(), policy=self.policy)
+        check_pinned_users(
+            replace(self.compaction or SelectiveCompaction(), policy=self.policy), self.pin_user_messages
+        )
         for name in ("materialize", "workspace"):
-            if getattr(self, name) is not None and not self.policy.type_enabled[ItemType.TOOL_RESULT]:
-                raise ConfigError(
-                    f"{name} evicts tool results, but type_enabled says that they stay: change one of them"
-                )
+            if getattr(self, name) is not None:
+                self._check_limit(name)
         without_effect = {
             "exact": ("eviction_parameters", "prices", "cache_ttl"),
             "economic": ("ephemeral_keep_recent",),
@@ -283,6 +302,18 @@ class AgentConfig:
         for name in without_effect.get(self.eviction, ()):
             if getattr(self, name) is not None:
                 raise ConfigError(f"{name} has no effect with eviction={self.eviction!r}: leave one of them out")
+
+    def _check_limit(self, name: str) -> None:
+        """Raise ``ConfigError`` if the policy forbids what the setting ``name`` evicts by a limit of its own."""
+        if not self.policy.type_enabled[ItemType.TOOL_RESULT]:
+            raise ConfigError(f"{name} evicts tool results, but type_enabled says that they stay: change one of them")
+        threshold = self.policy.threshold(ItemType.TOOL_RESULT)
+        if threshold:
+            raise ConfigError(
+                f"{name} has its own limits for tool results, but those of at most {threshold:,} tokens may not be "
+                "evicted: leave out the threshold, or let it govern the other types alone, with "
+                'OffloadPolicy(token_threshold=..., type_thresholds={"tool_result": 0})'
+            )
 
     @property
     def file_layout(self) -> Layout:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ctxfs.checks import require_int, require_number
+from ctxfs.checks import names_settings, require_int, require_number
 from ctxfs.errors import ConfigError
 from ctxfs.listing.summary import SessionSummary
 from ctxfs.placeholder.lines import plural
@@ -11,6 +11,7 @@ from ctxfs.placeholder.lines import plural
 __all__ = ["ForgetPlan", "ForgetPolicy", "Verdict", "plan_forget"]
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetPolicy:
     """Which sessions to forget.

@@ -20,6 +20,7 @@ from ctxfs.eviction.plan import Archive, Offload, Plan, Trim
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
 from ctxfs.items import ContentRange, ContextItem, ItemType
+from ctxfs.lazy import OTHER_NAMES, lazy
 from ctxfs.session.damaged import DamagedContent
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal import Damage
@@ -61,3 +62,10 @@ __all__ = [
     "Trim",
     "Window",
 ]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {},
+    elsewhere={"ctxfs.llm": ("ToolMessage",)},
+    renamed=OTHER_NAMES,
+)

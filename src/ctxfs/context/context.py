@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ctxfs.checks import require_exception, require_int, require_kind
+from ctxfs.checks import async_with_only, names_settings, require_exception, require_int, require_kind
 from ctxfs.context.entry import Incoming, skill_prompt, with_sources
 from ctxfs.context.in_time import ContextInTime
 from ctxfs.context.intake import entries_of, parsed
@@ -42,6 +42,21 @@ from ctxfs.weak_methods import weak_method
 __all__ = ["Context"]
 
 
+@async_with_only
+@names_settings(
+    {
+        "budget": "give it as window",
+        "compaction": "give it as window=Window(compaction=...)",
+        "ephemeral_keep_recent": 'it is keep_recent here, with a number for each tool, as in {"search": 2}',
+        "eviction": "pricing=None switches eviction by price off",
+        "materialize": "give it as eager=Materializer(...)",
+        "offload_root_path": "it is root_path here",
+        "offload_token_threshold": "give offload_policy=OffloadPolicy(token_threshold=...)",
+        "prices": "give pricing=EvictionPricing(...)",
+        "system_prompt": "await context.set_system_prompt(...) sets it",
+        "tools": "context.tools = [...] sets it",
+    }
+)
 class Context(ContextInTime):
     """The messages of one session, kept inside the window and at a low price, without losing a byte.
 

@@ -1,5 +1,7 @@
 """What a context holds now: its items, their tokens, and which of them are durable."""
 
+from typing import Self
+
 from ctxfs.context.live import LiveTranscript
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors import SessionClosed
@@ -36,6 +38,11 @@ class ContextHeld:
     def items(self) -> tuple[ContextItem, ...]:
         """Everything in the context now, oldest first."""
         return tuple(self._transcript.items.values())
+
+    @property
+    def conversation(self) -> Self:
+        """The context itself, whose ``items`` "Context FileSystem 上下文卸载功能" finds under this name."""
+        return self
 
     @property
     def token_count(self) -> int:

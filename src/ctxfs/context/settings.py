@@ -11,7 +11,7 @@ from ctxfs.economics.prices import Rates, planning_prices
 from ctxfs.errors import ConfigError
 from ctxfs.events import ContextEvent
 from ctxfs.eviction.budget import Budget
-from ctxfs.eviction.compaction import SelectiveCompaction
+from ctxfs.eviction.compaction import SelectiveCompaction, Strategy
 from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.holds import Pins
 from ctxfs.eviction.policy import OffloadPolicy
@@ -27,6 +27,7 @@ __all__ = [
     "ContextSettings",
     "agreed_policy",
     "check_keep_recent",
+    "check_pinned_users",
     "economy_for",
     "eviction_rules",
     "pins_of",
@@ -79,7 +80,7 @@ class ContextSettings:
         require_kind("offload_policy", self.offload_policy, OffloadPolicy, "OffloadPolicy(...)")
         require_kind("on_event", self.on_event, Callable, "a function of an event")
         require_counter(self.counter)
-        require_method("eager", self.eager, "decide", "a policy with a method decide")
+        require_method("eager", self.eager, "decide", "a policy with a method decide, such as Materializer()")
         priced = economy_for(self.model) if self.pricing == "auto" else self.pricing
         require_kind("pricing", priced, EvictionPricing, 'EvictionPricing(...), "auto"')
         window = window_for(self.model, self.window)
@@ -90,6 +91,7 @@ class ContextSettings:
         if self.eager is not None and not policy.type_enabled[ItemType.TOOL_RESULT]:
             raise ConfigError("eager evicts tool results, but type_enabled says that they stay: change one of them")
         compaction = replace(window.compaction or SelectiveCompaction(), policy=policy)
+        check_pinned_users(compaction, self.pins.user_messages)
         object.__setattr__(self, "exact", dict(self.keep_recent or {}) if self.offload_enabled else {})
         object.__setattr__(self, "eager", self.eager if self.offload_enabled else None)
         object.__setattr__(self, "guard", replace(window, compaction=compaction))
@@ -109,6 +111,16 @@ def pins_of(tools: Collection[str] | None, *, user_messages: bool) -> Pins:
     if isinstance(tools, str) or not all(isinstance(name, str) for name in tools or ()):
         raise ConfigError(f"pin_tools is {tools!r}: use {use} or None")
     return Pins(tools=frozenset(tools or ()), user_messages=user_messages)
+
+
+def check_pinned_users(compaction: SelectiveCompaction, pin_user_messages: bool) -> None:
+    """Raise ``ConfigError`` if a rule that somebody wrote evicts the user's messages, although all are pinned."""
+    rule = compaction.rules.get(ItemType.USER_MESSAGE)
+    if not pin_user_messages or compaction.has_default_rules or rule is None or rule.strategy is Strategy.KEEP:
+        return
+    raise ConfigError(
+        f"rules say {rule.strategy} for user_message, but pin_user_messages keeps them all: change one of them"
+    )
 
 
 def check_keep_recent(keep_recent: Mapping[str, int] | None) -> None:

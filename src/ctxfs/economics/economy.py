@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from ctxfs.checks import require_kind, require_number
+from ctxfs.checks import names_settings, require_kind, require_number
 from ctxfs.economics.features import ToolClass, classify, paths_of, program_of, writes
 from ctxfs.economics.ledger import Ledger
 from ctxfs.economics.ledger_steps import Added, Billed, Candidate, Left, ReadBack, Replied, Step
@@ -42,6 +42,7 @@ class CacheTerms:
         require_number("ttl_s", self.ttl_s, at_least=0)
 
 
+@names_settings()
 class EvictionPricing:
     """The settings of eviction by price: the planner's numbers, and what the prompt cache costs.
 

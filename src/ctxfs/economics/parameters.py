@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
-from ctxfs.checks import require_bool, require_number
+from ctxfs.checks import names_settings, require_bool, require_number
 from ctxfs.economics.features import ToolClass
 from ctxfs.errors import ConfigError
 
@@ -41,6 +41,7 @@ def _check_classes(name: str, table: object) -> None:
         raise ConfigError(f"{name} is {table!r}: use a number for each of {', '.join(ToolClass)}")
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionParameters:
     """How the planner weighs what it knows. Every rule of it can be switched off.

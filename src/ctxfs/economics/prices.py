@@ -8,7 +8,7 @@ from typing import Any
 from ctxfs.checks import require_bool, require_int, require_kind, require_number
 from ctxfs.errors import ConfigError
 from ctxfs.llm.base import Usage
-from ctxfs.models.known import model_or_relative, warn_unknown
+from ctxfs.models.known import model_or_relative, warn_unknown_model
 from ctxfs.models.prices import CacheTtl, Prices
 
 __all__ = ["ANTHROPIC_RATES", "Rates", "at_price", "bill_usd", "planning_prices"]
@@ -149,9 +149,5 @@ def planning_prices(model: str) -> Prices:
     info, is_known = model_or_relative(model)
     prices = info.prices if info is not None else None
     if model and not is_known:
-        assumed = f"the prices of {info.name!r}" if info is not None else "Anthropic's ratios of prices"
-        warn_unknown(
-            f"the model {model!r}",
-            f"plans assume {assumed}; give its own, as AgentConfig(prices=...) or Context(pricing=...)",
-        )
+        warn_unknown_model(model)
     return prices or _ASSUMED

@@ -7,13 +7,12 @@ from math import ceil, floor
 from statistics import median
 from types import MappingProxyType
 
-from ctxfs.checks import require_int, require_number
+from ctxfs.checks import names_settings, require_int, require_number
 from ctxfs.errors import ConfigError
-from ctxfs.models.known import model_or_relative, warn_unknown
+from ctxfs.models.known import ASSUMED_WINDOW_TOKENS, model_or_relative, warn_unknown, warn_unknown_model
 
 __all__ = ["Budget", "Calibration"]
 
-_DEFAULT_WINDOW_TOKENS = 128_000
 _REPLY_TOKENS = 16_384
 
 _PRIORS: Mapping[str, float] = MappingProxyType({"claude-": 1.35, "gpt-": 1.0, "o1": 1.0, "o3": 1.0, "o4": 1.0})
@@ -24,6 +23,7 @@ _ROUNDING = 1 / _MIN_SAMPLE_TOKENS
 _PLAUSIBLE = (0.5, 3.0)
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """How large the context may be, in the provider's tokens.
@@ -67,13 +67,15 @@ class Budget:
         """
         info, is_known = model_or_relative(model)
         window_tokens = info.window_tokens if info is not None else None
-        if warns and model and (not is_known or window_tokens is None):
-            assumed = _DEFAULT_WINDOW_TOKENS if window_tokens is None else window_tokens
-            what = f"the window of the model {model!r}" if is_known else f"the model {model!r}"
+        if warns and model and not is_known:
+            warn_unknown_model(model)
+        elif warns and model and window_tokens is None:
+            assumed = f"{ASSUMED_WINDOW_TOKENS:,} tokens are assumed"
             warn_unknown(
-                what, f"{assumed:,} tokens are assumed; give its own, as AgentConfig(budget=...) or Context(window=...)"
+                f"the window of the model {model!r}",
+                f"{assumed}; give its own, as AgentConfig(budget=...) or Context(window=...)",
             )
-        budget = cls.of_window(window_tokens or _DEFAULT_WINDOW_TOKENS)
+        budget = cls.of_window(window_tokens or ASSUMED_WINDOW_TOKENS)
         return replace(budget, input_tokens=info.input_tokens) if info is not None else budget
 
     @classmethod

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from ctxfs.checks import require_int, require_kind
+from ctxfs.checks import names_settings, require_int, require_kind
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.plan import Archive, Offload, Plan
 from ctxfs.eviction.policy import OffloadPolicy
@@ -46,6 +46,7 @@ class Strategy(StrEnum):
     DROP = "drop"
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """A strategy for one type. ``keep_recent``: how many of the newest items TRUNCATE keeps; 0 keeps none."""
@@ -130,6 +131,7 @@ def as_it_is(item: ContextItem) -> ContextItem:
     return item
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectiveCompaction:
     """How to make the context smaller without a model.
@@ -146,7 +148,7 @@ class SelectiveCompaction:
 
     def __post_init__(self) -> None:
         require_kind("policy", self.policy, OffloadPolicy, "OffloadPolicy(...)")
-        if self.rules is _DEFAULT_RULES:
+        if self.has_default_rules:
             return  # a type that must not leave is simply left alone
         if not isinstance(self.rules, Mapping):
             raise ConfigError(f"rules is {self.rules!r}: use a mapping from types of items to Rule(...)")
@@ -154,6 +156,11 @@ class SelectiveCompaction:
             _check_rule(kind, rule, self.policy or OffloadPolicy())
         rules = MappingProxyType({ItemType(kind): rule for kind, rule in self.rules.items()})
         object.__setattr__(self, "rules", rules)
+
+    @property
+    def has_default_rules(self) -> bool:
+        """Whether nobody wrote the rules."""
+        return self.rules is _DEFAULT_RULES
 
     def plan(
         self,

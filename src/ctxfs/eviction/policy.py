@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from ctxfs.checks import require_bool, require_int
+from ctxfs.checks import names_settings, require_bool, require_int
 from ctxfs.errors import ConfigError
 from ctxfs.items import ContextItem, ItemType
 
@@ -40,6 +40,7 @@ _NEVER: Mapping[ItemType, str] = MappingProxyType(
 """The types that never get files of their own, and why."""
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffloadPolicy:
     """Which items may be evicted. Every rule but ``ephemeral=n`` obeys it.
@@ -98,15 +99,16 @@ class OffloadPolicy:
         """Whether compaction gives this item a file and a placeholder of its own; False if it was evicted already."""
         if item.destroyed or not self.type_enabled[item.item_type]:
             return False
-        threshold = self._threshold(item.item_type)
+        threshold = self.threshold(item.item_type)
         return item.content_tokens > (DEFAULT_THRESHOLD_TOKENS if threshold is None else threshold)
 
     def allows(self, kind: ItemType, tokens: int) -> bool:
         """Whether content of this type and size may be evicted eagerly (before it is sent), or by price."""
-        threshold = self._threshold(kind)
+        threshold = self.threshold(kind)
         return self.type_enabled[kind] and (threshold is None or tokens > threshold)
 
-    def _threshold(self, kind: ItemType) -> int | None:
+    def threshold(self, kind: ItemType) -> int | None:
+        """Items of this type get no file of their own up to so many tokens; None: the price decides."""
         return self.type_thresholds.get(kind, self.token_threshold)
 
 

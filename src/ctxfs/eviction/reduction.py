@@ -304,8 +304,13 @@ def overflow(
     if surely <= budget.limit_tokens:
         return None
     left = sorted((i for i in items if not i.destroyed), key=lambda i: -i.token_count)
+    overhead = counted_tokens - sum(i.token_count for i in items)
     stuck = [f"{i.id} ({i.token_count:,} tokens)" for i in left[:_STUCK_SHOWN]]
     error = ContextOverflow(budget.limit_tokens, surely, stuck)
     if left and all(item.pinned for item in left[:_STUCK_SHOWN]):
         return error.because("these are pinned, so they stay: unpin one")
+    if overhead > budget.limit_tokens // 2:
+        return error.because(
+            f"{overhead:,} of them are in no message (tools, status: overhead_tokens, status_tokens), the rest in"
+        )
     return error

@@ -6,7 +6,7 @@ A reduction that did not help is not tried again before the context has grown by
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ctxfs.checks import require_kind
+from ctxfs.checks import names_settings, require_kind
 from ctxfs.errors import ContextOverflow, PromptTooLong
 from ctxfs.eviction.budget import Budget, Calibration
 from ctxfs.eviction.compaction import SelectiveCompaction
@@ -26,6 +26,7 @@ _KEPT_PER_REFUSAL = 0.75
 """The share of a prompt that is kept if the provider refused it without saying by how much it was too long."""
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True)
 class Window:
     """The budget of a context, and what to do when it is exceeded.

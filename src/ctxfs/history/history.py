@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 from anyio import to_thread
 
-from ctxfs.checks import require_exception, require_int, require_kind, require_text
+from ctxfs.checks import names_settings, require_exception, require_int, require_kind, require_text
 from ctxfs.context.settings import Auto
 from ctxfs.economics.economy import EvictionPricing
 from ctxfs.events import ContextEvent
@@ -45,6 +45,17 @@ T = TypeVar("T")
 _log = logging.getLogger("ctxfs.history")
 
 
+@names_settings(
+    {
+        "budget": "give it as window",
+        "compaction": "give it as window=Window(compaction=...)",
+        "eager": "give materialize=Materialize(...), and call arrive() for each result",
+        "offload_enabled": "window=None, pricing=None and no keep_recent replace nothing",
+        "offload_root_path": "it is root_path here",
+        "offload_token_threshold": "give offload_policy=OffloadPolicy(token_threshold=...)",
+        "prices": "give pricing=EvictionPricing(...)",
+    }
+)
 class History:
     """Keeps a history that a framework owns inside its window, and economical, without losing a byte.
 

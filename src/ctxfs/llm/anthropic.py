@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 
-from ctxfs.checks import require_bool, require_kind
+from ctxfs.checks import names_settings, require_bool, require_kind
 from ctxfs.errors import ConfigError, MissingApiKey, UnsupportedCacheTtl
 from ctxfs.llm.accumulate import ReplyBuilder
 from ctxfs.llm.base import ModelEvent, ModelRequest, Reply, Retrying
@@ -32,6 +32,7 @@ KEY_VARIABLE = "ANTHROPIC_API_KEY"
 T = TypeVar("T")
 
 
+@names_settings()
 class ChatAnthropic:
     """A model of Anthropic's, streaming, with prompt-cache breakpoints and retries; needs the extra ``anthropic``.
 

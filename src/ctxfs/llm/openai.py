@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
+from ctxfs.checks import names_settings
 from ctxfs.errors import ConfigError, InvalidRequest, MissingApiKey
 from ctxfs.llm.base import ModelEvent, ModelRequest, Reply
 from ctxfs.llm.chat_completions import MAX_TOOLS, WIRE_LIMITS, ChatReplyBuilder, Dialect, to_chat_body
@@ -28,6 +29,7 @@ KEY_VARIABLE = "OPENAI_API_KEY"
 URL_VARIABLE = "OPENAI_BASE_URL"
 
 
+@names_settings()
 class ChatOpenAI:
     """A model behind the Chat Completions API, streaming, with retries; needs the extra ``openai``.
 

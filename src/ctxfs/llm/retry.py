@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ctxfs.checks import require_int, require_number
+from ctxfs.checks import names_settings, require_int, require_number
 from ctxfs.errors import (
     AuthenticationFailed,
     ConfigError,
@@ -41,6 +41,7 @@ STATUS_OF_KIND = {
 RETRYABLE = (ConnectionFailed, RateLimited, Overloaded)
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """How often and when a failed call is made again.

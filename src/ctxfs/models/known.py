@@ -12,8 +12,10 @@ from importlib import metadata
 from ctxfs.checks import require_model
 from ctxfs.models.genai import SNAPSHOT, Row, Step, live_rows
 from ctxfs.models.prices import Prices
+from ctxfs.spelling import did_you_mean
 
 __all__ = [
+    "ASSUMED_WINDOW_TOKENS",
     "KnownModels",
     "ModelInfo",
     "UnknownModel",
@@ -22,8 +24,11 @@ __all__ = [
     "known_models",
     "model_or_relative",
     "warn_unknown",
+    "warn_unknown_model",
 ]
 
+ASSUMED_WINDOW_TOKENS = 128_000
+"""The window of a model of which nothing is known: the smallest of the models that agents are run with today."""
 
 _RESELLER = re.compile(r"^(?!ft:)(?:.*/)?(?:[a-z_-]+:)?(?:[a-z_-]+\.)*")
 """What stands in front of a model's name where somebody else than its maker serves it, or a library says who does."""
@@ -143,7 +148,31 @@ def _prices(step: Step) -> Prices:
     return Prices(input=paid, output=output, cache_read=read, cache_write=write)
 
 
-@lru_cache(maxsize=1_000)
 def warn_unknown(what: str, assumed: str) -> None:
     """Warn, once for each pair, that ``what`` is unknown; ``assumed`` says what is taken instead, and what to set."""
-    warnings.warn(f"{what} is unknown: {assumed}", UnknownModel, stacklevel=2)
+    _warn_once(f"{what} is unknown: {assumed}")
+
+
+def warn_unknown_model(model: str) -> None:
+    """Warn, once for each name, that ``model`` is unknown: which model may be meant, and what is taken instead.
+
+    It says all that is assumed of a model, whichever of it the caller needs, so that a name gives one warning.
+    """
+    info, _ = model_or_relative(model)
+    if info is None:
+        window_tokens = ASSUMED_WINDOW_TOKENS
+        prices = "Anthropic's ratios of prices"
+        question = did_you_mean(model.lower(), _rows())
+    else:
+        window_tokens = info.window_tokens or ASSUMED_WINDOW_TOKENS
+        prices = f"the prices of {info.name!r}"
+        question = ""
+    _warn_once(
+        f"the model {model!r} is unknown{question or '.'} Assumed of it are a window of {window_tokens:,} tokens and "
+        f"{prices}: give your own, as Context(window=..., pricing=...) or AgentConfig(budget=..., prices=...)"
+    )
+
+
+@lru_cache(maxsize=1_000)
+def _warn_once(text: str) -> None:
+    warnings.warn(text, UnknownModel, stacklevel=3)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from ctxfs.checks import require_int, require_number
+from ctxfs.checks import names_settings, require_int, require_number
 from ctxfs.errors import ConfigError, UnsupportedCacheTtl
 
 __all__ = ["TTL_SECONDS", "CacheTtl", "Prices"]
@@ -19,6 +19,7 @@ TTL_SECONDS: Mapping[CacheTtl, float] = MappingProxyType(
 """How long each lasts since it was last read. Automatic caches are said to keep a prefix for 5 to 10 minutes."""
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
     """What a model's tokens cost, in US dollars per million.

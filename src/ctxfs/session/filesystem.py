@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self, cast
 from warnings import warn
 
-from ctxfs.checks import require_bool, require_int, require_kind
+from ctxfs.checks import async_with_only, names_settings, require_bool, require_int, require_kind
 from ctxfs.content.reader import ContentReader, IndexCache
 from ctxfs.content.stored import Stored
 from ctxfs.errors import ConfigError, ContentGone, SessionClosed, UnknownItem
@@ -47,6 +47,8 @@ from ctxfs.storage.threads import uninterrupted
 __all__ = ["ContextFileSystem", "default_root", "list_sessions", "remove_session"]
 
 
+@async_with_only
+@names_settings({"offload_root_path": "it is root_path here"})
 class ContextFileSystem:
     """One session: on disk, as ``<root_path>/{session_id}``, or in a store that many machines reach.
 

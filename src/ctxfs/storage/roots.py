@@ -18,8 +18,10 @@ def absolute_root(path: str | Path | None) -> Path:
     """Return the directory that ``path`` names, absolute; None is ``default_root()``.
 
     A relative one is taken from the working directory of this moment. Not resolved: links in it are the user's.
-    Raises ``ConfigError`` if it is not a path.
+    Raises ``ConfigError`` if it is not a path, or empty.
     """
+    if path == "":  # Python would take the working directory
+        raise ConfigError("the directory '' cannot be used: name one, or give None for ~/.agent/context")
     try:
         found = default_root() if path is None else Path(path).expanduser()
     except (TypeError, RuntimeError) as error:  # not a path, or an unknown user's home

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ctxfs.checks import require_bool, require_text
+from ctxfs.checks import names_settings, require_bool, require_text
 from ctxfs.economics.prices import bill_usd
 from ctxfs.errors import MissingExtra
 from ctxfs.events import Compacted, ContextEvent, Evicted, Offloaded
@@ -43,6 +43,7 @@ class _Instruments:
     freed: "Counter"
 
 
+@names_settings()
 class Telemetry:
     """Spans, events and metrics: ``AgentConfig(telemetry=Telemetry())``, or ``session`` in a loop of your own.
 

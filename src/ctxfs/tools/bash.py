@@ -19,7 +19,7 @@ import anyio.lowlevel
 from anyio import to_thread
 from pydantic import Field
 
-from ctxfs.checks import require_bool, require_kind, require_number, require_text
+from ctxfs.checks import names_settings, require_bool, require_kind, require_number, require_text
 from ctxfs.content.growing import GrowingLog
 from ctxfs.content.stored import Stored
 from ctxfs.errors import ConfigError, StorageError
@@ -60,6 +60,7 @@ _DESCRIPTION = (
 )
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bash:
     """The settings of the Bash tool.

@@ -12,6 +12,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from ctxfs.checks import names_settings
 from ctxfs.errors import InvalidToolArguments, ToolDefinitionError
 from ctxfs.tools.base import Tool
 
@@ -45,6 +46,7 @@ class FunctionTool(Tool, Generic[P, R]):
         return self.function
 
 
+@names_settings({"keep_recent": "it is ephemeral here"})
 def tool(
     description: str,
     *,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 
+from ctxfs.checks import names_settings
 from ctxfs.content.readable import readable_text
 from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.plan import Offload
@@ -28,6 +29,7 @@ from ctxfs.workspace.tools import workspace_tools
 __all__ = ["ToolResultOffload"]
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResultOffload:
     """Which results of an agent's tools are replaced by a ``<knowledge_list>`` before they are ever sent.

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 
 import anyio
 
-from ctxfs.checks import require_text
+from ctxfs.checks import async_with_only, require_text
 from ctxfs.content.stored import Stored
 from ctxfs.errors import AmbiguousItem, ConfigError, CtxfsError, SessionClosed, SessionNotFound, UnknownItem
 from ctxfs.jsontext import codec as json_codec
@@ -67,6 +67,7 @@ class WorkspaceOffload:
     artifacts: tuple[ArtifactInfo, ...]
 
 
+@async_with_only
 class KnowledgeService:
     """The workspace under ``namespace``, a directory of sessions; None is ``~/.agent/context``.
 

@@ -1,0 +1,194 @@
+"""What a user writes by mistake, or as another project writes it, is answered with what was meant."""
+
+import importlib
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ctxfs
+from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, ContextItem, History, ItemType, OffloadPolicy, tool
+from ctxfs.context import Budget, SelectiveCompaction
+from ctxfs.lazy import OTHER_NAMES, lazy
+from ctxfs.llm import ChatAnthropic, ToolMessage
+from ctxfs.materialize import Materialize
+from ctxfs.models import UnknownModel
+from ctxfs.spelling import did_you_mean, nearest
+from ctxfs.testing import ScriptedModel
+from ctxfs.workspace import KnowledgeService
+from test_public_names import PUBLIC
+
+# Settings -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "written", "says"),
+    [
+        (Context, {"session": "x"}, "Context has no setting 'session': did you mean 'session_id'?"),
+        (Context, {"root": "x"}, "did you mean 'root_path'?"),
+        (Context, {"offload_token_threshold": 9}, r"give offload_policy=OffloadPolicy\(token_threshold=...\)"),
+        (Context, {"zzz": 1}, "Context has no setting 'zzz': its settings are session_id, model, root_path, "),
+        (AgentConfig, {"tool": []}, "AgentConfig has no setting 'tool': did you mean 'tools'?"),
+        (AgentConfig, {"root_path": "x"}, "it is offload_root_path here"),
+        (AgentConfig, {"model": "x"}, r"give the model to Agent\(llm, config\)"),
+        (History, {"offload_enabled": False}, "pricing=None and no keep_recent replace nothing"),
+        (History, {"materialise": 1}, "did you mean 'materialize'?"),
+        (ContextFileSystem, {"readonly": True}, "did you mean 'read_only'?"),
+        (Budget, {"window": 9}, "Budget has no setting 'window': did you mean 'window_tokens'?"),
+        (OffloadPolicy, {"tokens_threshold": 9}, "did you mean 'token_threshold'?"),
+        (SelectiveCompaction, {"rule": {}}, "did you mean 'rules'?"),
+        (Materialize, {"max_chars": 9}, "did you mean 'max_inline_chars'?"),
+        (ChatAnthropic, {"apikey": "x"}, "did you mean 'api_key'?"),
+        (tool, {"ephemral": 2}, "tool has no setting 'ephemral': did you mean 'ephemeral'?"),
+    ],
+)
+def test_a_setting_that_is_not_there_is_answered_with_the_one_that_was_meant(
+    make: Callable[..., Any], written: Mapping[str, Any], says: str
+) -> None:
+    with pytest.raises(TypeError, match=says.replace("?", r"\?")):
+        make(**written)
+
+
+def test_settings_are_taken_as_before(tmp_path: Path) -> None:
+    context = Context("s", root_path=tmp_path, keep_recent={"search": 2})
+    assert context.session_id == "s"
+    assert Budget(window_tokens=9, reply_tokens=1) == Budget(window_tokens=9, reply_tokens=1)
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'window_tokens'"):
+        Budget()  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [Context, ContextFileSystem, KnowledgeService, lambda: Agent(ScriptedModel([]))],
+    ids=["Context", "ContextFileSystem", "KnowledgeService", "Agent"],
+)
+def test_with_says_that_async_with_is_needed(
+    make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made = make()
+    with pytest.raises(TypeError, match=f"{type(made).__name__} needs `async with`, not `with`"), made:
+        pass
+    with pytest.raises(TypeError, match="needs `async with`"):
+        made.__exit__(None, None, None)
+
+
+# Names ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("facade", ["ctxfs", "ctxfs.context"])
+@pytest.mark.parametrize("name", ["SelectiveCompactionPolicy", "EphemeralManager", "ToolMessage"])
+def test_a_name_of_the_specification_is_answered_with_the_one_here(facade: str, name: str) -> None:
+    with pytest.raises(ImportError, match=f"{facade} has no {name}: write "):
+        exec(f"from {facade} import {name}")
+
+
+def answer_to(name: str) -> str | None:
+    """What to write instead of ``from ctxfs import name``; None: nobody looks for it there."""
+    try:
+        getattr(ctxfs, name)
+    except ImportError as error:
+        return str(error).split("`")[1]
+    except AttributeError:
+        return None
+    return None
+
+
+def test_a_name_that_lives_elsewhere_is_answered_with_the_line_to_write() -> None:
+    lines = []
+    for home, names in PUBLIC.items():
+        for name in sorted(set(names.split()) - set(PUBLIC["ctxfs"].split())):
+            line = answer_to(name)
+            assert line in (None, f"from {home} import {name}")
+            lines.append(line)
+    assert len([line for line in lines if line is not None]) > 20
+    assert "from ctxfs.llm import ChatAnthropic" in lines
+
+
+def test_what_other_names_say_is_there() -> None:
+    assert OTHER_NAMES.keys() == {"SelectiveCompactionPolicy", "EphemeralManager"}
+    exec(OTHER_NAMES["SelectiveCompactionPolicy"])
+    assert "Context(keep_recent=" in OTHER_NAMES["EphemeralManager"]
+
+
+def test_a_misspelled_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(AttributeError, match=r"module 'ctxfs' has no attribute 'Agnt': did you mean 'Agent'\?"):
+        ctxfs.Agnt  # noqa: B018
+    with pytest.raises(AttributeError, match=r"module 'ctxfs' has no attribute 'zzz'$"):
+        ctxfs.zzz  # noqa: B018
+    assert not hasattr(ctxfs, "__wrapped__")
+
+
+def test_a_facade_without_other_names_gives_what_it_has() -> None:
+    get, names = lazy("ctxfs", {"ctxfs.errors": ["CtxfsError"]})
+    assert get("CtxfsError") is ctxfs.CtxfsError
+    assert "Agent" in names()
+    with pytest.raises(AttributeError, match="has no attribute 'ChatAnthropic'"):
+        get("ChatAnthropic")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [
+        ("ctxfs.context.fs", "ContextFileSystem", ContextFileSystem),
+        ("ctxfs.context.offload", "OffloadPolicy", OffloadPolicy),
+        ("ctxfs.context.items", "ContextItem", ContextItem),
+        ("ctxfs.context.items", "ItemType", ItemType),
+        ("ctxfs.llm.messages", "ToolMessage", ToolMessage),
+    ],
+)
+def test_the_modules_of_the_specification_have_its_names(module: str, name: str, value: object) -> None:
+    assert getattr(importlib.import_module(module), name) is value
+
+
+@pytest.mark.anyio
+async def test_the_loop_of_the_specification_over_the_items_works(tmp_path: Path) -> None:
+    async with Agent(ScriptedModel(["ok"]), AgentConfig(offload_root_path=tmp_path)) as agent:
+        await agent.query("go")
+        as_specified = agent._context.conversation.items  # noqa: SLF001 - the specification's own line
+        assert [item.id for item in as_specified] == [item.id for item in agent.context.items]
+        assert len(agent.context.items) == 2
+
+
+# Models ---------------------------------------------------------------------------------------------------------------
+
+
+def warned(model: str, tmp_path: Path) -> list[str]:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        Context(model=model, root_path=tmp_path)
+    assert all(w.category is UnknownModel for w in seen)
+    return [str(w.message) for w in seen]
+
+
+def test_a_misspelled_model_gives_one_warning_with_the_model_that_was_meant(tmp_path: Path) -> None:
+    (said,) = warned("claude-sonet-5-5", tmp_path)
+    assert said.startswith(
+        "the model 'claude-sonet-5-5' is unknown: did you mean 'claude-sonnet-5-5'? Assumed of it are "
+    )
+    assert re.search(r"a window of 128,000 tokens and Anthropic's ratios of prices: give your own", said)
+
+
+def test_a_model_that_is_like_no_other_is_unknown_without_a_question(tmp_path: Path) -> None:
+    (said,) = warned("zzzz", tmp_path)
+    assert said.startswith("the model 'zzzz' is unknown. Assumed of it are ")
+
+
+def test_a_new_version_of_a_known_model_is_no_misspelling(tmp_path: Path) -> None:
+    (said,) = warned("gpt-5-words", tmp_path)
+    assert said.startswith(
+        "the model 'gpt-5-words' is unknown. Assumed of it are a window of 400,000 tokens and the prices of 'gpt-5'"
+    )
+
+
+# Spelling -------------------------------------------------------------------------------------------------------------
+
+
+def test_only_a_name_that_is_like_another_is_taken_for_it() -> None:
+    assert nearest("economical", ["exact", "economic"]) == "economic"
+    assert nearest("budget", ["digest_tokens", "status_tokens"]) is None
+    assert did_you_mean("economical", iter(["economic"])) == ": did you mean 'economic'?"
+    assert did_you_mean("x", []) == ""
