@@ -109,7 +109,7 @@ PURE_CORE = (
     "view/findings.py",
     "view/item_list.py",
     "view/overview.py",
-    "view/redaction.py",
+    "redaction.py",
     "view/security.py",
     "view/worth.py",
 )

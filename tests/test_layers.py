@@ -33,7 +33,7 @@ ROOMS = (
         "events",
     ),
     *("jsontext", "models", "llm", "tokens", "items"),
-    *("storage", "content", "session"),
+    *("storage", "content", "redaction", "session"),
     *("placeholder", "eviction", "economics", "timeline", "context"),
     *("materialize", "tools", "recall", "history", "telemetry", "agent"),
     *("messages", "workspace", "transfer", "testing", "recordings", "replay", "listing", "cleanup"),

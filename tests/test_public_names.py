@@ -20,7 +20,7 @@ PUBLIC = {
     """,
     "ctxfs.agent": """
         Agent AgentConfig AgentEvent Approve Compacted ContentReadBack ContentRestored Done Evicted OffloadFailed
-        Offloaded RecordFailed Redact
+        Offloaded RecordFailed Redact Redaction
         ResultOffload Retrying SummaryFailed TextDelta ThinkingDelta ToolEnded ToolStarted UsageReported tool
     """,
     "ctxfs.tools": """

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ctxfs.errors import StorageError
+from ctxfs.errors import ModelError, StorageError
 
 __all__ = [
     "Compacted",
@@ -75,9 +75,13 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryFailed:
-    """There is no summary, and nothing was changed. ``reason`` is a sentence for people."""
+    """There is no summary, and nothing was changed. ``reason`` is a sentence for people, which quotes no content.
+
+    ``error``: what calling the model raised, whose text may quote one; None: the model answered.
+    """
 
     reason: str
+    error: ModelError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -330,6 +330,21 @@ async def test_approval(tmp_path: Path) -> None:
     assert "not that file" in json.dumps(bad)
 
 
+async def test_an_error_without_a_text_is_a_result_too(tmp_path: Path) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ZeroDivisionError
+
+    @tool("Fail")
+    def fail() -> str:
+        raise Mute
+
+    model = ScriptedModel([[ToolCall("fail", {})], "done"])
+    async with Agent(model, AgentConfig(tools=[fail], offload_root_path=tmp_path)) as agent:
+        await agent.query("go")
+    assert "Mute: its text cannot be shown: __str__ raised ZeroDivisionError" in json.dumps(model.requests[1])
+
+
 async def test_redaction_comes_before_everything_else(tmp_path: Path) -> None:
     secret = "sk-verysecret"
 

@@ -12,15 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.cleanup import Erasure, erase, erase_plan, prune_session
-from ctxfs.cleanup.eraser import Eraser, Quotes, blanked
+from ctxfs.cleanup.eraser import Eraser, Quotes
 from ctxfs.context import Context
 from ctxfs.errors import ConfigError, ContentGone, CtxfsError, SessionLocked, UnknownItem
-from ctxfs.history import History
+from ctxfs.history import History, Part
 from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage, UserMessage
 from ctxfs.session.archive import write_archive
 from ctxfs.session.archive_reading import archived
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.fingerprint import sha256_of
 from ctxfs.session.names import TEXT
 from ctxfs.session.records import ContentRemoved
 from ctxfs.storage import LocalSessions, SessionStores
@@ -284,24 +285,72 @@ def test_a_history_of_a_framework_loses_it(tmp_path: Path) -> None:
         assert "removed on" in str(history.run_tool("context_read", {"ref": "c"}).content)
 
 
+@pytest.mark.anyio
+async def test_an_archive_leaves_no_checksum_of_what_was_in_it(tmp_path: Path) -> None:
+    async with ContextFileSystem("s", root_path=tmp_path) as fs:
+        item = user_message(fs, SECRET)
+        await fs.writer.add([item])
+        archive = await put_in_archive(fs, [item])
+        digest = fs.state.stored[archive].digest
+    log = tmp_path / "s" / "journal.jsonl"
+    assert digest in log.read_text()
+    await erase("s", [item.id], root_path=tmp_path)
+    assert digest not in log.read_text()
+    await erase("s", [item.id], root_path=tmp_path)
+    async with ContextFileSystem("s", root_path=tmp_path, read_only=True) as fs:
+        assert (await fs.verify()).ok
+        assert fs.state.stored[archive].digest in log.read_text()
+
+
+MAIL = "Dear customer,\n" + "This is our usual notice about your account.\n" * 60 + "Your one-time code is {}.\n"
+
+
+def mails(*contents: str) -> list[Part]:
+    parts = list[Part]()
+    for number, content in enumerate(contents):
+        parts.append(Part("call", {}, (number, "call"), f"c{number}", "mail"))
+        parts.append(Part("result", content, (number, "result"), f"c{number}", "mail"))
+    return parts
+
+
+def test_no_checksum_is_left_by_which_a_short_secret_is_found(tmp_path: Path) -> None:
+    secret = MAIL.format(471_123)
+    with History("h", root_path=tmp_path, keep_recent={"mail": 1}) as history:
+        replaced = dict(history.rewrite(mails(secret, "later")))
+        assert list(replaced) == [(0, "result")]
+    log = tmp_path / "h" / "journal.jsonl"
+    assert sha256_of(secret)[:16] in log.read_text()
+    anyio.run(lambda: erase("h", ["c0"], root_path=tmp_path))
+    assert sha256_of(secret)[:16] not in log.read_text()
+    with History("h", root_path=tmp_path, keep_recent={"mail": 1}) as history:
+        assert "removed on" in str(history.run_tool("context_read", {"ref": "c0"}).content)
+        again = dict(history.rewrite(mails(secret, "later", "last")))
+        assert again.keys() == {(0, "result")}  # the framework still had it
+        assert history.rewrite(mails(secret, "later", "last")) == again
+
+
 def part(record_type: str, **values: Any) -> dict[str, Any]:
     return {"type": record_type, **values}
 
 
 def test_what_is_left_of_each_record() -> None:
-    eraser = Eraser(["a"])
-    assert eraser(part("decided", kind="call", item_id="a", content={"x": 1})) == part(
-        "decided", kind="call", item_id="a", content={}
+    eraser = Eraser(["a"], {"archive": "new"})
+    assert eraser(part("decided", kind="call", item_id="a", content={"x": 1}, sha256="abc")) == part(
+        "decided", kind="call", item_id="a", content={}, sha256="000"
     )
-    assert eraser(part("decided", kind="result", item_id="a", content="a placeholder"))["content"] == "[erased]"
+    placeholder = part("decided", kind="result", item_id="a", content="a placeholder", sha256="abc")
+    assert eraser(placeholder)["content"] == "[erased]"
+    noted = part("parts_noted", tokens={"abc": 7}, sources={"def": ["a", 1, 2], "123": ["b", 1, 2]})
+    assert eraser(noted) == part("parts_noted", tokens={}, sources={"123": ["b", 1, 2]})
+    old = part("stored", item_id="archive", digest="old", content_length=9)
+    assert eraser(old) == part("stored", item_id="archive", digest="000", content_length=0)
+    assert eraser({**old, "digest": "new"}) == {**old, "digest": "new"}
     assert eraser(part("request_sent", status="largest: a"))["status"] == ""
     assert eraser(part("request_sent", status="other"))["status"] == "other"
-    assert eraser(part("stored", item_id="a", digest="abc")) == part("stored", item_id="a", digest="000")
+    stored = part("stored", item_id="a", digest="abc", content_length=9)
+    assert eraser(stored) == part("stored", item_id="a", digest="000", content_length=0)
     eraser(part("content_removed", item_id="a", erased=True))
     assert eraser(part("replaced", item_id="a", content="later"))["content"] == "later"
-    assert blanked([]) == ""
-    assert blanked("ab") == "[e"
-    assert blanked([{"type": "image"}]) == "[erased]"
 
 
 def test_what_quotes_a_line_or_a_long_word_is_found() -> None:

@@ -314,7 +314,7 @@ def test_a_summary_takes_the_place_of_what_it_replaces() -> None:
         (replied("long " * 10_000), "tokens, what it replaces only"),
         (replied("The plan is to", "max_tokens"), "it ended with 'max_tokens'"),
         (replied("I will not", "refusal"), "it ended with 'refusal'"),
-        (Overloaded("busy"), "busy"),
+        (Overloaded("busy"), "failed: Overloaded"),
         (PromptTooLong("too long"), "does not fit the window"),
     ],
 )

@@ -235,3 +235,27 @@ except ImportError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "opentelemetry-api is not installed: pip install 'ctxfs[otel]'\n"
+
+
+@pytest.mark.parametrize("content", [False, True])
+async def test_the_text_of_an_error_is_sent_only_if_contents_are(
+    collected: Collected, tmp_path: Path, caplog: pytest.LogCaptureFixture, *, content: bool
+) -> None:
+    def redact(_: object, given: object) -> str:
+        raise LookupError(f"cannot judge {given}")
+
+    caplog.set_level(1)
+    model = ScriptedModel([[ToolCall("chapter", {"n": 1})]])
+    telemetry = collected.telemetry(content=content)
+    config = AgentConfig(tools=[chapter], telemetry=telemetry, redact=redact, offload_root_path=tmp_path)
+    async with Agent(model, config) as agent:
+        with pytest.raises(LookupError):
+            await agent.query("q")
+        with pytest.raises(LookupError), telemetry.session("s").run():
+            raise LookupError(CHAPTER)
+    for span in (*collected.spans("execute_tool"), *collected.spans("invoke_agent")):
+        assert span.attributes is not None
+        assert span.attributes[names.ERROR_TYPE] == "LookupError"
+    sent = "".join(span.to_json() for span in collected.spans())
+    assert ("dark and stormy" in sent) is content
+    assert "dark and stormy" not in caplog.text

@@ -1,6 +1,8 @@
 """The page of a session as one file: what is in it, and what is not."""
 
+import os
 import re
+import stat
 from pathlib import Path
 
 import anyio.from_thread
@@ -9,9 +11,8 @@ from playwright.sync_api import expect
 
 from ctxfs.cli.app import run
 from ctxfs.context.context import Context
-from ctxfs.errors import ConfigError
 from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
-from ctxfs.view.redaction import REDACTED, Redaction
+from ctxfs.redaction import REDACTED
 from view.chromium import chromium, watched
 from view.hostile import HOSTILE
 from view_session import SESSION
@@ -105,14 +106,46 @@ def test_a_file_that_exists_is_not_overwritten(root: Path, tmp_path: Path, capsy
     assert file.read_text() == "mine"
 
 
-def test_a_redaction_sees_what_is_shown() -> None:
-    redaction = Redaction(patterns=("a+", "secret"))
-    assert redaction.shown("baab\x1b") == f"b{REDACTED}b\\x1b"
-    assert redaction.content("the secret") == f"the {REDACTED}"
-    hidden = Redaction(contents=True)
-    assert (hidden.content("text"), hidden.content(""), hidden.shown("name")) == (REDACTED, "", "name")
-    with pytest.raises(ConfigError, match="RE2"):
-        Redaction(patterns=("(?<=a)b",))
+LINES = 45
+
+
+def long_key(number: int) -> str:
+    lines = "".join(f"{number:02d}SECRETLINE{line:03d}{'x' * 48}\n" for line in range(LINES))
+    return f"-----BEGIN KEY-----\n{lines}-----END KEY-----\n"
+
+
+async def make_long(root: Path) -> None:
+    """Secrets of 3 kB: each becomes a few characters, so that many are in what is shown."""
+    call = {"type": "tool_use", "id": "call", "name": "n" * 110 + long_key(0), "input": {"c": [long_key(1)] * 9}}
+    async with Context("long", root_path=root, model="", window=None, pricing=None) as context:
+        await context.add(UserMessage("".join(map(long_key, range(40)))), AssistantMessage((call,)))
+        await context.add(ToolMessage("call", "log", "".join(map(long_key, range(40)))), AssistantMessage("ok"))
+
+
+def test_no_secret_is_cut_before_it_is_found(root: Path) -> None:
+    with anyio.from_thread.start_blocking_portal() as portal:
+        portal.call(make_long, root)
+    assert "SECRETLINE" in exported(root, "long")
+    page = exported(root, "long", "--redact", r"(?s)-----BEGIN KEY-----.*?-----END KEY-----")
+    assert REDACTED in page
+    assert "SECRETLINE" not in page
+
+
+def test_a_content_that_is_too_large_to_search_is_left_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctxfs.view.export.SEARCHED_CHARS", 2_000)
+    page = exported(root, SESSION, "--redact", "no such text")
+    assert "it has more than 2,000 characters, too many to search" in page
+    assert "it has more than" not in exported(root, SESSION)
+
+
+@pytest.mark.parametrize("umask", [0, 0o022])
+def test_only_the_owner_can_read_the_file(root: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        exported(root, SESSION)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((root / "page.html").stat().st_mode) == 0o600
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from ctxfs.events import (
     SummaryFailed,
 )
 from ctxfs.llm.base import Retrying, TextDelta, ThinkingDelta
+from ctxfs.redaction import Redaction
 from ctxfs.tools.decorator import tool
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Offloaded",
     "RecordFailed",
     "Redact",
+    "Redaction",
     "ResultOffload",
     "Retrying",
     "SummaryFailed",

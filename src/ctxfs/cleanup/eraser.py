@@ -1,8 +1,9 @@
 """What has to be removed so that a content is nowhere in its session any more. Pure.
 
-For an erased item, the journal's lines keep its identity and lose its content: its message, its placeholders and
-digests, and the checksum, which would reveal a short content. An archive keeps its place among the others. A reply
-keeps its calls without arguments, so that the results after it still have a call.
+For an erased item, the journal's lines keep its identity, its size and its tokens, which sums of the session are made
+of, and lose its content: its message, its placeholders and digests, and every checksum, which would reveal a short
+content to whoever tries the possible ones. An archive keeps its place among the others. A reply keeps its calls without
+arguments, so that the results after it still have a call.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -12,12 +13,12 @@ from typing import Any
 from ctxfs.content.stored import Stored
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.jsontext import codec as json_codec
+from ctxfs.redaction import erased
 from ctxfs.session.names import short_name
 from ctxfs.session.records import ContentRemoved, ItemAdded, NoteWritten, Record, Removed, Replaced, SessionStarted
 
-__all__ = ["Eraser", "Held", "Quotes", "blanked", "held", "in_archives", "related", "text_of"]
+__all__ = ["Eraser", "Held", "Quotes", "held", "in_archives", "related", "text_of"]
 
-_NOTICE = "[erased]"
 _METADATA = frozenset({"encoding", "tool_name"})
 _QUOTE_CHARS = 9
 """Shorter lines may be in any text, so they do not count as quotes."""
@@ -96,29 +97,17 @@ def _inputs(found: Held) -> list[tuple[str, str]]:
     ]
 
 
-def blanked(content: Any) -> Any:
-    """What stays of a content, or of arguments: never longer than the original in JSON, and stable if erased again."""
-    if isinstance(content, str):
-        return _NOTICE[: len(content)]
-    if isinstance(content, Mapping):
-        return {}
-    calls = [
-        {"type": "tool_use", "id": block["id"], "name": block["name"], "input": {}}
-        for block in content
-        if block.get("type") == "tool_use"
-    ]
-    return calls or (_NOTICE if content else "")
-
-
 class Eraser:
     """Removes the contents of ``item_ids`` from a journal's records, given as JSON data in their order.
 
     Records after the tombstone of an item are left as they are: they were written when the content was gone.
+    ``archives``: the archives that held one of the items, each with the checksum that it has without them.
     """
 
-    def __init__(self, item_ids: Collection[str]) -> None:
+    def __init__(self, item_ids: Collection[str], archives: Mapping[str, str]) -> None:
         self._all = frozenset(item_ids)
         self._left = set(item_ids)
+        self._archives = archives
 
     def __call__(self, part: Any) -> Any:
         """The record without the contents."""
@@ -127,25 +116,47 @@ class Eraser:
                 return {**part, "item": _blank_item(part["item"])}
             case {"type": "replaced" | "decided", "item_id": item_id} if item_id in self._left:
                 return _blank(part)
-            case {"type": "stored", "item_id": item_id} if item_id in self._left:
-                metadata = {name: value for name, value in part.get("metadata", {}).items() if name in _METADATA}
-                return {**part, "digest": "0" * len(part["digest"]), **({"metadata": metadata} if metadata else {})}
+            case {"type": "parts_noted"}:
+                return _blank_notes(part, self._left)
+            case {"type": "stored"}:
+                return self._stored(part)
             case {"type": "request_sent", "status": str(status)} if any(item_id in status for item_id in self._all):
                 return {**part, "status": ""}
             case {"type": "content_removed", "item_id": item_id, "erased": True}:
                 self._left.discard(item_id)
         return part
 
+    def _stored(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A record of a stored content: without its checksum, and without how far it could be compressed or escaped."""
+        item_id, digest = part["item_id"], part["digest"]
+        now = self._archives.get(item_id)
+        if digest == now or (now is None and item_id not in self._left):
+            return part
+        metadata = {name: value for name, value in part.get("metadata", {}).items() if name in _METADATA}
+        blank = {**part, "digest": "0" * len(digest), "content_length": 0}
+        return {**blank, "metadata": metadata} if metadata else blank
+
 
 def _blank_item(item: Mapping[str, Any]) -> Mapping[str, Any]:
     message = item["message"]
-    whole = {**item, "message": {**message, "content": blanked(message["content"])}}
-    return {**whole, "placeholder": blanked(item["placeholder"])} if item.get("placeholder") else whole
+    whole = {**item, "message": {**message, "content": erased(message["content"])}}
+    return {**whole, "placeholder": erased(item["placeholder"])} if item.get("placeholder") else whole
 
 
 def _blank(part: Mapping[str, Any]) -> Mapping[str, Any]:
-    whole = {**part, "content": blanked(part["content"])}
-    return {**whole, "placeholder": blanked(part["placeholder"])} if part.get("placeholder") else whole
+    whole = {**part, "content": erased(part["content"])}
+    if "sha256" in part:  # of a decision
+        whole["sha256"] = "0" * len(part["sha256"])
+    return {**whole, "placeholder": erased(part["placeholder"])} if part.get("placeholder") else whole
+
+
+def _blank_notes(part: Mapping[str, Any], item_ids: Collection[str]) -> Mapping[str, Any]:
+    """Notes about parts without the checksums of erased texts.
+
+    Which checksum belongs to an erased text is not known, so none of the token counts stays: they are counted again.
+    """
+    sources = {sha256: source for sha256, source in part.get("sources", {}).items() if source[0] not in item_ids}
+    return {**part, **{name: new for name, new in (("tokens", {}), ("sources", sources)) if name in part}}
 
 
 class Quotes:
@@ -174,4 +185,4 @@ def text_of(content: object) -> str:
 
 def in_archives(item_ids: Collection[str]) -> Callable[[str, Any], Any]:
     """The function that changes an archive's contents so that nothing of these items is in it."""
-    return lambda item_id, content: blanked(content) if item_id in item_ids else content
+    return lambda item_id, content: erased(content) if item_id in item_ids else content

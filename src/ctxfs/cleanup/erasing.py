@@ -9,7 +9,7 @@ store on a server, all of this is done as its one writer, so that a writer that 
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -45,14 +45,18 @@ _OPENED_AT_ONCE = 16
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]+")
 """An id that is the same in JSON."""
 
+_FIGURES = "the id, size, lines and tokens of each item: the sums of the session"
+_ELSEWHERE = "sessions elsewhere, and what a framework, a provider or a log has kept"
 _LEFT_IN_DIRECTORY = (
+    _FIGURES,
     "exports of this session, and backups of its directory",
-    "sessions elsewhere, and what an agent, a provider or a log has kept",
+    _ELSEWHERE,
     "the blocks of the disk that held it, until they are written again",
 )
 _LEFT_IN_STORE = (
+    _FIGURES,
     "exports of this session, and copies of it in a directory or another store",
-    "sessions elsewhere, and what an agent, a provider or a log has kept",
+    _ELSEWHERE,
     "read caches other than the one of this URL (?cache=DIR): remove their directories",
     "earlier versions, snapshots and backups of the bucket or database",
     "a database's dead rows, until it has vacuumed them",
@@ -283,9 +287,12 @@ async def _carry_out(
     fs: ContextFileSystem, store: RewritingStore, found: Held, plan: Erasure, *, by: str, reason: str, now: float
 ) -> None:
     item_ids = [item.item_id for item in plan.items]
-    log = await store.read_log()
-    await run_in_steps(lambda: rewritten(log, Eraser(item_ids)))  # what cannot be done is found before anything changes
     archives = [file for archive in plan.archives if (file := await _new_archive(store, found, archive, item_ids))]
+    checksums = {archive: found.stored[archive][-1].digest for archive in plan.archives if archive in found.stored}
+    checksums |= {file.item_id: file.stored.digest for file in archives}
+    log = await store.read_log()
+    # What cannot be done is found before anything changes.
+    await run_in_steps(lambda: rewritten(log, Eraser(item_ids, checksums)))
     tombstones = [
         _tombstone(found, item, now, by, reason) for item in plan.items if not _is_erased(found, item.item_id)
     ]
@@ -294,20 +301,26 @@ async def _carry_out(
     if records:
         await fs.writer.journal.commit(Commit(records=records, replacing=archives if together else ()))
     try:
-        await _remove_bytes(store, plan, [] if together else archives)
+        await _remove_bytes(store, plan, checksums, [] if together else archives)
     except WriteFailed as error:
         left = "no reader is given what was erased, but the place still holds it: erase the same items again"
         raise WriteFailed(plan.session_id, f"{error.reason}; {left}") from error
 
 
-async def _remove_bytes(store: RewritingStore, plan: Erasure, archives: Sequence[ContentFile]) -> None:
-    """Remove the contents from files, archives and log, once their tombstones are durable."""
+async def _remove_bytes(
+    store: RewritingStore, plan: Erasure, checksums: Mapping[str, str], archives: Sequence[ContentFile]
+) -> None:
+    """Remove the contents from files, archives and log, once their tombstones are durable.
+
+    ``checksums``: those of the archives without the contents. ``archives``: the new ones that are not written yet.
+    """
     gone = [name for item in plan.items for name in (item.name, index_name(item.name))]
     await store.delete([*gone, *(index_name(file.name) for file in archives)])
     for file in archives:
         await store.replace(file.name, file)
     log = await store.read_log()
-    new = await run_in_steps(lambda: rewritten(log, Eraser([item.item_id for item in plan.items])))
+    eraser = Eraser([item.item_id for item in plan.items], checksums)
+    new = await run_in_steps(lambda: rewritten(log, eraser))
     if new != log or isinstance(store, SharedStore):  # a server may still hold deleted bytes
         await store.rewrite(new)
 

@@ -134,7 +134,7 @@ def _note(event: AgentEvent) -> str | None:
             steps = ", ".join(event.steps)
             note = f"the context was compacted ({steps}): {event.tokens_before:,} → {event.tokens_after:,} tokens"
         case SummaryFailed():
-            note = f"no summary: {event.reason}"
+            note = f"no summary: {event.reason if event.error is None else event.error}"
         case OffloadFailed() | RecordFailed():
             note = str(event.error)
         case Retrying():

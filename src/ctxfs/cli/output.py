@@ -3,8 +3,10 @@
 import base64
 import os
 import re
+import stat
 import sys
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.box import ROUNDED, SIMPLE_HEAD
@@ -15,8 +17,10 @@ from rich.text import Text
 
 from ctxfs.cli import pager
 from ctxfs.content.visible import visible_text as for_terminal
+from ctxfs.errors import ConfigError
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.jsontext.write_stream import has_surrogates
+from ctxfs.storage.failures import reason_of
 
 __all__ = [
     "WIDE_COLUMNS",
@@ -31,12 +35,28 @@ __all__ = [
     "text_keys",
     "tokens",
     "write",
+    "write_private",
 ]
 
 _PIPE_COLUMNS = 1_000
 WIDE_COLUMNS = 110
 """From this width on, a table has room for a column of sentences."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def write_private(path: Path, text: str, *, new: bool = False) -> None:
+    """Write a file that holds contents, or names from them: mode 0600, whatever the umask and the mode before.
+
+    Raises ``ConfigError`` if it cannot be written; ``new``: also if there is such a file.
+    """
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | (os.O_EXCL if new else os.O_TRUNC), 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            if stat.S_ISREG(os.fstat(handle).st_mode):  # a pipe or a device keeps its mode
+                os.fchmod(handle, 0o600)
+            file.write(text)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written ({reason_of(error)}): choose another name") from error
 
 
 def console() -> Console:

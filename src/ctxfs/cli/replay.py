@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ctxfs.cli.options import AsJson
-from ctxfs.cli.output import console, for_terminal, on_terminal
+from ctxfs.cli.output import console, for_terminal, on_terminal, write_private
 from ctxfs.errors import ConfigError
 from ctxfs.models.prices import CacheTtl
 from ctxfs.recordings.discover import default_folders, recordings_in
@@ -103,7 +103,7 @@ def replay(
     _report_left_out("without a reply of a model", [str(path) for path in report.left_out])
     _report_skipped(report.skipped)
     if html is not None:
-        html.write_text(render_html(report), encoding="utf-8")
+        write_private(html, render_html(report))
         sys.stderr.write(for_terminal(f"the report is in {html}\n"))
     if as_json:
         _print(f"{render_json(report)}\n")

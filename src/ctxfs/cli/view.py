@@ -11,11 +11,11 @@ import anyio
 import typer
 
 from ctxfs.cli.options import Root, StoreUrl
-from ctxfs.cli.output import for_terminal
+from ctxfs.cli.output import for_terminal, write_private
 from ctxfs.cli.session import SessionsAt, find_session, session_or_file, sessions_at, stores_of
 from ctxfs.errors import ConfigError, MissingExtra
 from ctxfs.recordings.discover import recordings_in
-from ctxfs.view.redaction import Redaction
+from ctxfs.redaction import Redaction
 
 __all__ = ["view"]
 
@@ -104,8 +104,7 @@ def _export(place: SessionsAt, sessions: Sequence[str], file: Path, redaction: R
     if file.exists():
         raise ConfigError(f"--export {file}: the file already exists: choose another name, or remove it first")
     text = anyio.run(_exported, place, _found(place, sessions[0]), redaction)
-    with file.open("x", encoding="utf-8") as page:
-        page.write(text)
+    write_private(file, text, new=True)
     sys.stderr.write(for_terminal(f"the page is in {file}: look at it before you send it\n"))
 
 

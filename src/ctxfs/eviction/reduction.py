@@ -230,7 +230,7 @@ class Reduction:
         if isinstance(answer, PromptTooLong):
             return self._ask(view)
         if isinstance(answer, ModelError):
-            return SummaryFailed(reason=str(answer))
+            return SummaryFailed(reason=f"calling the model failed: {type(answer).__name__}", error=answer)
         if answer.stop_reason not in _WHOLE:
             return SummaryFailed(reason=f"the summary is not whole: it ended with {answer.stop_reason!r}")
         if not answer.message.text.strip():

@@ -1,7 +1,7 @@
 """Spans, events and metrics of OpenTelemetry. The only module that imports its API, and that when it is first used."""
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from types import ModuleType
@@ -128,8 +128,20 @@ class SessionTelemetry:
         """Enter a span around a whole run, such as a query; spans and events inside belong to it."""
         title = f"{names.INVOKE_AGENT} {name}".rstrip()
         attributes = {names.OPERATION: names.INVOKE_AGENT, **({names.AGENT_NAME: name} if name else {})}
-        with self._of.tracer.start_as_current_span(title, attributes={**self._always, **attributes}) as span:
+        with self._span(title, {**self._always, **attributes}) as span:
             yield span
+
+    @contextmanager
+    def _span(self, title: str, attributes: Mapping[str, Any]) -> Iterator["Span"]:
+        """Enter a span. The text of an error is sent only if contents are: a tool or a callback may quote one in it."""
+        with self._of.tracer.start_as_current_span(
+            title, attributes=attributes, record_exception=self._of.content, set_status_on_exception=False
+        ) as span:
+            try:
+                yield span
+            except Exception as error:
+                self._failed(span, type(error).__name__)
+                raise
 
     def replied(self, usage: UsageLike, model: str) -> None:
         """Add a call's bill to the metrics; ``model`` does so itself.
@@ -169,7 +181,7 @@ class SessionTelemetry:
         }
         if self._of.content:
             attributes[names.TOOL_ARGUMENTS] = json_codec.dumps_text(dict(call.arguments))
-        with self._of.tracer.start_as_current_span(f"{names.EXECUTE_TOOL} {call.name}", attributes=attributes) as span:
+        with self._span(f"{names.EXECUTE_TOOL} {call.name}", attributes) as span:
             result = await run()
             if self._of.content:
                 span.set_attribute(names.TOOL_RESULT, result.text)

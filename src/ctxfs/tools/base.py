@@ -268,6 +268,9 @@ def _decode(data: memoryview) -> str:
 def told(error: Exception) -> str:
     """Return what a model is told of an error: its text, unless a server wrote a part of it, which is logged then."""
     if not isinstance(error, StorageError) or error.told is None:
-        return str(error)
+        try:
+            return str(error)
+        except Exception as broken:  # noqa: BLE001 - a tool's own __str__ may raise anything, and that is no reason to end
+            return f"its text cannot be shown: __str__ raised {type(broken).__name__}"
     logger.warning("a tool cannot use the session's store: %s", error)
     return error.told

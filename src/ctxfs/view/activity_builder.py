@@ -1,7 +1,7 @@
 """What happened in a session, from its journal, record by record as it grows. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -11,6 +11,7 @@ from ctxfs.items import ContextItem, ItemType
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.messages import AssistantMessage, ToolCall, ToolMessage, text_of
 from ctxfs.models.prices import Prices
+from ctxfs.redaction import Redaction
 from ctxfs.replay.journal_costs import Departure, JournalAccount, items_in
 from ctxfs.session.records import CallMade, EvictionSet, ItemAdded, Record, Restored
 from ctxfs.session.state import SessionState
@@ -20,8 +21,8 @@ __all__ = ["ActivityBuilder"]
 
 TITLE_CHARS = 120
 """The most characters of a title."""
-CLEANED_CHARS = 20_000
-"""How many characters of a text are read to make a title."""
+TITLE_FROM_CHARS = 20_000
+"""How many characters of a text are read to make a title, if nothing in it must be found first."""
 LEAST_CACHED_TOKENS = 1_024
 """No provider caches a shorter prefix, so a shorter one that was not read is not a cache miss."""
 MISSED_SHARE = 0.5
@@ -71,11 +72,11 @@ class ActivityBuilder:
 
     Args:
         prices: the prices of every model; None: list prices, where they are known.
-        clean: applied to a text before it is cut to a title.
+        redaction: applied to the whole of a text before it is cut to a title; None: nothing is left out.
     """
 
-    def __init__(self, prices: Prices | None = None, *, clean: Callable[[str], str] = str) -> None:
-        self._clean = clean
+    def __init__(self, prices: Prices | None = None, *, redaction: Redaction | None = None) -> None:
+        self._redaction = redaction
         self._given = prices
         self._prices = Paid(prices, ttl_s=0.0)
         self._account = JournalAccount()
@@ -209,7 +210,7 @@ class ActivityBuilder:
     def _title(self, item: ContextItem, asked: ToolCall | None) -> str:
         if asked is not None:
             return self._call_title(asked)
-        text = _one_line(self._clean(item.label or text_of(item.message.content)[:CLEANED_CHARS]))
+        text = _one_line(self._beginning(item.label or text_of(item.message.content)))
         if not text and isinstance(item.message, AssistantMessage):
             text = _one_line(
                 f"calls {', '.join(map(self._call_title, item.message.tool_calls))}".removesuffix("calls ")
@@ -218,10 +219,20 @@ class ActivityBuilder:
 
     def _call_title(self, asked: ToolCall) -> str:
         """A tool call in one line, such as ``grep(pattern=def main, path=src)``; a long one is cut."""
-        given = asked.arguments.items()
+        tool, arguments = asked.name, asked.arguments
+        if self._redaction is not None:  # a match may be written otherwise in JSON
+            tool = self._redaction.shown(tool)
+            arguments = self._redaction.value(arguments)
+        given = arguments.items()
         values = [(name, v if isinstance(v, str) else json_codec.dumps_text(v)) for name, v in given]
         shown = [value if len(values) == 1 else f"{name}={value}" for name, value in values]
-        return _one_line(f"{asked.name}({self._clean(', '.join(shown)[:CLEANED_CHARS])})")
+        return _one_line(f"{tool}({self._beginning(', '.join(shown))})")
+
+    def _beginning(self, text: str) -> str:
+        """Enough of a text to make a title from it."""
+        if self._redaction is not None:
+            text = self._redaction.content(text)
+        return text[:TITLE_FROM_CHARS]
 
     def _stored(self, stored: Stored, call: int) -> None:
         """Note a content stored by itself: arguments of a call, a part of a framework's history, an archive."""

@@ -2,19 +2,20 @@
 
 import base64
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any
 
 from ctxfs.content.readable import readable_text
 from ctxfs.errors import CtxfsError
+from ctxfs.redaction import Redaction
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.view.activity import Call, Event, ItemLife
 from ctxfs.view.activity_builder import ActivityBuilder
 from ctxfs.view.content import message_of
 from ctxfs.view.pages import Pages, static_files
-from ctxfs.view.redaction import Redaction
 from ctxfs.view.session_page import SessionPage
 from ctxfs.view.sources import OpenSession
 
@@ -22,8 +23,9 @@ __all__ = ["exported_page"]
 
 CONTENT_CHARS = 3_000
 """The most characters of one content in the file."""
-READ_CHARS = 60_000
-"""The most characters of one content that are read, redacted and then cut: no secret is cut before it is found."""
+SEARCHED_CHARS = 32_000_000
+"""The most characters of one content that are searched for what must not be shown: they are held in memory at once. No
+beginning of a larger one is shown, since a match may start in it and end behind it."""
 ALL_CHARS = 12_000_000
 """The most characters of all contents together."""
 
@@ -51,7 +53,7 @@ async def exported_page(opened: OpenSession, redaction: Redaction) -> str:
 
     Raises what reading the session raises, except for damaged contents: the file shows the error in their place.
     """
-    builder = ActivityBuilder(clean=redaction.content)
+    builder = ActivityBuilder(redaction=redaction)
     await run_in_steps(lambda: builder.feed(opened.records))
     activity = builder.activity
     page = SessionPage.of(opened).with_activity(activity)
@@ -69,7 +71,7 @@ async def exported_page(opened: OpenSession, redaction: Redaction) -> str:
             ExportedCall(call=call, events=[e for e in activity.events if e.call == call.number])
             for call in activity.calls
         ],
-        data=page.chart,
+        data=_chart(page, redaction),
         style=pages.markup(style),
         scripts=[pages.markup(script) for script in scripts],
         policy=(
@@ -80,6 +82,13 @@ async def exported_page(opened: OpenSession, redaction: Redaction) -> str:
     )
 
 
+def _chart(page: SessionPage, redaction: Redaction) -> Mapping[str, Any]:
+    """The data of the charts. The ids in it are the only texts that are not ours."""
+    chart = page.chart
+    lanes = [{**lane, "items": [redaction.shown(item_id) for item_id in lane["items"]]} for lane in chart["lanes"]]
+    return {**chart, "lanes": lanes}
+
+
 def _hash(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
@@ -87,17 +96,22 @@ def _hash(text: str) -> str:
 async def _item(opened: OpenSession, life: ItemLife, redaction: Redaction, chars: int) -> ExportedItem:
     if redaction.contents:
         return ExportedItem(life=life, text="", more=False)
+    searched = bool(redaction.patterns)
+    limit = SEARCHED_CHARS if searched else chars
     try:
-        text = "".join([piece async for piece in _beginning(opened, life.item_id)])
+        text = "".join([piece async for piece in _beginning(opened, life.item_id, limit + 1)])
     except CtxfsError as error:
         return ExportedItem(life=life, text="", more=False, problem=str(error))
-    shown = redaction.content(text)
+    if searched and len(text) > limit:
+        problem = f"it has more than {limit:,} characters, too many to search for what is to be left out of this file"
+        return ExportedItem(life=life, text="", more=False, problem=problem)
+    shown = await run_in_steps(lambda: redaction.content(text))
     return ExportedItem(life=life, text=shown[:chars], more=len(shown) > chars)
 
 
-async def _beginning(opened: OpenSession, item_id: str) -> AsyncIterator[str]:
-    """The beginning of a content."""
-    fs, left = opened.fs, READ_CHARS
+async def _beginning(opened: OpenSession, item_id: str, chars: int) -> AsyncIterator[str]:
+    """The first ``chars`` characters of a content."""
+    fs, left = opened.fs, chars
     if item_id not in fs.state.stored:
         yield readable_text(await message_of(fs, item_id))[:left]
         return
