@@ -37,7 +37,6 @@ from ctxfs.llm import AssistantMessage, ToolMessage, Usage, UserMessage
 from ctxfs.llm.base import ModelEvent, ModelRequest, Reply
 from ctxfs.storage import SessionStores, stores_at
 from ctxfs.storage.objects import ObjectSessions
-from ctxfs.storage.postgres import PostgresSessions, open_database
 from storage.contest import bucket_at
 from storage.object_servers import seaweedfs
 from storage.postgres_server import postgres
@@ -47,10 +46,8 @@ SIZES = [1_000] * 14 + [10_000] * 5 + [100_000]
 
 
 def stores_of(url: str, options: dict[str, Any]) -> SessionStores:
-    if options:
+    if options or url.startswith("postgresql"):
         return ObjectSessions(bucket_at(url, options), url=url, ttl_s=TTL_S)
-    if url.startswith("postgresql"):
-        return PostgresSessions(open_database(url), url=url, ttl_s=TTL_S)
     return stores_at(None, url)
 
 

@@ -76,7 +76,7 @@ HOMES = {
     "jinja2": "view.pages",
     "markupsafe": "view.pages",
     "obstore": "storage.objects.bucket",
-    "psycopg": "storage.postgres.database",
+    "psycopg": "storage.postgres",
     "tiktoken": "tokens",
     "toktok": "tokens",
     "typer": "cli.*",

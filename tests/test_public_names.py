@@ -65,7 +65,7 @@ PUBLIC = {
         Bucket NoAnswer ObjectSessions ObjectStore ObstoreBucket ReadCache Taken open_bucket session_ids
     """,
     "ctxfs.storage.postgres": """
-        Conflict Database NoAnswer PostgresDatabase PostgresSessions PostgresStore Statement open_database
+        PostgresBucket
     """,
     "ctxfs.economics": """
         ANTHROPIC_RATES Added Billed CacheTerms Candidate EconomicPlan Eviction EvictionDecision EvictionParameters
@@ -83,8 +83,9 @@ PUBLIC = {
         InvalidFunctionCall InvalidRecord InvalidReply InvalidRequest InvalidToolArguments MissingApiKey
         MissingExtra ModelError NameTaken NotRestorable NotStored OutcomeUnknown Overloaded PromptTooLong
         QuotaExceeded RateLimited ReplayFormatError ReplyIncomplete SessionClosed SessionDiverged SessionError
-        SessionExists SessionLocked SessionNotFound StorageError ToolDefinitionError ToolError TranscriptError
-        TurnLimitReached UnknownCall UnknownItem Unrecorded UnsafePath UnsupportedCacheTtl WorkLimitReached WriteFailed
+        SessionExists SessionLocked SessionNotFound StorageError StoreRefused ToolDefinitionError ToolError
+        TranscriptError TurnLimitReached UnknownCall UnknownItem Unrecorded UnsafePath UnsupportedCacheTtl
+        WorkLimitReached WriteFailed
     """,
     "ctxfs.workspace": """
         Artifact ArtifactInfo ArtifactPage ArtifactType KnowledgeService ToolCallResult ToolResultOffload

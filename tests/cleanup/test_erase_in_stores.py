@@ -19,8 +19,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import ENVELOPE
 from ctxfs.storage.memory import MemorySessions
 from ctxfs.storage.objects import ObjectSessions, ReadCache, open_bucket
-from ctxfs.storage.postgres import PostgresSessions, open_database
-from ctxfs.storage.postgres.statements import Statement
+from ctxfs.storage.postgres import PostgresBucket
 from ctxfs.storage.sessions import SessionStores
 from plain_store import PlainStore
 from session_items import tool_result
@@ -320,12 +319,11 @@ def test_on_an_s3_server(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_in_postgres() -> None:
     with postgres() as server:
-        database = open_database(server.url)
-        stores = PostgresSessions(database, url="postgres")
+        bucket = PostgresBucket(server.url)
+        stores = ObjectSessions(bucket, url="postgres")
 
         def holds_it() -> bool:
-            rows = [row for table in ("log", "part") for row in database.query(_all_of(table))]
-            return any(form in row[0] for row in rows for form in FORMS)
+            return any(form in bucket.get(key) for key in bucket.keys("") for form in FORMS)
 
         async def play() -> None:
             asked = await make(stores)
@@ -342,8 +340,4 @@ def test_in_postgres() -> None:
             await everything(stores)
 
         anyio.run(play)
-        database.close()
-
-
-def _all_of(table: str) -> Statement:
-    return Statement(f"select data from ctxfs_{table}", {})
+        bucket.close()

@@ -52,7 +52,7 @@ def test_its_json_says_the_same(doctor: Doctor, tmp_path: Path) -> None:
     told = json.loads(out)
     assert (code, told["ok"], told["problems"]) == (0, True, [])
     assert {"anyio", "orjson", "tiktoken"} <= {one["name"] for one in told["packages"] if not one["extra"]}
-    assert told["sessions"] == {"directory": str(tmp_path / "new"), "count": 0}
+    assert told["sessions"] == {"directory": str(tmp_path / "new"), "store": None, "count": 0}
     assert told["disk"]["directory"] == str(tmp_path), "the directory is not made"
     assert told["disk"]["sync_ms"] > 0
     assert told["models"]["gpt-5"]["provider"] == "openai"
@@ -126,9 +126,32 @@ def test_a_store_is_raced_and_left_as_it_was(doctor: Doctor, tmp_path: Path) -> 
     code, out, _ = doctor("--root", tmp_path, "--store", url)
     assert code == 0
     assert "one writer in each of 20 races of 8" in " ".join(out.split())
-    assert not [path for path in (tmp_path / "bucket").rglob("*") if path.is_file()]
+    assert not list(tmp_path.iterdir()), "nothing is left, not even a directory"
     told = json.loads(doctor("--root", tmp_path, "--json", "--store", url)[1])["store"]
     assert (told["url"], told["races"], told["problem"]) == (url, 20, None)
+
+
+def test_a_directory_is_tried_with_the_lock_that_sessions_use(doctor: Doctor, tmp_path: Path) -> None:
+    """Also one that comes from the environment; an option for a directory comes before it."""
+    place = tmp_path / "place"
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("CTXFS_STORE", place.as_uri())
+        whole = json.loads(doctor("--json")[1])
+        told = whole["store"]
+        assert whole["sessions"] == {"directory": None, "store": place.as_uri(), "count": 0}
+        assert (told["url"], told["races"], told["problem"]) == (place.as_uri(), 20, None)
+        assert not list(tmp_path.iterdir())
+        place.mkdir()
+        (place / "precious").write_text("stays")
+        assert doctor("--json")[0] == 0
+        assert [path.name for path in place.iterdir()] == ["precious"]
+        assert json.loads(doctor("--json", "--root", place)[1])["store"] is None
+
+
+def test_the_memory_of_a_process_is_tried_too(doctor: Doctor, tmp_path: Path) -> None:
+    code, out, _ = doctor("--root", tmp_path, "--store", "memory://doctor")
+    assert code == 0
+    assert "one writer in each of 20 races of 8" in " ".join(out.split())
 
 
 @pytest.mark.slow  # it is tried again for 19 seconds

@@ -8,8 +8,7 @@ import pytest
 
 from ctxfs.storage import SessionStores, stores_at
 from ctxfs.storage.objects import ObjectSessions
-from ctxfs.storage.postgres import open_database
-from ctxfs.storage.postgres.sessions import PostgresSessions
+from ctxfs.storage.postgres import PostgresBucket
 from storage.buckets import MemoryBucket
 from storage.contest import bucket_at
 from storage.object_servers import azurite, moto, seaweedfs
@@ -36,9 +35,9 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             yield lambda: stores_at(None, f"objects+{directory.as_uri()}")
         elif request.param == "postgres":
             server = running.enter_context(postgres())
-            database = open_database(server.url)
+            database = PostgresBucket(server.url)
             running.callback(database.close)
-            yield lambda: PostgresSessions(database, url="postgresql://test")
+            yield lambda: ObjectSessions(database, url="postgresql://test")
         else:
             found = running.enter_context(_SERVERS[request.param](directory))
             yield lambda: ObjectSessions(bucket_at(found.url, found.options), url=found.url)

@@ -36,20 +36,11 @@ sys.path[:0] = [str(TESTS)] if str(TESTS) not in sys.path else []
 from ctxfs.errors import SessionLocked, StorageError, WriteFailed  # noqa: E402 - a program, and a module
 from ctxfs.storage import NewFile  # noqa: E402
 from ctxfs.storage.answers import Terms  # noqa: E402
-from ctxfs.storage.objects import Bucket, ObstoreBucket, open_bucket  # noqa: E402
+from ctxfs.storage.objects import Bucket, open_bucket  # noqa: E402
 from ctxfs.storage.objects.opened import OpenedObjectSession  # noqa: E402
 from ctxfs.storage.opened import OpenedSession  # noqa: E402
-from ctxfs.storage.postgres import PostgresDatabase, Statement, open_database  # noqa: E402
-from ctxfs.storage.postgres.opened import OpenedPostgresSession  # noqa: E402
+from ctxfs.storage.postgres import PostgresBucket  # noqa: E402
 from patience import HANGS_S  # noqa: E402
-
-
-class Unfenced(PostgresDatabase):
-    """The control: it does not ask for the epoch."""
-
-    def change(self, statement: Statement) -> Sequence[tuple[Any, ...]]:
-        fence = " and epoch = %(epoch)s and commits = %(commits)s"
-        return super().change(Statement(statement.sql.replace(fence, ""), statement.values))
 
 
 class Overwriting:
@@ -66,18 +57,15 @@ class Overwriting:
 def maker(url: str, options: Mapping[str, Any], *, broken: bool = False) -> Callable[[], OpenedSession]:
     """Return a function that makes an opening of the session, which is not open yet."""
     terms = Terms(ttl_s=TTL_S, give_up_s=5)
-    if url.startswith("postgresql:"):
-        database = open_database(url, connections=1)
-        if broken:
-            database.__class__ = Unfenced
-        return lambda: OpenedPostgresSession(database, "contest", terms)
     whole = bucket_at(url, options)
     bucket = Overwriting(whole) if broken else whole
     return lambda: OpenedObjectSession(bucket, "contest", terms)
 
 
-def bucket_at(url: str, options: Mapping[str, Any]) -> ObstoreBucket:
+def bucket_at(url: str, options: Mapping[str, Any]) -> Bucket:
     """Return the bucket, without retries of its own."""
+    if url.startswith("postgresql:"):
+        return PostgresBucket(url, connections=1)
     patience = timedelta(seconds=HANGS_S)
     client = {"client_options": {"allow_http": True, "timeout": patience}} if options else {}
     retry = {"retry_config": {"max_retries": 0, "retry_timeout": patience}} if options else {}

@@ -1,4 +1,4 @@
-"""Buckets and databases behind a network that loses requests, those that break their promise, and what notices it."""
+"""Buckets behind a network that loses requests, those that break their promise, and what notices it."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +9,6 @@ import anyio
 
 from ctxfs.storage import SharedStore
 from ctxfs.storage.objects import Bucket, ObjectStore
-from ctxfs.storage.postgres import Database, PostgresStore, Statement
 from ctxfs.testing.network import Network
 from ctxfs.testing.shared_store_conformance import Machine, SharedStoreConformance
 
@@ -47,28 +46,6 @@ class OverwritingBucket(NetworkBucket):
         self._network.carry(lambda: self._bucket.put(key, data))
 
 
-class NetworkDatabase:
-    """``database``, whose statements that write go through ``network``."""
-
-    def __init__(self, database: Database, network: Network) -> None:
-        self._database = database
-        self._network = network
-
-    def query(self, statement: Statement) -> Sequence[tuple[Any, ...]]:
-        return self._database.query(statement)
-
-    def change(self, statement: Statement) -> Sequence[tuple[Any, ...]]:
-        return self._network.carry(lambda: self._database.change(statement))
-
-
-class UnfencedDatabase(NetworkDatabase):
-    """The control: it does not ask for the epoch."""
-
-    def change(self, statement: Statement) -> Sequence[tuple[Any, ...]]:
-        fence = " and epoch = %(epoch)s and commits = %(commits)s"
-        return super().change(Statement(statement.sql.replace(fence, ""), statement.values))
-
-
 def shared_objects(bucket: Bucket, behind: type[NetworkBucket] = NetworkBucket) -> Callable[[Machine], SharedStore]:
     """Make stores of a new session in ``bucket``, each on its machine."""
     session_id = f"session_{uuid4().hex}"
@@ -80,20 +57,6 @@ def shared_objects(bucket: Bucket, behind: type[NetworkBucket] = NetworkBucket) 
             ttl_s=machine.ttl_s,
             give_up_s=machine.give_up_s,
             clock=lambda: time.time() + machine.ahead_s,
-        )
-
-    return make
-
-
-def shared_rows(
-    database: Database, behind: type[NetworkDatabase] = NetworkDatabase
-) -> Callable[[Machine], SharedStore]:
-    """Make stores of a new session in ``database``, each on its machine."""
-    session_id = f"session_{uuid4().hex}"
-
-    def make(machine: Machine) -> SharedStore:
-        return PostgresStore(
-            behind(database, machine.network), session_id, ttl_s=machine.ttl_s, give_up_s=machine.give_up_s
         )
 
     return make

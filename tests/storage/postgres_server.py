@@ -14,8 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from ctxfs.errors import StorageError
-from ctxfs.storage.postgres import Statement, open_database
+from ctxfs.errors import NotStored, StorageError
+from ctxfs.storage.postgres import PostgresBucket
 from patience import HANGS_S
 from storage.object_servers import free_ports
 
@@ -36,10 +36,13 @@ class Postgres:
 
 @contextlib.contextmanager
 def postgres() -> Iterator["Postgres"]:
-    """Start a server, with an empty database. Its directory is one that its own account can reach."""
+    """Start a server, with a database that has our tables. Its directory is one that its own account can reach."""
     with tempfile.TemporaryDirectory(prefix="ctxfs-pg-", ignore_cleanup_errors=True) as directory:
         Path(directory).chmod(0o755)
         with _server(Path(directory) / "data") as server:
+            bucket = PostgresBucket(server.url)
+            bucket.create_tables()
+            bucket.close()
             yield server
 
 
@@ -105,13 +108,16 @@ def pgbouncer(url: str, directory: Path) -> Iterator[str]:
 
 
 def _wait_for(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    database = open_database(url, connections=1)
+    bucket = PostgresBucket(url, connections=1)
     ends_at = time.monotonic() + HANGS_S
     while time.monotonic() < ends_at:
         assert process.poll() is None, log.read_text()[-2000:]
-        with contextlib.suppress(StorageError):
-            database.query(Statement("select 1", {}))
-            database.close()
+        try:
+            bucket.get("nothing")
+        except NotStored:
+            bucket.close()
             return
+        except StorageError:
+            pass
         time.sleep(0.1)
     raise AssertionError(f"PgBouncer does not answer: {log.read_text()[-2000:]}")

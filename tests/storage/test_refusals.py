@@ -8,8 +8,8 @@ from threading import Thread
 
 import pytest
 
-from ctxfs.errors import ConfigError, StorageError, WriteFailed
-from ctxfs.storage.objects import Bucket, open_bucket
+from ctxfs.errors import ConfigError, StorageError, StoreRefused
+from ctxfs.storage.objects import Bucket, ObjectStore, open_bucket
 
 OPTIONS = {"region": "us-east-1", "access_key_id": "key", "secret_access_key": "secret"}
 
@@ -26,7 +26,7 @@ def answering(status: int, body: str) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body.encode())
 
-        do_PUT = do_GET  # noqa: N815 - as the server calls it
+        do_PUT = do_POST = do_DELETE = do_GET  # noqa: N815 - as the server calls it
 
         def log_message(self, *_: object) -> None: ...
 
@@ -57,15 +57,32 @@ def said(act: Callable[[], object], kind: type[Exception] = StorageError) -> str
 
 def test_a_store_that_denies_access() -> None:
     with answering(403, "<Error><Code>SignatureDoesNotMatch</Code></Error>") as endpoint:
-        assert "access was denied: check the credentials" in said(lambda: list(bucket(endpoint).keys("")))
-        assert "access was denied: check the credentials" in said(
-            lambda: bucket(endpoint).create("k", b""), WriteFailed
-        )
+        for act in (
+            lambda: list(bucket(endpoint).keys("")),
+            lambda: bucket(endpoint).get("k"),
+            lambda: bucket(endpoint).create("k", b""),
+        ):
+            assert "access was denied: check the credentials" in said(act, StoreRefused)
 
 
 def test_a_bucket_that_is_not_there() -> None:
     with answering(404, "<Error><Code>NoSuchBucket</Code></Error>") as endpoint:
-        assert "there is no such bucket: make it, or correct the URL" in said(lambda: list(bucket(endpoint).keys("")))
+        for act in (
+            lambda: list(bucket(endpoint).keys("")),
+            lambda: bucket(endpoint).get("k"),
+            lambda: bucket(endpoint).create("k", b""),
+        ):
+            assert "there is no such bucket: make it, or correct the URL" in said(act, StoreRefused)
+
+
+@pytest.mark.anyio
+async def test_what_is_refused_for_good_is_not_repeated() -> None:
+    """The error comes at once, however long a missing answer would be waited for."""
+    with answering(403, "<Error><Code>AccessDenied</Code></Error>") as endpoint:
+        store = ObjectStore(bucket(endpoint), "s", give_up_s=3_600)
+        for write in (True, False):
+            with pytest.raises(StoreRefused, match="access was denied"):
+                await store.open(create=True, write=write)
 
 
 def test_a_server_that_is_not_reached() -> None:

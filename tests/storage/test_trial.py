@@ -2,12 +2,15 @@
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 from ctxfs.errors import NotStored
-from ctxfs.storage.answers import Terms
-from ctxfs.storage.objects import Bucket
-from ctxfs.storage.objects.opened import OpenedObjectSession
-from ctxfs.storage.trial import Trial, try_store
+from ctxfs.storage.local_sessions import LocalSessions
+from ctxfs.storage.objects import Bucket, ObjectSessions
+from ctxfs.storage.port import OsFileSystem
+from ctxfs.storage.sessions import SessionStores
+from ctxfs.storage.stores import stores_at
+from ctxfs.storage.trial import Trial, try_stores
 from ctxfs.testing.network import Network
 from storage.buckets import MemoryBucket
 from storage.networks import NetworkBucket, OverwritingBucket
@@ -39,13 +42,33 @@ class DeadBucket(NetworkBucket):
 
 def tried(kind: type[NetworkBucket]) -> Trial:
     bucket: Bucket = kind(MemoryBucket(), Network())
-    return try_store(lambda: OpenedObjectSession(bucket, "trial", Terms(ttl_s=600)), races=5)
+    return try_stores(ObjectSessions(bucket, url="trial", ttl_s=600), "trial", races=5)
 
 
 def test_a_store_that_keeps_one_writer() -> None:
     trial = tried(NetworkBucket)
     assert (trial.races, trial.writers, trial.problem) == (5, 8, None)
     assert trial.commit_ms is not None
+
+
+def test_what_a_url_names_keeps_one_writer(tmp_path: Path) -> None:
+    """A directory with its lock, and this process's memory, too."""
+    for url in (tmp_path.as_uri(), "memory://trial", f"objects+{(tmp_path / 'objects').as_uri()}"):
+        stores = stores_at(None, url)
+        trial = try_stores(stores, "trial", races=3)
+        assert (trial.races, trial.problem) == (3, None)
+
+
+class UnlockedFileSystem(OsFileSystem):
+    """Its locks do not exclude anybody, as on some network file systems."""
+
+    def lock(self, fd: int) -> None: ...
+
+
+def test_a_directory_whose_locks_do_not_exclude_is_found_out(tmp_path: Path) -> None:
+    stores: SessionStores = LocalSessions(tmp_path, fs=UnlockedFileSystem())
+    problem = try_stores(stores, "trial", races=5).problem
+    assert problem is not None
 
 
 def test_a_store_that_overwrites_is_found_out() -> None:

@@ -227,6 +227,11 @@ COMMANDS: Mapping[str, Command] = {
         "Copy a session from a bucket into the directory, byte for byte, or update the copy there.",
         ("ctxfs pull last s3://bucket/sessions",),
     ),
+    "store": Command(
+        "storecheck.store",
+        "Prepare a store before its first use: create the tables in a database.",
+        ("ctxfs store init --store postgresql://user@host/name",),
+    ),
     "doctor": Command(
         "doctor.doctor",
         "Show what is installed, where sessions are, whether the disk syncs, and which prices are known.",

@@ -21,6 +21,7 @@ from ctxfs.cli.storecheck import StoreCheck, store_at
 from ctxfs.models.known import KnownModels, ModelInfo, known_model, known_models
 from ctxfs.placeholder.lines import plural
 from ctxfs.session.filesystem import list_sessions
+from ctxfs.storage.stores import stores_at
 from ctxfs.tokens import load_counter
 from ctxfs.version import __version__
 from ctxfs.view import figures
@@ -43,7 +44,9 @@ def doctor(
         typer.Option(
             "--store",
             metavar="URL",
-            help="Test this store too (s3://, gs://, az://, file:// or postgresql://): does it allow only one writer?",
+            envvar=STORE_VARIABLE,
+            help="Test this store too, as a session would use it: does it allow only one writer?",
+            show_default=False,
         ),
     ] = None,
     root: Root = None,
@@ -55,12 +58,13 @@ def doctor(
     removed afterwards: eight writers race for it, twenty times. The exit code is 1 if something is wrong.
     """
     directory = sessions_directory(root)
+    checked = None if store is None else store_at(store)
     found = _Found(
         directory=directory,
-        sessions=len(anyio.run(list_sessions, directory)),
+        sessions=len(anyio.run(list_sessions, directory)) if store is None else _sessions_in(store, checked),
         packages=packages(),
         disk=disk_at(directory),
-        store=None if store is None else store_at(store),
+        store=checked,
         counter=anyio.run(load_counter).engine,
         known=known_models(),
         models={name: known_model(name) for name in model or ()},
@@ -77,10 +81,13 @@ def doctor(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What was found; ``store``: None unless one was to be tested."""
+    """What was found; ``store``: None unless one was to be tested. It is then where sessions are.
+
+    ``sessions``: how many there are; None: the store could not be read.
+    """
 
     directory: Path
-    sessions: int
+    sessions: int | None
     packages: Sequence[Package]
     disk: Disk
     store: StoreCheck | None
@@ -103,7 +110,11 @@ class _Found:
             "python": platform.python_version(),
             "system": f"{platform.system()} {platform.machine()}",
             "packages": [asdict(package) for package in self.packages],
-            "sessions": {"directory": str(self.directory), "count": self.sessions},
+            "sessions": {
+                "directory": str(self.directory) if self.store is None else None,
+                "store": None if self.store is None else self.store.url,
+                "count": self.sessions,
+            },
             "disk": {**asdict(self.disk), "directory": str(self.disk.directory)},
             "store": None if self.store is None else {"url": self.store.url, **asdict(self.store.trial)},
             "counter": self.counter,
@@ -115,7 +126,11 @@ class _Found:
     def lines(self) -> Iterable[tuple[str, str]]:
         """The report for people: the name of each line, and its text; "" if there is nothing to say."""
         yield "ctxfs", f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-        yield "sessions", f"{self.directory}: {_counted(self.directory, self.sessions)}"
+        if self.store is None:
+            yield "sessions", f"{self.directory}: {_counted(self.directory, self.sessions or 0)}"
+        else:
+            counted = "unknown" if self.sessions is None else plural(self.sessions, "session")
+            yield "sessions", f"{self.store.url}: {counted}"
         yield "disk", _disk(self.disk)
         yield "store", "" if self.store is None else str(self.store)
         yield "counter", self.counter
@@ -128,6 +143,13 @@ class _Found:
         )
         yield "not set", ", ".join(name for name in _KEYS if name not in os.environ)
         yield from _installed(self.packages)
+
+
+def _sessions_in(url: str, checked: StoreCheck | None) -> int | None:
+    """How many sessions a store has; None: it cannot be read."""
+    if checked is None or checked.problem is not None:
+        return None
+    return len(anyio.run(stores_at(None, url).sessions))
 
 
 def _counted(directory: Path, sessions: int) -> str:

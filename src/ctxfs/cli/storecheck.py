@@ -1,22 +1,26 @@
-"""Whether a store that several machines share allows only one writer, for ``ctxfs doctor``."""
+"""``ctxfs store init``, and whether a place allows only one writer of a session, for ``ctxfs doctor``."""
 
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-from ctxfs.storage.answers import Terms
-from ctxfs.storage.objects import open_bucket
-from ctxfs.storage.objects.opened import OpenedObjectSession
-from ctxfs.storage.objects.row import SESSIONS, session_prefix
-from ctxfs.storage.postgres import open_database
-from ctxfs.storage.postgres.database import SCHEMES, shown_url
-from ctxfs.storage.postgres.opened import OpenedPostgresSession
-from ctxfs.storage.postgres.statements import forget
-from ctxfs.storage.stores import scheme_of
-from ctxfs.storage.trial import Trial, try_store
+import anyio
+import typer
 
-__all__ = ["StoreCheck", "store_at"]
+from ctxfs.cli.options import STORE_VARIABLE
+from ctxfs.errors import SessionNotFound, StorageError
+from ctxfs.storage.objects.sessions import ObjectSessions
+from ctxfs.storage.postgres import SCHEMES, PostgresBucket, shown_url
+from ctxfs.storage.sessions import SessionStores
+from ctxfs.storage.stores import scheme_of, stores_at
+from ctxfs.storage.trial import Trial, try_stores
 
-_TERMS = Terms(ttl_s=600)
+__all__ = ["StoreCheck", "store", "store_at"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,23 +44,67 @@ class StoreCheck:
 
 
 def store_at(url: str) -> StoreCheck:
-    """Test the store at ``url`` with a session of its own, which is then removed.
+    """Test the store that ``url`` names, as a session would use it, with a session of its own that is then removed.
 
-    ``objects+file:`` and ``file:`` mean the same: a directory that is used as an object store.
     Raises ``ConfigError`` and ``MissingExtra``.
     """
+    stores = stores_at(None, url)
+    directory = _directory_of(url)
+    is_new = directory is not None and not directory.exists()
     session_id = f"ctxfs-doctor-{uuid4().hex}"
-    shown = shown_url(url)
-    if scheme_of(url) in SCHEMES:
-        database = open_database(url)
-        trial = try_store(lambda: OpenedPostgresSession(database, session_id, _TERMS))
-        if trial.races:
-            database.change(forget(session_id))
-        database.close()
-        return StoreCheck(url=shown, trial=trial)
-    bucket = open_bucket(url.removeprefix("objects+"))
-    trial = try_store(lambda: OpenedObjectSession(bucket, session_id, _TERMS))
-    if trial.races:
-        prefixes = (session_prefix(session_id), f"{SESSIONS}{session_id}/")
-        bucket.delete([key for prefix in prefixes for key in bucket.keys(prefix)])
-    return StoreCheck(url=shown, trial=trial)
+    try:
+        trial = try_stores(stores, session_id)
+        with suppress(SessionNotFound):  # it was never made
+            _remove(stores, session_id)
+    except StorageError as error:
+        trial = Trial(races=0, writers=0, commit_ms=None, problem=str(error))
+    if is_new and directory is not None:
+        with suppress(OSError):  # another program uses it by now
+            directory.rmdir()
+    return StoreCheck(url=shown_url(url), trial=trial)
+
+
+def _directory_of(url: str) -> Path | None:
+    """The directory that a URL names; None: it names something else."""
+    parts = urlsplit(url)
+    return Path(unquote(parts.path)) if parts.scheme in {"file", "objects+file"} else None
+
+
+def _remove(stores: SessionStores, session_id: str) -> None:
+    if isinstance(stores, ObjectSessions):
+        stores.forget(session_id)
+    else:
+        anyio.run(stores.remove, session_id)
+
+
+class Action(StrEnum):
+    """What ``ctxfs store`` does."""
+
+    INIT = "init"
+
+
+def store(
+    action: Annotated[  # noqa: ARG001 - there is one; the name says what happens
+        Action, typer.Argument(metavar="ACTION", help="init: create the tables of ctxfs in a Postgres database.")
+    ],
+    url: Annotated[
+        str,
+        typer.Option(
+            "--store", metavar="URL", envvar=STORE_VARIABLE, help="The database: postgresql://…", show_default=False
+        ),
+    ],
+) -> None:
+    """Prepare a store before its first use: create the tables in a database.
+
+    Tables that exist stay as they are. The role needs the right to create tables; sessions then need only the rights
+    to select, insert, update and delete in ctxfs_meta and ctxfs_object. Buckets and directories need no preparation.
+    """
+    if scheme_of(url) not in SCHEMES:
+        sys.stdout.write(f"{shown_url(url)} needs no preparation\n")
+        return
+    bucket = PostgresBucket(url)
+    try:
+        bucket.create_tables()
+    finally:
+        bucket.close()
+    sys.stdout.write(f"{shown_url(url)} is ready\n")

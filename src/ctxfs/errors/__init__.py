@@ -22,6 +22,7 @@
     ├── StorageError
     │   ├── WriteFailed              the bytes are not durable; nothing was replaced
     │   │   └── OutcomeUnknown       a store did not answer: the bytes may be stored, or not
+    │   ├── StoreRefused             a server refuses for good: no such database or bucket, no right
     │   ├── NameTaken                create-only: the name exists already
     │   ├── NotStored                no file with that name
     │   ├── CorruptContent           a checksum does not match
@@ -104,6 +105,7 @@ from ctxfs.errors.sessions import (
     SessionLocked,
     SessionNotFound,
     StorageError,
+    StoreRefused,
     UnknownCall,
     UnknownItem,
     Unrecorded,
@@ -151,6 +153,7 @@ __all__ = [
     "SessionLocked",
     "SessionNotFound",
     "StorageError",
+    "StoreRefused",
     "ToolDefinitionError",
     "ToolError",
     "TranscriptError",

@@ -27,6 +27,7 @@ __all__ = [
     "SessionLocked",
     "SessionNotFound",
     "StorageError",
+    "StoreRefused",
     "UnknownCall",
     "UnknownItem",
     "Unrecorded",
@@ -190,6 +191,13 @@ class OutcomeUnknown(WriteFailed):
 
     def __str__(self) -> str:
         return f"it is unknown whether {self.name} was stored ({self.reason}): close the session and open it again"
+
+
+class StoreRefused(StorageError):
+    """The server refuses, and will refuse again: no such database or bucket, no such account, no right, no tables.
+
+    The message says what it refused, and what to do. Nothing was stored.
+    """
 
 
 class NameTaken(StorageError):

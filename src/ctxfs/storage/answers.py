@@ -6,15 +6,19 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ctxfs.checks import require_number
-from ctxfs.errors import OutcomeUnknown, StorageError, WriteFailed
+from ctxfs.errors import OutcomeUnknown, StorageError, StoreRefused, WriteFailed
 
-__all__ = ["GIVE_UP_S", "TTL_S", "NoAnswer", "NotSent", "Terms", "repeated"]
+__all__ = ["GIVE_UP_S", "SILENT_S", "TTL_S", "NoAnswer", "NotSent", "Terms", "repeated"]
 
 T = TypeVar("T")
 
 TTL_S: Final = 30.0
 GIVE_UP_S: Final = 20.0
 """See ``Terms``."""
+
+SILENT_S: Final = 8.0
+"""A server that is silent for this long has not answered. Below half of ``GIVE_UP_S``, so that a request without an
+answer is made a second time, which finds out what became of the first."""
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
@@ -56,7 +60,8 @@ def repeated(request: Callable[[], T], name: str, terms: Terms) -> T:
     """Make a request that writes ``name`` until it is answered; it must be idempotent.
 
     Raises ``OutcomeUnknown`` if that takes too long, or if a later try is refused, since an earlier one may have
-    succeeded; and ``WriteFailed`` if the server was never reached. Other exceptions of ``request`` are not caught.
+    succeeded; ``WriteFailed`` if the server was never reached, and ``StoreRefused`` if it refuses for good. Other
+    exceptions of ``request`` are not caught.
     """
     pause, waited = FIRST_PAUSE_S, 0.0
     unanswered = False
@@ -71,9 +76,9 @@ def repeated(request: Callable[[], T], name: str, terms: Terms) -> T:
             )  # so that a clock that is set back cannot prevent the end
             if waited > terms.give_up_s:
                 raise (OutcomeUnknown if unanswered else WriteFailed)(name, str(error)) from error
-        except WriteFailed as error:
+        except (WriteFailed, StoreRefused) as error:
             if unanswered:
-                raise OutcomeUnknown(name, error.reason) from error
+                raise OutcomeUnknown(name, str(error)) from error
             raise
         terms.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_S)

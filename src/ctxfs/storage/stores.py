@@ -20,8 +20,8 @@ _ELSEWHERE: Final = {
     "gs": "ctxfs.storage.objects.sessions",
     "az": "ctxfs.storage.objects.sessions",
     "objects+file": "ctxfs.storage.objects.sessions",
-    "postgresql": "ctxfs.storage.postgres.sessions",
-    "postgres": "ctxfs.storage.postgres.sessions",
+    "postgresql": "ctxfs.storage.postgres",
+    "postgres": "ctxfs.storage.postgres",
     "memory": "ctxfs.storage.memory",
 }
 """The module of each scheme but ``file``; its ``stores_at`` takes the URL."""

@@ -1,17 +1,17 @@
-"""Test whether a store admits one writer only: several try to open a session at the same time, repeatedly. Blocks."""
+"""Test whether a place admits only one writer of a session: several try to open it at once, repeatedly. Blocks."""
 
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import anyio
+from anyio import to_thread
 
 from ctxfs.errors import SessionLocked, StorageError
-from ctxfs.storage.base import NewFile
-from ctxfs.storage.opened import OpenedSession
-
-__all__ = ["Trial", "try_store"]
+from ctxfs.storage.base import NewFile, Store
+from ctxfs.storage.sessions import SessionStores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class Trial:
     """The outcome of a trial.
 
     ``races``: how often ``writers`` opened the session at once. ``commit_ms``: the median time of a commit;
-    None: there was none. ``problem``: what the store did wrong, or why it could not be tested; None: nothing.
+    None: there was none. ``problem``: what the place did wrong, or why it could not be tested; None: nothing.
     """
 
     races: int
@@ -28,53 +28,76 @@ class Trial:
     problem: str | None
 
 
-def try_store(make: Callable[[], OpenedSession], *, races: int = 20, writers: int = 8) -> Trial:
-    """Let ``writers`` threads race for one session, which ``make`` opens; its lease must be longer than a race.
+@dataclass(slots=True)
+class _Race:
+    """What happened in one race; ``all_tried``: each of the writers has opened the session, or was refused."""
+
+    number: int
+    start: threading.Barrier
+    all_tried: threading.Barrier
+    opened: list[int] = field(default_factory=list)
+    problem: str | None = None
+    commit_s: float | None = None
+
+
+def try_stores(stores: SessionStores, session_id: str, *, races: int = 20, writers: int = 8) -> Trial:
+    """Let ``writers`` threads race for one session of a place, a new one; a race must be shorter than a lease.
 
     In each race one of them must become the writer, and no other; what it commits must be visible to the next one at
     once. The session is left as it is afterwards.
     """
     taken: list[float] = []
     problem: str | None = None
-    race = 0
-    try:
-        while race < races and problem is None:
-            opened = _race(make, writers)
-            problem = _settle(opened, b"race %d\n" % race, race, taken)
-            race += 1
-    except StorageError as error:
-        problem = str(error)
-    commit_ms = statistics.median(taken) * 1e3 if taken else None
-    return Trial(races=race, writers=writers, commit_ms=commit_ms, problem=problem)
-
-
-def _race(make: Callable[[], OpenedSession], writers: int) -> list[OpenedSession]:
-    """Return those that became the writer."""
-    starts = threading.Barrier(writers)
-
-    def run(_: int) -> OpenedSession | None:
-        session = make()
-        starts.wait()
-        try:
-            session.open(create=True, write=True)
-        except SessionLocked:
-            return None
-        return session
-
+    number = 0
     with ThreadPoolExecutor(writers) as threads:
-        return [session for session in threads.map(run, range(writers)) if session is not None]
+        while number < races and problem is None:
+            race = _Race(number, threading.Barrier(writers), threading.Barrier(writers))
+            running = [threads.submit(anyio.run, _run, stores, session_id, race, me) for me in range(writers)]
+            for one in running:
+                one.result()
+            problem = race.problem
+            if race.commit_s is not None:
+                taken.append(race.commit_s)
+            number += 1
+    commit_ms = statistics.median(taken) * 1e3 if taken else None
+    return Trial(races=number, writers=writers, commit_ms=commit_ms, problem=problem)
 
 
-def _settle(opened: Sequence[OpenedSession], line: bytes, race: int, taken: list[float]) -> str | None:
-    """Let the one writer commit; return what is wrong."""
-    if len(opened) != 1:
-        return f"{len(opened)} of several writers got the session at the same time: the store allows more than one"
-    (session,) = opened
-    before = session.read_log(0)
-    if before != b"".join(b"race %d\n" % number for number in range(race)):
-        return "the next writer does not see at once what was committed"
+async def _run(stores: SessionStores, session_id: str, race: _Race, me: int) -> None:
+    """One writer's part in a race; each runs in a thread, with an event loop of its own."""
+    store = stores.store(session_id)
+    is_open = False
+    await to_thread.run_sync(race.start.wait)
+    try:
+        await store.open(create=True, write=True)
+        is_open = True
+        race.opened.append(me)
+    except SessionLocked:
+        pass
+    except StorageError as error:
+        race.problem = str(error)
+    await to_thread.run_sync(race.all_tried.wait)
+    if not is_open:
+        return
+    try:
+        if len(race.opened) != 1:
+            several = f"{len(race.opened)} of several writers got the session at the same time"
+            race.problem = f"{several}: the store allows more than one"
+        else:
+            await _settle(store, race)
+    except StorageError as error:
+        race.problem = str(error)
+    finally:
+        await store.close()
+
+
+async def _settle(store: Store, race: _Race) -> None:
+    """As the one writer of a race, look for what the earlier ones committed, and commit."""
+    before = await store.read_log()
+    if before != b"".join(b"race %d\n" % number for number in range(race.number)):
+        race.problem = "the next writer does not see at once what was committed"
+        return
+    line = b"race %d\n" % race.number
     started = time.perf_counter()
-    session.commit([NewFile(name=f"race-{race}", chunks=[line])], lambda: line)
-    taken.append(time.perf_counter() - started)
-    session.close()
-    return None
+    await store.commit([NewFile(name=f"race-{race.number}", chunks=[line])], lambda: line)
+    race.commit_s = time.perf_counter() - started

@@ -10,14 +10,22 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
-from ctxfs.errors import ConfigError, CtxfsError, MissingExtra, NotStored, StorageError, WriteFailed
-from ctxfs.storage.answers import NoAnswer
+from ctxfs.errors import ConfigError, CtxfsError, MissingExtra, NotStored, StorageError, StoreRefused, WriteFailed
+from ctxfs.storage.answers import SILENT_S, NoAnswer
 
 __all__ = ["Bucket", "ObstoreBucket", "Taken", "open_bucket"]
 
 _LISTED = 1000
-_RETRIES: dict[str, Any] = {"retry_config": {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}}
-_DEFAULTS: dict[str, dict[str, Any]] = {"file": {"mkdir": True}, "memory": {}}  # nothing to retry
+_ANSWERS: Final[dict[str, Any]] = {
+    "retry_config": {"max_retries": 3, "retry_timeout": timedelta(seconds=10)},
+    "client_options": {"timeout": timedelta(seconds=SILENT_S), "connect_timeout": timedelta(seconds=5)},
+}
+"""How long obstore waits for an answer, and repeats what may be repeated; its own time-out of 30 s is longer than a
+commit is repeated, so that one silent answer would leave the outcome unknown."""
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "file": {"mkdir": True, "automatic_cleanup": True},
+    "memory": {},
+}  # nothing to wait for
 _used_in: list[int] = []  # the process that uses obstore, which does not work in processes forked from it
 
 
@@ -28,7 +36,9 @@ class Taken(CtxfsError):
 class Bucket(Protocol):
     """Keys and bytes. All methods block, and may be called in any thread.
 
-    As soon as the request that created a key has been answered, the key can be read, and is listed.
+    As soon as the request that created a key has been answered, the key can be read, and is listed. Each method returns
+    or raises after a bounded time, also when the server is silent. All of them raise ``StoreRefused`` for what the
+    server will always refuse: there is no such bucket, the credentials are not valid, or they give no right to it.
     """
 
     def create(self, key: str, data: bytes) -> None:
@@ -58,7 +68,9 @@ def open_bucket(url: str, options: Mapping[str, Any] | None = None) -> "ObstoreB
 
     A directory that does not exist is created when the first object is written.
     ``options`` are obstore's for that kind of store, such as ``endpoint`` or ``client_options``; settings that they
-    leave out come from the environment, as with the providers' own tools.
+    leave out come from the environment, as with the providers' own tools. A request without an answer ends after 8
+    seconds, unless ``client_options`` has another ``timeout``: it should be less than half of the ``give_up_s`` of the
+    sessions. On a slow network a longer one leaves more time for a segment, which has up to 8 MB.
 
     Raises:
         MissingExtra: obstore is not installed.
@@ -81,8 +93,10 @@ def _obstore() -> Any:
 def _store_at(url: str, options: Mapping[str, Any] | None) -> Any:
     obstore = _obstore()
     try:
-        given = _DEFAULTS.get(url.partition(":")[0], _RETRIES)
-        return obstore.store.from_url(url, **{**given, **(options or {})})
+        settings = {**_DEFAULTS.get(url.partition(":")[0], _ANSWERS), **(options or {})}
+        if "client_options" in settings:
+            settings["client_options"] = {**_ANSWERS["client_options"], **settings["client_options"]}
+        return obstore.store.from_url(url, **settings)
     except (obstore.exceptions.BaseError, TypeError, ValueError) as error:
         raise ConfigError(f"{url!r} cannot be opened as an object store: {_reason(error)}") from error
 
@@ -100,14 +114,12 @@ class ObstoreBucket:
         exceptions = self._o.exceptions
         self._taken = (exceptions.AlreadyExistsError, FileExistsError)
         self._missing = (exceptions.NotFoundError, FileNotFoundError)
+        self._denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError)
         self._refused = (
             exceptions.InvalidPathError,
             exceptions.NotSupportedError,
-            exceptions.PermissionDeniedError,
-            exceptions.UnauthenticatedError,
             exceptions.UnknownConfigurationKeyError,
             NotImplementedError,
-            PermissionError,
         )
         self._any = (exceptions.BaseError, OSError)
 
@@ -179,16 +191,22 @@ class ObstoreBucket:
         _check_process()
 
     def _write_error(self, key: str, error: Exception) -> StorageError:
+        if self._is_for_good(error):
+            return StoreRefused(_reason(error))
         if isinstance(error, (*self._refused, *self._missing)):
             return WriteFailed(key, _reason(error))
         return NoAnswer(f"{key}: {_reason(error)}")
 
     def _read_error(self, key: str, error: Exception) -> StorageError:
-        return (
-            NotStored(key)
-            if isinstance(error, self._missing)
-            else StorageError(f"could not read {key}: {_reason(error)}")
-        )
+        if self._is_for_good(error):
+            return StoreRefused(_reason(error))
+        if isinstance(error, self._missing):
+            return NotStored(key)
+        return StorageError(f"could not read {key}: {_reason(error)}")
+
+    def _is_for_good(self, error: Exception) -> bool:
+        """Whether it is the bucket that does not exist, or its owner who does not allow this."""
+        return isinstance(error, self._denied) or any(sign in str(error) for sign in _FOR_GOOD)
 
 
 class _Directory(ObstoreBucket):
@@ -212,12 +230,15 @@ class _Directory(ObstoreBucket):
             self.store = _store_at(self._url, self._options)
 
 
-_ADVICE: Final = {
+_FOR_GOOD: Final = {
     "NoSuchBucket": "there is no such bucket: make it, or correct the URL",
     "ContainerNotFound": "there is no such container: make it, or correct the URL",
-    "latest/api/token": "no credentials are set: set them as for the provider's own tools (AWS_ACCESS_KEY_ID …)",
     "403 Forbidden": "access was denied: check the credentials, and what they may do in this bucket",
     "401 Unauthorized": "access was denied: check the credentials",
+}
+_ADVICE: Final = {
+    **_FOR_GOOD,
+    "latest/api/token": "no credentials are set: set them as for the provider's own tools (AWS_ACCESS_KEY_ID …)",
     "builder error": "the endpoint is not valid; for one that begins with http:// set AWS_ALLOW_HTTP=true",
     "error sending request": "the server was not reached: check the network, and the endpoint (AWS_ENDPOINT_URL)",
 }

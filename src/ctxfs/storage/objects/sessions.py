@@ -9,7 +9,7 @@ from ctxfs.errors import ConfigError, NotStored
 from ctxfs.storage.answers import GIVE_UP_S, TTL_S
 from ctxfs.storage.objects.bucket import Bucket, open_bucket
 from ctxfs.storage.objects.cache import ReadCache
-from ctxfs.storage.objects.row import session_prefix
+from ctxfs.storage.objects.row import SESSIONS, session_prefix
 from ctxfs.storage.objects.segments import decode, is_segment_key
 from ctxfs.storage.objects.store import ObjectStore, session_ids
 from ctxfs.storage.remote import RemoteSessionStores
@@ -60,6 +60,14 @@ class ObjectSessions(RemoteSessionStores):
     async def sessions(self) -> list[SessionFound]:
         """See ``SessionStores.sessions``: one request for each 1,000 sessions, and two more for each session."""
         return await run_to_completion(self._sessions, waits=True)
+
+    def forget(self, session_id: str) -> None:
+        """Delete all objects of a session, also those that keep a sleeping writer of it out. Blocks.
+
+        Its id must never be used again, and no writer of it may still be running. Raises ``StorageError``.
+        """
+        prefixes = (session_prefix(session_id), f"{SESSIONS}{session_id}/")
+        self._bucket.delete([key for prefix in prefixes for key in self._bucket.keys(prefix)])
 
     def _sessions(self) -> list[SessionFound]:
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="ctxfs") as threads:
