@@ -58,7 +58,7 @@ class ContextItem:
     ``source``: the stored lines that the result repeats. ``label`` is a skill prompt's name, else None. ``trimmed``:
     the positions of the calls of a reply whose large arguments were evicted. ``damaged``: what is wrong with the file
     of the content, which the message says instead of it; None if the content is whole. ``pinned``: it stays, whatever
-    rule evicts others.
+    rule evicts others. ``full_bytes``: the size of what the content is only the beginning of; 0: it is all of it.
     """
 
     id: str
@@ -78,6 +78,7 @@ class ContextItem:
     damaged: str | None = None
     is_data: bool = False
     pinned: bool = False
+    full_bytes: int = 0
 
     @property
     def tool_name(self) -> str | None:

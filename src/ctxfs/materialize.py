@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from ctxfs.checks import names_settings, require_int, require_text
 from ctxfs.content.readable import readable_text
+from ctxfs.content.stored import part_of
 from ctxfs.context.entry import Incoming, new_item
 from ctxfs.errors import ConfigError, TranscriptError
 from ctxfs.eviction.eager import EagerOffload
@@ -167,6 +168,7 @@ class Materializer:
             blocks=0 if isinstance(message.content, str) else len(message.content),
             ref=ContextRef(id=item.id, hint=MappingProxyType(hint)),
             advice=render_advice(item.id, path_of(name), self.tools, reader=self.reader),
+            full_bytes=item.full_bytes,
         )
         if not summary.is_smaller(summary.render({}, line_count=len(measured))):  # counting lines can wait
             return None
@@ -206,6 +208,8 @@ class _Summary:
     blocks: int
     ref: ContextRef
     advice: str
+    full_bytes: int
+    """See ``ContextItem``."""
 
     def render(self, passages: Mapping[str, Sequence[str]], *, line_count: int) -> str:
         """With these passages of the output."""
@@ -213,7 +217,10 @@ class _Summary:
         size = render_size(chars=chars, size_bytes=size_bytes, lines=line_count, is_json=self.is_json)
         size += f"; content blocks: {self.blocks}" if self.blocks else ""
         ref = self.ref.to_json()
-        return render_materialized(title=self.title, size=size, ref=ref, advice=self.advice, passages=passages)
+        stored = f"in part, {part_of(size_bytes, self.full_bytes)}" if self.full_bytes else "in full"
+        return render_materialized(
+            title=self.title, size=size, ref=ref, advice=self.advice, passages=passages, stored=stored
+        )
 
     def is_smaller(self, text: str) -> bool:
         """Whether ``text`` has fewer characters, and fewer bytes, than the output."""

@@ -1,7 +1,9 @@
 """The server of Claude Code's plug-in, by its own client; Claude Code itself plays in tests/frameworks."""
 
 import json
-from collections.abc import AsyncIterator
+import os
+import subprocess
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -105,6 +107,80 @@ async def test_what_cannot_be_stored_stays_and_the_user_is_told(
     assert "ctxfs:" in capsys.readouterr().err
 
 
+@pytest.mark.anyio
+async def test_the_user_is_told_of_a_defect_in_the_hook(plugin: Plugin, caplog: pytest.LogCaptureFixture) -> None:
+    plugin.histories.close()
+    plugin.histories.of = None  # type: ignore[method-assign, assignment]
+    async with client(plugin) as session:
+        answer = json.loads(await said(session, HOOK, **event({"stdout": LOG})))
+    assert "a defect of its own: TypeError" in answer["systemMessage"]
+    assert "Traceback" in caplog.text
+
+
+def cut(path: Path, *, size: int | None = None) -> dict[str, Any]:
+    """What Claude Code gives a hook of a long output, which ``path`` holds."""
+    text = path.read_text()
+    size_bytes = len(text.encode()) if size is None else size
+    return {"stdout": text[:3_000], "stderr": "", "persistedOutputPath": str(path), "persistedOutputSize": size_bytes}
+
+
+@pytest.mark.anyio
+async def test_an_output_that_claude_code_cut_is_stored_whole(plugin: Plugin, tmp_path: Path) -> None:
+    (tmp_path / "output.txt").write_text(LOG)
+    async with client(plugin) as session:
+        answer = json.loads(await said(session, HOOK, **event(cut(tmp_path / "output.txt"))))
+        new = answer["hookSpecificOutput"]["updatedToolOutput"]
+        assert set(new) == {"stdout", "stderr"}, "with the path, Claude Code would cut the summary, too"
+        assert new["stdout"].startswith("[Output stored in full: Bash, call toolu_1]")
+        assert "501:ERROR at last" in await said(session, "context_grep", ref="toolu_1", pattern="ERROR")
+    assert (tmp_path / "one" / "artifacts" / "tool" / "toolu_1.txt").read_text() == LOG
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("case", ["gone", "another size", "another text", "a link", "a pipe"])
+async def test_an_output_that_cannot_be_had_says_how_much_of_it_is_stored(
+    plugin: Plugin, tmp_path: Path, case: str
+) -> None:
+    path = tmp_path / "output.txt"
+    path.write_text(LOG)
+    response = cut(path, size=len(LOG) + 1 if case == "another size" else None)
+    if case == "another text":
+        path.write_text(LOG.swapcase())
+    if case in ("gone", "a link", "a pipe"):
+        path.unlink()
+    if case == "a link":
+        (tmp_path / "real.txt").write_text(LOG)
+        path.symlink_to(tmp_path / "real.txt")
+    if case == "a pipe":
+        os.mkfifo(path)
+    part = f"the first 3,000 of {response['persistedOutputSize']:,} bytes"
+    async with client(plugin) as session:
+        answer = json.loads(await said(session, HOOK, **event(response)))
+        new = answer["hookSpecificOutput"]["updatedToolOutput"]
+        assert new["stdout"].startswith(f"[Output stored in part, {part}: Bash, call toolu_1]")
+        assert new["persistedOutputPath"] == str(path)
+        nothing = await said(session, "context_grep", ref="toolu_1", pattern="at last")
+        assert nothing == f"[no line matches; 346 lines searched; only {part} were stored]"
+        found = await said(session, "context_grep", ref="toolu_1", pattern="line 7.$")
+        assert found.endswith(f"[10 lines match; only {part} were stored]")
+        for tool in ("context_tail", "context_read"):
+            end = await said(session, tool, ref="toolu_1")
+            assert end.endswith(f"[the output goes on, but only {part} were stored]")
+        assert f"partial: only {part} were stored" in await said(session, "context_list")
+
+
+@pytest.mark.anyio
+async def test_a_file_that_an_mcp_servers_response_names_is_not_read(plugin: Plugin, tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text(LOG)
+    response = {"content": "x" * 2_000, **cut(tmp_path / "secret.txt")}
+    async with client(plugin) as session:
+        asked = {**event(response), "tool_name": "mcp__other__show"}
+        await said(session, HOOK, **asked)
+        listed = await said(session, "context_list")
+    assert "501 lines" not in listed
+    assert "346 lines" in listed
+
+
 async def toolu_1(fs: ContextFileSystem) -> Path:
     return fs.session_path / fs.state.stored["toolu_1"].name
 
@@ -142,5 +218,33 @@ def test_the_plug_in_calls_what_the_server_offers(plugin: Plugin) -> None:
     assert manifest["version"] == __version__
     (server,) = servers
     called = [hook for rules in hooks.values() for rule in rules for hook in rule["hooks"]]
-    assert {hook["server"] for hook in called} == {f"plugin:{manifest['name']}:{server}"}
-    assert {hook["tool"] for hook in called} == {HOOK} <= {tool.name for tool in plugin.tools}
+    of_server = [hook for hook in called if hook["type"] == "mcp_tool"]
+    assert {hook["server"] for hook in of_server} == {f"plugin:{manifest['name']}:{server}"}
+    assert {hook["tool"] for hook in of_server} == {HOOK} <= {tool.name for tool in plugin.tools}
+
+
+@pytest.mark.slow
+def test_the_user_is_told_of_hooks_that_failed(tmp_path: Path) -> None:
+    """Claude Code notes them in the transcript only: the server was not ready, or its command is not there."""
+    hooks = json.loads((PLUGIN / "hooks" / "hooks.json").read_text())["hooks"]
+    (hook,) = hooks["Stop"][0]["hooks"]
+    transcript = tmp_path / "a conversation.jsonl"
+
+    def at_the_end_of_a_turn(*attachments: Mapping[str, Any]) -> str:
+        with transcript.open("a") as file:
+            file.writelines(json.dumps({"attachment": one}, separators=(",", ":")) + "\n" for one in attachments)
+        event = json.dumps({"session_id": "one", "transcript_path": str(transcript), "cwd": "/"})
+        environment = {**os.environ, "CLAUDE_PLUGIN_ROOT": str(PLUGIN)}
+        command = ["/bin/sh", "-c", hook["command"]]
+        return subprocess.run(command, input=event, env=environment, check=True, capture_output=True, text=True).stdout
+
+    failed = {"type": "hook_non_blocking_error", "stderr": "MCP server 'plugin:ctxfs:ctxfs' not connected"}
+    other = {"type": "hook_non_blocking_error", "stderr": "MCP server 'plugin:other:other' not connected"}
+    quoted = {"type": "text", "content": json.dumps(failed, separators=(",", ":"))}
+    assert at_the_end_of_a_turn(other, quoted) == ""
+    message = json.loads(at_the_end_of_a_turn(failed, failed))["systemMessage"]
+    assert message.startswith("The plug-in ctxfs failed 2 times")
+    assert at_the_end_of_a_turn({"type": "hook_system_message", "content": message}) == "", "once a turn"
+    assert "failed 1 time" in at_the_end_of_a_turn(failed)
+    transcript.unlink()
+    assert at_the_end_of_a_turn() == ""

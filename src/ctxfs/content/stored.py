@@ -6,7 +6,7 @@ from typing import Any
 
 from ctxfs.items import ItemType
 
-__all__ = ["Stored"]
+__all__ = ["Stored", "part_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,3 +39,17 @@ class Stored:
     def tool_name(self) -> str | None:
         """The tool whose result this is; None for anything else."""
         return self.metadata.get("tool_name")
+
+    @property
+    def missing(self) -> str:
+        """What a tool's output had beyond the content, in words; "" if this is all of it."""
+        if full_bytes := self.metadata.get("full_bytes"):
+            return f"only {part_of(self.size_bytes, full_bytes)} were stored"
+        if self.metadata.get("partial") is True:
+            return "its command had not ended"
+        return ""
+
+
+def part_of(size_bytes: int, full_bytes: int) -> str:
+    """How much of an output is there, if its end is missing."""
+    return f"the first {size_bytes:,} of {full_bytes:,} bytes"

@@ -56,14 +56,15 @@ __all__ = [
 class Incoming:
     """A message that is about to be added.
 
-    ``source``: it only repeats these lines of stored content. ``label``: a skill's name. ``is_data``: see
-    ``ContextItem``.
+    ``source``: it only repeats these lines of stored content. ``label``: a skill's name. ``is_data``, ``full_bytes``:
+    see ``ContextItem``.
     """
 
     message: Message
     source: ContentRange | None = None
     label: str | None = None
     is_data: bool = False
+    full_bytes: int = 0
 
     @property
     def item_type(self) -> ItemType:
@@ -253,6 +254,7 @@ def new_item(incoming: Incoming, *, item_id: str, name: str, counter: TokenCount
         source=incoming.source,
         label=incoming.label,
         is_data=incoming.is_data,
+        full_bytes=incoming.full_bytes,
     )
 
 

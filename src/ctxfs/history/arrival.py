@@ -19,6 +19,7 @@ def arriving(
     *,
     tool: str,
     stub: Content | None,
+    full_bytes: int,
     names: NameAllocator,
     settings: Materialize,
     tools: Collection[str],
@@ -29,10 +30,10 @@ def arriving(
     """The decision about a new result; None: it stays as it is.
 
     ``stub``: what another library has already put in its place, so that it must be stored in any case; None: the limits
-    of ``settings`` decide. ``tools``: the names of the tools that the model can read with; ``reader``: the one that
-    opens files.
+    of ``settings`` decide. ``full_bytes``: see ``ContextItem``. ``tools``: the names of the tools that the model can
+    read with; ``reader``: the one that opens files.
     """
-    incoming = Incoming(message=ToolMessage(key.call_id, tool, content))
+    incoming = Incoming(message=ToolMessage(key.call_id, tool, content), full_bytes=full_bytes)
     item_id, name = names.allocate(*incoming.id_request)
     item = new_item(incoming, item_id=item_id, name=name, counter=counter)
     if stub is not None:

@@ -127,7 +127,7 @@ class HistoryCore:
             overflow=kept.overflow,
         )
 
-    def arrive(self, key: Key, content: Content, *, tool: str, stub: Content | None) -> Content:
+    def arrive(self, key: Key, content: Content, *, tool: str, stub: Content | None, full_bytes: int) -> Content:
         """See ``History.arrive``; ``key`` is that of the result."""
         if self._decisions.replacing(key) is not None or key.sha256 in self._sources:
             return content
@@ -140,6 +140,7 @@ class HistoryCore:
                 content,
                 tool=tool,
                 stub=stub,
+                full_bytes=full_bytes,
                 names=self._free_names(),
                 settings=self._settings.materialize or Materialize(),
                 tools=tuple(tool.name for tool in self.tools),

@@ -289,7 +289,9 @@ class History:
 
     # At the source ---------------------------------------------------------------------------------------------------
 
-    def arrive(self, content: Content, *, tool: str, call_id: str = "", replacement: Content | None = None) -> Content:
+    def arrive(
+        self, content: Content, *, tool: str, call_id: str = "", replacement: Content | None = None, full_bytes: int = 0
+    ) -> Content:
         """Return what the framework should keep of a tool's new result: the result, or a summary if it is too large.
 
         The summary is recognised in the history, and is not replaced again. The same result gives the
@@ -301,6 +303,8 @@ class History:
             call_id: the id of the call; "" where the framework has none.
             replacement: what another library put in the place of the result; it is returned, and the result is stored
                 whatever its size. None: this method decides.
+            full_bytes: the size of the whole result, where the framework cut it and ``content`` is its beginning: the
+                summary and the tools then say how much is stored. 0: ``content`` is all of it.
 
         Raises:
             TranscriptError: ``content`` or ``replacement`` is not a content.
@@ -309,18 +313,19 @@ class History:
         """
         require_text("tool", tool)
         require_text("call_id", call_id)
+        require_int("full_bytes", full_bytes, at_least=0)
         checked = result_content(content)
         stub = None if replacement is None else result_content(replacement)
         key = Key("result", call_id, sha256_of(checked))
         with self._core.used():
-            return self._core.arrive(key, checked, tool=tool, stub=stub)
+            return self._core.arrive(key, checked, tool=tool, stub=stub, full_bytes=full_bytes)
 
     async def aarrive(
-        self, content: Content, *, tool: str, call_id: str = "", replacement: Content | None = None
+        self, content: Content, *, tool: str, call_id: str = "", replacement: Content | None = None, full_bytes: int = 0
     ) -> Content:
         """``arrive``, awaited."""
-        work = partial(self.arrive, content, tool=tool, call_id=call_id, replacement=replacement)
-        return await to_thread.run_sync(work)
+        given = partial(self.arrive, tool=tool, call_id=call_id, replacement=replacement, full_bytes=full_bytes)
+        return await to_thread.run_sync(given, content)
 
     # Results and tools -----------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ The hook gets each tool's response before the model does, and returns what to se
 text, which is stored in full. The model reads stored texts with the other tools.
 """
 
+import logging
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ HOOK = "ctxfs_hook"
 
 _OF_THE_MODEL = "claudecode/toolUseId"
 """The key of the metadata that Claude Code sends with its model's calls, but not with those of a hook."""
+
+_log = logging.getLogger("ctxfs.serve")
 
 _NOTHING = "{}"
 _SCHEMA: Mapping[str, Any] = {
@@ -74,20 +77,29 @@ class Plugin:
         return await history.arun_tool(call.tool.name, call.arguments)
 
     async def hook(self, event: Mapping[str, Any]) -> str:
-        """Return, as JSON, what Claude Code must do after an event. The tool's response in the event is JSON, too."""
+        """Return, as JSON, what Claude Code must do after an event. The tool's response in the event is JSON, too.
+
+        Claude Code shows the user nothing of a hook that fails, so each failure is in the answer.
+        """
         self.session_id = str(event.get("session_id") or self.session_id)
         if "tool_response" not in event:
             return _NOTHING
+        messages: list[str] = []
         new = None
         try:
             new = await self._stored(_response(event["tool_response"]), event)
         except CtxfsError as error:
             self.failures.append(error)
-        answer: dict[str, Any] = {}
+        except Exception as error:  # noqa: BLE001 - a defect; else only the transcript would tell
+            _log.exception("the hook failed")
+            messages.append(f"ctxfs could not store a tool's output, by a defect of its own: {type(error).__name__}")
         if self.failures:
-            failure, self.failures[:] = self.failures[0], []
-            sys.stderr.write(f"ctxfs: {failure}\n")
-            answer["systemMessage"] = f"ctxfs could not store a tool's output: {failure}"
+            messages.append(f"ctxfs could not store a tool's output: {self.failures[0]}")
+            self.failures.clear()
+        answer: dict[str, Any] = {}
+        if messages:
+            answer["systemMessage"] = "\n".join(messages)
+            sys.stderr.write(f"ctxfs: {answer['systemMessage']}\n")
         if new is not None:
             answer["hookSpecificOutput"] = {"hookEventName": "PostToolUse", "updatedToolOutput": new}
         return json_codec.dumps_text(answer)

@@ -37,8 +37,8 @@ class Entry:
 
     @property
     def partial(self) -> bool:
-        """Whether it is the output of a command that still runs, or whose agent ended before it."""
-        return self.stored is not None and self.stored.metadata.get("partial") is True
+        """Whether the end of a tool's output is missing: its command had not ended, or a host cut it."""
+        return self.stored is not None and self.stored.missing != ""
 
 
 async def entries(fs: ContextFileSystem) -> list[Entry]:

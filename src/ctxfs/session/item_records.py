@@ -56,6 +56,8 @@ def metadata_of(item: ContextItem) -> dict[str, Any]:
             data["is_error"] = True
     if item.label is not None:
         data["label"] = item.label
+    if item.full_bytes:
+        data["full_bytes"] = item.full_bytes
     return data
 
 

@@ -58,15 +58,17 @@ async def _grep_result(
     context_lines: int,
     stopped: str | None,
 ) -> ToolResult:
+    missing = f"; {reader.stored.missing}" if reader.stored.missing else ""
     if not matches:
-        return ToolResult(f"[no line matches; {stopped or plural(reader.stored.lines, 'line') + ' searched'}]")
+        searched = stopped or f"{plural(reader.stored.lines, 'line')} searched"
+        return ToolResult(f"[no line matches; {searched}{missing}]")
     wanted, surplus = matches[:max_matches], matches[max_matches:]
     groups = await _with_context(reader, wanted, context_lines)
 
     def text() -> ToolResult:
         shown, rows = _fitting_groups(groups, scope.max_tokens - _FOOTER_TOKENS, scope.loaded_counter())
         left = [*wanted[shown:], *surplus]
-        rows.append(_grep_footer(shown, f"there are more; next: offset={left[0].number}" if left else stopped))
+        rows.append(_grep_footer(shown, f"there are more; next: offset={left[0].number}" if left else stopped, missing))
         source = scope.source(reader.stored, wanted[0].number, wanted[shown - 1].number)
         return ToolResult("\n".join(rows), source=source)
 
@@ -82,10 +84,10 @@ def _stopped_note(stopped: Stopped, offset: int, total: int) -> str:
     return f"{searched}, but not line {stopped.number:,}: {stopped.error}{after}"
 
 
-def _grep_footer(shown: int, more: str | None) -> str:
-    """How many lines match; ``more`` says how to go on, and None that these are all."""
+def _grep_footer(shown: int, more: str | None, missing: str) -> str:
+    """How many lines match; ``more`` says how to go on, None that these are all; ``missing``: what was not stored."""
     matching = "1 line matches" if shown == 1 else f"{shown:,} lines match"
-    return f"[{matching}]" if more is None else f"[the first {matching}, {more}]"
+    return f"[{matching}{missing}]" if more is None else f"[the first {matching}, {more}{missing}]"
 
 
 async def _with_context(

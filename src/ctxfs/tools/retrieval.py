@@ -28,6 +28,7 @@ from ctxfs.tools.stored import (
     MIN_PAGE_TOKENS,
     Scope,
     list_page,
+    noting_missing,
     page_result,
     read_page,
     reading_tool,
@@ -164,7 +165,7 @@ def _list_tool(scope: Scope) -> Tool:
 
 def _entry(entry: Stored) -> str:
     what = f"{entry.item_type} of {safe_name(entry.tool_name)}" if entry.tool_name else str(entry.item_type)
-    partial = ", partial: its command had not ended" if entry.metadata.get("partial") is True else ""
+    partial = f", partial: {entry.missing}" if entry.missing else ""
     return f"{entry.item_id}: {what}, {plural(entry.lines, 'line')}, {plural(entry.chars, 'character')}{partial}"
 
 
@@ -212,6 +213,7 @@ async def _tail(scope: Scope, item_id: str, count: int) -> ToolResult:
         counts = scope.loaded_counter()
         shown = _fitting_tail(lines, scope.max_tokens - _FOOTER_TOKENS, counts)
         made = render_page(shown, total_lines=total, max_tokens=scope.max_tokens, counter=counts)
+        made = noting_missing(made, reader.stored)
         return page_result(made, first, total, scope.source(reader.stored, made.first_line, made.last_line))
 
     return await run_in_steps(page)

@@ -25,6 +25,7 @@ __all__ = [
     "MAX_LIMIT_LINES",
     "Scope",
     "list_page",
+    "noting_missing",
     "page_result",
     "read_page",
     "reading_tool",
@@ -155,6 +156,7 @@ async def read_page(
         return page_result(None, first, total)
     media = await reader.media(first, lines[-1].number)
     page = await rendered(lines, total, max_tokens - (_NOTE_TOKENS if media else 0), counter)
+    page = noting_missing(page, reader.stored)
     source = ContentRange(
         item_id=item_id,
         path=path_of(fs.base, reader.stored.name),
@@ -196,6 +198,13 @@ async def rendered(lines: list[Line], total_lines: int | None, max_tokens: int, 
     return await run_in_steps(
         lambda: render_page(lines, total_lines=total_lines, max_tokens=max_tokens, counter=counter or default_counter())
     )
+
+
+def noting_missing(page: Page, stored: Stored) -> Page:
+    """The page; if it reaches the end of a content that is not all of a tool's output, it says so."""
+    if page.next_offset is not None or not stored.missing:
+        return page
+    return replace(page, text=f"{page.text}\n[the output goes on, but {stored.missing}]")
 
 
 def page_result(
